@@ -68,6 +68,7 @@ class DescriptorModel:
     kind: str
     name: str
     source: Enumerator
+    since: VersionTuple | None
     attributes: tuple[Attribute, ...]
     uses: dict[str, Any]  # by the names in USES: field names, or values or paths by name
 
@@ -104,14 +105,15 @@ class Facts:
             self.used.add((table, key))
         return found
 
-    def since(self, c_name: str) -> VersionTuple | None:
-        """Return the version that an enumerator came with, where the header does not say."""
+    def since(self, member: Enumerator) -> VersionTuple | None:
+        """Return the version that an enumerator came with: what these facts say, else the header."""
         for pattern, version in self.data["enumerator_since"].items():
-            if fnmatchcase(c_name, pattern):
-                self.used.add(("enumerator_since", pattern))
+            if fnmatchcase(member.c_name, pattern):
                 major, minor, patch = version_numbers(version)
+                if (major, minor, patch) != member.since:
+                    self.used.add(("enumerator_since", pattern))
                 return major, minor, patch
-        return None
+        return member.since
 
     def about(self, attribute: str) -> Iterator[tuple[int, dict[str, Any]]]:
         """Yield the entries that match an attribute, earliest first."""
@@ -193,7 +195,7 @@ def _enum(enum: EnumType, facts: Facts, problems: list[str]) -> EnumModel:
         short = declared or member.c_name.removeprefix(prefix).removesuffix(suffix)
         if not short.isidentifier() or keyword.iskeyword(short):
             problems.append(f"{member.c_name} has no usable Python name ({short!r})")
-        since = member.since or facts.since(member.c_name)
+        since = facts.since(member)
         if since is None:
             problems.append(f"{member.c_name}: neither the header nor facts.toml says since when")
         members.append(Member(short, member, since or FIRST))
@@ -281,7 +283,8 @@ class _Builder:
             self.model.problems.append(f"{source.c_name} has no attributes")
         if len(set(fields)) != len(fields):
             self.model.problems.append(f"{source.c_name} has two attributes with one field name")
-        return DescriptorModel(kind, "".join(words), source, tuple(attributes), self.facts.uses(kind))
+        since = self.facts.since(source)
+        return DescriptorModel(kind, "".join(words), source, since, tuple(attributes), self.facts.uses(kind))
 
     def _attribute(self, kind: str, name: str, member: Enumerator) -> Attribute:
         says = self.documented[kind].get(name)
@@ -307,7 +310,7 @@ class _Builder:
         attribute = Attribute(
             name=name,
             field=self._field(kind, name, known["element"]),
-            since=member.since,
+            since=self.facts.since(member),
             documented=says is not None,
             filled=tuple(a for a in ASPECTS if _differs(a, original, known) and not original[a]),
             corrected=tuple(a for a in ASPECTS if _differs(a, original, known) and original[a]),

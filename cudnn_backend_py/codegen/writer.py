@@ -363,7 +363,7 @@ def _descriptor(descriptor: DescriptorModel, model: Model, classes: dict[str, st
     lines = [
         "\n\n@_value",
         f"class {descriptor.name}(DescriptorValue):",
-        f'    """{descriptor.source.c_name}, since cuDNN {_dotted(descriptor.source.since)}; '
+        f'    """{descriptor.source.c_name}, since cuDNN {_dotted(descriptor.since)}; '
         f'{count} attribute{"s"[: count != 1]}."""\n',
         f"    kind: ClassVar[DescriptorType] = DescriptorType.{descriptor.kind}",
         f"    attributes: ClassVar[tuple[AttributeFacts, ...]] = ATTRIBUTES[DescriptorType.{descriptor.kind}]\n",
@@ -489,7 +489,7 @@ def report(model: Model) -> str:
         *_table("The header is corrected", [(a, a.corrected) for a in corrected]),
         *_table("The header is completed", [(a, a.filled) for a in filled]),
         *_table("The header is silent", [(a, a.filled) for a in facts_only]),
-        *_section("Without a version in the header", _versionless(model)),
+        *_section("Without a version in the header, or with a later one", _other_versions(model)),
     ]
     return "\n".join(lines).rstrip("\n") + "\n"
 
@@ -523,10 +523,10 @@ def _undefined(model: Model) -> list[str]:
     return model.renamed + [f"CUDNN_ATTR_{name} (at {kind})" for name, kind in model.undefined.items()]
 
 
-def _versionless(model: Model) -> list[str]:
+def _other_versions(model: Model) -> list[str]:
     return [
         f"{m.source.c_name}, facts.toml says {_dotted(m.since)}"
         for enum in model.enums
         for m in enum.members
-        if m.source.since is None
+        if m.source.since != m.since
     ]

@@ -40,13 +40,13 @@ class Context(GraphContext):
 
     @property
     def intermediate(self) -> data_type:
-        """Type of virtual tensors."""
-        return self.intermediate_data_type
+        """Type of virtual tensors, float32 where the graph says none."""
+        return self.intermediate_data_type or data_type.FLOAT
 
     @property
     def compute(self) -> data_type:
-        """Type of arithmetic."""
-        return self.compute_data_type
+        """Type of arithmetic, float32 where the graph says none."""
+        return self.compute_data_type or data_type.FLOAT
 
     def take_types(self, said: Any) -> None:
         """Take the types that the JSON of a graph says."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..importers.frontend_json import number_in
 from .enums import (
     attention_implementation,
     convolution_mode,
@@ -54,14 +54,11 @@ def _member(enum: Any, name: Any) -> Any:
 
 
 def _number(value: Any) -> Any:
-    """Return a number, which cudnn-frontend also writes as the eight digits of its four bytes."""
-    if isinstance(value, str):
-        import struct
-
-        value = struct.unpack(">f", bytes.fromhex(value))[0] if len(value) == 8 else math.nan
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+    """Return a number, however cudnn-frontend writes it."""
+    number = number_in(value)
+    if number is None:
         raise invalid_value(f"the JSON of the graph has {str(value)[:60]!r} where a number is needed")
-    return value
+    return number
 
 
 _SIDES = {name: (name, _same) for name in ("pre_padding", "post_padding", "stride", "dilation")}
@@ -186,6 +183,13 @@ def _known(port: Any) -> str:
     return _ATTENTION[port]
 
 
+def _lay_rows_first(item: tensor | None) -> None:
+    """Give K or V its dims b, h, s, d: a graph that was built has them with the last two exchanged."""
+    if item is not None and len(item.stride) == 4 and item.stride[3] != 1 and item.stride[2] == 1:
+        for sizes in (item.dim, item.stride):
+            sizes[2:] = reversed(sizes[2:])
+
+
 class _Writer:
     def __init__(self, graph: Any, data: Mapping[str, Any]) -> None:
         self.graph = graph
@@ -235,6 +239,10 @@ class _Writer:
         outputs = {_known(port): key for port, key in node["outputs"].items()}
         tensors = {_known(port): item for port, item in given.items()}
         tensors |= {name: self._tensor(key) for name, key in outputs.items() if name in _WRITTEN}
+        if node.get("attn_scale_value") is not None:
+            tensors.pop("scale", None)  # which a graph that was built has as a tensor, too
+        for name in ("k", "v"):
+            _lay_rows_first(tensors.get(name))
         eight = any(name.startswith("descale_") for name in tensors)
         kind: Kind = "mxfp8" if node.get("is_mxfp8") else "fp8" if eight else "half"
 
@@ -255,10 +263,13 @@ class _Writer:
             dropout=read("dropout_probability", _number),
             stats="stats" in outputs,
             max_seq_kv=node.get("max_seq_len_kv"),
+            max_total_q=node.get("max_total_seq_len_q"),
+            max_total_kv=node.get("max_total_seq_len_kv"),
             deterministic=bool(node.get("is_deterministic_algorithm")),
             implementation=read("implementation", _of(attention_implementation), attention_implementation.AUTO),
             compute=read("compute_data_type", _of(data_type), data_type.NOT_SET),
             stats_log2=bool(node.get("stats_use_log2")),
+            unfuse_fma=bool(node.get("unfuse_fma")),
         )
         self.graph._add(AttentionNode(request, [name for name in outputs if name not in _WRITTEN], self.graph))
 
@@ -337,8 +348,7 @@ class _Writer:
         item.set_is_virtual(bool(record.get("is_virtual")))
         if record.get("is_pass_by_value"):
             item.set_is_pass_by_value(True)
-            value = record.get("pass_by_value")
-            item.value = _number(value) if isinstance(value, (int, float)) else None
+            item.value = number_in(record.get("pass_by_value"))
         if record.get("reordering_type") is not None:
             item.set_reordering_type(_member(tensor_reordering, record["reordering_type"]))
         if record.get("ragged_offset_uid") is not None:

@@ -129,11 +129,22 @@ class FrontendHandle(metaclass=_HandleKind):
     device: DeviceInfo = DeviceInfo(0)
     stream: int = 0
 
-    def __init__(self, backend_handle: int | None, ordinal: int | None = None, stream: int | None = None) -> None:
-        raise NotImplementedError(
-            "a cudnnHandle_t of another library is not taken over: it may be of another cuDNN; cudnn.create_handle() "
-            "makes one, and set_stream() gives it the other one's stream"
-        )
+    def __new__(cls, backend_handle: int | None, ordinal: int | None = None, stream: int | None = None) -> Any:
+        """Return a handle with that address and stream, where programs are judged for a described GPU.
+
+        Raises
+        ------
+        NotImplementedError
+            Elsewhere: the handle may be of another cuDNN.
+        """
+        if _default_target is None:
+            raise NotImplementedError(
+                "a cudnnHandle_t of another library is not taken over: it may be of another cuDNN; "
+                "cudnn.create_handle() makes one, and set_stream() gives it the other one's stream"
+            )
+        made = DescribedHandle(_described_target(_default_target))
+        made.backend_handle, made.stream = backend_handle, stream or 0
+        return made
 
 
 def set_default_target(name: str | None) -> None:
@@ -200,11 +211,25 @@ def _new_handle(lib: Library) -> Handle:
     return handle
 
 
+def _described(handle: Any) -> DescribedHandle:
+    if not isinstance(handle, DescribedHandle):
+        raise TypeError(f"handle is {handle!r}, what cudnn.create_handle() returned is needed")
+    return handle
+
+
 def destroy_handle(handle: Handle | DescribedHandle) -> None:
-    """Release a handle. C: ``cudnnDestroy``, called when no graph uses it any more."""
+    """Release a handle. C: ``cudnnDestroy``, called when no graph uses it any more.
+
+    Raises
+    ------
+    TypeError
+        If it is no handle of this module; so do :func:`set_stream` and :func:`get_stream`.
+    """
     if isinstance(handle, Handle):
         handle.close()
         vars(handle)["backend_handle"] = None
+    else:
+        _described(handle).backend_handle = None
 
 
 def set_stream(handle: Handle | DescribedHandle, stream: int) -> None:
@@ -212,12 +237,12 @@ def set_stream(handle: Handle | DescribedHandle, stream: int) -> None:
     if isinstance(handle, Handle):
         handle.set_stream(stream)
     else:
-        handle.stream = stream
+        _described(handle).stream = stream
 
 
 def get_stream(handle: Handle | DescribedHandle) -> int:
     """Return the address of the handle's CUDA stream. C: ``cudnnGetStream``."""
-    return handle.stream
+    return handle.stream if isinstance(handle, Handle) else _described(handle).stream
 
 
 def own_handle() -> Handle:
@@ -252,16 +277,15 @@ def target_of(handle: Any, properties: device_properties | None) -> Target:
     TypeError
         If `handle` is no handle of this module.
     """
+    own = isinstance(handle, Handle)
+    described = None if own or handle is None else _described(handle)
     if properties is not None:
         return properties.target
-    if isinstance(handle, DescribedHandle):
-        return handle.target
+    if described is not None:
+        return described.target
     if handle is None and _default_target is not None:
         return _described_target(_default_target)
-    if handle is None:
-        handle = own_handle()
-    if not isinstance(handle, Handle):
-        raise TypeError(f"handle is {handle!r}, what cudnn.create_handle() returned is needed")
+    handle = handle if own else own_handle()
     return Target(_profile_of(handle.device), handle=handle, library=library())
 
 

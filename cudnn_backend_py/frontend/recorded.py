@@ -248,6 +248,12 @@ class Record:
             item.uid = self._fresh_uid()
         return item
 
+    def move_last(self, item: tensor) -> None:
+        """List a tensor behind the others."""
+        if item in self.tensors:
+            del self.tensors[item]
+            self.tensors[item] = None
+
     def _fresh_uid(self, but: int = 0) -> int:
         given = {but, *(item.uid for item in self.tensors if item.uid_given)}
         while self._next_uid in given:
@@ -334,6 +340,9 @@ def _noting(method: str, operation: Operation, add: Callable[..., Any]) -> Calla
         ):
             args, kwargs = _tensors_first(method, names, args, kwargs)
         given = parameters.bind(self, *args, **kwargs).arguments
+        if operation.pointwise and isinstance(given.get("compute_data_type"), str):  # the other way round, as cudnn-frontend 1.32 has them
+            args, kwargs = _name_first(names, args, kwargs)
+            given = parameters.bind(self, *args, **kwargs).arguments
         name = record.name_of(method, _named(given))
         if "name" in names and len(args) > names.index("name"):
             args = (*args[: names.index("name")], name, *args[names.index("name") + 1 :])
@@ -384,6 +393,17 @@ def _tensors_first(
     if "norm_forward_phase" not in kwargs:
         raise invalid_value(f"{method} has no norm_forward_phase", fix="norm_forward_phase=...")
     return (), {**dict(zip(behind, args, strict=False)), **kwargs}
+
+
+def _name_first(
+    names: list[str], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return the arguments of a call which gives the name before the compute type."""
+    at = names.index("compute_data_type")
+    if len(args) <= at:  # by its keyword, where it can only be wrong
+        return args, kwargs
+    behind = ("name", "compute_data_type")
+    return args[:at], {**dict(zip(behind, args[at:], strict=False)), **kwargs}
 
 
 def _described(graph: Any, name: str, value: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Iterable
 from operator import index
 from typing import Any, Self
@@ -9,9 +10,21 @@ from typing import Any, Self
 from .enums import data_type, scalar_type, tensor_reordering, to_data_type
 from .errors import attribute_not_set
 
-__all__ = ["tensor"]
+__all__ = ["as_bits", "tensor"]
 
 _RUNTIME = scalar_type.RUNTIME_PARAM
+
+
+def as_bits(value: float | None) -> str | None:
+    """Return a number as cudnn-frontend writes it in a graph's text: the digits of its four bytes."""
+    return None if value is None else struct.pack(">f", value).hex().upper()
+
+
+def _by_value(value: float | int | None) -> dict[str, Any] | None:
+    """Return a value as cudnn-frontend writes it: which of its C++ types it has, 1 for int32, 3 for float."""
+    if value is None:
+        return None
+    return {"index": 1, "value": value} if isinstance(value, int) else {"index": 3, "value": as_bits(value)}
 
 
 class tensor:
@@ -109,7 +122,7 @@ class tensor:
             "data_type": None if self.data_type == data_type.NOT_SET else self.data_type.name,
             "is_virtual": self.virtual,
             "is_pass_by_value": self.by_value,
-            "pass_by_value": self.value,
+            "pass_by_value": _by_value(self.value),
             "reordering_type": self.reordering.name,
             "uid": self.uid,
             "uid_assigned": self.uid_given,
@@ -131,7 +144,10 @@ class tensor:
         return self
 
     def set_name(self, name: str) -> Self:
-        """Set the name."""
+        """Set the name; the graph lists a tensor that is renamed behind the others, as cudnn-frontend does."""
+        graph = self._graph()
+        if graph is not None and name != self.name:
+            graph.record.move_last(self)
         self.name = str(name)
         return self
 

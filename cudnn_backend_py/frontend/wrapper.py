@@ -163,7 +163,7 @@ class Graph:
         **options: Any,
     ) -> None:
         for argument, value in (("inputs", inputs), ("outputs", outputs), ("heuristics", heuristics)):
-            _check_list(argument, value or [])
+            _check_list(argument, [] if value is None else value)
         for key in {"io_data_type", "intermediate_data_type", "compute_data_type"} & set(options):
             options[key] = to_data_type(options[key])
         self._handle = handle or None
@@ -369,11 +369,11 @@ class Graph:
         """
         if self._graph is None or not self._built:
             raise invalid_value("this Graph is not built: it is called after its with block has ended")
-        options = self._resources(kwargs)
         if len(args) == 1 and isinstance(args[0], dict):
+            options = self._resources(kwargs)
             self._graph.execute(self._pack_of_dict(args[0]), **options)
             return args[0]
-        outputs = self._run_in_order(args, options)
+        outputs = self._run_in_order(args, kwargs)
         return outputs[0] if len(outputs) == 1 else outputs
 
     def _resources(self, options: dict[str, Any]) -> dict[str, Any]:
@@ -417,6 +417,7 @@ class Graph:
         inputs, outputs = self._order
         if len(args) != len(inputs):
             raise attribute_not_set(f"{len(args)} tensors were given, the graph has {len(inputs)} inputs")
+        options = self._resources(options)
         results = [_allocate(item) for item in outputs]
         assert self._graph is not None
         self._graph.execute(dict(zip((*inputs, *outputs), (*args, *results), strict=True)), **options)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, SupportsIndex
 
 from ..errors import CudnnBackendError
 from ..execution.buffers import dlpack_facts
@@ -99,10 +99,10 @@ class WrittenGraph:
         self, value: float | int, scalar_type: scalar_type = scalar_type.RUNTIME_PARAM, name: str = ""
     ) -> UserTensor:
         """Return a by-value scalar that holds its number, of rank 1."""
-        kind = data_type.INT32 if isinstance(value, int) else data_type.FLOAT
-        made = UserTensor([1], [1], kind, is_pass_by_value=True)
+        whole = isinstance(value, SupportsIndex) and not isinstance(value, bool)
+        made = UserTensor([1], [1], data_type.INT32 if whole else data_type.FLOAT, is_pass_by_value=True)
         made.set_name(name or f"scalar_{len(self.record.by_name())}")
-        made.value = value
+        made.value = int(value) if whole else float(value)
         made.scalar_type = scalar_type
         self._created.append(made)
         return self.record.add(made)
@@ -161,8 +161,8 @@ class WrittenGraph:
         context = self.context
         return {
             "context": {
-                "io_data_type": str(context.io_data_type or None),
-                "compute_data_type": str(context.compute_data_type or None),
+                "io_data_type": _told(context.io_data_type),
+                "compute_data_type": _told(context.compute_data_type),
             },
             "nodes": [
                 {
@@ -178,13 +178,18 @@ class WrittenGraph:
                 name: {
                     "dim": item.get_dim(),
                     "stride": item.get_stride(),
-                    "dtype": str(item.data_type or None),
+                    "dtype": _told(item.data_type),
                     "is_virtual": item.virtual,
                     "uid": item.uid,
                 }
                 for name, item in self.tensors.items()
             },
         }
+
+
+def _told(kind: Any) -> str:
+    """Return a type as :meth:`WrittenGraph.inspect` shows it."""
+    return str(kind or None)
 
 
 def _facts(source: Any) -> tuple[Sequence[int], Sequence[int], data_type, bool]:

@@ -1,5 +1,5 @@
 # Generated from cudnn_graph.h 9.28.0 and facts.toml. Do not edit.
-# seal: sha256:27925deaf19b160d71eab1470561d783256e41569ebd9d9d8373b6b78e1d882f
+# seal: sha256:5851ee0dfc526e50f033c7f6acf6198c35ee2e1caf05d3866a9c4ca3c2b46201
 # Command: python -m cudnn_backend_py.codegen
 """What every attribute of every descriptor type takes, without the value classes."""
 
@@ -3143,10 +3143,10 @@ ATTRIBUTES: dict[DescriptorType, tuple[AttributeFacts, ...]] = {
     ),
     _D.OPERATION_ROPE_BWD: (
         AttributeFacts(
-            _A.OPERATION_ROPE_BWD_DYDESC, "dy", (_T.BACKEND_DESCRIPTOR,), 1, 1, "input", True, (9, 25, 0), (_D.TENSOR,)
+            _A.OPERATION_ROPE_BWD_DYDESC, "dy", (_T.BACKEND_DESCRIPTOR,), 1, 1, "input", True, (9, 24, 0), (_D.TENSOR,)
         ),
         AttributeFacts(
-            _A.OPERATION_ROPE_BWD_DXDESC, "dx", (_T.BACKEND_DESCRIPTOR,), 1, 1, "input", True, (9, 25, 0), (_D.TENSOR,)
+            _A.OPERATION_ROPE_BWD_DXDESC, "dx", (_T.BACKEND_DESCRIPTOR,), 1, 1, "input", True, (9, 24, 0), (_D.TENSOR,)
         ),
         AttributeFacts(
             _A.OPERATION_ROPE_BWD_FREQSDESC,
@@ -3156,13 +3156,13 @@ ATTRIBUTES: dict[DescriptorType, tuple[AttributeFacts, ...]] = {
             1,
             "input",
             True,
-            (9, 25, 0),
+            (9, 24, 0),
             (_D.TENSOR,),
         ),
         AttributeFacts(
-            _A.OPERATION_ROPE_BWD_OUTPUT_SCALE, "output_scale", (_T.FLOAT,), 1, 1, "input", False, (9, 25, 0), ()
+            _A.OPERATION_ROPE_BWD_OUTPUT_SCALE, "output_scale", (_T.FLOAT,), 1, 1, "input", False, (9, 24, 0), ()
         ),
-        AttributeFacts(_A.OPERATION_ROPE_BWD_ROPE_DIM, "rope_dim", (_T.INT64,), 1, 1, "input", False, (9, 25, 0), ()),
+        AttributeFacts(_A.OPERATION_ROPE_BWD_ROPE_DIM, "rope_dim", (_T.INT64,), 1, 1, "input", False, (9, 24, 0), ()),
     ),
 }
 ATTRIBUTE_FACTS: dict[AttributeName, AttributeFacts] = {

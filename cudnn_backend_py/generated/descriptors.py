@@ -1,5 +1,5 @@
 # Generated from cudnn_graph.h 9.28.0 and facts.toml. Do not edit.
-# seal: sha256:a64c4ba8e441853cd40de66a26851e9f72fc822418884e670da43bb0e2f9ba8c
+# seal: sha256:5b18fb8389d5bb0ee590f7ed0d308b6d3eea9590304c84676814a820cba95c2d
 # Command: python -m cudnn_backend_py.codegen
 """One frozen value class per descriptor type, with the facts of its attributes."""
 
@@ -945,7 +945,7 @@ class OperationRopeFwd(DescriptorValue):
 
 @_value
 class OperationRopeBwd(DescriptorValue):
-    """CUDNN_BACKEND_OPERATION_ROPE_BWD_DESCRIPTOR, since cuDNN 9.25.0; 5 attributes."""
+    """CUDNN_BACKEND_OPERATION_ROPE_BWD_DESCRIPTOR, since cuDNN 9.24.0; 5 attributes."""
 
     kind: ClassVar[DescriptorType] = DescriptorType.OPERATION_ROPE_BWD
     attributes: ClassVar[tuple[AttributeFacts, ...]] = ATTRIBUTES[DescriptorType.OPERATION_ROPE_BWD]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+import struct
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -17,7 +18,7 @@ from ..graph.attention import sdpa_backward, sdpa_forward
 from ..graph.ir import ACTIVATION_NUMBERS, Graph, Matmul, Op, Pointwise, Reduction, Tensor, packed_strides
 from ..system.version import Version
 
-__all__ = ["graph_from_frontend_json"]
+__all__ = ["graph_from_frontend_json", "number_in"]
 
 _INPUTS = {"IN_0": "x", "IN_1": "b", "IN_2": "t"}
 _NODES = 4096
@@ -132,7 +133,9 @@ class _Reader:
             ports: dict[str, Any] = {"dy": given["x"], "x": given["b"], "dx": output}
         else:
             ports = {**given, "y": output}
-        numbers = {key: node[key] for key in ACTIVATION_NUMBERS if node.get(key) is not None}
+        numbers: dict[str, Any] = {
+            key: _float(node[key], key) for key in ACTIVATION_NUMBERS if node.get(key) is not None
+        }
         axis = node.get("axis")
         return Pointwise(name=name, mode=mode, compute_type=self._compute_type(node), axis=axis, **numbers, **ports)
 
@@ -204,7 +207,7 @@ class _Reader:
             data_type=self._type(record.get("data_type"), default),
             virtual=virtual,
             by_value=record.get("is_pass_by_value", False),
-            value=_scalar(record.get("pass_by_value")),
+            value=number_in(record.get("pass_by_value")),
             reordering=_reordering(record.get("reordering_type")),
         )
         _refuse_ragged(record, key)
@@ -334,7 +337,7 @@ class _Reader:
         record = self._record(inputs["Attn_scale"])
         if not record.get("is_pass_by_value"):
             return "tensor"
-        return _scalar(record.get("pass_by_value"))
+        return number_in(record.get("pass_by_value"))
 
 
 # Ports of attention this reader does not take over.
@@ -375,13 +378,21 @@ def _whole(value: Any, what: str) -> int | None:
 
 
 def _float(value: Any, what: str) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+    number = number_in(value)
+    if number is None:
         raise _fault(f"{what} is {str(value)[:60]}, a number is needed")
-    return float(value)
+    return float(number)
 
 
-def _scalar(value: Any) -> float | None:
-    """Return a number that is given by value, None where it is not known or not written as a number."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
-        return None
-    return float(value)
+def number_in(value: Any) -> float | int | None:
+    """Return a number of the text, None if `value` is none.
+
+    It stands there as such, as the eight digits of a float32's four bytes, or as ``{"index": ..., "value": ...}`` of
+    either, where the index says the kind.
+    """
+    if isinstance(value, dict):
+        value = value.get("value")
+    if isinstance(value, str) and re.fullmatch("[0-9A-Fa-f]{8}", value):
+        value = struct.unpack(">f", bytes.fromhex(value))[0]
+    known = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    return value if known else None

@@ -5,11 +5,15 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
+from contextlib import suppress
 from types import ModuleType
 from typing import Any
 
-__all__ = ["PROGRAMS", "Maker", "answer", "answers"]
+from cudnn_backend_py.target import find_profile
+
+__all__ = ["PROGRAMS", "Maker", "answer", "answers", "keys_of_nodes"]
 
 Make = Callable[["Maker"], Any]
 UNARY = [
@@ -68,12 +72,11 @@ Q = (2, 4, 64, 64)
 class Maker:
     """A graph of one module, and short words for its tensors."""
 
-    def __init__(self, cudnn: ModuleType) -> None:
+    def __init__(self, cudnn: ModuleType, **options: Any) -> None:
         self.cudnn = cudnn
         kind = cudnn.data_type
-        self.g = cudnn.pygraph(
-            io_data_type=kind.HALF, intermediate_data_type=kind.FLOAT, compute_data_type=kind.FLOAT, sm_version=90
-        )
+        kinds = {"io_data_type": kind.HALF, "intermediate_data_type": kind.FLOAT, "compute_data_type": kind.FLOAT}
+        self.g = cudnn.pygraph(**kinds, sm_version=90, **options)
 
     def t(self, *dims: int, kind: str = "HALF", last: bool = False, **options: Any) -> Any:
         strides = [1] * len(dims)
@@ -289,6 +292,27 @@ def answer(maker: Maker, make: Make) -> dict[str, Any]:
     ]
     tensors = {name: [item["uid"], item["is_virtual"]] for name, item in shown["tensors"].items()}
     return {"nodes": nodes, "tensors": tensors}
+
+
+def keys_of_nodes(cudnn: ModuleType) -> dict[str, list[str]]:
+    """Return, for each kind of node that these programs make, what it has in the JSON of a graph."""
+    found = {}
+    for make in PROGRAMS.values():
+        maker = Maker(cudnn, device_property=cudnn.create_device_properties(find_profile("h100").json()))
+        with suppress(Exception):  # some programs are names only
+            make(maker)
+            maker.g.validate()
+            for node in json.loads(repr(_lowered(maker.g)))["nodes"]:
+                found[node["tag"]] = sorted(node)
+    return found
+
+
+def _lowered(graph: Any) -> Any:
+    """Return what a graph's text is of: in cudnn-frontend the C++ graph."""
+    if hasattr(graph, "_lower_to_cpp") and graph._lowered_graph is None:
+        graph._lowered_graph = graph._lower_to_cpp()
+        graph._lowered_graph.validate()
+    return graph
 
 
 def _plain(value: Any) -> Any:

@@ -16,7 +16,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from .programs import answers
+from .programs import answers, keys_of_nodes
 
 __all__ = ["FACTS", "PAGE", "Difference", "differences", "read_facts", "read_surface", "render"]
 
@@ -81,6 +81,7 @@ def read_surface(cudnn: ModuleType) -> dict[str, Any]:
         "enums": enums,
         "signatures": signatures,
         "answers": answers(cudnn),
+        "nodes in JSON": keys_of_nodes(cudnn),
     }
 
 

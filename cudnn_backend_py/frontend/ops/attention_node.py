@@ -20,10 +20,10 @@ from ...plans.choice import EngineChoice
 from ..enums import data_type, diagonal_alignment
 from ..errors import not_supported
 from ..recorded import Record
-from ..tensors import tensor
+from ..tensors import as_bits, tensor
 from .attention_rules import Kind, Request, check, check_softmax_outputs, is_deterministic, is_unified
 from .base import OpsBase
-from .node import Emitter, Node, as_bits, pack_strides, prepare
+from .node import Emitter, Node, pack_strides, prepare
 
 if TYPE_CHECKING:
     from ..context import Context
@@ -95,21 +95,28 @@ class AttentionNode(Node):
     def parameters(self) -> dict[str, Any]:
         r = self.request
         return {
-            "generate_stats": r.stats,
             "alibi_mask": r.alibi,
             "padding_mask": r.padding,
             "dropout_probability": as_bits(r.dropout),
             "attn_scale_value": as_bits(r.scale),
-            "max_seq_len_kv": r.max_seq_kv,
             "max_total_seq_len_q": r.max_total_q,
             "max_total_seq_len_kv": r.max_total_kv,
             "left_bound": r.left,
             "right_bound": r.right,
             "diagonal_alignment": r.alignment.name,
-            "implementation": r.implementation.name,
-            "is_deterministic_algorithm": r.deterministic,
             "is_mxfp8": r.kind == "mxfp8",
-            "stats_use_log2": r.stats_log2,
+            **(
+                {"is_deterministic_algorithm": r.deterministic}
+                if r.backward
+                else {
+                    "generate_stats": r.stats,
+                    "max_seq_len_kv": r.max_seq_kv,
+                    "implementation": "UNIFIED" if is_unified(r, self.graph.context) else "COMPOSITE",
+                    "mma_core_mode": "HALF" if r.kind == "half" else r.tensors["q"].data_type.name,
+                    "stats_use_log2": r.stats_log2,
+                    "unfuse_fma": r.unfuse_fma,
+                }
+            ),
         }
 
     def check(self, context: Context) -> None:
@@ -133,9 +140,7 @@ class AttentionNode(Node):
                 _fill(item, [b, h, s_q, r.s_kv], data_type.FLOAT)
             elif name in ("dq", "dk", "dv", "dbias", "dsink"):
                 like = r.tensors.get(name[1:])
-                if like is not None and not item.dim:
-                    item.dim, item.stride = list(like.dim), item.stride or list(like.stride)
-                _fill(item, item.dim)
+                _fill(item, item.dim if like is None else like.dim)
         if not r.backward:
             _fill(r.tensors["o"], [b, h, s_q, r.size("v", 3)])
 

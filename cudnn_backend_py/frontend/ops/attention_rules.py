@@ -14,7 +14,7 @@ from ...graph.data_types import HALF_TYPES
 from ...system.quick_dataclass import dataclass
 from ...system.version import Version, VersionTuple, version_text
 from ..enums import attention_implementation, data_type, diagonal_alignment, tensor_reordering
-from ..errors import attribute_not_set, invalid_value, not_supported
+from ..errors import attribute_not_set, not_supported
 from ..tensors import tensor
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ class Request:
     @property
     def is_multiplied(self) -> bool:
         """Whether a ragged offset counts more than one element."""
-        return any(item.ragged_offset_multiplier != 1 for item in self.tensors.values())
+        return any(item.ragged_offset_multiplier != 1 for item in self.tensors.values() if item.ragged_offset)
 
     @property
     def has_lengths(self) -> tuple[bool, bool]:
@@ -135,10 +135,6 @@ class _Refusals:
         if condition:
             raise attribute_not_set(headline, where=self.where, fix=fix)
 
-    def invalid(self, condition: bool, headline: str, fix: str | None = None) -> None:
-        if condition:
-            raise invalid_value(headline, where=self.where, fix=fix)
-
 
 def check(request: Request, context: Context) -> None:
     """Refuse what cudnn-frontend refuses.
@@ -148,9 +144,7 @@ def check(request: Request, context: Context) -> None:
     cudnnGraphNotSupportedError
         Combinations that are not supported, on this architecture or with this version of cuDNN.
     FrontendValueError
-        Something is missing, or set twice.
-    FrontendRuntimeError
-        A bound out of range.
+        Something is missing, set twice, or a bound out of range.
     """
     say = _Refusals(request)
     if not request.backward:
@@ -229,7 +223,7 @@ def check_softmax_outputs(request: Request, context: Context) -> None:
     """Refuse statistics that the expanded softmax of cuDNN before 9.21 does not write."""
     given = (request.stats, request.has("max"), request.has("sum_exp"))
     fits = given in ((False, False, False), (True, False, False), (False, True, True))
-    _Refusals(request).invalid(
+    _Refusals(request).unsupported(
         context.version < (9, 21, 0) and not fits,
         "before cuDNN 9.21 softmax writes statistics alone, max and sum_exp together, or nothing; the combination of "
         f"stats {given[0]}, max {given[1]}, sum_exp {given[2]} is invalid",
@@ -295,14 +289,6 @@ def _check_dropout(request: Request, say: _Refusals) -> None:
         "using both, custom dropout mask and dropout probability, is ill-formed",
     )
     say.unset(request.dropout == 1.0, "dropout probability cannot be 1, its scale would be infinite")
-
-
-def _check_intermediate(context: Context, say: _Refusals) -> None:
-    say.unset(
-        context.intermediate == data_type.NOT_SET,
-        "intermediate tensor data type needs to be set",
-        fix="pygraph(intermediate_data_type=cudnn.data_type.FLOAT)",
-    )
 
 
 def _check_known_bugs(request: Request, version: Version, say: _Refusals) -> None:
@@ -396,7 +382,6 @@ def _check_forward(request: Request, context: Context, say: _Refusals) -> None:
         version < (9, 6, 0) and request.left is not None and request.is_bottom_right and request.s_q != request.s_kv,
         "sliding window attention with bottom right causal mask is not supported with s_q != s_kv below 9.6.0",
     )
-    _check_intermediate(context, say)
     if request.kind == "half":
         _check_forward_half(request, version, context.sm, say)
     else:
@@ -409,7 +394,7 @@ def _check_forward(request: Request, context: Context, say: _Refusals) -> None:
 
 def _check_running_lengths(request: Request, version: Version, say: _Refusals) -> None:
     for side in ("q", "kv"):
-        say.invalid(
+        say.unset(
             request.has(f"seq_len_{side}") and request.has(f"cu_seq_len_{side}"),
             f"seq_len_{side} and cu_seq_len_{side} cannot both be set: invalid",
         )
@@ -424,12 +409,6 @@ def _check_running_lengths(request: Request, version: Version, say: _Refusals) -
         f"stats_use_log2 is not supported before cuDNN 9.27, this is {version_text(version)}",
         fix="use cuDNN 9.27 or newer, or multiply Stats by log2(e)",
     )
-    for item in request.tensors.values():
-        say.unset(
-            item.ragged_offset_multiplier != 1 and item.ragged_offset is None,
-            f"tensor {item.name!r} has a ragged offset multiplier and no ragged offset",
-            fix="set_ragged_offset(...)",
-        )
 
 
 def _check_implementation(request: Request, context: Context, say: _Refusals) -> None:
@@ -443,7 +422,7 @@ def _check_implementation(request: Request, context: Context, say: _Refusals) ->
     elif not is_unified(request, context) and request.has("block_mask"):
         asked = request.implementation == attention_implementation.COMPOSITE
         say.unsupported(asked, "the composite SDPA node does not support a block mask, not supported")
-        say.invalid(not asked, "no suitable implementation of attention: the composite one has no block mask")
+        say.unsupported(not asked, "no suitable implementation of attention: the composite one has no block mask")
 
 
 def _check_forward_fp8(request: Request, version: Version, major: int, say: _Refusals) -> None:
@@ -505,7 +484,7 @@ def _check_forward_half(request: Request, version: Version, sm: int, say: _Refus
     _check_modifier(request, say)
     say.unsupported(d_qk % 8 != 0 or d_v % 8 != 0, f"hidden_dim should be multiple of 8, got {d_qk} and {d_v}")
     _check_alibi(request, say)
-    say.invalid(
+    say.unsupported(
         left is not None and left <= 0 and version < (9, 10, 0),
         f"left bound (sliding window length) should be greater than zero, it is {left}: invalid",
     )
@@ -515,7 +494,7 @@ def _check_forward_half(request: Request, version: Version, sm: int, say: _Refus
         version < (9, 10, 2) and left is not None and (right is None or request.is_dropout or request.has("bias")),
         "left and right bounds are only supported with is_dropout=False, is_bias=False and a right bound below 9.10.2",
     )
-    say.invalid(
+    say.unset(
         right is not None and right < 0, f"right bound needs to be larger than or equal to zero, it is {right}: invalid"
     )
     decode = s_q == 1
@@ -665,7 +644,6 @@ def _check_backward(request: Request, context: Context, say: _Refusals) -> None:
     _check_backward_bounds(request, version, major, say)
     _check_dropout(request, say)
     _check_backward_kernels(request, version, major, say)
-    _check_intermediate(context, say)
     say.unset(request.has("dsink") and not request.has("sink"), "if dSink_token is set, sink_token needs to be set")
 
 
@@ -697,7 +675,7 @@ def _check_backward_bounds(request: Request, version: Version, major: int, say: 
     say.unsupported(
         request.is_bottom_right and loose, "bottom right causal mask with ragged offsets is only supported with padding"
     )
-    say.invalid(
+    say.unset(
         left is not None and left <= 0,
         f"left bound (sliding window length) should be greater than zero, it is {left}: invalid",
     )
@@ -714,7 +692,7 @@ def _check_backward_bounds(request: Request, version: Version, major: int, say: 
             "left and right bounds are only supported with is_dropout=False, is_bias=False and a right bound below "
             "9.10.2",
         )
-    say.invalid(
+    say.unset(
         right is not None and right < 0, f"right bound needs to be larger than or equal to zero, it is {right}: invalid"
     )
 
@@ -776,7 +754,6 @@ def _check_backward_fp8(request: Request, context: Context, say: _Refusals) -> N
     _check_dropout(request, say)
     _check_fp8_corner(request, version, major, say)
     _check_window(request, say)
-    _check_intermediate(context, say)
     deterministic = is_deterministic(request, context) and major == 10
     say.unsupported(
         deterministic and version < (9, 19, 0),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TypeVar
 
+from ..context import Context
 from ..recorded import Record
 from ..tensors import tensor
 from .node import Node
@@ -18,6 +19,7 @@ class OpsBase:
 
     _nodes: list[Node]
     record: Record
+    context: Context
 
     def _add(self, node: AnyNode) -> AnyNode:
         """Append a node and return it.

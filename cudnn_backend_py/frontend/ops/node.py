@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +21,6 @@ __all__ = [
     "Emitter",
     "FrontendHazardWarning",
     "Node",
-    "as_bits",
     "broadcast_dims",
     "check_type",
     "fill_type",
@@ -155,7 +153,7 @@ class Emitter:
                 value=source.value,
                 reordering=TensorReordering[source.reordering.name],
                 ragged_offset=offset,
-                ragged_offset_multiplier=source.ragged_offset_multiplier,
+                ragged_offset_multiplier=1 if offset is None else source.ragged_offset_multiplier,
                 vector_count=source.vector_count,
                 vector_dim=source.vector_dimension,
             )
@@ -170,12 +168,7 @@ class Emitter:
     def compute(self, node: Node) -> DataType:
         """Return the type a node computes in: its own, else the graph's."""
         kind = node.compute if node.compute != data_type.NOT_SET else self.context.compute
-        if kind.backend is None:
-            raise attribute_not_set(
-                f"node {node.name!r} has no compute data type, and the graph has none",
-                fix="pygraph(compute_data_type=cudnn.data_type.FLOAT)",
-            )
-        return kind.backend
+        return kind.backend or DataType.FLOAT
 
 
 def check_type(value: Any) -> data_type:
@@ -192,11 +185,6 @@ def check_type(value: Any) -> data_type:
         return to_data_type(value)
     except TypeError:
         raise TypeError(f"compute_data_type is {value!r}, a cudnn.data_type is needed") from None
-
-
-def as_bits(value: float | None) -> str | None:
-    """Return a number as cudnn-frontend writes it in a graph's text: the digits of its four bytes."""
-    return None if value is None else struct.pack(">f", value).hex().upper()
 
 
 def pack_strides(dims: Sequence[int]) -> list[int]:

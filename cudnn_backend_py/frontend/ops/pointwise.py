@@ -10,10 +10,10 @@ from ...generated.operations import BACKWARD_MODES
 from ...graph.strides import preserve_order
 from ..enums import data_type
 from ..errors import attribute_not_set
-from ..tensors import tensor
+from ..tensors import as_bits, tensor
 from .base import OpsBase
 from .infer import NOT_SET, OpNode, check_type, fill
-from .node import Emitter, as_bits, broadcast_dims
+from .node import Emitter, broadcast_dims
 
 __all__ = ["PointwiseOps"]
 

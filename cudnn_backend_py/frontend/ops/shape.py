@@ -19,7 +19,7 @@ from ...graph.shapes import concatenated, permuted, pooled_size, sliced
 from ...graph.strides import ordered_strides, preserve_order
 from ..enums import data_type, padding_mode, resample_mode, reshape_mode, rng_distribution
 from ..errors import attribute_not_set, invalid_value
-from ..tensors import tensor
+from ..tensors import as_bits, tensor
 from .base import OpsBase
 from .infer import NOT_SET, OpNode, check_type, fill, integers, require_version, whole
 from .node import Emitter, fill_type
@@ -120,7 +120,7 @@ class _Slice(OpNode):
             raise TypeError(f"slices hold {wrong[0]!r}, a slice is needed for each dim")
         self.slices = list(slices)
         self.ranges: list[tuple[int, int, int]] = []
-        self.output("Y")
+        self.output("Y").data_type = getattr(x, "data_type", NOT_SET)
 
     def infer(self, context: Context) -> None:
         x, y = self.inputs["X"], self.outputs["Y"]
@@ -372,7 +372,7 @@ class _PagedCacheLoad(OpNode):
 # Tag -> operation, where it reads and writes, its version, and the ports' names
 _ROPES = {
     "ROPE": (DescriptorType.OPERATION_ROPE_FWD, ("x", "y"), (9, 24), ("INPUT", "OUTPUT")),
-    "ROPE_BWD": (DescriptorType.OPERATION_ROPE_BWD, ("dy", "dx"), (9, 25), ("DY", "DX")),
+    "ROPE_BWD": (DescriptorType.OPERATION_ROPE_BWD, ("dy", "dx"), (9, 24), ("DY", "DX")),
 }
 
 
@@ -387,7 +387,7 @@ class _Rope(OpNode):
         self.output(_ROPES[tag][3][1]).in_memory = True
 
     def parameters(self) -> dict[str, Any]:
-        return {"output_scale": self.output_scale, "rope_dim": self.rope_dim}
+        return {"output_scale": as_bits(self.output_scale), "rope_dim": self.rope_dim}
 
     def infer_shapes(self) -> None:
         source, target = (
@@ -560,7 +560,7 @@ class ShapeOps(OpsBase):
     ) -> tensor:
         """Return the gradient of :meth:`rope` with respect to its input.
 
-        C: ``CUDNN_BACKEND_OPERATION_ROPE_BWD_DESCRIPTOR``, cuDNN 9.25 and later.
+        C: ``CUDNN_BACKEND_OPERATION_ROPE_BWD_DESCRIPTOR``, cuDNN 9.24 and later.
         """
         node = _Rope("ROPE_BWD", name, compute_data_type, {"DY": dY, "FREQS": freqs}, output_scale, rope_dim)
         return self._add(node).outputs["DX"]

@@ -279,7 +279,7 @@ class AttentionParts(BuilderBase):
 
         Notes
         -----
-        C: ``CUDNN_BACKEND_OPERATION_ROPE_BWD_DESCRIPTOR``, cuDNN 9.25 and later.
+        C: ``CUDNN_BACKEND_OPERATION_ROPE_BWD_DESCRIPTOR``, cuDNN 9.24 and later.
         """
         return self._rope(DescriptorType.OPERATION_ROPE_BWD, ("dy", "dx"), dy, freqs, output_scale, rope_dim, result)
 

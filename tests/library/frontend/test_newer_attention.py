@@ -103,7 +103,7 @@ def test_a_corner_is_found_by_the_running_sums() -> None:
 
 
 WRONG: dict[str, tuple[type[Exception], str, dict[str, Any]]] = {
-    "both": (RuntimeError, "seq_len_q and cu_seq_len_q cannot both be set", {"seq_len_q": "lengths"}),
+    "both": (ValueError, "seq_len_q and cu_seq_len_q cannot both be set", {"seq_len_q": "lengths"}),
     "one side": (ValueError, "padding mask requires", {"cu_seq_len_kv": None}),
     "no padding": (ValueError, "only if padding mask", {"use_padding_mask": False}),
     "many operations": (

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 import cudnn_backend_py.frontend as cudnn
-from cudnn_backend_py import DescriptorType
+from cudnn_backend_py import DataType, DescriptorType
 from cudnn_backend_py.frontend.handles import set_default_target
 from cudnn_backend_py.graph.faults import Fault, find
 from cudnn_backend_py.system.version import Window
-from tests.compat.programs import PROGRAMS, Maker, Q, answer
+from tests.compat.programs import PROGRAMS, Maker, Q, answer, keys_of_nodes
 from tests.compat.surface import read_facts
 
 THEIRS: dict[str, Any] = read_facts()["answers"]
@@ -81,6 +81,60 @@ def test_sizes_of_results_are_known_before_a_graph_is_checked() -> None:
     assert cudnn.tensor().get_dim() == []
 
 
+def test_results_of_backward_attention_lie_row_by_row_where_nothing_is_said() -> None:
+    """As cudnn-frontend lays them out: a program that allocates what it reads off them is right with both."""
+    m = Maker(cudnn)
+    rows = [4 * 64 * 64, 64 * 64, 64, 1]
+    q, k, v, o, do = (m.t(*Q).set_stride([4 * 64 * 64, 64, 4 * 64, 1]) for _ in range(5))
+    made = m.g.sdpa_backward(q=q, k=k, v=v, o=o, dO=do, stats=m.f(2, 4, 64, 1))
+    for item in made:
+        item.set_output(True)
+    assert [item.get_stride() for item in made] == [rows] * 3
+    m.g.validate()
+    assert [item.get_stride() for item in made] == [rows] * 3
+
+
+def test_a_graph_that_says_no_types_computes_in_float32() -> None:
+    g = cudnn.pygraph()
+    half = cudnn.data_type.HALF
+    x = g.tensor([1, 64, 64], [4096, 64, 1], half)
+    y = g.relu(g.matmul(x, g.tensor([1, 64, 64], [4096, 64, 1], half)))
+    y.set_output(True).set_data_type(half)
+    assert g.inspect()["context"] == {"io_data_type": "None", "compute_data_type": "None"}
+    assert g.inspect()["tensors"]["matmul.0::C"]["dtype"] == "None"
+    g.build()
+    mm, relu = g.graph().ops
+    assert [mm.compute_type, relu.compute_type, mm.c.data_type] == [DataType.FLOAT] * 3
+
+
+def test_a_multiplier_of_offsets_says_nothing_where_there_are_none() -> None:
+    m = Maker(cudnn)
+    q = m.t(*Q, ragged_offset_multiplier=64)
+    made = m.g.sdpa(q=q, k=m.t(*Q), v=m.t(*Q), generate_stats=False)[0].set_output(True)
+    m.g.build_operation_graph()
+    assert {item.ragged_offset_multiplier for item in m.g.graph().tensors} == {1}
+    assert made.get_dim() == list(Q)
+
+
+def test_a_slice_has_the_type_of_its_whole_at_once() -> None:
+    m = Maker(cudnn)
+    part = m.g.slice(m.t(2, 8, 16, kind="FLOAT"), [slice(0, 1), slice(2, 6), slice(0, 16)])
+    assert part.get_data_type() is cudnn.data_type.FLOAT
+
+
+def test_a_tensor_that_is_renamed_is_listed_last() -> None:
+    m = Maker(cudnn)
+    y, mean, _ = m.g.layernorm(
+        norm_forward_phase=cudnn.norm_forward_phase.TRAINING,
+        input=m.t(8, 32, 4, 4), scale=m.f(1, 32, 4, 4), bias=m.f(1, 32, 4, 4), epsilon=m.one(),
+    )  # fmt: skip
+    for item in (y, mean):
+        item.set_output(True)
+    y.set_name("y")
+    assert [item.name for item in m.g.get_outputs()] == ["layernorm.0::MEAN", "y"]
+    assert list(m.g.tensors)[-1] == "y"
+
+
 def test_a_uid_belongs_to_one_tensor() -> None:
     """Those a program gave stay; one that had it without being given it gets another at once."""
     g = Maker(cudnn).g
@@ -138,6 +192,38 @@ def test_uids_are_there_from_the_start_and_a_program_may_take_them_over() -> Non
     assert len({item.get_uid() for item in (first, second, out)}) == 3
     m.g.build_operation_graph()
     assert {item.uid for item in m.g.graph().variant_pack_tensors} == {first.uid, second.uid, out.uid}
+
+
+def test_handles_are_those_of_this_module() -> None:
+    for use in (cudnn.get_stream, cudnn.destroy_handle, lambda handle: cudnn.set_stream(handle, 0)):
+        with pytest.raises(TypeError, match="create_handle"):
+            use(1)
+    device = cudnn.create_device_properties(json.dumps(cudnn.create_handle().device._known))
+    with pytest.raises(TypeError, match="create_handle"):
+        cudnn.pygraph(device_property=device, handle=1)
+    handle = cudnn.Handle(7, 0, 3)  # for a described GPU, where nothing runs on it
+    assert isinstance(handle, cudnn.Handle)
+    assert (handle.backend_handle, cudnn.get_stream(handle), handle.device.sm_version) == (7, 3, 90)
+    cudnn.destroy_handle(handle)
+    assert handle.backend_handle is None
+    set_default_target(None)
+    with pytest.raises(NotImplementedError, match="another cuDNN"):
+        cudnn.Handle(7)
+
+
+def test_elementwise_operations_take_the_name_before_the_type_of_arithmetic_too() -> None:
+    m = Maker(cudnn)
+    x, half = m.t(2, 8, 16), cudnn.data_type.HALF
+    made = [
+        m.g.relu(x, 0.1, None, None, "one", half),
+        m.g.relu(x, 0.1, None, None, half, "two"),
+        m.g.swish(x, 0.5, "three"),
+        m.g.gen_index(x, 1, name="four"),
+    ]
+    assert [item.name for item in made] == [f"{name}::OUT_0" for name in ("one", "two", "three", "four")]
+    assert [node.compute_data_type for node in m.g.nodes] == [half, half, *[cudnn.data_type.FLOAT] * 2]
+    with pytest.raises(TypeError, match="compute_data_type is 'five'"):
+        m.g.relu(x, compute_data_type="five")
 
 
 def test_norms_take_the_phase_before_or_behind_the_tensors() -> None:
@@ -260,6 +346,66 @@ LISTED = {
         )
     ],
 }  # fmt: skip
+
+
+UNREAD = {"BATCHNORM": {"peer_stats"}, "DBN": {"peer_stats"}, "RESHAPE": {"dim", "stride"}}  # of nodes it never reads
+
+
+def test_nodes_of_the_text_have_all_that_cudnn_frontend_writes() -> None:
+    """It reads each key by its name, and refuses the whole text where one is missing."""
+    ours, theirs = keys_of_nodes(cudnn), read_facts()["nodes in JSON"]
+    assert {tag: lacks for tag in theirs if (lacks := set(theirs[tag]) - set(ours[tag]))} == UNREAD
+
+
+def _scaled(m: Maker, **options: Any) -> Any:
+    return m.g.sdpa(*(m.t(*Q) for _ in "qkv"), attn_scale=0.125, generate_stats=False, **options)
+
+
+@pytest.mark.parametrize(("asked", "said"), [("AUTO", "UNIFIED"), ("UNIFIED", "UNIFIED"), ("COMPOSITE", "COMPOSITE")])
+def test_the_text_says_what_auto_came_to(asked: str, said: str) -> None:
+    """cudnn-frontend reads no text of attention whose implementation is left open."""
+    m = Maker(cudnn)
+    _scaled(m, implementation=cudnn.attention_implementation[asked])
+    assert json.loads(repr(m.g))["nodes"][0]["implementation"] == said
+
+
+@pytest.mark.parametrize("number", [2.5, 3, True])
+def test_a_number_of_the_graph_stays_what_it_is_in_its_text(number: float) -> None:
+    m = Maker(cudnn)
+    x, scalar = m.t(2, 8, 16), m.g.tensor_scalar(number)
+    m.g.mul(x, scalar).set_output(True)
+    text = json.loads(repr(m.g))
+    (said,) = [item["pass_by_value"] for item in text["tensors"] if item["is_pass_by_value"]]
+    assert said == {2.5: {"index": 3, "value": "40200000"}, 3: {"index": 1, "value": 3}}.get(
+        number, {"index": 3, "value": "3F800000"}
+    )
+    again = cudnn.pygraph()
+    again.deserialize(json.dumps(text))
+    again.build_operation_graph()
+    assert [item.value for item in again.graph().tensors if item.by_value] == [number]
+
+
+def test_the_text_of_a_graph_that_cudnn_frontend_built_is_read() -> None:
+    """There the scale is a tensor, too, and K of many operations lies the other way round."""
+    m = Maker(cudnn)
+    for item in _scaled(m, implementation=cudnn.attention_implementation.COMPOSITE):
+        if item is not None:
+            item.set_output(True)
+    m.g.validate()
+    text = json.loads(repr(m.g))
+    text["nodes"][0]["inputs"]["Attn_scale"] = 99
+    scale = {"uid": 99, "dim": [1], "stride": [1], "data_type": "FLOAT", "is_virtual": False, "is_pass_by_value": True,
+             "pass_by_value": {"index": 3, "value": "3E000000"}, "reordering_type": "NONE"}  # fmt: skip
+    text["tensors"].append(scale)
+    k = next(item for item in text["tensors"] if item["uid"] == text["nodes"][0]["inputs"]["K"])
+    for sizes in (k["dim"], k["stride"]):
+        sizes[2:] = sizes[:1:-1]
+    again = cudnn.pygraph()
+    again.deserialize(json.dumps(text))
+    assert [op.kind for op in again.graph().ops] == [op.kind for op in m.g.graph().ops]
+    assert [item.dims for item in again.graph().variant_pack_tensors] == [
+        item.dims for item in m.g.graph().variant_pack_tensors
+    ]
 
 
 def test_a_graph_of_a_list_of_tensors_is_built() -> None:

@@ -167,10 +167,10 @@ def test_a_call_needs_a_handle_a_workspace_and_an_order(monkeypatch: pytest.Monk
     with pytest.raises(RuntimeError, match="Need to specify workspace to execute graph: no workspace was given"):
         graph._own_workspace()
     with pytest.raises(ValueError, match="2 tensors were given, the graph has 3 inputs"):
-        graph._run_in_order([A, B], {})
+        graph(A, B)
     monkeypatch.setattr(graph, "_order", None)
     with pytest.raises(ValueError, match="the order of inputs and outputs is not set"):
-        graph._run_in_order([A, B, BIAS], {})
+        graph(A, B, BIAS)
 
 
 def test_the_described_target_is_also_the_default_handle(monkeypatch: pytest.MonkeyPatch, graph: cudnn.Graph) -> None:

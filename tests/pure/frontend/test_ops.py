@@ -500,7 +500,7 @@ def test_wrong_arguments_are_type_errors(case: str) -> None:
 
 def test_rotations_are_outputs_of_the_form_of_their_input_and_name_the_version_they_need() -> None:
     q, angles = t(2, 4, 16, 8, name="q"), t(16, 1, 1, 4, data_type=FLOAT)
-    g = Ops((9, 25, 0))
+    g = Ops((9, 24, 0))
     y = g.rope(q, angles, output_scale=0.5, rope_dim=4, name="turn")
     dx = g.rope_backward(y, t(16, 1, 1, 8, data_type=FLOAT), name="back")
     forward, backward = g.graph().ops
@@ -511,10 +511,10 @@ def test_rotations_are_outputs_of_the_form_of_their_input_and_name_the_version_t
     assert not any(item.virtual for op in (forward, backward) for item in op.outputs().values())
     assert (forward.parameters(), backward.parameters()) == ({"output_scale": 0.5, "rope_dim": 4}, {})
     assert {port: item.name for port, item in backward.inputs().items() if port == "dy"} == {"dy": "turn::OUT_0"}
-    for version, make in (((9, 23, 0), g.rope), ((9, 24, 0), g.rope_backward)):
-        older = Ops(version)
+    for make in (g.rope, g.rope_backward):
+        older = Ops((9, 23, 0))
         getattr(older, make.__name__)(q, angles)
-        with pytest.raises(cudnnGraphNotSupportedError, match=f"not supported by cuDNN 9.{version[1]}"):
+        with pytest.raises(cudnnGraphNotSupportedError, match=r"not supported by cuDNN 9\.23"):
             older.graph()
 
 

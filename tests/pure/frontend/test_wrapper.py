@@ -20,6 +20,11 @@ def test_orders_and_heuristics_are_lists(argument: str) -> None:
         cudnn.Graph(**{argument: "conv::image"})
 
 
+def test_a_mode_alone_is_no_list_though_its_number_is_0() -> None:
+    with pytest.raises(ValueError, match="heuristics is a heur_mode, a list or tuple is needed"):
+        cudnn.Graph(heuristics=cudnn.heur_mode.A)
+
+
 def test_types_are_those_of_cudnn_or_torch() -> None:
     with pytest.raises(TypeError, match=r"is no cudnn\.data_type and no torch dtype"):
         cudnn.Graph(io_data_type="half")

@@ -92,6 +92,7 @@ def test_since_is_read_or_measured() -> None:
     assert enums.Status.SUCCESS.since == (9, 0, 0)
     assert enums.OperationGraphMode.SDPA_FWD.since == (9, 23, 0)  # the header does not say
     assert enums.CudaGraphRetention.NONE.since == (9, 28, 0)
+    assert D.OPERATION_ROPE_BWD.since == A.OPERATION_ROPE_BWD_DYDESC.since == (9, 24, 0)  # the header says 9.25
 
 
 def test_deprecated_by_token_by_comment_by_type_and_by_alias() -> None:

@@ -17,7 +17,7 @@ from cudnn_backend_py import CudnnBackendError, DataType, Graph, GraphError, Poi
 from cudnn_backend_py.diagnose.logs import report_log
 from cudnn_backend_py.graph import Operation
 from cudnn_backend_py.importers.cudnn_json import graph_from_log_json
-from cudnn_backend_py.importers.frontend_json import graph_from_frontend_json
+from cudnn_backend_py.importers.frontend_json import graph_from_frontend_json, number_in
 from cudnn_backend_py.importers.graphs import LoggedConfig, LoggedGraph, read_graphs
 from cudnn_backend_py.importers.records import MAX_LINE, FileRecord, read_log
 from tests.support.child import ROOT, run_code
@@ -378,6 +378,18 @@ def test_plain_nodes_of_the_frontend_are_read() -> None:
         DataType.FLOAT
     ]
     assert graph.tensor("a").uid == 10
+
+
+def test_numbers_of_the_frontend_are_read_however_they_are_written() -> None:
+    """As numbers, as the digits of a float32's bytes, or beside the index of their type."""
+    for half in (0.5, "3F000000", {"index": 3, "value": "3F000000"}, {"index": 4, "value": 0.5}):
+        relu, b = {**RELU, "relu_lower_clip": half}, {**TENSORS["b"], "dim": [1, 1, 1], "stride": [1, 1, 1]}
+        add = {"tag": "POINTWISE", "name": "s", "mode": "MUL", "inputs": {"IN_0": "a", "IN_1": "b"},
+               "outputs": {"OUT_0": "c"}}  # fmt: skip
+        by_value = {"data_type": "FLOAT", "is_pass_by_value": True, "pass_by_value": half}
+        graph = graph_from_frontend_json(frontend([add, relu], **{**TENSORS, "b": {**b, **by_value}}))
+        assert (graph.ops[1].relu_lower_clip, graph.tensor("b").value) == (0.5, 0.5)
+    assert number_in("wrong") is number_in(None) is number_in({"index": 3}) is number_in(True) is None
 
 
 def test_another_tag_of_the_frontend_is_named() -> None:
