@@ -191,6 +191,20 @@ class pygraph(
         self._check_uids()
         self._validated = True
 
+    def _changed(self, what: str) -> None:
+        """Forget what was checked and worked out, since `what`, the first words of the error, the graph.
+
+        Raises
+        ------
+        RuntimeError
+            If cuDNN has its operations already.
+        """
+        if self._operation_graph is not None or (self._memory is not None and not self._nodes):
+            raise invalid_value(
+                f"{what} a graph whose operations cuDNN has already", fix="write it before, or a new graph"
+            )
+        self._validated, self._emitter, self._memory = False, None, None
+
     def _check_uids(self) -> None:
         owners: dict[int, UserTensor] = {}
         for item in self._used():

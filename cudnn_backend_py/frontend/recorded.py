@@ -261,6 +261,12 @@ class Record:
         self._next_uid += 1
         return self._next_uid - 1
 
+    def change(self, what: str) -> None:
+        """Tell the graph that it changes; `what` is how the error begins where it cannot any more."""
+        graph = None if self.owner is None else self.owner()
+        if graph is not None:
+            graph._changed(what)
+
     def claim(self, item: tensor, uid: int) -> None:
         """Let a tensor have the uid a program gives it; one that has it without being given it gets another.
 
@@ -322,11 +328,7 @@ def _noting(method: str, operation: Operation, add: Callable[..., Any]) -> Calla
         record: Record = self.record
         if record.busy:
             return add(self, *args, **kwargs)
-        if getattr(self, "_operation_graph", None) is not None:
-            raise invalid_value(
-                f"{method} is added to a graph whose operations cuDNN has already",
-                fix="write it before, or a new graph",
-            )
+        record.change(f"{method} is added to")
         parameters, names = _parameters(add)
         for argument in operation.kernels_only:
             if kwargs.pop(argument, None):

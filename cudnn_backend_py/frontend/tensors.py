@@ -28,7 +28,8 @@ def _by_value(value: float | int | None) -> dict[str, Any] | None:
 
 
 class tensor:
-    """A tensor of a :class:`~cudnn_backend_py.frontend.graphs`; every ``set_`` method returns the tensor.
+    """A tensor of a :class:`~cudnn_backend_py.frontend.graphs`; every ``set_`` method returns the tensor,
+    and raises RuntimeError where it changes one of a graph whose operations cuDNN has already.
 
     Dims and strides are lists, strides in elements; an empty list is one that is not known yet. A graph gives each of
     its tensors a ``uid``, which another tensor can only take over by :meth:`set_uid`. ``alignment_value`` and
@@ -133,22 +134,18 @@ class tensor:
 
     def set_dim(self, dim: Iterable[int]) -> Self:
         """Set the sizes, a list, tuple or ``torch.Size``."""
-        self.dim = [index(item) for item in dim]
-        self.dim_given = True
-        return self
+        return self._set("set_dim", dim=[index(item) for item in dim], dim_given=True)
 
     def set_stride(self, stride: Iterable[int]) -> Self:
         """Set the strides in elements."""
-        self.stride = [index(item) for item in stride]
-        self.stride_given = True
-        return self
+        return self._set("set_stride", stride=[index(item) for item in stride], stride_given=True)
 
     def set_name(self, name: str) -> Self:
         """Set the name; the graph lists a tensor that is renamed behind the others, as cudnn-frontend does."""
-        graph = self._graph()
-        if graph is not None and name != self.name:
+        is_other = str(name) != self.name
+        self._set("set_name", name=str(name))
+        if is_other and (graph := self._graph()) is not None:
             graph.record.move_last(self)
-        self.name = str(name)
         return self
 
     def set_uid(self, uid: int) -> Self:
@@ -162,41 +159,33 @@ class tensor:
         graph = self._graph()
         if graph is not None:
             graph.record.claim(self, index(uid))
-        self.uid = index(uid)
-        self.uid_given = True
-        return self
+        return self._set("set_uid", uid=index(uid), uid_given=True)
 
     def set_data_type(self, dtype: Any = data_type.NOT_SET, *, data_type: Any = None) -> Self:
         """Set the type of the elements: a ``cudnn.data_type`` or a torch dtype."""
-        self.data_type = to_data_type(dtype if data_type is None else data_type)
-        return self
+        return self._set("set_data_type", data_type=to_data_type(dtype if data_type is None else data_type))
 
     _set_data_type = set_data_type
 
     def set_output(self, value: bool) -> Self:
         """Make it an output in memory, or a virtual tensor."""
-        self.virtual = not value
-        return self
+        return self._set("set_output", virtual=not value)
 
     def set_is_virtual(self, value: bool) -> Self:
         """Make it virtual, or not."""
-        self.virtual = bool(value)
-        return self
+        return self._set("set_is_virtual", virtual=bool(value))
 
     def set_is_pass_by_value(self, value: bool) -> Self:
         """Make it a scalar given by the address of host memory, or not."""
-        self.by_value = bool(value)
-        return self
+        return self._set("set_is_pass_by_value", by_value=bool(value))
 
     def set_ragged_offset(self, ragged_offset: tensor | None) -> Self:
         """Set the tensor that says where each sequence begins, in elements."""
-        self.ragged_offset = ragged_offset
-        return self
+        return self._set("set_ragged_offset", ragged_offset=ragged_offset)
 
     def set_ragged_offset_multiplier(self, multiplier: int) -> Self:
         """Set how many elements one ragged offset counts; cuDNN 9.24."""
-        self.ragged_offset_multiplier = index(multiplier)
-        return self
+        return self._set("set_ragged_offset_multiplier", ragged_offset_multiplier=index(multiplier))
 
     def set_alignment_value(self, value: int) -> Self:
         """Promise that every value in the tensor is a multiple of `value`; cuDNN's graphs make no use of it.
@@ -208,8 +197,7 @@ class tensor:
         """
         if value < 1:
             raise attribute_not_set(f"alignment_value must be >= 1, got {value}", fix="give a positive int")
-        self.alignment_value = index(value)
-        return self
+        return self._set("set_alignment_value", alignment_value=index(value))
 
     def validate(self) -> None:
         """Check dims and strides.
@@ -234,18 +222,16 @@ class tensor:
 
     def set_reordering_type(self, reordering_type: tensor_reordering) -> Self:
         """Set the layout of elements inside blocks."""
-        self.reordering = tensor_reordering(reordering_type)
-        return self
+        return self._set("set_reordering_type", reordering=tensor_reordering(reordering_type))
 
     def set_alignment(self, alignment: int) -> Self:
         """Set what the address is a multiple of, in bytes."""
-        self.alignment = index(alignment)
-        return self
+        return self._set("set_alignment", alignment=index(alignment))
 
     def set_vector_count_and_dimension(self, count: int, dimension: int) -> Self:
         """Set how many elements are packed into one, and along which dimension."""
-        self.vector_count, self.vector_dimension = index(count), index(dimension)
-        return self
+        both = {"vector_count": index(count), "vector_dimension": index(dimension)}
+        return self._set("set_vector_count_and_dimension", **both)
 
     def get_dim(self) -> list[int]:
         """Return the sizes; of a result those that follow from what is written so far, where they do."""
@@ -254,6 +240,14 @@ class tensor:
     def get_stride(self) -> list[int]:
         """Return the strides in elements, as :meth:`get_dim` the sizes."""
         return list(self.stride or self._foreseen()[1])
+
+    def _set(self, method: str, **values: Any) -> Self:
+        changes = any(getattr(self, name) != value for name, value in values.items() if not name.endswith("_given"))
+        if changes and (graph := self._graph()) is not None:
+            graph.record.change(f"{method} of tensor {self.name!r} changes")
+        for name, value in values.items():
+            setattr(self, name, value)
+        return self
 
     def _graph(self) -> Any:
         return None if self.owner is None else self.owner()

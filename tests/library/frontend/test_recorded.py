@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any
 
@@ -63,6 +63,57 @@ def test_a_type_that_nobody_gave_is_shown_as_none() -> None:
     told = shown.inspect()
     assert told["context"] == {"io_data_type": "None", "compute_data_type": "None"}
     assert told["tensors"]["x"]["dtype"] == "None"
+
+
+SETS: dict[str, Callable[[Any], Any]] = {
+    "set_dim": lambda item: item.set_dim([1, 8, 16]),
+    "set_stride": lambda item: item.set_stride([64, 1, 8]),
+    "set_name": lambda item: item.set_name("other"),
+    "set_uid": lambda item: item.set_uid(77),
+    "set_data_type": lambda item: item.set_data_type(cudnn.data_type.FLOAT),
+    "set_output": lambda item: item.set_output(False),
+    "set_is_virtual": lambda item: item.set_is_virtual(True),
+    "set_is_pass_by_value": lambda item: item.set_is_pass_by_value(True),
+    "set_ragged_offset": lambda item: item.set_ragged_offset(cudnn.tensor()),
+    "set_ragged_offset_multiplier": lambda item: item.set_ragged_offset_multiplier(2),
+    "set_alignment_value": lambda item: item.set_alignment_value(2),
+    "set_reordering_type": lambda item: item.set_reordering_type(cudnn.tensor_reordering.F8_128x4),
+    "set_alignment": lambda item: item.set_alignment(8),
+    "set_vector_count_and_dimension": lambda item: item.set_vector_count_and_dimension(4, 1),
+}
+
+
+def test_every_setter_of_a_tensor_is_in_the_table() -> None:
+    assert set(SETS) == {name for name in dir(cudnn.tensor) if name.startswith("set_")}
+
+
+def product() -> tuple[Any, Any]:
+    m = Maker(cudnn)
+    c = m.g.matmul(m.t(1, 8, 8, name="a"), m.t(1, 8, 8, name="b"), name="mm")
+    return m.g, c.set_output(True)
+
+
+def test_a_tensor_of_a_graph_that_cudnn_has_is_not_changed_in_silence() -> None:
+    g, c = product()
+    g.build_operation_graph()
+    before = g.inspect()
+    for name, change in SETS.items():
+        with pytest.raises(RuntimeError, match=f"{name} of tensor 'mm::C' changes a graph whose operations cuDNN has"):
+            change(c)
+    assert g.inspect() == before
+    c.set_output(True).set_dim([1, 8, 8]).set_stride([64, 8, 1]).set_name("mm::C").set_uid(c.get_uid())  # no change
+    g.create_execution_plans([cudnn.heur_mode.A, cudnn.heur_mode.FALLBACK])
+
+
+def test_what_is_written_after_a_graph_was_looked_at_is_in_it() -> None:
+    g, c = product()
+    g.validate()
+    assert len(g.graph().ops) == 1
+    g.relu(c, name="r").set_output(True)
+    c.set_data_type(cudnn.data_type.FLOAT)
+    g.build_operation_graph()
+    kinds = {item.name: item.data_type.name for item in g.graph().variant_pack_tensors}
+    assert kinds == {"a": "HALF", "b": "HALF", "mm::C": "FLOAT", "r::OUT_0": "HALF"}
 
 
 def test_sizes_of_results_are_known_before_a_graph_is_checked() -> None:
