@@ -13,7 +13,12 @@ from ..system.quick_dataclass import dataclass
 
 __all__ = ["Kernel", "read_kernels"]
 
-_CODE = (".text.", ".nv.constant", ".nv.global.init")  # names of sections that decide what a kernel does
+_CODE = (".text.", ".nv.constant", ".nv.global.init")  # names of sections that decide what a kernel does,
+_TABLE = 4  # but for global data, which code finds by the addresses in this constant bank, or is relocated to:
+_GLOBALS = (f".nv.constant{_TABLE}", ".nv.global.init")  # mostly numbers that the compiler alone has used
+_RELOCATED = (".rel.text.", ".rela.text.")
+_WITH_BANK = (3, 5)  # forms of an instruction's operands that name a constant bank, sm_70 to sm_121,
+_BARRIER = 0xB1D  # but for BAR, which has the number of a barrier in its place
 _NO_BITS = 8  # type of a section that has a size and no bytes (ELF, SHT_NOBITS)
 _SVAL, _REGCOUNT = 0x04, 0x2F  # of .nv.info: an entry with words of its own, and the one with (symbol, registers)
 
@@ -27,7 +32,8 @@ class Kernel:
     name
         As cuDNN calls it.
     sha256
-        Of its machine code and constants, so that a compiler's version in the file around them does not count.
+        Of its machine code and the constants it may read, so that neither a compiler's version in the file around them
+        counts nor a number that was only of use to the compiler.
     code_bytes
         Size of the machine code.
     registers
@@ -50,8 +56,10 @@ class Kernel:
         """
         digest, size, registers = hashlib.sha256(), 0, 0
         try:
-            for section, body in _sections(cubin):
-                if section.startswith(_CODE):
+            sections = list(_sections(cubin))
+            unread = () if any(_reads_globals(*one) for one in sections) else _GLOBALS
+            for section, body in sections:
+                if section.startswith(_CODE) and section not in unread:
                     digest.update(f"{len(body)} ".encode() + body)  # not their names, which hold the kernel's
                 if section.startswith(".text."):
                     size += len(body)
@@ -93,6 +101,16 @@ def _sections(elf: bytes) -> Iterator[tuple[str, bytes]]:
         begin = start + name
         title = elf[begin : elf.index(b"\0", begin)].decode() if 0 <= begin < len(elf) else ""
         yield title, b"" if kind == _NO_BITS else elf[offset : offset + length]
+
+
+def _reads_globals(section: str, body: bytes) -> bool:
+    """Whether a section may be that of code which finds global data."""
+    if not section.startswith(".text."):
+        return section.startswith(_RELOCATED) and bool(body)
+    return len(body) % 16 > 0 or any(
+        low >> 54 & 31 == _TABLE and low >> 9 & 7 in _WITH_BANK and low & 0xFFF != _BARRIER
+        for low, _ in struct.iter_unpack("<QQ", body)
+    )
 
 
 def _registers(info: bytes) -> Iterator[int]:

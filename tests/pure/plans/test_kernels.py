@@ -39,7 +39,12 @@ def in_plan(name: str, cubin: bytes) -> dict[str, str]:
     return {"kernelName": name, "cubin": base64.b64encode(cubin).decode()}
 
 
-CODE = {".text.k": b"\1\2\3\4" * 8, ".nv.info": info(40, 168), ".nv.constant0.k": b"\5" * 16}
+def instruction(form: int, bank: int, code: int = 0x182) -> bytes:
+    """Return one whose operands have a form that may name a constant bank, and such a bank."""
+    return struct.pack("<QQ", code | form << 9 | bank << 54, 0)
+
+
+CODE = {".text.k": instruction(1, 0) * 2, ".nv.info": info(40, 168), ".nv.constant0.k": b"\5" * 16}
 
 
 def test_name_size_and_registers_are_read() -> None:
@@ -51,16 +56,39 @@ def test_name_size_and_registers_are_read() -> None:
 @pytest.mark.parametrize(
     ("changed", "same"),
     [
-        ({".text.k": b"\1\2\3\5" * 8}, False),
+        ({".text.k": instruction(1, 1) * 2}, False),
         ({".nv.constant0.k": b"\6" * 16}, False),
         ({".nv.constant0.k": b"\5" * 12}, False),
-        ({".nv.global.init": b"\7"}, False),
+        ({".nv.global.init": b"\7", ".nv.constant4": bytes(8)}, True),
         ({".note.nv.tkinfo": b"another compiler"}, True),
     ],
 )
 def test_hash_is_of_code_and_constants_alone(changed: dict[str, bytes], same: bool) -> None:
     one, other = Kernel.from_cubin("k", elf(CODE)), Kernel.from_cubin("k", elf(CODE | changed))
     assert (one.sha256 == other.sha256) is same
+
+
+@pytest.mark.parametrize(
+    "reading",
+    [
+        {".text.k": instruction(5, 4)},
+        {".text.k": instruction(1, 0) + instruction(3, 4)},
+        {".text.k": bytes(24)},
+        {".rela.text.k": bytes(24)},
+        {".rel.text.k": bytes(16)},
+    ],
+)
+def test_global_data_counts_where_code_may_read_it(reading: dict[str, bytes]) -> None:
+    found = [Kernel.from_cubin("k", elf(CODE | reading | {".nv.global.init": data})).sha256 for data in (b"1", b"2")]
+    assert found[0] != found[1]
+
+
+@pytest.mark.parametrize(("form", "bank", "code"), [(4, 4, 0x182), (7, 4, 0x182), (5, 3, 0x182), (5, 4, 0x11D)])
+def test_a_number_that_looks_like_a_bank_is_none(form: int, bank: int, code: int) -> None:
+    """An immediate number, another bank, and the number of a barrier."""
+    made = CODE | {".text.k": instruction(form, bank, code)}
+    found = [Kernel.from_cubin("k", elf(made | {".nv.global.init": data})).sha256 for data in (b"1", b"2")]
+    assert found[0] == found[1]
 
 
 def test_hash_does_not_know_the_name() -> None:

@@ -1,0 +1,50 @@
+"""Which data of a compiled kernel is its code: of kernels that NVRTC compiles here, for every architecture it has."""
+
+from __future__ import annotations
+
+import ctypes
+
+import pytest
+
+from cudnn_backend_py.native import library
+from cudnn_backend_py.plans.kernels import Kernel
+
+TABLE = "__device__ const int table[4] = {%d, 2, 3, 4};"
+KERNEL = 'extern "C" __global__ void k(int* o, int** p, int i) { %s }'
+STRUCT = "struct Tile { static constexpr int unused = %d, used = 16; };"
+READING = {
+    "an element": (TABLE, "o[0] = table[i & 3];"),
+    "an address": ("__device__ int state[4] = {%d};", "p[0] = state + i;"),
+    "what is written, too": ("__device__ int state = %d;", "atomicAdd(&state, i); o[0] = state;"),
+    "of constant memory": ("__constant__ int table[4] = {%d, 2, 3, 4};", "o[0] = table[i & 3];"),
+}
+NOT_READING = {
+    "a member": (STRUCT, "o[0] = i * Tile::used;"),
+    "a table of which the compiler took an element": (TABLE, "o[0] = i * table[2];"),
+}
+ARCHITECTURES = ("sm_75", "sm_80", "sm_89", "sm_90a", "sm_100a", "sm_120")
+
+
+def compiled(source: str, architecture: str, *options: bytes) -> Kernel:
+    """Return the kernel k as NVRTC compiles it."""
+    assert library().nvrtc.path is not None
+    nvrtc, program, size = ctypes.CDLL(library().nvrtc.path), ctypes.c_void_p(), ctypes.c_size_t()
+    nvrtc.nvrtcCreateProgram(ctypes.byref(program), source.encode(), b"k.cu", 0, None, None)
+    given = (f"--gpu-architecture={architecture}".encode(), *options)
+    assert nvrtc.nvrtcCompileProgram(program, len(given), (ctypes.c_char_p * len(given))(*given)) == 0
+    nvrtc.nvrtcGetCUBINSize(program, ctypes.byref(size))
+    cubin = ctypes.create_string_buffer(size.value)
+    nvrtc.nvrtcGetCUBIN(program, cubin)
+    nvrtc.nvrtcDestroyProgram(ctypes.byref(program))
+    return Kernel.from_cubin("k", cubin.raw)
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_data_counts_where_the_kernel_reads_it_and_nowhere_else(architecture: str) -> None:
+    for cases, same in ((READING, False), (NOT_READING, True)):
+        for what, (data, body) in cases.items():
+            one, other = (compiled(data % value + KERNEL % body, architecture).sha256 for value in (1, 77))
+            assert (one == other) is same, what
+    data, body = READING["an element"]
+    one, other = (compiled(data % value + KERNEL % body, architecture, b"-G").sha256 for value in (1, 77))
+    assert one != other

@@ -1,0 +1,34 @@
+"""Which plans an upgrade leaves to be timed: asked about a described GPU, as nothing is timed here."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from cudnn_backend_py.diagnose.surveys.upgrade import Effect, compare_versions
+from cudnn_backend_py.graph.attention import sdpa_forward
+from cudnn_backend_py.tuning.campaign.graphs import random_graph
+from cudnn_backend_py.tuning.upgrade import changes_to_time
+from tests.support.child import OLDER
+
+
+def test_of_many_only_what_is_another_plan_is_timed() -> None:
+    """A sum and a norm are the same code in both; so is a resample, of an engine that is counted anew."""
+    graphs = {
+        "sum": random_graph(910003, "reduction", version=(9, 14, 0)),
+        "attention": sdpa_forward(batch=2, heads=4, seq_q=256, head_dim=64),
+        "norm": random_graph(910021, "norm", version=(9, 14, 0)),
+        "odd": sdpa_forward(batch=2, heads=4, seq_q=256, head_dim=20),
+        "resample": random_graph(910024, "resample", version=(9, 14, 0)),
+    }
+    found = compare_versions(graphs, ["a100"], OLDER, "default", progress=False)
+    assert changes_to_time(found) == []  # of the GPU of this machine
+    here = replace(found, changes=tuple(replace(one, target="gpu") for one in found.changes))
+    assert [one.graph for one in changes_to_time(here)] == ["attention"]
+    by = {one.graph: one for one in here.changes}
+    assert {name for name, one in by.items() if one.same_code} == {"sum", "norm", "resample"}
+    assert (by["sum"].effect, by["norm"].effect) == (Effect.UNCHANGED, Effect.UNCHANGED)
+    assert [item.what for item in by["resample"].differences] == ["configs", "first plan"]
+    old = by["sum"].old
+    untold = replace(old, candidates=tuple(replace(one, kernels=None) for one in old.candidates))
+    hidden = replace(here, changes=(replace(by["sum"], old=untold, new=untold), by["norm"]))
+    assert [one.graph for one in changes_to_time(hidden)] == ["sum"]
