@@ -12,6 +12,7 @@ from typing import Any
 from ..errors import CudnnBackendError
 from ..graph import Graph
 from ..graph.faults import find_faults, name_failure
+from ..native.find import cudnn_places
 from ..plans.choice import EngineChoice
 from ..system.version import VersionTuple, leading_numbers, version_numbers
 from ..tuning.campaign.reduce import reduce_failure
@@ -298,12 +299,18 @@ class _Work:
         self._say_window()
 
     def _own(self) -> str:
-        """Return how the case's own library is named: by its path, as an installed version, or as ours."""
-        if os.path.exists(self.case.library):
+        """Return how the case's own library is named: by its path, as an installed version, or as ours.
+
+        A path is loaded only where this Python would look by itself: the file may be of somebody else.
+        """
+        if any(place.path and _is_same(place.path, self.case.library) for place in cudnn_places()):
             return self.case.library
         there = [item.name for item in list_installed() if self._is_own(item.name)]
         if not there:
-            self.found.left.append(f"asking cuDNN {self.case.cudnn} itself: it is neither installed nor where it was")
+            told = f"; --cudnn {self.case.library} asks it" if os.path.exists(self.case.library) else ""
+            self.found.left.append(
+                f"asking cuDNN {self.case.cudnn} itself: it is neither installed nor found here{told}"
+            )
         return there[-1] if there else ""
 
     def _say_window(self) -> None:
@@ -316,7 +323,7 @@ class _Work:
 
     def _is_own(self, name: str) -> bool:
         if os.path.exists(name) and os.path.exists(self.case.library):
-            return os.path.samefile(name, self.case.library)
+            return _is_same(name, self.case.library)
         return leading_numbers(name)[:3] == version_numbers(self.case.cudnn)[:3]
 
     def ask(self, name: str) -> Asked | None:
@@ -440,6 +447,10 @@ def _environment(name: str) -> dict[str, str]:
     else:
         found = environment_for(name or None)
     return found | {VARIABLE: ""}
+
+
+def _is_same(one: str, other: str) -> bool:
+    return os.path.exists(one) and os.path.exists(other) and os.path.samefile(one, other)
 
 
 def _wrong_in(config: ConfigTrial) -> list[Any]:

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import EnvironmentNotReady, UsageError
+from ..errors import CudnnBackendError, EnvironmentNotReady, UsageError
 from ..graph import Graph, Tensor, graph_from_json, graph_to_json
 from ..graph.formats import storage_type
 from ..system.private_folder import PrivateFolder
@@ -36,6 +36,7 @@ SCHEMA, SCHEMA_VERSION = "cudnn-backend-py/audit-case", 1
 FOLDER_VARIABLE = "CUDNN_BACKEND_AUDIT_FOLDER"
 MOST_CASES, MOST_BYTES = 20, 1 << 30
 _NAME = re.compile(r"case-[0-9a-f]{12}\.npz")
+_VERSION = re.compile(r"\d{1,6}(\.\d{1,6}){1,3}")
 _LARGEST = 8 << 30  # bytes of a file that is read
 Image = NDArray[Any]
 
@@ -155,22 +156,59 @@ def load_case(path: str | os.PathLike[str]) -> Case:
         What :func:`graph_from_json` refuses.
     """
     try:
-        with zipfile.ZipFile(path) as packed:
-            if sum(item.file_size for item in packed.infolist()) > _LARGEST:
-                raise ValueError(f"it holds more than {_LARGEST} bytes")
-        with np.load(path, allow_pickle=False) as held:
-            about = parse_json(held["about"].tobytes().decode(), str(path), code="audit-case")
-            images = {name.removeprefix("memory:"): held[name] for name in held.files if name != "about"}
+        about, images = _read(path)
         if about.pop("schema") != SCHEMA or about.pop("version") > SCHEMA_VERSION:
             raise ValueError("it is of another kind, or of a later version of this package")
         graph = None if about["graph"] is None else graph_from_json(about["graph"])
-        texts = {name: tuple(about[name]) for name in ("found", "wrong")}
-        at = None if about["at"] is None else tuple(map(int, about["at"]))
-        return Case(**{**about, **texts, "at": at, "graph": graph, "images": images})
-    except (OSError, ValueError, KeyError, TypeError, zipfile.BadZipFile) as error:
-        if isinstance(error, UsageError | EnvironmentNotReady) or type(error).__name__ == "GraphError":
-            raise
-        raise UsageError(f"{os.fspath(path)} is no case of an audit: {error}", code="audit-case") from error
+        return Case(**{**_checked(about), "graph": graph, "images": images})
+    except CudnnBackendError:
+        raise
+    except Exception as error:  # whatever the file holds: zipfile and NumPy raise all kinds of errors
+        said = str(error) or type(error).__name__
+        raise UsageError(f"{os.fspath(path)} is no case of an audit: {said}", code="audit-case") from error
+
+
+def _read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, Image]]:
+    """Return what a file says and the memory in it, of no more bytes than the file has: nothing in it is packed."""
+    with zipfile.ZipFile(path) as packed:
+        items, size = packed.infolist(), os.path.getsize(path)
+        if any(item.compress_type != zipfile.ZIP_STORED for item in items):
+            raise ValueError("what it holds is compressed, and no case is")
+        if sum(item.file_size for item in items) > size or size > _LARGEST:
+            raise ValueError(f"it says that it holds more bytes than it has, or has more than {_LARGEST}")
+    with np.load(path, allow_pickle=False) as held:
+        about = parse_json(held["about"].tobytes().decode(), str(path), code="audit-case")
+        images = {name.removeprefix("memory:"): held[name] for name in held.files if name != "about"}
+    if not isinstance(about, dict):
+        raise TypeError("what it says of the call is no object")
+    if any(not isinstance(image, np.ndarray) or image.dtype != np.uint8 for image in images.values()):
+        raise TypeError("memory in it is not bytes")
+    return about, images
+
+
+def _checked(about: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a file says, with tuples for lists; TypeError where a value is of another type than ours are."""
+    found = dict(about)
+    for name, kind in {"found": str, "wrong": str, "at": int}.items():
+        if name != "at" or about[name] is not None:
+            found[name] = tuple(_need(one, kind, name) for one in _need(about[name], list, name))
+    if found["at"] is not None and (len(found["at"]) != 2 or min(found["at"]) < 0):
+        raise TypeError(f"at is {found['at']}, a batch entry and a head are needed")
+    for name in ("door", "place", "without", "tag", "backend", "cudnn", "library", "gpu", "date"):
+        _need(about[name], str, name)
+    _need(about["sm"], int, "sm")
+    if _VERSION.fullmatch(about["cudnn"]) is None:
+        raise TypeError(f"cudnn has {about['cudnn']!r:.40}, which is no version")
+    for name, kinds in (("versions", str), ("numbers", (int, float))):
+        for value in _need(about[name], dict, name).values():
+            _need(value, kinds, name)
+    return found
+
+
+def _need(value: Any, kind: type | tuple[type, ...], name: str) -> Any:
+    if isinstance(value, bool) or not isinstance(value, kind):
+        raise TypeError(f"{name} has {value!r:.40}, which is of another type than in a case")
+    return value
 
 
 def default_folder() -> Path:

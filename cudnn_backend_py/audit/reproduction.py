@@ -156,7 +156,7 @@ def program_of(
         )
     title = f"cuDNN {case.cudnn} on sm_{case.sm}: {', '.join(case.wrong)} wrong by {tag}."
     return _PROGRAM.format(
-        title=title,
+        title=_plain(title),
         words="\n".join(textwrap.wrap(_plain(words), 110)),
         graph=_plain(str(graph)),
         word=_lines(as_word(graph)),
@@ -167,6 +167,7 @@ def program_of(
 
 
 def _plain(text: str) -> str:
+    """Return text that stays in a docstring."""
     return text.replace("\\", "/").replace('"""', "'''")
 
 

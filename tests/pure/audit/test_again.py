@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 
 from cudnn_backend_py import UsageError
-from cudnn_backend_py.audit.again import Asked, Examined, ask_to_edge
+from cudnn_backend_py.audit.again import Asked, Examined, _Work, ask_to_edge
 from cudnn_backend_py.audit.look import audit_from_environment
 from cudnn_backend_py.audit.report import AuditReport, Kept
 from cudnn_backend_py.audit.reproduction import draft_of, program_of
@@ -84,6 +85,22 @@ def test_the_program_stands_alone(tmp_path: Path) -> None:
     read = f"import runpy; m = runpy.run_path({str(path)!r}); print(m['DATA'], m['given']())"
     done = subprocess.run([sys.executable, "-c", read], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "integers {}"
+
+
+def test_what_a_case_says_is_no_code_of_the_program() -> None:
+    one = case(wrong=('"""\nraise SystemExit(99)\n"""',), cudnn="9.19.0")
+    tree = ast.parse(program_of(one.graph, "uniform", "eng1", None, one, "wrong"))  # type: ignore[arg-type]
+    assert not any(isinstance(statement, ast.Raise) for statement in tree.body)
+
+
+def test_a_library_that_a_case_names_is_not_loaded_from_anywhere(tmp_path: Path) -> None:
+    """The file may be of somebody else, and come with a library."""
+    library = tmp_path / "libcudnn.so.9"
+    library.touch()
+    one = case(library=str(library), cudnn="9.1.99")
+    found = Examined(case=one, file="case.npz")
+    assert _Work(one, found, None, 0.0, str)._own() == ""
+    assert f"--cudnn {library} asks it" in found.left[0]
 
 
 def test_the_draft_is_a_row_that_holds_for_its_graph(tmp_path: Path) -> None:

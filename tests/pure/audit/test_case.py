@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import io
+import json
+import pickle
+import random
 import stat
+import struct
+import zipfile
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from cudnn_backend_py import EnvironmentNotReady, GraphBuilder, PointwiseMode, UsageError
+from cudnn_backend_py import CudnnBackendError, EnvironmentNotReady, GraphBuilder, PointwiseMode, UsageError
 from cudnn_backend_py.audit.case import Case, CaseFolder, load_case
 
 
@@ -100,3 +107,69 @@ def test_what_is_no_case_is_refused(tmp_path: Path) -> None:
         with pytest.raises(UsageError) as error:
             load_case(tmp_path / name)
         assert error.value.code == "audit-case", name
+
+
+def packed(about: Any, compression: int = zipfile.ZIP_STORED, **arrays: Any) -> bytes:
+    """Return a file with what is said of the case of this module, changed, and with other memory."""
+    with np.load(io.BytesIO(case().to_bytes())) as held:
+        said = json.loads(held["about"].tobytes())
+        memory = {name: held[name] for name in held.files if name != "about"}
+    text = about if isinstance(about, bytes) else json.dumps({**said, **about}).encode()
+    file, found = io.BytesIO(), {"about": np.frombuffer(text, np.uint8), **memory, **arrays}
+    with zipfile.ZipFile(file, "w", compression) as members:
+        for name, value in found.items():
+            array = io.BytesIO()
+            np.lib.format.write_array(array, np.asarray(value))
+            members.writestr(f"{name}.npy", value if isinstance(value, bytes) else array.getvalue())
+    return file.getvalue()
+
+
+def _npy(header: str) -> bytes:
+    text = header.encode().ljust(117) + b"\n"
+    return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(text)) + text + b"abc"
+
+
+HOSTILE = {
+    "nothing": packed(b"null"),
+    "a number": packed(b"5"),
+    "deep": packed(b"[" * 100_000),
+    "a place that is a number": packed({"place": 5}),
+    "one name for many": packed({"wrong": "y"}),
+    "an architecture that is code": packed({"sm": "90,); import os  #"}),
+    "numbers in a list": packed({"numbers": [1.0]}),
+    "three places": packed({"at": [1, 2, 3]}),
+    "no version": packed({"cudnn": "../../etc"}),
+    "floats": packed({}, **{"memory:x": np.zeros(3)}),
+    "compressed": packed({}, zipfile.ZIP_DEFLATED),
+    "a bomb": packed({}, zipfile.ZIP_DEFLATED, **{"memory:x": np.zeros(50_000_000, np.uint8)}),
+    "931 GiB": packed({}, **{"memory:x": _npy("{'descr':'|u1','fortran_order':False,'shape':(1000000000000,)}")}),
+    "a code": packed({}, **{"memory:x": _npy("__import__('os').abort()")}),
+    "an unended header": packed({}, **{"memory:x": _npy("(" * 100)}),
+    "a pickle": packed({}, **{"memory:x": pickle.dumps(print)}),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_file_of_somebody_else_is_read_or_refused(tmp_path: Path, name: str) -> None:
+    (tmp_path / "case.npz").write_bytes(HOSTILE[name])
+    with pytest.raises(CudnnBackendError) as error:
+        load_case(tmp_path / "case.npz")
+    assert error.value.code == "audit-case"
+
+
+def test_flipped_bytes_are_read_or_refused(tmp_path: Path) -> None:
+    whole, rng = case().to_bytes(), random.Random(0)
+    refused = 0
+    for _ in range(300):
+        data = bytearray(whole)
+        for _ in range(rng.randint(1, 4)):
+            data[rng.randrange(len(data))] = rng.randrange(256)
+        (tmp_path / "case.npz").write_bytes(data)
+        try:
+            found = load_case(tmp_path / "case.npz")
+        except CudnnBackendError:
+            refused += 1
+        else:
+            assert found.graph is not None
+            found.given(), found.results(), str(found)
+    assert refused > 150
