@@ -32,6 +32,7 @@ __all__ = [
     "set_default_target",
     "set_stream",
     "target_of",
+    "to_backend_handle",
 ]
 
 _lock = threading.Lock()
@@ -205,19 +206,42 @@ def destroy_handle(handle: Handle | DescribedHandle) -> None:
     if isinstance(handle, Handle):
         handle.close()
         vars(handle)["backend_handle"] = None
+    elif not isinstance(handle, DescribedHandle):
+        raise _no_handle(handle)
 
 
 def set_stream(handle: Handle | DescribedHandle, stream: int) -> None:
     """Run on a CUDA stream, given by its address. C: ``cudnnSetStream``."""
     if isinstance(handle, Handle):
         handle.set_stream(stream)
-    else:
+    elif isinstance(handle, DescribedHandle):
         handle.stream = stream
+    else:
+        raise _no_handle(handle)
 
 
 def get_stream(handle: Handle | DescribedHandle) -> int:
     """Return the address of the handle's CUDA stream. C: ``cudnnGetStream``."""
+    if not isinstance(handle, FrontendHandle):
+        raise _no_handle(handle)
     return handle.stream
+
+
+def to_backend_handle(handle: Handle | DescribedHandle | None) -> int | None:
+    """Return the address of the ``cudnnHandle_t``; None for None and for a handle of a described GPU.
+
+    Raises
+    ------
+    TypeError
+        If `handle` is no handle of this module.
+    """
+    if handle is not None and not isinstance(handle, FrontendHandle):
+        raise _no_handle(handle)
+    return None if handle is None else handle.backend_handle
+
+
+def _no_handle(handle: object) -> TypeError:
+    return TypeError(f"handle is {handle!r}, a cudnn.Handle is needed: what cudnn.create_handle() returned")
 
 
 def own_handle() -> Handle:
@@ -261,7 +285,7 @@ def target_of(handle: Any, properties: device_properties | None) -> Target:
     if handle is None:
         handle = own_handle()
     if not isinstance(handle, Handle):
-        raise TypeError(f"handle is {handle!r}, what cudnn.create_handle() returned is needed")
+        raise _no_handle(handle)
     return Target(_profile_of(handle.device), handle=handle, library=library())
 
 
