@@ -15,14 +15,18 @@ from ..system.after_import import after_import
 from .errors import FrontendUsageError, _Telling
 from .kernels import KERNELS
 
-__all__ = ["SUBMODULES", "NotOffered", "describe_torch", "for_children", "install", "uninstall"]
+__all__ = ["SUBMODULES", "NotOffered", "describe_torch", "for_children", "install", "not_offered", "uninstall"]
 
 _NAME = "cudnn"
 _FRONTEND = __name__.rpartition(".")[0]
 #: The parts of cudnn-frontend that are here, and which module of ours each is.
 SUBMODULES = {
+    "_handle": f"{_FRONTEND}.handles",
+    "_pygraph": f"{_FRONTEND}._pygraph",
     "collect_env": f"{_FRONTEND}.collect_env",
     "datatypes": f"{_FRONTEND}.datatypes",
+    "engines": f"{_FRONTEND}.engines",
+    "engines.engine_ids": f"{_FRONTEND}.engines.engine_ids",
     "experimental": f"{_FRONTEND}.experimental",
     "experimental.ops": f"{_FRONTEND}.experimental.ops",
     "graph_types": f"{_FRONTEND}.graph_types",
@@ -42,6 +46,16 @@ install({target!r})
 
 class NotOffered(_Telling, NotImplementedError, ModuleNotFoundError):
     """A part of cudnn-frontend that is not cuDNN's backend, so it is not here."""
+
+
+def not_offered(name: str) -> NotOffered:
+    """Return the error for a part of cudnn-frontend that is not here, by its name."""
+    return NotOffered(
+        f"{name} is no part of cudnn_backend_py.frontend, which offers cuDNN's backend graphs only",
+        code="frontend-not-offered",
+        where=f"{_NAME} is cudnn_backend_py.frontend in this process",
+        fix="for kernels that are not cuDNN's backend (CuTe DSL and others) run the program with nvidia-cudnn-frontend",
+    )
 
 
 class _Cudnn(ModuleType):
@@ -83,13 +97,7 @@ class _Submodules(MetaPathFinder):
         if fullname.startswith(f"{_NAME}."):
             if fullname.removeprefix(f"{_NAME}.") in SUBMODULES:
                 return ModuleSpec(fullname, _Ours())
-            raise NotOffered(
-                f"{fullname} is no part of cudnn_backend_py.frontend, which offers cuDNN's backend graphs only",
-                code="frontend-not-offered",
-                where=f"{_NAME} is cudnn_backend_py.frontend in this process",
-                fix="for kernels that are not cuDNN's backend (CuTe DSL and others) run the program with "
-                "nvidia-cudnn-frontend",
-            )
+            raise not_offered(fullname)
         return None
 
 

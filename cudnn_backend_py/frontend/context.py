@@ -41,12 +41,12 @@ class Context(GraphContext):
     @property
     def intermediate(self) -> data_type:
         """Type of virtual tensors, float32 where the graph says none."""
-        return self.intermediate_data_type or data_type.FLOAT
+        return _or_float(self.intermediate_data_type)
 
     @property
     def compute(self) -> data_type:
         """Type of arithmetic, float32 where the graph says none."""
-        return self.compute_data_type or data_type.FLOAT
+        return _or_float(self.compute_data_type)
 
     def take_types(self, said: Any) -> None:
         """Take the types that the JSON of a graph says."""
@@ -64,3 +64,7 @@ class Context(GraphContext):
     def sm(self) -> int:
         """The architecture, 90 for sm_90."""
         return self.sm_version or self.target.sm
+
+
+def _or_float(kind: data_type) -> data_type:
+    return data_type.FLOAT if kind is data_type.NOT_SET else kind

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from enum import Enum, IntEnum
+from enum import Enum
 from typing import Any
 
 from ..generated import enums as backend
@@ -35,7 +35,12 @@ __all__ = [
 ]
 
 
-class _Names(IntEnum):
+class _Names(Enum):
+    """Not integers, as cudnn-frontend's are none; ``int(member)`` is its number."""
+
+    def __int__(self) -> int:
+        return int(self.value)
+
     def __str__(self) -> str:
         return f"{type(self).__name__}.{self.name}"
 

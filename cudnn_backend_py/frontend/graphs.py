@@ -48,6 +48,7 @@ from .ops.pointwise import PointwiseOps
 from .ops.shape import BlockScaleOps, ShapeOps
 from .plan_choice import PlanChoice
 from .plan_list import PlanList
+from .private_names import PrivateNames
 from .recorded import Record, recorded
 from .runner import Placement, Runner
 from .tensors import tensor as UserTensor
@@ -66,6 +67,7 @@ _MODES = (heur_mode.A, heur_mode.FALLBACK)
 class pygraph(
     WrittenGraph,
     PlanChoice,
+    PrivateNames,
     PointwiseOps,
     MatmulOps,
     ReductionOps,
@@ -179,6 +181,8 @@ class pygraph(
         RuntimeError
             A value out of range.
         """
+        self.record.hide()
+        self.record.shown.clear()
         context = self.context
         if context.is_dynamic_shape_enabled and context.version < DYNAMIC_SINCE:
             raise not_supported(f"dynamic shapes need cuDNN 9.4, the loaded library is {context.version}")
@@ -617,6 +621,8 @@ class pygraph(
         assert self._memory is not None
         return sorted(self._memory.user_uids())
 
+    _variant_pack_uids = _get_variant_pack_uids_sorted
+
     def _prepare_variant_pack_template(self) -> None:
         """Do nothing: what a launch needs is bound when a plan is built."""
 
@@ -645,7 +651,7 @@ class pygraph(
         return {
             "context": {
                 "name": self.name,
-                **{f"{key}_data_type": None if kind == 0 else kind.name for key, kind in kinds.items()},
+                **{f"{key}_data_type": None if kind is data_type.NOT_SET else kind.name for key, kind in kinds.items()},
                 "is_dynamic_shape_enabled": context.is_dynamic_shape_enabled,
                 "is_override_shape_enabled": self._override_shapes,
                 "sm_count": -1 if self.sm_count is None else self.sm_count,

@@ -32,6 +32,7 @@ __all__ = [
     "set_default_target",
     "set_stream",
     "target_of",
+    "to_backend_handle",
 ]
 
 _lock = threading.Lock()
@@ -243,6 +244,20 @@ def set_stream(handle: Handle | DescribedHandle, stream: int) -> None:
 def get_stream(handle: Handle | DescribedHandle) -> int:
     """Return the address of the handle's CUDA stream. C: ``cudnnGetStream``."""
     return handle.stream if isinstance(handle, Handle) else _described(handle).stream
+
+
+def to_backend_handle(handle: Handle | DescribedHandle | None) -> int | None:
+    """Return the address of the ``cudnnHandle_t``; None for None and for a handle of a described GPU.
+
+    Raises
+    ------
+    TypeError
+        If `handle` is no handle of this module.
+    """
+    if handle is None:
+        return None
+    found: int | None = vars(handle if isinstance(handle, Handle) else _described(handle))["backend_handle"]
+    return found
 
 
 def own_handle() -> Handle:

@@ -67,7 +67,7 @@ class PlanChoice:
     @property
     def plans(self) -> list[PlanConfig]:
         """Engine and knobs of each plan, in the order they are built in."""
-        return [PlanConfig(*self.get_engine_and_knobs_at_index(index)) for index in range(self._plans.count)]
+        return [PlanConfig(*self.get_engine_and_knobs_at_index(index), index) for index in range(self._plans.count)]
 
     def backend_plan_entries(self) -> list[PlanConfig]:
         """Return :attr:`plans`: all are cuDNN's."""

@@ -41,10 +41,11 @@ class knob:
 
 @dataclass(frozen=True)
 class PlanConfig:
-    """One plan of a graph: the engine, and the values of its knobs."""
+    """One plan of a graph: the engine, the values of its knobs, and which of cuDNN's plans it is."""
 
     engine_id: int
     knobs: Any = None
+    cpp_index: int | None = None
 
 
 class Asking(Protocol):

@@ -13,11 +13,15 @@ from ..system.quick_dataclass import dataclass
 from .context import GraphContext
 from .enums import NodeType, data_type
 from .errors import attribute_not_set, invalid_value, kernel_not_offered
+from .ops.infer import infer_matmul, infer_pointwise
+from .ops.node import pack_strides
 from .tensors import tensor
 
 __all__ = ["OPERATIONS", "Node", "Operation", "Record", "recorded"]
 
 Class = TypeVar("Class", bound=type)
+
+_row_major_stride = pack_strides  # its name in cudnn.nodes
 
 
 class Node:
@@ -50,11 +54,21 @@ class Node:
                 raise attribute_not_set(f"port {port!r} of node {self.name!r} is None", fix="give a tensor")
 
     def infer_properties(self, context: GraphContext) -> None:
-        """Give tensors without a type that of the context."""
+        """Give tensors without a type that of the context, and a product or elementwise result its dims and strides.
+
+        Raises
+        ------
+        ValueError
+            If the dims of the inputs do not fit.
+        """
         for item in (*self.inputs.values(), *self.outputs.values()):
             if item.data_type == data_type.NOT_SET:
                 kind = context.intermediate_data_type if item.virtual else context.io_data_type
                 item.set_data_type(data_type.NOT_SET if kind is None else kind)
+        if self.node_type is NodeType.MATMUL:
+            infer_matmul(self.name, self.inputs, self.outputs["C"])
+        elif self.node_type is NodeType.POINTWISE:
+            infer_pointwise(self.name, list(self.inputs.values()), self.outputs["OUT_0"])
 
 
 @dataclass(frozen=True)
@@ -226,6 +240,10 @@ OPERATIONS: dict[str, Operation] = {
 }
 
 
+#: Results of these get their dims when the graph is validated; those of others have them at once.
+_LATER = (NodeType.MATMUL, NodeType.POINTWISE)
+
+
 class Record:
     """The nodes and tensors of one graph, in the order they were made; `owner` is a weak reference to it."""
 
@@ -236,6 +254,7 @@ class Record:
         self.bound: dict[tensor, Any] = {}
         self._counts: Counter[str] = Counter()
         self._next_uid = 1
+        self.shown: dict[tensor, None] = {}
         self.busy = False
 
     def add(self, item: tensor) -> tensor:
@@ -253,6 +272,19 @@ class Record:
         if item in self.tensors:
             del self.tensors[item]
             self.tensors[item] = None
+
+    def show(self, results: Iterable[tensor]) -> None:
+        """Give results the dims and strides that follow from what is written so far, for programs to read."""
+        for item in results:
+            if not (item.dim and item.stride):
+                item.dim, item.stride = item.foresee()
+                self.shown[item] = None
+
+    def hide(self) -> None:
+        """Take back what :meth:`show` gave and no program has set since: inputs may have changed."""
+        for item in self.shown:
+            item.dim = item.dim if item.dim_given else []
+            item.stride = item.stride if item.stride_given else []
 
     def _fresh_uid(self, but: int = 0) -> int:
         given = {but, *(item.uid for item in self.tensors if item.uid_given)}
@@ -342,7 +374,8 @@ def _noting(method: str, operation: Operation, add: Callable[..., Any]) -> Calla
         ):
             args, kwargs = _tensors_first(method, names, args, kwargs)
         given = parameters.bind(self, *args, **kwargs).arguments
-        if operation.pointwise and isinstance(given.get("compute_data_type"), str):  # the other way round, as cudnn-frontend 1.32 has them
+        # The other way round, as cudnn-frontend 1.32 has them.
+        if operation.pointwise and isinstance(given.get("compute_data_type"), str):
             args, kwargs = _name_first(names, args, kwargs)
             given = parameters.bind(self, *args, **kwargs).arguments
         name = record.name_of(method, _named(given))
@@ -350,7 +383,7 @@ def _noting(method: str, operation: Operation, add: Callable[..., Any]) -> Calla
             args = (*args[: names.index("name")], name, *args[names.index("name") + 1 :])
         else:
             kwargs["name"] = name
-        node = Node(name, operation.node_type, given.get("compute_data_type") or self.context.compute)
+        node = Node(name, operation.node_type, _compute_of(given, self.context.compute))
         parts = [f"IN_{at}" for at in range(len(names))] if operation.pointwise else names
         args = tuple(
             _described(self, f"{name}::{parts[min(at, len(names) - 1)]}", item) for at, item in enumerate(args)
@@ -367,6 +400,8 @@ def _noting(method: str, operation: Operation, add: Callable[..., Any]) -> Calla
             record.add(item)
         _note_results(record, node, operation, result, out_dims)
         record.nodes.append(node)
+        if node.node_type not in _LATER:
+            record.show(node.outputs.values())
         return result
 
     call.__dict__["operation"] = operation
@@ -378,6 +413,11 @@ def _parameters(add: Callable[..., Any]) -> tuple[Signature, list[str]]:
     """Return the parameters of a method, and their names; asked when it is first called, as few of 90 are."""
     parameters = signature(add)
     return parameters, [name for name in parameters.parameters if name != "self"]
+
+
+def _compute_of(given: Mapping[str, Any], of_graph: data_type) -> Any:
+    kind = given.get("compute_data_type")
+    return of_graph if kind is None or kind is data_type.NOT_SET else kind
 
 
 def _named(given: Mapping[str, Any]) -> str:

@@ -235,11 +235,11 @@ class tensor:
 
     def get_dim(self) -> list[int]:
         """Return the sizes; of a result those that follow from what is written so far, where they do."""
-        return list(self.dim or self._foreseen()[0])
+        return list(self.dim if self._is_settled(self.dim) else self.foresee()[0])
 
     def get_stride(self) -> list[int]:
         """Return the strides in elements, as :meth:`get_dim` the sizes."""
-        return list(self.stride or self._foreseen()[1])
+        return list(self.stride if self._is_settled(self.stride) else self.foresee()[1])
 
     def _set(self, method: str, **values: Any) -> Self:
         changes = any(getattr(self, name) != value for name, value in values.items() if not name.endswith("_given"))
@@ -252,7 +252,12 @@ class tensor:
     def _graph(self) -> Any:
         return None if self.owner is None else self.owner()
 
-    def _foreseen(self) -> tuple[list[int], list[int]]:
+    def _is_settled(self, sizes: list[int]) -> bool:
+        graph = self._graph()
+        return bool(sizes) and (graph is None or self not in graph.record.shown)
+
+    def foresee(self) -> tuple[list[int], list[int]]:
+        """Return the dims and strides that follow from what is written so far, empty where they do not."""
         graph = self._graph()
         return ([], []) if graph is None else graph.foresee(self)
 

@@ -169,8 +169,7 @@ class Graph:
         self._handle = handle or None
         self._options = options
         self._heuristics = list(heuristics or (heur_mode.A, heur_mode.FALLBACK))
-        self._workspace_alloc = workspace_alloc
-        self._workspace: Any = None
+        self.__workspace: Any = None if workspace_alloc else False
         self._wanted = (inputs or (), outputs or ())
         self._graph: pygraph | None = None
         self._built = False
@@ -397,16 +396,16 @@ class Graph:
 
     def _own_workspace(self) -> Any:
         assert self._graph is not None
-        if self._workspace is None:
-            size = self._graph.get_workspace_size()
-            if not self._workspace_alloc:
-                raise invalid_value(
-                    f"Need to specify workspace to execute graph: no workspace was given, {size} bytes are needed",
-                    fix="graph(..., workspace=...)",
-                )
+        if self.__workspace is False:
+            raise invalid_value(
+                "Need to specify workspace to execute graph: no workspace was given, "
+                f"{self._graph.get_workspace_size()} bytes are needed",
+                fix="graph(..., workspace=...)",
+            )
+        if self.__workspace is None:
             torch = _torch("the workspace is a tensor of it")
-            self._workspace = torch.empty(size, device="cuda", dtype=torch.uint8)
-        return self._workspace
+            self.__workspace = torch.empty(self._graph.get_workspace_size(), device="cuda", dtype=torch.uint8)
+        return self.__workspace
 
     def _run_in_order(self, args: Sequence[Any], options: dict[str, Any]) -> list[Any]:
         if self._order is None:

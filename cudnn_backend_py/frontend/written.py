@@ -19,6 +19,8 @@ from .tensors import tensor as UserTensor
 
 __all__ = ["WrittenGraph"]
 
+_NOT_SET = data_type.NOT_SET
+
 
 class WrittenGraph:
     """The part of a ``pygraph`` that holds its tensors and shows its nodes."""
@@ -50,10 +52,13 @@ class WrittenGraph:
         """Return a new tensor of the graph; strides in elements, row-major where none are given."""
         dims = list(dim)
         context = self.context
+        kind = to_data_type(data_type)
+        if kind is _NOT_SET:
+            kind = context.intermediate if is_virtual else context.io
         made = UserTensor(
             dims,
             list(stride or ()) or pack_strides(dims),
-            to_data_type(data_type) or (context.intermediate if is_virtual else context.io),
+            kind,
             is_virtual,
             is_pass_by_value,
             ragged_offset,
@@ -113,9 +118,10 @@ class WrittenGraph:
         """Return dims and strides that a tensor gets by what is written so far, empty where they are not known yet."""
         seen = self._used()
         kept = [(each, each.dim, each.stride, each.data_type) for each in seen]
+        self.record.hide()
         try:
-            with suppress(CudnnBackendError, ValueError, LookupError, TypeError):
-                for node in self._nodes:
+            for node in self._nodes:
+                with suppress(CudnnBackendError, ValueError, LookupError, TypeError):
                     node.infer(self.context)
             return item.dim, item.stride
         finally:
@@ -189,7 +195,7 @@ class WrittenGraph:
 
 def _told(kind: Any) -> str:
     """Return a type as :meth:`WrittenGraph.inspect` shows it."""
-    return str(kind or None)
+    return str(None if kind is data_type.NOT_SET else kind)
 
 
 def _facts(source: Any) -> tuple[Sequence[int], Sequence[int], data_type, bool]:

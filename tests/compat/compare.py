@@ -11,6 +11,8 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from .scope import ON_PURPOSE
+
 __all__ = ["Run", "compare", "differences", "print_comparison", "read_run"]
 
 Row = Mapping[str, Any]
@@ -113,6 +115,11 @@ def _has_graphs(row: Row | None) -> bool:
     return bool(row and row.get("graphs"))
 
 
+def _purpose(test: str) -> str | None:
+    """Return why ours means to differ in a test, None where it does not."""
+    return next((why for start, why in ON_PURPOSE.items() if test.startswith(start)), None)
+
+
 def _brief(row: Row | None) -> dict[str, Any] | None:
     if row is None:
         return None
@@ -134,7 +141,8 @@ def compare(theirs: Run, ours: Run, exceptions: bool = True) -> dict[str, Any]:
     for name in dict.fromkeys(row["file"] for row in (*theirs[1].values(), *ours[1].values())):
         left = {key: row for key, row in theirs[1].items() if row["file"] == name}
         right = {key: row for key, row in ours[1].items() if row["file"] == name}
-        worse = {key: found for key, row in left.items() if (found := differences(row, right.get(key), exceptions))}
+        found = {key: differences(row, right.get(key), exceptions) for key, row in left.items()}
+        worse = {key: ways for key, ways in found.items() if ways and not _purpose(key)}
         files[name] = {
             "theirs": _counts(left.values()),
             "ours": _counts(right.values()),
@@ -142,6 +150,7 @@ def compare(theirs: Run, ours: Run, exceptions: bool = True) -> dict[str, Any]:
             "better": sum(_better(row, right.get(key)) for key, row in left.items()),
             "graphs compared": sum(_has_graphs(row) and _has_graphs(right.get(key)) for key, row in left.items()),
             "only in ours": len(right.keys() - left.keys()),
+            "on purpose": {key: why for key, ways in found.items() if ways and (why := _purpose(key))},
             "ways": dict(Counter(way for found in worse.values() for way in found).most_common()),
             "worse ids": [
                 {
@@ -160,6 +169,7 @@ def compare(theirs: Run, ours: Run, exceptions: bool = True) -> dict[str, Any]:
         "worse": sum(file["worse"] for file in files.values()),
         "better": sum(file["better"] for file in files.values()),
         "graphs compared": sum(file["graphs compared"] for file in files.values()),
+        "on purpose": sum(len(file["on purpose"]) for file in files.values()),
     }
     return {"theirs": theirs[0], "ours": ours[0], "exceptions compared": exceptions, "total": total, "files": files}
 
@@ -178,6 +188,8 @@ def print_comparison(data: Mapping[str, Any], console: Console) -> None:
     for name, file in data["files"].items():
         for way, count in file["ways"].items():
             console.print(f"{name}: {count} x {way}", highlight=False, markup=False)
+        for test, why in file["on purpose"].items():
+            console.print(f"on purpose: {test}: {why}", highlight=False, markup=False)
 
 
 def _pair(theirs: Mapping[str, int], ours: Mapping[str, int], head: str) -> str:

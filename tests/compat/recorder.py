@@ -42,6 +42,7 @@ class Recorder:
         self.start()
         self._wrap(cudnn.pygraph)
         self._wrap(getattr(cudnn, "tensor", None))
+        self._wrap(getattr(getattr(cudnn, "graph_types", None), "Tensor", None))
         self._wrap_some(getattr(cudnn, "Graph", None), ("__init__", "__enter__", "__exit__", "__call__"))
         for name in FUNCTIONS:
             if hasattr(cudnn, name):

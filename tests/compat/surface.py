@@ -31,7 +31,7 @@ MODULES = ("collect_env", "datatypes", "engines", "experimental", "experimental.
 KERNELS = "a kernel of cudnn-frontend's own, not of cuDNN's backend"
 #: Why a name or a parameter is another one here: by ``class.member``, ``class.member(parameter)``, or a name.
 REASONS = {
-    "engines": "the engines of cudnn-frontend's own kernels",
+    "engines": "which engines are cuDNN's is here; the others are those of cudnn-frontend's own kernels",
     "torch": "attention of torch through cudnn-frontend's own kernels; `cudnn_backend_py.torch_ops` is ours",
     "ops": f"{KERNELS}; each name in it is refused by its name",
     "experimental.ops": "`moe_grouped_matmul` is here; the others are made of cudnn-frontend's own kernels",

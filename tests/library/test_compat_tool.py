@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from tests.compat.__main__ import main
 from tests.compat.compare import MOST_IDS, compare, differences, read_run
 from tests.compat.run import Plan, missing_row, run_files
-from tests.compat.scope import FILES, LARGE
+from tests.compat.scope import FILES, LARGE, ON_PURPOSE
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -49,6 +49,15 @@ def row(test: str = "test_a.py::test", outcome: str = "skipped", executes: int =
 )
 def test_where_ours_is_worse(theirs: dict[str, Any], ours: dict[str, Any] | None, ways: list[str]) -> None:
     assert differences(theirs, ours) == ways
+
+
+def test_what_differs_on_purpose_is_counted_apart_with_its_reason() -> None:
+    test = next(iter(ON_PURPOSE))
+    theirs, ours = row(test, "passed", 0), row(test, "failed", 0)
+    data = compare(({}, {test: theirs}), ({}, {test: ours}))
+    assert (data["total"]["worse"], data["total"]["on purpose"]) == (0, 1)
+    assert data["files"][theirs["file"]]["on purpose"] == {test: ON_PURPOSE[test]}
+    assert all(start.partition("::")[0] in FILES for start in ON_PURPOSE)
 
 
 def test_exceptions_need_not_be_compared() -> None:

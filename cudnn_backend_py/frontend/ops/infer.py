@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from operator import index
 from typing import TYPE_CHECKING, Any
 
-from ...graph.strides import channels_last
+from ...graph.strides import channels_last, preserve_order
 from ...system.version import version_text
 from ..enums import data_type, scalar_type
 from ..errors import attribute_not_set, not_supported
 from ..tensors import tensor
-from .node import Emitter, Node, check_type, fill_type
+from .node import Emitter, Node, broadcast_dims, check_type, fill_type, pack_strides
 
 if TYPE_CHECKING:
     from ..context import Context
@@ -20,6 +20,8 @@ __all__ = [
     "OpNode",
     "check_type",
     "fill",
+    "infer_matmul",
+    "infer_pointwise",
     "integers",
     "require_version",
 ]
@@ -121,3 +123,57 @@ def fill(item: tensor, dims: Sequence[int] | None, strides: Sequence[int] | None
         item.dim = list(dims)
     if not item.stride:
         item.stride = list(channels_last(item.dim) if strides is None else strides)
+
+
+def infer_matmul(name: str, inputs: Mapping[str, tensor], c: tensor) -> None:
+    """Fill in dims and strides of a matmul's result.
+
+    Raises
+    ------
+    FrontendValueError
+        ``frontend-attribute`` if those of A and B do not fit.
+    """
+    a, b = inputs["A"].dim, inputs["B"].dim
+    if not c.dim and (len(a) != len(b) or len(a) < 2):
+        raise attribute_not_set(
+            f"dims of the matmul {name!r} mismatch: A is {a}, B is {b}",
+            fix="give both the same number of dims, at least 2",
+        )
+    batch = [max(pair) for pair in zip(a[:-2], b[:-2], strict=False)]
+    if len(a) == len(b) >= 2 and (
+        a[-1] != b[-2] or any(1 not in pair and len(set(pair)) > 1 for pair in zip(a[:-2], b[:-2], strict=True))
+    ):
+        raise attribute_not_set(
+            f"dims of the matmul {name!r} mismatch: A is {a}, B is {b}",
+            fix="give A [..., M, K] and B [..., K, N], the others the same or 1",
+        )
+    if not c.dim:
+        c.dim = [*batch, a[-2], b[-1]]
+    fill(c, None, pack_strides(c.dim))
+
+
+def infer_pointwise(name: str, inputs: Sequence[tensor], out: tensor) -> None:
+    """Fill in dims and strides of an elementwise operation's result.
+
+    Raises
+    ------
+    FrontendValueError
+        ``frontend-attribute`` if they do not follow from the inputs.
+    """
+    if not out.dim:
+        shapes = [item.dim for item in inputs if item.dim]
+        if not shapes:
+            raise attribute_not_set(f"no input of pointwise {name!r} has dims", fix="set_dim(...) and set_stride(...)")
+        out.dim = broadcast_dims(*shapes)
+    if out.stride:
+        return
+    same = next((item for item in reversed(inputs) if item.dim == out.dim), None)  # the last, as cudnn-frontend
+    if same is not None:
+        out.stride = list(same.stride)
+    elif out.virtual:
+        fill(out, None, preserve_order(out.dim, inputs[0].stride))
+    else:
+        raise attribute_not_set(
+            f"strides of output {out.name!r} cannot be inferred: no input has its dims {out.dim}",
+            fix="set_stride([...])",
+        )

@@ -13,7 +13,7 @@ from ..enums import convolution_mode, data_type, moe_grouped_matmul_mode, reduct
 from ..errors import attribute_not_set, invalid_value, kernel_not_offered
 from ..tensors import tensor
 from .base import OpsBase
-from .infer import NOT_SET, OpNode, check_type, fill, integers, require_version
+from .infer import NOT_SET, OpNode, check_type, fill, infer_matmul, integers, require_version
 from .node import Emitter, pack_strides
 
 if TYPE_CHECKING:
@@ -38,23 +38,7 @@ class _Matmul(OpNode):
         return {"padding_value": self.padding}
 
     def infer_shapes(self) -> None:
-        a, b, c = self.inputs["A"].dim, self.inputs["B"].dim, self.outputs["C"]
-        if not c.dim and (len(a) != len(b) or len(a) < 2):
-            raise attribute_not_set(
-                f"dims of the matmul {self.name!r} mismatch: A is {a}, B is {b}",
-                fix="give both the same number of dims, at least 2",
-            )
-        batch = [max(pair) for pair in zip(a[:-2], b[:-2], strict=False)]
-        if len(a) == len(b) >= 2 and (
-            a[-1] != b[-2] or any(1 not in pair and len(set(pair)) > 1 for pair in zip(a[:-2], b[:-2], strict=True))
-        ):
-            raise attribute_not_set(
-                f"dims of the matmul {self.name!r} mismatch: A is {a}, B is {b}",
-                fix="give A [..., M, K] and B [..., K, N], the others the same or 1",
-            )
-        if not c.dim:
-            c.dim = [*batch, a[-2], b[-1]]
-        fill(c, None, pack_strides(c.dim))
+        infer_matmul(self.name, self.inputs, self.outputs["C"])
 
     def emit(self, to: Emitter) -> None:
         c = to.tensor(self.outputs["C"])

@@ -7,13 +7,11 @@ from typing import Any, Protocol, cast
 
 from ...generated.enums import DataType, PointwiseMode
 from ...generated.operations import BACKWARD_MODES
-from ...graph.strides import preserve_order
 from ..enums import data_type
-from ..errors import attribute_not_set
 from ..tensors import as_bits, tensor
 from .base import OpsBase
-from .infer import NOT_SET, OpNode, check_type, fill
-from .node import Emitter, broadcast_dims
+from .infer import NOT_SET, OpNode, check_type, infer_pointwise
+from .node import Emitter
 
 __all__ = ["PointwiseOps"]
 
@@ -64,26 +62,7 @@ class _Pointwise(OpNode):
         return {"mode": self.mode.name, **_NUMBERS, **given, "axis": self.axis}
 
     def infer_shapes(self) -> None:
-        out, inputs = self.outputs["OUT_0"], list(self.inputs.values())
-        if not out.dim:
-            shapes = [item.dim for item in inputs if item.dim]
-            if not shapes:
-                raise attribute_not_set(
-                    f"no input of pointwise {self.name!r} has dims", fix="set_dim(...) and set_stride(...)"
-                )
-            out.dim = broadcast_dims(*shapes)
-        if out.stride:
-            return
-        same = next((item for item in reversed(inputs) if item.dim == out.dim), None)  # the last, as cudnn-frontend
-        if same is not None:
-            out.stride = list(same.stride)
-        elif out.virtual:
-            fill(out, None, preserve_order(out.dim, inputs[0].stride))
-        else:
-            raise attribute_not_set(
-                f"strides of output {out.name!r} cannot be inferred: no input has its dims {out.dim}",
-                fix="set_stride([...])",
-            )
+        infer_pointwise(self.name, list(self.inputs.values()), self.outputs["OUT_0"])
 
     def emit(self, to: Emitter) -> None:
         inputs = [to.tensor(item) for item in self.inputs.values()]

@@ -117,7 +117,7 @@ def test_what_is_written_after_a_graph_was_looked_at_is_in_it() -> None:
 
 
 def test_sizes_of_results_are_known_before_a_graph_is_checked() -> None:
-    """As with 1.32: what follows from what is written is read, and nothing of it is set."""
+    """As with 1.32: what follows from what is written is read, and counts as set by no program."""
     m = Maker(cudnn)
     q, k, v = (m.t(2, 4, 64, 32, name=name) for name in "qkv")
     o, stats = m.g.sdpa(q, k, v, generate_stats=True, attn_scale=0.5)
@@ -125,7 +125,10 @@ def test_sizes_of_results_are_known_before_a_graph_is_checked() -> None:
     assert (o.get_dim(), stats.get_dim()) == ([2, 4, 64, 32], [2, 4, 64, 1])
     assert (y.get_dim(), y.get_stride()) == ([2, 8, 4], [32, 4, 1])
     assert m.g.inspect()["tensors"]["mm::C"]["dim"] == [2, 8, 4]
-    assert (o.dim, o.stride, o.data_type, o.dim_assigned) == ([], [], cudnn.data_type.NOT_SET, False)
+    assert (o.dim, o.stride, o.data_type) == ([2, 4, 64, 32], [8192, 2048, 32, 1], cudnn.data_type.NOT_SET)
+    assert not o.dim_assigned
+    assert m.g.reshape(q).get_dim() == []
+    assert m.g.relu(m.t(2, 8)).get_dim() == [2, 8]
     loose = m.g.relu(m.g.tensor(name="x", dim=[], stride=[]))
     assert (loose.get_dim(), loose.get_stride()) == ([], [])
     assert y.get_dim() == [2, 8, 4]

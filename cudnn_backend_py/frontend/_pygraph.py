@@ -1,0 +1,24 @@
+"""``cudnn._pygraph``: the graph and its context under the name that programs of cudnn-frontend 1.32 import them by."""
+
+from __future__ import annotations
+
+from inspect import signature
+
+from .context import GraphContext
+from .graphs import pygraph
+from .recorded import OPERATIONS
+
+__all__ = ["GraphContext", "pygraph"]
+
+
+def _arguments(method: str) -> tuple[str, ...]:
+    given = signature(getattr(pygraph, method)).parameters
+    return tuple(name for name in given if name not in ("self", "compute_data_type", "name"))
+
+
+_ARGUMENTS = {name: _arguments(name) for name, operation in OPERATIONS.items() if operation.pointwise}
+_NUMBERS = {"axis", "elu_alpha", "lower_clip", "negative_slope", "softplus_beta", "swish_beta", "upper_clip"}
+# The elementwise operations that take nothing but tensors, and their arguments.
+pygraph._POINTWISE_TENSOR_ARGS = {  # type: ignore[attr-defined]
+    name: arguments for name, arguments in _ARGUMENTS.items() if not _NUMBERS.intersection(arguments)
+}

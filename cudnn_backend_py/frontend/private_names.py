@@ -1,0 +1,80 @@
+"""``PrivateNames``: private attributes by which programs look into a graph of cudnn-frontend 1.32, as aliases."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, MutableMapping
+from typing import Any, Self
+
+from .plan_list import PlanList
+from .recorded import Record
+from .runner import Runner
+from .tensors import tensor
+
+__all__ = ["PrivateNames"]
+
+
+class _ByUid(MutableMapping[int, Any]):
+    """The buffers that a graph was written with, by uid: a view, which follows a tensor that gets another uid."""
+
+    def __init__(self, record: Record) -> None:
+        self._record = record
+
+    def __getitem__(self, uid: int) -> Any:
+        found = self._record.find(uid)
+        if found is None:
+            raise KeyError(uid)
+        return self._record.bound[found]
+
+    def __setitem__(self, uid: int, value: Any) -> None:
+        found = self._record.find(uid)
+        if found is None:
+            raise KeyError(uid)
+        self._record.bound[found] = value
+
+    def __delitem__(self, uid: int) -> None:
+        found = self._record.find(uid)
+        if found is None:
+            raise KeyError(uid)
+        del self._record.bound[found]
+
+    def __iter__(self) -> Iterator[int]:
+        return iter([item.uid for item in self._record.bound])
+
+    def __len__(self) -> int:
+        return len(self._record.bound)
+
+
+class PrivateNames:
+    """The part of a ``pygraph`` that answers to cudnn-frontend's private names."""
+
+    record: Record
+    _plans: PlanList
+    _operation_graph: Any
+    _current: Runner | None
+
+    @property
+    def _is_built(self) -> bool:
+        return self._current is not None
+
+    @property
+    def _planning_done(self) -> bool:
+        return bool(len(self._plans))
+
+    _cpp_plans_created = _planning_done
+
+    @property
+    def _plan_index(self) -> int:
+        return self._plans.candidate
+
+    @property
+    def _lowered_graph(self) -> Self | None:
+        """The graph that cuDNN has: this one, once its operation graph is built."""
+        return None if self._operation_graph is None else self
+
+    @property
+    def _tensor_by_uid(self) -> dict[int, tensor]:
+        return {item.uid: item for item in self.record.tensors}
+
+    @property
+    def _data_bindings(self) -> MutableMapping[int, Any]:
+        return _ByUid(self.record)
