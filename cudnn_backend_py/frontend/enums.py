@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from enum import Enum, IntEnum
+from enum import Enum
 from typing import Any
 
 from ..generated import enums as backend
@@ -35,7 +35,14 @@ __all__ = [
 ]
 
 
-class _Names(IntEnum):
+class _Names(Enum):
+    """As cudnn-frontend's: true, no number and equal to none, but ``int()`` of it is one."""
+
+    _value_: int
+
+    def __int__(self) -> int:
+        return self._value_
+
     def __str__(self) -> str:
         return f"{type(self).__name__}.{self.name}"
 

@@ -50,10 +50,13 @@ class WrittenGraph:
         """Return a new tensor of the graph; strides in elements, row-major where none are given."""
         dims = list(dim)
         context = self.context
+        kind = to_data_type(data_type)
+        if kind.backend is None:
+            kind = context.intermediate if is_virtual else context.io
         made = UserTensor(
             dims,
             list(stride or ()) or pack_strides(dims),
-            to_data_type(data_type) or (context.intermediate if is_virtual else context.io),
+            kind,
             is_virtual,
             is_pass_by_value,
             ragged_offset,
@@ -161,8 +164,8 @@ class WrittenGraph:
         context = self.context
         return {
             "context": {
-                "io_data_type": str(context.io_data_type or None),
-                "compute_data_type": str(context.compute_data_type or None),
+                "io_data_type": _shown(context.io_data_type),
+                "compute_data_type": _shown(context.compute_data_type),
             },
             "nodes": [
                 {
@@ -178,13 +181,17 @@ class WrittenGraph:
                 name: {
                     "dim": item.get_dim(),
                     "stride": item.get_stride(),
-                    "dtype": str(item.data_type or None),
+                    "dtype": _shown(item.data_type),
                     "is_virtual": item.virtual,
                     "uid": item.uid,
                 }
                 for name, item in self.tensors.items()
             },
         }
+
+
+def _shown(kind: data_type) -> str:
+    return str(None if kind.backend is None else kind)
 
 
 def _facts(source: Any) -> tuple[Sequence[int], Sequence[int], data_type, bool]:
