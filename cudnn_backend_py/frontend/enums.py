@@ -36,10 +36,12 @@ __all__ = [
 
 
 class _Names(Enum):
-    """Not integers, as cudnn-frontend's are none; ``int(member)`` is its number."""
+    """As cudnn-frontend's: true, no number and equal to none, but ``int()`` of it is one."""
+
+    _value_: int
 
     def __int__(self) -> int:
-        return int(self.value)
+        return self._value_
 
     def __str__(self) -> str:
         return f"{type(self).__name__}.{self.name}"

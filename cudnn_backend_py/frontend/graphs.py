@@ -651,7 +651,7 @@ class pygraph(
         return {
             "context": {
                 "name": self.name,
-                **{f"{key}_data_type": None if kind is data_type.NOT_SET else kind.name for key, kind in kinds.items()},
+                **{f"{key}_data_type": None if kind.backend is None else kind.name for key, kind in kinds.items()},
                 "is_dynamic_shape_enabled": context.is_dynamic_shape_enabled,
                 "is_override_shape_enabled": self._override_shapes,
                 "sm_count": -1 if self.sm_count is None else self.sm_count,

@@ -214,7 +214,7 @@ def _new_handle(lib: Library) -> Handle:
 
 def _described(handle: Any) -> DescribedHandle:
     if not isinstance(handle, DescribedHandle):
-        raise TypeError(f"handle is {handle!r}, what cudnn.create_handle() returned is needed")
+        raise TypeError(f"handle is {handle!r}, a cudnn.Handle is needed: what cudnn.create_handle() returned")
     return handle
 
 

@@ -262,7 +262,7 @@ class Runner:
                 fix="serialize() it and deserialize() it where the GPU is, or build it there",
             )
         if not isinstance(handle, Handle):
-            raise TypeError(f"handle is {handle!r}, what cudnn.create_handle() returned is needed")
+            raise TypeError(f"handle is {handle!r}, a cudnn.Handle is needed: what cudnn.create_handle() returned")
         with status_as(FrontendRuntimeError, "the handle"):
             self.launcher.check_handle(handle)
         self._handle_checked = handle

@@ -19,8 +19,6 @@ from .tensors import tensor as UserTensor
 
 __all__ = ["WrittenGraph"]
 
-_NOT_SET = data_type.NOT_SET
-
 
 class WrittenGraph:
     """The part of a ``pygraph`` that holds its tensors and shows its nodes."""
@@ -53,7 +51,7 @@ class WrittenGraph:
         dims = list(dim)
         context = self.context
         kind = to_data_type(data_type)
-        if kind is _NOT_SET:
+        if kind.backend is None:
             kind = context.intermediate if is_virtual else context.io
         made = UserTensor(
             dims,
@@ -167,8 +165,8 @@ class WrittenGraph:
         context = self.context
         return {
             "context": {
-                "io_data_type": _told(context.io_data_type),
-                "compute_data_type": _told(context.compute_data_type),
+                "io_data_type": _shown(context.io_data_type),
+                "compute_data_type": _shown(context.compute_data_type),
             },
             "nodes": [
                 {
@@ -184,7 +182,7 @@ class WrittenGraph:
                 name: {
                     "dim": item.get_dim(),
                     "stride": item.get_stride(),
-                    "dtype": _told(item.data_type),
+                    "dtype": _shown(item.data_type),
                     "is_virtual": item.virtual,
                     "uid": item.uid,
                 }
@@ -193,9 +191,8 @@ class WrittenGraph:
         }
 
 
-def _told(kind: Any) -> str:
-    """Return a type as :meth:`WrittenGraph.inspect` shows it."""
-    return str(None if kind is data_type.NOT_SET else kind)
+def _shown(kind: data_type) -> str:
+    return str(None if kind.backend is None else kind)
 
 
 def _facts(source: Any) -> tuple[Sequence[int], Sequence[int], data_type, bool]:

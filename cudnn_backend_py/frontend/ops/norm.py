@@ -197,9 +197,6 @@ class _Backward(_Norm):
         return [self.outputs["DX"], self.outputs["DSCALE"], self.outputs.get("DBIAS")]
 
     def infer_shapes(self) -> None:
-        adaptive = self.mode is NormMode.ADA_LAYER_NORM
-        if adaptive and "DBIAS" in self.outputs and self.outputs["DBIAS"].virtual:
-            del self.outputs["DBIAS"]  # one that nobody asked for is not computed
         like = {
             **dict.fromkeys(("DY", "DX"), self.inputs["X"]),
             **dict.fromkeys(("DSCALE", "DBIAS"), self.inputs["SCALE"]),
@@ -213,6 +210,7 @@ class _Backward(_Norm):
             if self.mode in (NormMode.LAYER_NORM, NormMode.RMS_NORM):
                 fill(item, size, model.stride if len(model.stride) == len(size) else preserve_order(size, model.stride))
             else:
+                adaptive = self.mode is NormMode.ADA_LAYER_NORM
                 fill(item, size, pack_strides(size) if adaptive else channels_last(size))
 
     def _scale_dims(self) -> list[int]:
@@ -221,6 +219,8 @@ class _Backward(_Norm):
         return self.inputs["SCALE"].dim
 
     def emit(self, to: Emitter) -> None:
+        if self.mode is NormMode.ADA_LAYER_NORM and self.outputs["DBIAS"].virtual:
+            del self.outputs["DBIAS"]  # one that nobody asked for is not computed
         self._emit(to, DescriptorType.OPERATION_NORM_BACKWARD, _BACKWARD, "dx", mode=self.mode)
 
 

@@ -101,3 +101,14 @@ def test_a_tensor_is_made_with_every_field_that_theirs_has() -> None:
 def test_a_gpu_is_called_by_its_ordinal() -> None:
     assert ours.DeviceInfo(ordinal=3) == 3
     assert ours.DeviceInfo(3).ordinal == 3
+
+
+@pytest.mark.parametrize("name", sorted(set(FACTS["enums"]) - {"NodeType"}))
+def test_members_of_enums_are_no_numbers(name: str) -> None:
+    """As with 1.32: one that is 0 is true (``policy or another``), none equals a number or another enum's."""
+    for member in getattr(ours, name):
+        assert member
+        assert not isinstance(member, int)
+        assert member != member.value
+        assert type(member)(int(member)) is member
+    assert ours.heur_mode.A != ours.build_plan_policy.HEURISTICS_CHOICE
