@@ -69,6 +69,9 @@ def audit(
         ``audit-without-torch``.
     """
     _check_options(every, cost)
+    _check("first", first, "an int of 0 or more", isinstance(first, int) and first >= 0)
+    _check("patience_s", patience_s, "seconds, 0 or more", isinstance(patience_s, (int, float)) and patience_s >= 0)
+    _check("seed", seed, "an int", isinstance(seed, int))
     try:
         from .watch import Watch
     except ImportError as error:
@@ -83,10 +86,14 @@ def audit(
 
 
 def _check_options(every: int, cost: float) -> None:
-    if isinstance(every, bool) or not isinstance(every, int) or every < 1:
-        raise UsageError(f"every is {every!r}, an int of 1 or more is needed", code="audit-option")
-    if not 0 < cost <= 1:
-        raise UsageError(f"cost is {cost!r}, a part of the time above 0 and up to 1 is needed", code="audit-option")
+    most = sys.maxsize
+    _check("every", every, f"an int from 1 to {most}", isinstance(every, int) and 1 <= every <= most)
+    _check("cost", cost, "a part of the time above 0 and up to 1", isinstance(cost, (int, float)) and 0 < cost <= 1)
+
+
+def _check(name: str, value: object, needed: str, fits: bool) -> None:
+    if isinstance(value, bool) or not fits:
+        raise UsageError(f"{name} is {value!r:.60}, {needed} is needed", code="audit-option")
 
 
 def audit_from_environment() -> None:

@@ -68,7 +68,7 @@ class AuditReport:
     def __str__(self) -> str:
         sampled = ", ".join(f"{count} of {door}" for door, count in self.sampled.items())
         lines = [
-            f"audit: {self.calls} calls, {sum(self.sampled.values())} sampled{sampled and f' ({sampled})'}, "
+            f"audit: {_calls(self.calls)}, {sum(self.sampled.values())} sampled{sampled and f' ({sampled})'}, "
             f"{len(self.wrong)} wrong; checks took {self.cost:.2%} of {self.elapsed_s:.1f} s"
             + (f", {self.setup_s:.1f} s at their first" if self.setup_s >= 0.1 else "")
             + (f", and {self.waited_s:.1f} s at the end" if self.waited_s >= 0.1 else "")
@@ -77,8 +77,8 @@ class AuditReport:
             lines += [one.text, f"  kept: {one.path}" if one.path else f"  not kept: {one.why}"]
             if one.path:
                 lines.append(f"  cudnn-backend audit {one.path}")
-        lines += [f"not checked: {count} calls: {why}" for why, count in self.passed_over.items()]
-        lines += [f"not judged: {count} calls: {why}" for why, count in self.unjudged.items()]
+        lines += [f"not checked: {_calls(count)}: {why}" for why, count in self.passed_over.items()]
+        lines += [f"not judged: {_calls(count)}: {why}" for why, count in self.unjudged.items()]
         return "".join(f"{printable(line)}\n" for text in lines for line in text.split("\n"))
 
     def to_dict(self) -> dict[str, Any]:
@@ -94,3 +94,7 @@ class AuditReport:
     def to_json(self) -> str:
         """Return it as JSON."""
         return json.dumps(self.to_dict(), indent=1) + "\n"
+
+
+def _calls(count: int) -> str:
+    return f"{count} call" + "s" * (count != 1)

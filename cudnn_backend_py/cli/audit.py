@@ -92,13 +92,24 @@ def _check_versions(versions: tuple[str, ...]) -> None:
 
 
 def _list(folder: str | None, style: str, output: str | None) -> None:
-    from ..audit.case import CaseFolder, load_case
+    from ..audit.case import Case, CaseFolder, load_case
+    from ..errors import CudnnBackendError
 
     kept = CaseFolder(folder)
-    cases = {str(path): load_case(path) for path in kept.cases()}
+    cases: dict[str, Case | CudnnBackendError] = {}
+    for path in map(str, kept.cases()):
+        try:
+            cases[path] = load_case(path)
+        except CudnnBackendError as error:  # one that is broken hides no other
+            cases[path] = error
     if style == "json":
         told = ("door", "place", "found", "wrong", "tag", "backend", "cudnn", "gpu", "sm", "date")
-        found = [{"file": path, **{name: getattr(case, name) for name in told}} for path, case in cases.items()]
+        found = [
+            {"file": path, "error": str(case)}
+            if isinstance(case, CudnnBackendError)
+            else {"file": path, **{name: getattr(case, name) for name in told}}
+            for path, case in cases.items()
+        ]
         write_report(as_json({"folder": str(kept.path), "cases": found}), output)
         return
     lines = [line for path, case in cases.items() for line in (path, *(f"  {one}" for one in str(case).splitlines()))]

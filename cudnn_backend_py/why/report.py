@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import json
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -88,7 +89,7 @@ class WhyReport:
 
     def to_json(self) -> str:
         """Return the report as JSON."""
-        return json.dumps(self.to_dict(), indent=2, ensure_ascii=False) + "\n"
+        return json.dumps(_strict(self.to_dict()), indent=2, allow_nan=False) + "\n"
 
     def __str__(self) -> str:
         lines = [*_heading(self)]
@@ -100,6 +101,15 @@ class WhyReport:
     def to_html(self) -> str:
         """Return the report as one page that opens without a network."""
         return _page(self)
+
+
+def _strict(value: Any) -> Any:
+    """Return plain data with text for numbers that JSON does not have: a call may have a scale of nan."""
+    if isinstance(value, Mapping):
+        return {name: _strict(item) for name, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_strict(item) for item in value]
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _version(numbers: Sequence[int] | None) -> str:

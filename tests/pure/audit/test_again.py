@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import math
 import subprocess
 import sys
 from pathlib import Path
@@ -126,8 +127,8 @@ def test_the_report_says_what_was_not_checked() -> None:
     text = str(report)
     assert text.startswith("audit: 300 calls, 3 sampled (3 of torch), 1 wrong; checks took 1.00% of 10.0 s\n")
     assert "not kept: the folder is full" in text
-    assert "not checked: 1 calls: checks had taken 2.0% of the time" in text
-    assert "not judged: 1 calls: dropout" in text
+    assert "not checked: 1 call: checks had taken 2.0% of the time" in text
+    assert "not judged: 1 call: dropout" in text
     assert report.to_dict()["wrong"][0]["file"] is None
 
 
@@ -144,7 +145,10 @@ def test_the_environment_switch(said: str, warns: bool, monkeypatch: pytest.Monk
 def test_wrong_options_are_refused() -> None:
     from cudnn_backend_py.audit import audit
 
-    for options in ({"every": 0}, {"every": 1.5}, {"cost": 0.0}, {"cost": 2.0}):
+    for options in (
+        *({"every": 0}, {"every": 1.5}, {"every": True}, {"every": 10**400}, {"cost": 0.0}, {"cost": 2.0}),
+        *({"cost": "1"}, {"cost": math.nan}, {"first": -1}, {"patience_s": math.nan}, {"seed": "x"}),
+    ):
         with pytest.raises(UsageError) as error, audit(**options):  # type: ignore[arg-type]
             pass
         assert error.value.code == "audit-option", options

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
 from cudnn_backend_py import CudnnBackendError, EnvironmentNotReady, GraphBuilder, PointwiseMode, UsageError
 from cudnn_backend_py.audit.case import Case, CaseFolder, load_case
@@ -107,6 +108,20 @@ def test_what_is_no_case_is_refused(tmp_path: Path) -> None:
         with pytest.raises(UsageError) as error:
             load_case(tmp_path / name)
         assert error.value.code == "audit-case", name
+
+
+def test_one_broken_case_hides_no_other(tmp_path: Path) -> None:
+    from cudnn_backend_py.cli.commands import main
+
+    path, _ = CaseFolder(tmp_path / "audit").keep(case())
+    assert path is not None
+    path.with_name("case-000000000000.npz").write_bytes(b"cut off")
+    run = CliRunner().invoke(main, ["audit", "--folder", str(path.parent)])
+    assert run.exit_code == 0
+    assert "frontend: activation by eng1" in run.stdout
+    assert "case-000000000000.npz is no case of an audit: File is not a zip file" in run.stdout
+    found = json.loads(CliRunner().invoke(main, ["audit", "--folder", str(path.parent), "--format", "json"]).stdout)
+    assert sorted("error" in one for one in found["cases"]) == [False, True]
 
 
 def packed(about: Any, compression: int = zipfile.ZIP_STORED, **arrays: Any) -> bytes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import subprocess
 import sys
@@ -80,6 +81,15 @@ def test_json_is_the_golden_one() -> None:
     data = json.loads(text)
     assert [one["uses_cudnn"] for one in data["findings"]] == [False, False, True]
     assert Answer.of(data["findings"][0]["answer"]) == REPORT.findings[0].answer
+
+
+def test_json_is_strict_whatever_the_call_holds() -> None:
+    """A scale of nan is a float as others are, and a file's name need not be UTF-8."""
+    odd = replace(REPORT.findings[1], call=call(scale=math.nan, dropout=math.inf), place=Place("\udcff.py", 1, "f"))
+    text = replace(REPORT, findings=(odd,)).to_json()
+    (found,) = json.loads(text, parse_constant=lambda word: pytest.fail(word))["findings"]
+    assert (found["call"]["scale"], found["call"]["dropout"], found["place"]["file"]) == ("nan", "inf", "\udcff.py")
+    text.encode()
 
 
 def test_page_escapes_and_opens_without_a_network() -> None:
