@@ -202,7 +202,7 @@ class Upgrade:
     """What a new version changes for graphs: one :class:`Change` for each graph and target, in the order asked.
 
     ``places`` are the versions as a :class:`~cudnn_backend_py.diagnose.Question` takes them. ``not_asked`` and
-    ``not_timed`` name the graphs that the time was over for, the latter of those that ``--time`` would have run.
+    ``not_timed`` name the graphs that there was no time for yet, the latter of those that ``--time`` runs.
     """
 
     old: str
@@ -236,9 +236,12 @@ class Upgrade:
 
     @property
     def left_out(self) -> list[str]:
-        """What was not done because the time was over."""
+        """What was not done: the time was over, or it is an answer so far."""
         left = (("asked about", self.not_asked), ("timed", self.not_timed))
-        return [f"{len(names)} graphs were not {what}: the time was over" for what, names in left if names]
+        counted = (
+            (f"{len(names)} graph{'s were' if len(names) > 1 else ' was'}", what) for what, names in left if names
+        )
+        return [f"{graphs} not {what} in the time there was" for graphs, what in counted]
 
     @property
     def limits(self) -> list[str]:

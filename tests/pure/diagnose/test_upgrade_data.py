@@ -141,8 +141,8 @@ def test_what_the_time_was_over_for_is_told_and_is_no_yes() -> None:
     same = Change("same", "gpu", GOOD, GOOD)
     found = Upgrade("1", "2", (None, None), (same,), not_asked=("a", "b"), not_timed=("same",))
     assert found.left_out == [
-        "2 graphs were not asked about: the time was over",
-        "1 graphs were not timed: the time was over",
+        "2 graphs were not asked about in the time there was",
+        "1 graph was not timed in the time there was",
     ]
     assert found.exit_code == 2
     assert all(line in table_text(render_upgrade(found)) for line in found.left_out)
