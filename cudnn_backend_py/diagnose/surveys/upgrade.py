@@ -245,8 +245,16 @@ class Upgrade:
 
     @property
     def limits(self) -> list[str]:
-        """What it does not say."""
-        return [*([] if self.timed else [SPEED_LIMIT]), *self.left_out]
+        """What it does not say, and what limits the verdicts of one version alone: a wheel with fewer engines."""
+        pairs = [pair for one in self.changes for pair in ((one.old, one.new), (one.new, one.old))]
+        own = Counter(
+            (f"cuDNN {verdict.cudnn}", limit)
+            for verdict, other in pairs
+            for limit in verdict.limits
+            if Outcome.NOT_JUDGED not in (verdict.outcome, other.outcome) and limit not in other.limits
+        )
+        told = [f"{version} alone, for {count} of the graphs: {limit}" for (version, limit), count in own.items()]
+        return [*([] if self.timed else [SPEED_LIMIT]), *told, *self.left_out]
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as plain data."""

@@ -171,6 +171,15 @@ def test_text_json_and_junit_tell_the_same() -> None:
     assert found.exit_code == 1
 
 
+def test_a_version_that_is_asked_with_fewer_engines_is_named() -> None:
+    """A jit wheel beside a full one: lists that differ for this are no doing of the version."""
+    fewer = replace(OTHER["configs"], limits=("no device", "this library lacks engines"), cudnn="9.27.0")
+    one, lost = Change("a", "h100", fewer, replace(GOOD, limits=("no device",))), answer(Outcome.NOT_JUDGED)
+    found = Upgrade("9.27.0", "default", (None, None), (one, one, Change("b", "h100", fewer, lost)))
+    assert found.limits == [SPEED_LIMIT, "cuDNN 9.27.0 alone, for 2 of the graphs: this library lacks engines"]
+    assert Upgrade("1", "2", (None, None), (Change("a", "h100", fewer, fewer),)).limits == [SPEED_LIMIT]
+
+
 def test_text_names_the_versions_behind_names_and_rounds_times() -> None:
     times = Times(14.08000010997057, None, "right", "right")
     found = Upgrade("9.19", "default", (None, None), (Change("g", "gpu", GOOD, OTHER["workspace"], times),))
