@@ -31,19 +31,27 @@ def graphs(count: int = COUNT) -> dict[str, Graph]:
 
 
 CODE = """
-import base64, json, sys
+import base64, json, struct, sys
 from cudnn_backend_py import explain, load_graph
+
+def instructions(elf):
+    table, (size, count, names) = struct.unpack_from("<Q", elf, 40)[0], struct.unpack_from("<HHH", elf, 58)
+    sections = [struct.unpack_from("<IIQQQQ", elf, table + size * number) for number in range(count)]
+    named = [(elf[sections[names][4] + one[0] :].partition(b"\\0")[0], one) for one in sections]
+    return [elf[at : at + length].hex() for name, (_, _, _, _, at, length) in named if name.startswith(b".text.")]
+
 plans = []
 modes = ("A", "B", "FALLBACK")
 verdict = explain(load_graph(sys.argv[1]), "h100", mode=modes, build=True, causes=False, plans=plans)
 kernels = json.loads(plans[0].json())["engine"]["payload"]["kernels"] if plans else []
 tags = [(c.mode, c.tag) for c in verdict.candidates if c.state in ("supported", "built", "build failed")]
-print(json.dumps([verdict.outcome, tags, [k["cubin"] for k in kernels], [h for h in verdict.hazards]]))
+code = [instructions(base64.b64decode(k["cubin"])) for k in kernels]
+print(json.dumps([verdict.outcome, tags, code, [h for h in verdict.hazards]]))
 """
 
 
 def said_by(version: str, path: Path) -> str:
-    """Return what `CODE` prints with an installed version: verdict, list, faults, and the file of every kernel."""
+    """Return what `CODE` prints with an installed version: verdict, lists, faults, every kernel's instructions."""
     environment = environment_for(None if version == "default" else version)
     return run_python(["-c", CODE, str(path)], environment=environment, check=True).stdout
 

@@ -202,7 +202,7 @@ class Upgrade:
     """What a new version changes for graphs: one :class:`Change` for each graph and target, in the order asked.
 
     ``places`` are the versions as a :class:`~cudnn_backend_py.diagnose.Question` takes them. ``not_asked`` and
-    ``not_timed`` name the graphs that the time was over for, the latter of those that ``--time`` would have run.
+    ``not_timed`` name the graphs that there was no time for yet, the latter of those that ``--time`` runs.
     """
 
     old: str
@@ -236,14 +236,25 @@ class Upgrade:
 
     @property
     def left_out(self) -> list[str]:
-        """What was not done because the time was over."""
+        """What was not done: the time was over, or it is an answer so far."""
         left = (("asked about", self.not_asked), ("timed", self.not_timed))
-        return [f"{len(names)} graphs were not {what}: the time was over" for what, names in left if names]
+        counted = (
+            (f"{len(names)} graph{'s were' if len(names) > 1 else ' was'}", what) for what, names in left if names
+        )
+        return [f"{graphs} not {what} in the time there was" for graphs, what in counted]
 
     @property
     def limits(self) -> list[str]:
-        """What it does not say."""
-        return [*([] if self.timed else [SPEED_LIMIT]), *self.left_out]
+        """What it does not say, and what limits the verdicts of one version alone: a wheel with fewer engines."""
+        pairs = [pair for one in self.changes for pair in ((one.old, one.new), (one.new, one.old))]
+        own = Counter(
+            (f"cuDNN {verdict.cudnn}", limit)
+            for verdict, other in pairs
+            for limit in verdict.limits
+            if Outcome.NOT_JUDGED not in (verdict.outcome, other.outcome) and limit not in other.limits
+        )
+        told = [f"{version} alone, for {count} of the graphs: {limit}" for (version, limit), count in own.items()]
+        return [*([] if self.timed else [SPEED_LIMIT]), *told, *self.left_out]
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as plain data."""

@@ -50,7 +50,7 @@ def test_verdicts_configs_plans_code_and_reasons_are_compared() -> None:
 
 
 def test_what_is_called_unchanged_is_the_same_byte_by_byte(tmp_path: Path) -> None:
-    """Asked of both versions anew, without the code under test: verdict, list, and the whole file of every kernel."""
+    """Asked of both versions anew, without the code under test: verdict, lists, and instructions of every kernel."""
     graphs = {family: random_graph(1, family, version=(9, 14, 0)) for family in FAMILIES}
     found = compare_versions(graphs, ["h100"], OLDEST, OLDER, progress=False)
     unchanged = [one for one in found.changes if one.effect is Effect.UNCHANGED]
@@ -104,7 +104,7 @@ def test_what_the_time_was_over_for_is_named_and_what_was_done_is_kept(tmp_path:
     between = ("--between", OLDER, "default", "--target", "h100", "--limit", "0", "--format", "json")
     done = command("check", *between, "--output", str(output), str(tmp_path / "a.json"))
     assert done.code == 2
-    assert "1 graphs were not asked about: the time was over" in done.stderr
+    assert "1 graph was not asked about in the time there was" in done.stderr
     data = json.loads(output.read_text())
     assert (data["changes"], data["not_asked"]) == ([], [graphs["a"].name])
 

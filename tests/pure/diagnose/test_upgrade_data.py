@@ -141,8 +141,8 @@ def test_what_the_time_was_over_for_is_told_and_is_no_yes() -> None:
     same = Change("same", "gpu", GOOD, GOOD)
     found = Upgrade("1", "2", (None, None), (same,), not_asked=("a", "b"), not_timed=("same",))
     assert found.left_out == [
-        "2 graphs were not asked about: the time was over",
-        "1 graphs were not timed: the time was over",
+        "2 graphs were not asked about in the time there was",
+        "1 graph was not timed in the time there was",
     ]
     assert found.exit_code == 2
     assert all(line in table_text(render_upgrade(found)) for line in found.left_out)
@@ -169,6 +169,15 @@ def test_text_json_and_junit_tell_the_same() -> None:
     xml = junit_xml(one.case("9.19.0", "9.28.0") for one in found.changes)
     assert (xml.count("<failure"), xml.count("<testcase")) == (6, 7)
     assert found.exit_code == 1
+
+
+def test_a_version_that_is_asked_with_fewer_engines_is_named() -> None:
+    """A jit wheel beside a full one: lists that differ for this are no doing of the version."""
+    fewer = replace(OTHER["configs"], limits=("no device", "this library lacks engines"), cudnn="9.27.0")
+    one, lost = Change("a", "h100", fewer, replace(GOOD, limits=("no device",))), answer(Outcome.NOT_JUDGED)
+    found = Upgrade("9.27.0", "default", (None, None), (one, one, Change("b", "h100", fewer, lost)))
+    assert found.limits == [SPEED_LIMIT, "cuDNN 9.27.0 alone, for 2 of the graphs: this library lacks engines"]
+    assert Upgrade("1", "2", (None, None), (Change("a", "h100", fewer, fewer),)).limits == [SPEED_LIMIT]
 
 
 def test_text_names_the_versions_behind_names_and_rounds_times() -> None:
