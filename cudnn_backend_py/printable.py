@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["brief", "printable", "printable_lines", "without_addresses"]
+__all__ = ["brief", "printable", "printable_lines", "shown", "without_addresses"]
 
 # Commands of GitHub and Azure: anywhere in a line, and at its beginning. Compiled where one may be, not at import.
 _COMMAND = r"(?i)#(?=#(\[|vso\[))"
@@ -30,6 +30,15 @@ def brief(text: str, most: int = 118) -> str:
     """Return what a ``repr`` says in angle brackets: a text in one line, cut where it is longer than `most` letters."""
     line = printable(text)
     return f"<{line}>" if len(line) <= most else f"<{line[: most - 1]}…>"
+
+
+def shown(value: object, most: int = 200) -> str:
+    """Return the ``repr`` of somebody's value for an error: cut where it is long, the type where it has none."""
+    try:
+        text = repr(value)
+    except Exception:  # Python writes no int of more than 4300 digits
+        return f"an int of {value.bit_length()} bits" if isinstance(value, int) else f"a {type(value).__name__}"
+    return text if len(text) <= most else f"{text[:most]}... ({len(text)} characters)"
 
 
 def printable_lines(text: str) -> str:

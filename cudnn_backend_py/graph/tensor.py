@@ -8,7 +8,7 @@ from typing import Any
 
 from ..errors import GraphError
 from ..generated.enums import DIM_MAX, DataType, PointwiseMode, ReduceTensorOp, TensorReordering
-from ..printable import brief, printable, printable_lines
+from ..printable import brief, printable, printable_lines, shown
 from ..system.quick_dataclass import dataclass
 from .data_types import ELEMENT_BITS, SHORT_TYPES
 from .strides import packed_strides
@@ -72,7 +72,7 @@ class Tensor:
             given = getattr(self, name)
             if not isinstance(given, (tuple, list)):
                 raise GraphError(
-                    f"tensor {self.name!r} has {name} {given!r}, a tuple of int is needed", code="dims-type"
+                    f"tensor {self.name!r} has {name} {shown(given)}, a tuple of int is needed", code="dims-type"
                 )
             object.__setattr__(self, name, tuple(given))
         _check_tensor(self)
@@ -120,16 +120,17 @@ _MAX_OFFSETS = 4  # ragged offsets of ragged offsets; one is what attention has
 
 def _check_tensor(tensor: Tensor) -> None:
     def fault(headline: str, code: str, fix: str | None = None) -> GraphError:
-        where = (
-            f"tensor {tensor.name!r}, checked before any cuDNN call\ndims    {tensor.dims}\nstrides {tensor.strides}"
-        )
+        sizes = f"dims    {shown(tensor.dims)}\nstrides {shown(tensor.strides)}"
+        where = f"tensor {tensor.name!r}, checked before any cuDNN call\n{sizes}"
         return GraphError(headline, code=code, where=where, fix=fix)
 
     if wrong := wrong_type(tensor, but=("dims", "strides", "uid", "data_type")):
         raise fault(f"tensor {tensor.name!r} has {wrong}", "wrong-field-type")
     check_name(tensor.name, "a tensor")
     if not isinstance(tensor.data_type, DataType):
-        raise fault(f"tensor {tensor.name!r} has data type {tensor.data_type!r}, a DataType is needed", "data-type")
+        raise fault(
+            f"tensor {tensor.name!r} has data type {shown(tensor.data_type)}, a DataType is needed", "data-type"
+        )
     for name in ("dims", "strides"):
         for value in getattr(tensor, name):
             if isinstance(value, bool) or not isinstance(value, int):
@@ -144,22 +145,23 @@ def _check_tensor(tensor: Tensor) -> None:
         )
     if min(tensor.dims) < 1:
         raise fault(
-            f"tensor {tensor.name!r} has a dim of {min(tensor.dims)}, at least 1 is needed",
+            f"tensor {tensor.name!r} has a dim of {shown(min(tensor.dims))}, at least 1 is needed",
             "dim-not-positive",
         )
     if min(tensor.strides) < 0:
         raise fault(
-            f"tensor {tensor.name!r} has a stride of {min(tensor.strides)}, 0 or more is needed",
+            f"tensor {tensor.name!r} has a stride of {shown(min(tensor.strides))}, 0 or more is needed",
             "stride-negative",
         )
-    if max(math.prod(tensor.dims), tensor.span_elements) * 32 >= 1 << 63:
+    span = tensor.span_elements
+    if max(math.prod(tensor.dims), span) * 32 >= 1 << 63:
         raise fault(
-            f"tensor {tensor.name!r} reaches over {tensor.span_elements} elements, its size does not fit 64 bits",
+            f"tensor {tensor.name!r} reaches over {shown(span)} elements, its size does not fit 64 bits",
             "tensor-size-overflow",
         )
     if isinstance(tensor.uid, bool) or not isinstance(tensor.uid, int) or not 0 <= tensor.uid < 1 << 63:
         raise fault(
-            f"tensor {tensor.name!r} has uid {tensor.uid!r}, an int of 0 or more is needed",
+            f"tensor {tensor.name!r} has uid {shown(tensor.uid)}, an int of 0 or more is needed",
             "uid-out-of-range",
         )
     if tensor.alignment < 1 or tensor.alignment & (tensor.alignment - 1):
@@ -209,7 +211,7 @@ def check_name(name: Any, whose: str) -> None:
         ``wrong-field-type``, ``name-not-text``.
     """
     if not isinstance(name, str):
-        raise GraphError(f"{whose} has name {name!r}, str is needed", code="wrong-field-type")
+        raise GraphError(f"{whose} has name {shown(name)}, str is needed", code="wrong-field-type")
     try:
         name.encode()
     except UnicodeEncodeError:
@@ -229,9 +231,9 @@ def wrong_type(holder: Any, but: tuple[str, ...] = ()) -> str | None:
         fits = value is None and "None" in names
         fits = fits or isinstance(value, tuple(_ANNOTATED[name] for name in needed))
         if not fits or (isinstance(value, bool) and "bool" not in names):
-            return f"{item.name} {value!r}, {' or '.join(needed)} is needed"
+            return f"{item.name} {shown(value)}, {' or '.join(needed)} is needed"
         if isinstance(value, int) and not LEAST <= value <= MOST:
-            return f"{item.name} {value!r}, a number of 64 bits is needed"
+            return f"{item.name} {shown(value)}, a number of 64 bits is needed"
     return None
 
 

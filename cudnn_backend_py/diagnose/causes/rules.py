@@ -466,7 +466,8 @@ def layout(case: Case, reason: Reason) -> Cause | None:
         Any version.
     """
     ranks = sorted({tensor.rank for tensor in case.graph.tensors if not tensor.by_value})
-    change = case.cure("layout")
+    change = case.cure("flatten") if ranks and ranks[-1] < 3 else None
+    change = change or case.cure("layout")
     if change is not None:
         return blame_change("layout", case, change, reason)
     if ranks and ranks[-1] < 3:

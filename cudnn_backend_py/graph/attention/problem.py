@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import field
+from collections.abc import Callable, Mapping
+from dataclasses import field, fields
+from functools import cache
 from typing import Any, Literal, Protocol, TypeVar
 
 from ...errors import GraphError
 from ...generated.enums import DataType
+from ...printable import shown
 from ...system.quick_dataclass import dataclass
 from ..builder import GraphBuilder
 from ..data_types import FP8_TYPES
 from ..ir import Tensor
+from ..tensor import LEAST, MOST
 
 __all__ = ["Alignment", "Attention", "Implementation", "Scale", "ScoreModifier", "UncheckedAttention", "make_problem"]
 
@@ -273,8 +276,12 @@ def _check(p: Attention) -> None:
     sizes = ("batch", "heads", "seq_q", "head_dim", "seq_kv", "head_dim_v", "kv_heads", "v_heads")
     for name in sizes:
         value = getattr(p, name)
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise fault(f"{name} is {value!r}, an int of 1 or more is needed", "attention-size")
+        if not _is_int(value) or value < 1:
+            raise fault(f"{name} is {shown(value)}, an int of 1 or more is needed", "attention-size")
+    for name, is_optional, is_fit, needed in _options():
+        value = getattr(p, name)
+        if not (is_optional if value is None else is_fit(value)):
+            raise fault(f"{name} is {shown(value)}, {needed} is needed", "attention-option")
     for name in ("kv_heads", "v_heads"):
         if p.heads % getattr(p, name):
             raise fault(
@@ -284,11 +291,11 @@ def _check(p: Attention) -> None:
     _check_layout(p, fault)
     refuse(
         p.alignment not in ("top_left", "bottom_right"),
-        f"alignment {p.alignment!r} is neither top_left nor bottom_right",
+        f"alignment {shown(p.alignment)} is neither top_left nor bottom_right",
     )
     refuse(
         isinstance(p.scale, str) and p.scale not in ("tensor", "none"),
-        f"scale {p.scale!r} is neither a number, tensor nor none",
+        f"scale {shown(p.scale)} is neither a number, tensor nor none",
     )
     refuse(p.causal and p.right_bound != 0, f"causal means right_bound 0, got {p.right_bound}")
     refuse(
@@ -296,7 +303,10 @@ def _check(p: Attention) -> None:
         f"left_bound is {p.left_bound}, 1 or more is needed",
     )
     refuse(p.right_bound is not None and p.right_bound < 0, f"right_bound is {p.right_bound}, 0 or more is needed")
-    refuse(not 0 <= p.dropout < 1, f"dropout is {p.dropout}, a probability of at least 0 and below 1 is needed")
+    refuse(
+        not 0 <= p.dropout < 1,
+        f"dropout is {p.dropout}, a probability of at least 0 and below 1 is needed",
+    )
     refuse(p.dropout > 0 and p.dropout_mask, "dropout by probability and by a given mask exclude each other")
     refuse(p.rng_dump and not p.dropout, "rng_dump needs dropout by probability")
     refuse(p.ragged_stats and not p.ragged, "ragged_stats needs ragged")
@@ -311,7 +321,45 @@ def _check(p: Attention) -> None:
     if p.bias is not None:
         full = (p.batch, p.heads, p.seq_q, p.seq_kv)
         fits = len(p.bias) == 4 and all(dim in (1, whole) for dim, whole in zip(p.bias, full, strict=True))
-        refuse(not fits, f"bias has dims {p.bias}, each must be 1 or that of the scores {full}")
+        refuse(not fits, f"bias has dims {shown(p.bias)}, each must be 1 or that of the scores {full}")
+
+
+def _is_int(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and LEAST <= value <= MOST
+
+
+def _is_bool(value: object) -> bool:
+    return value in (0, 1) if isinstance(value, int) else type(value).__name__ in ("bool", "bool_")  # NumPy's
+
+
+def _is_number(value: Any) -> bool:
+    """Return whether it is a number of Python or NumPy that a float can hold."""
+    try:
+        return not isinstance(value, (str, bytes)) and getattr(value, "shape", ()) == () and abs(float(value)) >= 0
+    except (TypeError, ValueError, OverflowError):
+        return False
+
+
+# What options are, by the beginning of their annotation.
+_KINDS: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "int": (_is_int, "an int of 64 bits"),
+    "bool": (_is_bool, "a bool"),
+    "float | Scale": (lambda value: isinstance(value, str) or _is_number(value), "a number"),
+    "float": (_is_number, "a number"),
+    "DataType": (lambda value: isinstance(value, DataType), "a DataType"),
+    "tuple": (lambda value: isinstance(value, (tuple, list)) and all(map(_is_int, value)), "a tuple of int"),
+    "Layout": (lambda value: isinstance(value, (str, Mapping)), "a name, or a mapping of tensors to layouts,"),
+}
+
+
+@cache
+def _options() -> list[tuple[str, bool, Callable[[Any], bool], str]]:
+    """Return the fields that are one of these kinds, whether they may be None, how it is seen, and what is needed."""
+    found = []
+    for item in fields(Attention):
+        begin = next((begin for begin in _KINDS if str(item.type).startswith(begin)), None)
+        found += [] if begin is None else [(item.name, "None" in str(item.type), *_KINDS[begin])]
+    return found
 
 
 def _check_layout(p: Attention, fault: Any) -> None:
@@ -319,13 +367,14 @@ def _check_layout(p: Attention, fault: Any) -> None:
     given: dict[str, Layout | tuple[int, ...]] = {}
     given.update({"": p.layout} if isinstance(p.layout, str) else p.layout)
     for name, layout in given.items():
-        if name and name.removeprefix("d") not in ("q", "k", "v", "o", "stats"):
+        if name != "" and str(name).removeprefix("d") not in ("q", "k", "v", "o", "stats"):
             raise fault(
-                f"layout names a tensor {name!r}, known are q, k, v, o, their gradients, and stats", "attention-layout"
+                f"layout names a tensor {shown(name)}, known are q, k, v, o, their gradients, and stats",
+                "attention-layout",
             )
         strides: tuple[int, ...] = layout if isinstance(layout, tuple) else ()
         if layout not in known and [type(stride) for stride in strides] != [int] * 4:
-            raise fault(f"layout {layout!r} is neither of {', '.join(known)} nor four strides", "attention-layout")
+            raise fault(f"layout {shown(layout)} is neither of {', '.join(known)} nor four strides", "attention-layout")
         packed = layout == "packed"
         if packed and not (p.heads == p.kv_heads == p.v_heads and p.head_dim == p.head_dim_v and p.seq_q == p.seq_kv):
             raise fault(

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import fields
 from fractions import Fraction
+from itertools import islice
 from types import UnionType
-from typing import Any, Literal, ParamSpec, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, ParamSpec, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 from ...errors import CudnnBackendError, GraphError
-from ...generated.enums import DataType, DescriptorType, TensorReordering
+from ...generated.enums import DIM_MAX, DataType, DescriptorType, TensorReordering
+from ...printable import shown
 from ..ir import Op, Operation, Tensor, packed_strides
 from ..strides import channels_last, preserve_order
+from ..tensor import LEAST, MOST
 
 __all__ = [
     "BuilderBase",
@@ -22,6 +25,7 @@ __all__ = [
     "check_rank",
     "check_types",
     "checked",
+    "few",
     "follow",
     "need",
     "need_type",
@@ -29,6 +33,8 @@ __all__ = [
     "refuse",
     "with_checked_calls",
 ]
+
+_LOOKED_AT = 1000  # of the parts of a wrong argument
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -57,7 +63,9 @@ def check_types(kind: type | tuple[type, ...], **arguments: object) -> None:
 
 def _wrong_type(name: str, value: object, needed: str, is_tensor: bool) -> GraphError:
     shape = getattr(value, "shape", None)
-    said = f"a {type(value).__name__} {list(shape)}" if shape is not None else repr(value)
+    said = f"a {type(value).__name__} {list(shape)}" if isinstance(shape, tuple) else shown(value)
+    if isinstance(value, int) and not LEAST <= value <= MOST:
+        needed += " of 64 bits"
     return GraphError(
         f"{name}= is {said}, {needed} is needed",
         code="wrong-field-type",
@@ -123,11 +131,15 @@ def _fits(value: object, hint: Any) -> bool:
         return isinstance(value, str) and value in parts
     if origin in (tuple, Sequence):
         return (
-            isinstance(value, Sequence) and not isinstance(value, str) and all(_fits(item, parts[0]) for item in value)
+            isinstance(value, Sequence)
+            and not isinstance(value, (str, bytes, bytearray))
+            and all(_fits(item, parts[0]) for item in islice(value, _LOOKED_AT))
         )
     if origin in (Mapping, dict):
         return isinstance(value, Mapping) and all(isinstance(key, str) for key in value)
     kind = (float, int) if hint is float else hint
+    if isinstance(value, int) and not LEAST <= value <= MOST:
+        return False
     return isinstance(value, kind) and (hint is bool or not isinstance(value, bool))
 
 
@@ -191,6 +203,26 @@ def check_rank(least: int, **tensors: Tensor) -> None:
             raise refuse(f"{port} {item.name!r} has {item.rank} dims, {first.name!r} has {rank}", **tensors)
 
 
+def few(given: Iterable[T], name: str) -> tuple[T, ...]:
+    """Return what somebody gave for each dim, of which no more is read than a tensor can have dims.
+
+    Raises
+    ------
+    GraphError
+        ``rank-out-of-range``.
+    TypeError
+        For what is no sequence of numbers, which :func:`checked` names.
+    """
+    if isinstance(given, (str, bytes, bytearray, Mapping, Set)):
+        raise TypeError
+    read = tuple(islice(given, DIM_MAX + 1))
+    if len(read) > DIM_MAX:
+        raise GraphError(
+            f"{name}= has more than {DIM_MAX} parts, 1 to {DIM_MAX} are possible", code="rank-out-of-range"
+        )
+    return read
+
+
 def one_for_each(given: Any, count: int) -> tuple[Any, ...]:
     """Return a number as often as there are spatial dims, or the sequence that has one for each.
 
@@ -201,9 +233,7 @@ def one_for_each(given: Any, count: int) -> tuple[Any, ...]:
     """
     if isinstance(given, (int, Fraction)):
         return (given,) * count
-    if isinstance(given, str):
-        raise TypeError
-    return tuple(given)
+    return few(given, "it")
 
 
 def follow(dims: tuple[int, ...], like: Tensor) -> tuple[int, ...]:
@@ -307,18 +337,21 @@ class BuilderBase:
         order: object = strides
         if isinstance(order, str) and order not in ("packed", "channels_last"):
             raise GraphError(
-                f"tensor {name!r} has strides {order!r}, numbers, 'packed' or 'channels_last' are needed",
+                f"tensor {name!r} has strides {shown(order)}, numbers, 'packed' or 'channels_last' are needed",
                 code="dims-type",
             )
-        if strides == "packed":
-            strides = packed_strides(tuple(dims))
-        elif strides == "channels_last":
-            strides = channels_last(tuple(dims))
+        dims = few(dims, "dims")
+        if order == "packed":
+            strides = packed_strides(dims)
+        elif order == "channels_last":
+            strides = channels_last(dims)
+        else:
+            strides = few(cast("tuple[int, ...]", strides), "strides")
         tensor = Tensor(
             name=name,
             uid=self._fresh_uid() if uid is None else uid,
-            dims=tuple(dims),
-            strides=tuple(strides),
+            dims=dims,
+            strides=strides,
             data_type=self.io_type if data_type is None else data_type,
             alignment=alignment,
             virtual=virtual,
@@ -391,7 +424,7 @@ class BuilderBase:
         dims = out.dims if isinstance(out, Tensor) else options.get("dims", otherwise)
         if not _fits(dims, Sequence[int]):
             raise _wrong_type("dims", dims, "a sequence of int", is_tensor=False)
-        return tuple(dims)
+        return few(dims, "dims")
 
     def _new(self, stem: str, dims: tuple[int, ...], options: dict[str, Any]) -> Tensor:
         """Return a new tensor with the options somebody gave, called `stem` or nearly so unless they name it."""

@@ -11,7 +11,7 @@ from ...errors import GraphError
 from ...generated.enums import DataType, DescriptorType, ReshapeMode, RngDistribution, SignalMode
 from ..ir import Parameters, Tensor
 from ..shapes import concatenated, permuted, sliced
-from .base import BuilderBase, check_rank, check_types, follow, need, need_type, refuse, with_checked_calls
+from .base import BuilderBase, check_rank, check_types, few, follow, need, need_type, refuse, with_checked_calls
 
 __all__ = ["Moves"]
 
@@ -38,7 +38,7 @@ class Moves(BuilderBase):
         C: ``CUDNN_BACKEND_OPERATION_RESHAPE_DESCRIPTOR``.
         """
         check_types(Tensor, x=x)
-        y = self._result("reshape", tuple(dims), result, data_type=x.data_type)
+        y = self._result("reshape", few(dims, "dims"), result, data_type=x.data_type)
         if math.prod(y.dims) != math.prod(x.dims):
             headline = f"{x.name!r} has {math.prod(x.dims)} elements, {y.name!r} {math.prod(y.dims)}"
             raise refuse(headline, x=x, y=y)
@@ -60,7 +60,7 @@ class Moves(BuilderBase):
         C: ``CUDNN_BACKEND_OPERATION_TRANSPOSE_DESCRIPTOR``, cuDNN 9.22 and later.
         """
         check_types(Tensor, x=x)
-        order = tuple(permutation)
+        order = few(permutation, "permutation")
         if sorted(order) != list(range(x.rank)):
             raise GraphError(
                 f"permutation {order} of {x.name!r} {list(x.dims)}: each of 0 to {x.rank - 1} is needed once",
@@ -86,7 +86,7 @@ class Moves(BuilderBase):
         C: ``CUDNN_BACKEND_OPERATION_SLICE_DESCRIPTOR``, cuDNN 9.22 and later.
         """
         check_types(Tensor, x=x)
-        parts = list(slices) if isinstance(slices, Sequence) else [slices]
+        parts = few(slices if isinstance(slices, Sequence) else [slices], "slices")
         if wrong := [part for part in parts if not _is_slice(part)]:
             raise GraphError(
                 f"slices= has {wrong[0]!r}, slice(start, stop) is needed for each dim of {x.name!r} {list(x.dims)}",
@@ -94,7 +94,7 @@ class Moves(BuilderBase):
             )
         if len(parts) != x.rank or any(part.step is not None and part.step < 1 for part in parts):
             raise GraphError(
-                f"{len(parts)} slices {parts} of {x.name!r} {list(x.dims)}: one for each dim, forward",
+                f"{len(parts)} slices {[*parts]} of {x.name!r} {list(x.dims)}: one for each dim, forward",
                 code="wrong-argument",
             )
         ranges = [part.indices(size) for part, size in zip(parts, x.dims, strict=True)]
@@ -286,8 +286,9 @@ class Moves(BuilderBase):
             if wrong:
                 state = "needs" if kind is distribution else "has no"
                 raise GraphError(f"{distribution.name} {state} {', '.join(wrong)}", code="wrong-argument")
-        y = self._result("rng", tuple(dims), result, data_type=DataType.FLOAT)
-        need(y, tuple(dims), "y")
+        sizes = few(dims, "dims")
+        y = self._result("rng", sizes, result, data_type=DataType.FLOAT)
+        need(y, sizes, "y")
         self._append(
             DescriptorType.OPERATION_RNG,
             y.name,

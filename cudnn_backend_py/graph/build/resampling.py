@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from fractions import Fraction
+from itertools import chain
 from typing import Any, NamedTuple
 
 from ...errors import GraphError
@@ -179,7 +180,10 @@ def _sides(
     """Return window, stride and padding before and after, one number for each spatial dim."""
     spatial = x.rank - 2
     given = (window, window if stride is None else stride, padding, padding if post_padding is None else post_padding)
-    sides = [tuple(map(Fraction, one_for_each(side, spatial))) for side in given]
+    parts = [one_for_each(side, spatial) for side in given]
+    if any(isinstance(part, (bool, str)) for part in chain(*parts)):
+        raise TypeError  # which `checked` names; a Fraction takes them
+    sides = [tuple(map(Fraction, side)) for side in parts]
     if any(len(side) != spatial for side in sides) or min((*sides[0], *sides[1])) <= 0:
         shown = ", ".join(f"{name} ({', '.join(map(str, side))})" for name, side in zip(_SIDES, sides, strict=True))
         raise GraphError(

@@ -15,6 +15,7 @@ from .dims import BLOCK_SCALES
 from .tensors import all_ops, free_uids, repack, replace_tensors, replace_tensors_in
 
 __all__ = [
+    "add_leading",
     "as_rows_and_columns",
     "find_biases",
     "find_lengths_of_other_rank",
@@ -32,6 +33,7 @@ __all__ = [
 
 _D, _P, _R = DescriptorType, PointwiseMode, ReduceTensorOp
 _ATTENTION = (_D.OPERATION_SDPA_FWD, _D.OPERATION_SDPA_BWD)
+_MATRIX = 2
 _RANK = 4  # what attention and most kernels of several operations read
 
 
@@ -79,6 +81,19 @@ def _shift_axes(op: Op, new: dict[int, Tensor], gone: int) -> Op:
         ports = {port: new[tensor.uid] for port, tensor in op.ports()}
         return dataclasses.replace(op, axis=max(0, op.axis - gone), **ports)  # type: ignore[arg-type]
     return replace_tensors_in((op,), new)[0]
+
+
+def add_leading(graph: Graph) -> Graph | None:
+    """Return a product of matrices with a batch of 1 before them: the same memory. None for other graphs."""
+    if any(tensor.rank != _MATRIX for tensor in graph.tensors) or not any(isinstance(op, Matmul) for op in graph.ops):
+        return None
+    if any(not isinstance(op, Matmul | Pointwise | Reduction) for op in graph.ops):
+        return None
+    new = {
+        tensor.uid: dataclasses.replace(tensor, dims=(1, *tensor.dims), strides=(tensor.span_elements, *tensor.strides))
+        for tensor in graph.tensors
+    }
+    return Graph(tuple(_shift_axes(op, new, -1) for op in graph.ops), graph.name)
 
 
 def as_rows_and_columns(graph: Graph) -> Iterator[Graph]:

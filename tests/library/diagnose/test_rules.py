@@ -52,11 +52,10 @@ def image_relu() -> Graph:
     return Graph((convolution(x=x, w=w, y=y), relu(y, z)), "image_relu")
 
 
-def product(data_type: DataType, result: DataType | None = None) -> Graph:
+def product(data_type: DataType, result: DataType | None = None, dims: tuple[int, ...] = (2, 64, 64)) -> Graph:
     g = GraphBuilder("product", io_type=data_type)
-    g.matmul(
-        g.tensor("a", (2, 64, 64)), g.tensor("b", (2, 64, 64)), name="c", virtual=False, data_type=result or data_type
-    )
+    a, b = g.tensor("a", dims), g.tensor("b", dims)
+    g.matmul(a, b, name="c", virtual=False, data_type=result or data_type)
     return g.graph()
 
 
@@ -133,6 +132,12 @@ MEASURED: dict[str, tuple[Callable[[], Graph], str, str, tuple[str, ...]]] = {
         ("q, k, v have data type fp8", "output o float16", "supported on sm_100, not on sm_90"),
     ),
     "layout of images": (image_relu, "sm90", "layout", ("x, y, z", "have layout NCHW, NHWC is needed")),
+    "matrices": (
+        lambda: product(F16, dims=(64, 64)),
+        "sm90",
+        "layout",
+        ("other dims than these: a leading dim of 1: a [64, 64] -> [1, 64, 64]",),
+    ),
     "layout of a bias": (
         lambda: changed(forward(bias=(1, 4, 256, 256)), "bias", strides=(262144, 65536, 1, 256)),
         "sm90",

@@ -117,6 +117,22 @@ def test_axes_that_no_stride_joins_are_copied() -> None:
     assert "copied" not in only(by_hand(2, 3, 2), "flatten").title
 
 
+def test_products_of_matrices_get_a_leading_dim() -> None:
+    g = GraphBuilder("matrices", io_type=F32)
+    product = g.matmul(g.tensor("a", (5, 4), strides=(1, 5)), g.tensor("b", (4, 3)))
+    exp = g.pointwise(P.EXP, g.pointwise(P.ADD, product, g.tensor("bias", (1, 3))))
+    g.reduction(R.ADD, exp, (5, 1), name="y", virtual=False)
+    graph = g.graph()
+    change = only(graph, "flatten", "a leading dim of 1: a [5, 4] -> [1, 5, 4]")
+    assert {item.rank for item in change.graph.tensors} == {3}
+    assert change.graph.tensor("a").strides == (20, 1, 5)
+    given = inputs_of(graph)
+    expected, got = run(graph, given), run(change.graph, {name: values[None] for name, values in given.items()})
+    np.testing.assert_allclose(got["y"][0], expected["y"], rtol=1e-6)
+    batched = by_hand(2)
+    assert not [one for one in changes(batched, ("flatten",)) if "a leading dim" in one.title]
+
+
 @pytest.mark.parametrize(
     ("dims", "out", "needed"),
     [

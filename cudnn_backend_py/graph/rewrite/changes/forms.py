@@ -11,6 +11,7 @@ from ....generated.operations import CONVOLUTIONS
 from ...ir import Graph, Matmul, Op, Operation, Pointwise, Tensor
 from ..fusion import add_row_statistics, as_composite, as_composite_backward, as_unified, expand_softmax, scale_scores
 from ..shapes import (
+    add_leading,
     as_rows_and_columns,
     find_biases,
     find_lengths_of_other_rank,
@@ -88,7 +89,7 @@ def _composite(graph: Graph) -> Iterator[Change]:
 
 @register("flatten")
 def _flatten(graph: Graph) -> Iterator[Change]:
-    """Leading axes as one, so that tensors have 4 dims; what is reduced as rows and columns."""
+    """Leading axes as one, so that tensors have 4 dims; a batch of 1 before matrices; rows and columns as images."""
     found = flatten_leading(graph)
     if found is not None:
         changed, copied = found
@@ -97,6 +98,10 @@ def _flatten(graph: Graph) -> Iterator[Change]:
         title += f" ({describe(copied)} copied: no single stride does)" if copied else ""
         yield Change("flatten", title, "exact", tuple(t.name for t in in_memory(graph)), (changed,))
     memory = in_memory(graph)
+    batched = add_leading(graph)
+    if batched is not None:
+        shown = ", ".join(f"{t.name} {list(t.dims)} -> {[1, *t.dims]}" for t in memory[:6])
+        yield Change("flatten", f"a leading dim of 1: {shown}", "exact", tuple(t.name for t in memory), (batched,))
     for rows in as_rows_and_columns(graph):
         new = {tensor.name: rows.tensor(tensor.name) for tensor in memory[:6]}
         shown = ", ".join(f"{t.name} {list(t.dims)} -> {list(new[t.name].dims)}" for t in memory[:6])
