@@ -340,7 +340,9 @@ def _noting(method: str, operation: Operation, add: Callable[..., Any]) -> Calla
         ):
             args, kwargs = _tensors_first(method, names, args, kwargs)
         given = parameters.bind(self, *args, **kwargs).arguments
-        if operation.pointwise and isinstance(given.get("compute_data_type"), str):  # the other way round, as cudnn-frontend 1.32 has them
+        if operation.pointwise and isinstance(
+            given.get("compute_data_type"), str
+        ):  # the other way round, as cudnn-frontend 1.32 has them
             args, kwargs = _name_first(names, args, kwargs)
             given = parameters.bind(self, *args, **kwargs).arguments
         name = record.name_of(method, _named(given))
