@@ -1,5 +1,5 @@
 # Generated from cudnn_graph.h 9.28.0 and facts.toml. Do not edit.
-# seal: sha256:5851ee0dfc526e50f033c7f6acf6198c35ee2e1caf05d3866a9c4ca3c2b46201
+# seal: sha256:6c946ed46486485c0145240a0bba1d323f4a1611da2aaf8753a4f6d41cfb922e
 # Command: python -m cudnn_backend_py.codegen
 """What every attribute of every descriptor type takes, without the value classes."""
 
@@ -1667,7 +1667,7 @@ ATTRIBUTES: dict[DescriptorType, tuple[AttributeFacts, ...]] = {
             1,
             1,
             "input",
-            True,
+            False,
             (9, 0, 0),
             (_D.TENSOR,),
         ),
@@ -1800,7 +1800,7 @@ ATTRIBUTES: dict[DescriptorType, tuple[AttributeFacts, ...]] = {
             1,
             1,
             "input",
-            True,
+            False,
             (9, 0, 0),
             (_D.TENSOR,),
         ),
@@ -1822,7 +1822,7 @@ ATTRIBUTES: dict[DescriptorType, tuple[AttributeFacts, ...]] = {
             1,
             1,
             "input",
-            True,
+            False,
             (9, 0, 0),
             (_D.TENSOR,),
         ),

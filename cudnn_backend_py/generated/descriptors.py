@@ -1,5 +1,5 @@
 # Generated from cudnn_graph.h 9.28.0 and facts.toml. Do not edit.
-# seal: sha256:5b18fb8389d5bb0ee590f7ed0d308b6d3eea9590304c84676814a820cba95c2d
+# seal: sha256:a14f68b0889601380b4dcde4fa565fdb9b035682a9355077719bcb96c8474d21
 # Command: python -m cudnn_backend_py.codegen
 """One frozen value class per descriptor type, with the facts of its attributes."""
 
@@ -591,10 +591,10 @@ class OperationNormForward(DescriptorValue):
     mode: NormMode
     phase: NormFwdPhase
     x: Tensor
-    scale: Tensor
     y: Tensor
     mean: Tensor | None = None
     inv_variance: Tensor | None = None
+    scale: Tensor | None = None
     bias: Tensor | None = None
     epsilon: Tensor | None = None
     exp_avg_factor: Tensor | None = None
@@ -615,12 +615,12 @@ class OperationNormBackward(DescriptorValue):
     mode: NormMode
     x: Tensor
     dy: Tensor
-    scale: Tensor
-    dscale: Tensor
     dx: Tensor
     mean: Tensor | None = None
     inv_variance: Tensor | None = None
+    scale: Tensor | None = None
     epsilon: Tensor | None = None
+    dscale: Tensor | None = None
     dbias: Tensor | None = None
     peer_stat: tuple[Tensor, ...] | None = None
 

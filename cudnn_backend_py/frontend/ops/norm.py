@@ -9,7 +9,7 @@ from ...generated.enums import BnFinalizeStatsMode, DataType, DescriptorType, Ge
 from ...graph.shapes import per_channel, statistics
 from ...graph.strides import channels_last, preserve_order
 from ..enums import data_type, norm_forward_phase
-from ..errors import attribute_not_set
+from ..errors import attribute_not_set, invalid_value
 from ..tensors import tensor
 from .base import OpsBase
 from .infer import NOT_SET, OpNode, check_type, fill
@@ -66,6 +66,8 @@ _RUNNING = ("PREV_RUNNING_MEAN", "PREV_RUNNING_VAR", "MOMENTUM")
 _NEXT_RUNNING = ("NEXT_RUNNING_MEAN", "NEXT_RUNNING_VAR")
 _TAGS = {NormMode.BATCH_NORM: ("BATCHNORM", "DBN")}
 _PEER = "peer_stat"
+_STATISTICS = ("MEAN", "INV_VARIANCE")
+_WITHOUT_SCALE = (NormMode.LAYER_NORM, NormMode.RMS_NORM)  # which they may be
 
 
 def _tag(mode: NormMode) -> tuple[str, str]:
@@ -98,8 +100,9 @@ class _Forward(_Norm):
             raise TypeError(f"norm_forward_phase is {phase!r}, a cudnn.norm_forward_phase is needed")
         self.tag = _tag(mode)[0]
         self.mode, self.phase = mode, phase
-        optional = () if mode in (NormMode.RMS_NORM, NormMode.ADA_LAYER_NORM) else ("BIAS",)
-        self.needs = ("X", "SCALE", "EPSILON", *optional)
+        scale = () if mode in _WITHOUT_SCALE else ("SCALE",)
+        bias = ("BIAS",) if mode in (NormMode.BATCH_NORM, NormMode.INSTANCE_NORM) else ()
+        self.needs = ("X", *scale, "EPSILON", *bias)
         self.output("Y")
         if phase is norm_forward_phase.TRAINING:
             for port in ("INV_VARIANCE",) if mode is NormMode.RMS_NORM else ("MEAN", "INV_VARIANCE"):
@@ -115,6 +118,11 @@ class _Forward(_Norm):
                 f"the forward phase of {self.tag.lower()} {self.name!r} is not set",
                 fix="give norm_forward_phase.TRAINING or norm_forward_phase.INFERENCE",
             )
+        if "BIAS" in self.inputs and "SCALE" not in self.inputs:
+            raise invalid_value(
+                f"{self.tag.lower()} {self.name!r} has a bias and no scale, which is needed with it",
+                fix="give a scale of ones",
+            )
 
     def infer_shapes(self) -> None:
         x, y = self.inputs["X"], self.outputs["Y"]
@@ -122,6 +130,8 @@ class _Forward(_Norm):
         if self.mode in (NormMode.LAYER_NORM, NormMode.ADA_LAYER_NORM):
             self._infer_inputs(x)
         by_channel = self.mode in (NormMode.BATCH_NORM, NormMode.INSTANCE_NORM)
+        if self.mode in _WITHOUT_SCALE and "SCALE" not in self.inputs:
+            self._check_axes(x.dim)
         for port in ("MEAN", "INV_VARIANCE", *_NEXT_RUNNING):
             if port in self.outputs:
                 item = self.outputs[port]
@@ -137,9 +147,24 @@ class _Forward(_Norm):
         ones = [1] * len(x.dim)
         fill(self.inputs["EPSILON"], ones, ones)
 
+    def _known_statistics(self) -> list[int]:
+        """Return the dims that were given to mean or inverse variance, none where none were."""
+        return next((item.dim for port in _STATISTICS if (item := self.outputs.get(port)) and item.dim), [])
+
+    def _check_axes(self, x: list[int]) -> None:
+        """Refuse a norm without a scale, which says by its dims what is normalized, where nothing else says it."""
+        if sum(size != 1 for size in x[1:]) > 1 and not self._known_statistics():
+            raise invalid_value(
+                f"{self.tag.lower()} {self.name!r} has no scale, and x has dims {x}: over which it normalizes is open",
+                fix="give a scale, or x the dims rows, hidden, 1, 1, or (training) the statistics theirs with set_dim",
+            )
+
     def _statistics(self) -> tuple[int, ...]:
         """Return the dims of mean and inverse variance: one number for each group that is normalized."""
-        x, scale = self.inputs["X"].dim, self.inputs["SCALE"].dim
+        known = self._known_statistics()
+        if "SCALE" not in self.inputs and known:
+            return tuple(known)
+        x, scale = self.inputs["X"].dim, self.inputs["SCALE"].dim if "SCALE" in self.inputs else []
         dims = statistics(self.mode, x, scale)
         if dims is None:
             raise attribute_not_set(
@@ -186,20 +211,22 @@ class _Backward(_Norm):
         self.tag = _tag(mode)[1]
         self.mode = mode
         mean = () if mode is NormMode.RMS_NORM else ("MEAN",)
-        self.needs = ("DY", "X", "SCALE", *mean, "INV_VARIANCE")
+        scale = () if mode in _WITHOUT_SCALE else ("SCALE",)
+        self.needs = ("DY", "X", *scale, *mean, "INV_VARIANCE")
         self.output("DX")
-        self.output("DSCALE")
-        if has_dbias:
-            self.output("DBIAS")
+        if scale or "SCALE" in self.inputs:
+            self.output("DSCALE")
+            if has_dbias:
+                self.output("DBIAS")
 
     def results(self) -> list[tensor | None]:
-        """Return the gradients, None for that of a bias there is not."""
-        return [self.outputs["DX"], self.outputs["DSCALE"], self.outputs.get("DBIAS")]
+        """Return the gradients, None for that of a scale or a bias there is not."""
+        return [self.outputs["DX"], self.outputs.get("DSCALE"), self.outputs.get("DBIAS")]
 
     def infer_shapes(self) -> None:
         like = {
             **dict.fromkeys(("DY", "DX"), self.inputs["X"]),
-            **dict.fromkeys(("DSCALE", "DBIAS"), self.inputs["SCALE"]),
+            **dict.fromkeys(("DSCALE", "DBIAS"), self.inputs.get("SCALE", self.inputs["X"])),
         }
         every = {**self.inputs, **self.outputs}
         for port, model in like.items():
@@ -308,7 +335,7 @@ class NormOps(OpsBase):
     ) -> list[tensor | None]:
         """Normalize over the dims in which `scale` is not 1; return [Y, mean, inv_variance].
 
-        Scale and bias without dims get [1, c, ...].
+        Scale and bias without dims get [1, c, ...]. Without a scale, over all but n, of which one may have a size.
         """
         tensors = (input, scale, bias, _given("layernorm", epsilon))
         return self._norm(NormMode.LAYER_NORM, norm_forward_phase, tensors, compute_data_type, name)

@@ -24,6 +24,7 @@ from .run import Handler, Run
 __all__ = ["OPERATIONS"]
 
 Floats = NDArray[np.float64]
+_BY_SCALE = (NormMode.LAYER_NORM, NormMode.RMS_NORM, NormMode.ADA_LAYER_NORM)  # whose dims say what is normalized
 
 
 def _split(x: tuple[int, ...], sets: tuple[int, ...]) -> list[int]:
@@ -50,11 +51,13 @@ def _spread(values: Floats, dims: tuple[int, ...]) -> Floats:
 
 def _sets(op: Operation) -> tuple[int, ...]:
     """Return the dims of the statistics: those of the tensors that hold them, else what the mode says."""
-    x, scale = op.fields["x"], op.fields["scale"]
+    x, scale = op.fields["x"], op.fields.get("scale")
     for name in ("inv_variance", "mean"):
         if name in op.fields:
             return tuple(op.fields[name].dims)
-    sets = statistics(op.fields["mode"], x.dims, scale.dims)
+    several = sum(size != 1 for size in x.dims[1:]) > 1
+    open_axes = scale is None and several and op.fields["mode"] in _BY_SCALE
+    sets = None if open_axes else statistics(op.fields["mode"], x.dims, () if scale is None else scale.dims)
     if sets is None:
         raise GraphError(
             f"what {op.fields['mode'].name} normalizes together cannot be told without mean or inv_variance",
@@ -67,6 +70,11 @@ def _sets(op: Operation) -> tuple[int, ...]:
 def _scalar(run: Run, op: Operation, name: str) -> float:
     tensor = op.fields.get(name)
     return 0.0 if tensor is None else float(run.scalar(tensor))
+
+
+def _scale(run: Run, op: Operation) -> Floats:
+    """Return the scale, 1 where the norm has none."""
+    return run.floats(op.fields["scale"]) if "scale" in op.fields else np.ones(())
 
 
 def _float32(run: Run, values: Any) -> Floats:
@@ -114,7 +122,7 @@ def run_norm_forward(run: Run, op: Operation) -> None:
                 run.write(fields[f"output_running_{name}"], (1 - factor) * before + factor * value)
     normal = (x - _spread(mean, x.shape)) * _spread(inverse, x.shape)
     shift = run.floats(fields["bias"]) if "bias" in fields else 0.0
-    run.write(y, normal * run.floats(fields["scale"]) + shift)
+    run.write(y, normal * _scale(run, op) + shift)
 
 
 def _write(run: Run, tensor: Tensor | None, values: Floats) -> None:
@@ -133,7 +141,7 @@ def run_norm_backward(run: Run, op: Operation) -> None:
         raise GraphError(
             "a norm over several GPUs (peer_stat) cannot be interpreted", code="interpret-operation", where=str(op)
         )
-    x, dy, scale = (run.floats(fields[name]) for name in ("x", "dy", "scale"))
+    x, dy, scale = run.floats(fields["x"]), run.floats(fields["dy"]), _scale(run, op)
     sets, centered = _sets(op), mode is not NormMode.RMS_NORM
     if "inv_variance" in fields:
         inverse = run.floats(fields["inv_variance"])

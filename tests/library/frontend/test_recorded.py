@@ -280,6 +280,43 @@ def test_elementwise_operations_take_the_name_before_the_type_of_arithmetic_too(
         m.g.relu(x, compute_data_type="five")
 
 
+@pytest.mark.parametrize("method", ["layernorm", "rmsnorm"])
+def test_norms_of_rows_need_neither_scale_nor_bias(method: str) -> None:
+    phase = cudnn.norm_forward_phase
+    for given in ((), ("scale",)):
+        m = Maker(cudnn)
+        more = {name: m.f(1, 1024, 1, 1) for name in given}
+        y, *kept = getattr(m.g, method)(
+            norm_forward_phase=phase.TRAINING, input=m.t(64, 1024, 1, 1), epsilon=m.one(), **more
+        )
+        for item in (y, *kept):
+            item.set_output(True)
+        m.g.build([cudnn.heur_mode.A, cudnn.heur_mode.FALLBACK])
+        assert [item.get_dim() for item in kept] == [[64, 1, 1, 1]] * len(kept)
+    m = Maker(cudnn)
+    mean = {"mean": m.f(64, 1, 1, 1)} if method == "layernorm" else {"has_dbias": True}
+    grad, x, inverse = m.t(64, 1024, 1, 1), m.t(64, 1024, 1, 1), m.f(64, 1, 1, 1)
+    dx, *none = getattr(m.g, f"{method}_backward")(grad=grad, input=x, inv_variance=inverse, **mean)
+    assert none == [None, None]
+    dx.set_output(True)
+    m.g.build([cudnn.heur_mode.A, cudnn.heur_mode.FALLBACK])
+    for options, words in (
+        ({"bias": m.f(1, 1024, 1, 1)}, "a bias and no scale"),
+        ({}, "over which it normalizes is open"),
+    ):
+        m = Maker(cudnn)
+        dims = (64, 1024, 1, 1) if options else (8, 32, 16, 16)
+        made = getattr(m.g, method)(norm_forward_phase=phase.INFERENCE, input=m.t(*dims), epsilon=m.one(), **options)
+        made[0].set_output(True)
+        with pytest.raises(RuntimeError, match=words):
+            m.g.validate()
+    m = Maker(cudnn)
+    y, *kept = getattr(m.g, method)(norm_forward_phase=phase.TRAINING, input=m.t(8, 32, 16, 16), epsilon=m.one())
+    kept[-1].set_dim([8, 32, 1, 1])
+    m.g.validate()
+    assert [item.get_dim() for item in kept] == [[8, 32, 1, 1]] * len(kept)
+
+
 def test_norms_take_the_phase_before_or_behind_the_tensors() -> None:
     shown = []
     for order in (0, 1):

@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cudnn_backend_py.generated.enums import DataType, NormMode
+from cudnn_backend_py.generated.enums import DataType, DescriptorType, NormFwdPhase, NormMode
 from cudnn_backend_py.graph import GraphBuilder
 from cudnn_backend_py.graph.interpret import interpret
 from tests.support.interpreting import Array, numbers, refused
 from tests.support.numpy_operations import backward_of, batch_norm_gradients, normalize
 
-N, T = NormMode, DataType
+D, N, T = DescriptorType, NormMode, DataType
 EPSILON = 0.01
 
 
@@ -125,6 +125,28 @@ def test_running_statistics_move_by_the_momentum() -> None:
     )
     np.testing.assert_allclose(got["norm.next_mean"], 6 + 0.25 * x.mean(axis=(0, 2), keepdims=True))
     np.testing.assert_allclose(got["norm.next_var"], 0.75 + 0.25 * x.var(axis=(0, 2), keepdims=True, ddof=1))
+
+
+@pytest.mark.parametrize("mode", [N.LAYER_NORM, N.RMS_NORM])
+def test_a_norm_without_a_scale_is_one_with_ones(mode: NormMode) -> None:
+    x, dy = numbers(3, 1, 5) + 1, numbers(3, 1, 5, seed=1)
+    normal, _, inverse = normalize(x, (2,), EPSILON, centered=mode is N.LAYER_NORM)
+    g = GraphBuilder("norm", io_type=T.DOUBLE)
+    source, gradient = g.tensor("x", x.shape), g.tensor("dy", x.shape)
+    epsilon = g.scalar(EPSILON, name="epsilon", rank=3)
+    kept = {"inv_variance": g.tensor("inv", (3, 1, 1), T.FLOAT)}
+    if mode is N.LAYER_NORM:
+        kept["mean"] = g.tensor("mean", (3, 1, 1), T.FLOAT)
+    y, dx = g.tensor("y", x.shape), g.tensor("dx", x.shape)
+    g.operation(
+        D.OPERATION_NORM_FORWARD, "y", mode=mode, phase=NormFwdPhase.TRAINING, x=source, y=y, epsilon=epsilon, **kept
+    )
+    g.operation(D.OPERATION_NORM_BACKWARD, "dx", mode=mode, x=source, dy=gradient, dx=dx, **kept)
+    got = interpret(g.graph(), {"x": x, "dy": dy})
+    np.testing.assert_allclose(got["y"], normal, rtol=1e-6)
+    slope = dy - normal * (dy * normal).mean(2, keepdims=True)
+    slope -= dy.mean(2, keepdims=True) if mode is N.LAYER_NORM else 0
+    np.testing.assert_allclose(got["dx"], inverse * slope, rtol=1e-5)
 
 
 def test_a_gradient_without_statistics_computes_them() -> None:
