@@ -271,6 +271,8 @@ class pygraph(
             self._operation_graph = OperationGraph(
                 graph, self.target, dynamic_shapes=dynamic, override_shapes=overridden
             )
+            if self._cache is not None:
+                self._cache.for_graph(self._operation_graph.descriptor)
 
     @property
     def operation_graph(self) -> OperationGraph:

@@ -196,10 +196,14 @@ class _Backward(_Norm):
         """Return the gradients, None for that of a bias there is not."""
         return [self.outputs["DX"], self.outputs["DSCALE"], self.outputs.get("DBIAS")]
 
+    def check(self, context: Context) -> None:
+        """Refuse to go on without an input, and leave out a gradient that nobody asked for."""
+        super().check(context)
+        if self.mode is NormMode.ADA_LAYER_NORM and "DBIAS" in self.outputs and self.outputs["DBIAS"].virtual:
+            del self.outputs["DBIAS"]
+
     def infer_shapes(self) -> None:
         adaptive = self.mode is NormMode.ADA_LAYER_NORM
-        if adaptive and "DBIAS" in self.outputs and self.outputs["DBIAS"].virtual:
-            del self.outputs["DBIAS"]  # one that nobody asked for is not computed
         like = {
             **dict.fromkeys(("DY", "DX"), self.inputs["X"]),
             **dict.fromkeys(("DSCALE", "DBIAS"), self.inputs["SCALE"]),

@@ -150,3 +150,14 @@ def test_kinds_are_plain_enumerations() -> None:
     assert bool(cudnn.data_type.NOT_SET)
     g = pygraph()
     assert g.tensor(dim=[2], data_type=cudnn.data_type.NOT_SET).data_type is HALF
+
+
+def test_a_gradient_whose_dims_were_read_is_computed() -> None:
+    g = pygraph()
+    x, scale = g.tensor(dim=[8, 32, 4, 4]), g.tensor(dim=[8, 1, 4, 4], data_type=FLOAT)
+    statistics = [g.tensor(dim=[8, 32, 1, 1], data_type=FLOAT) for _ in range(2)]
+    dbias = g.adalayernorm_backward(x, x, scale, *statistics)[2]
+    assert dbias.get_dim() == [8, 1, 4, 4]
+    dbias.set_output(True)
+    g.validate()
+    assert "DBIAS" in g.to_json()["nodes"][0]["outputs"]
