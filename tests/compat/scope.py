@@ -83,6 +83,8 @@ ON_PURPOSE = {
     (_WORKSPACE, "-raw]"): _COMPILED,
     (_WORKSPACE, "cpp_candidate]"): _COMPILED,
     (_PARITY, "test_constructor_"): _COMPILED,
+    (_PARITY, "test_tensor_accepts_classic_positional_call"): "a type that is not set is NOT_SET, not None",
+    ("core/graph/test_set_stream_cache.py", "_backend_"): _COMPILED,
     (_OVERLOAD, "frost"): _KERNEL,
     (_OVERLOAD, "provider_selection_changes"): _KERNEL,
     (_OVERLOAD, "test_ordered_schema_"): _COMPILED,

@@ -40,6 +40,7 @@ def test_the_modules_of_graphs_have_their_names() -> None:
     assert importlib.import_module("cudnn.nodes")._row_major_stride([4, 8, 16]) == [128, 16, 1]
     assert importlib.import_module("cudnn._handle").to_backend_handle(None) is None
     assert cudnn._pybind_module.data_type is cudnn.data_type
+    assert cudnn._pybind_module.backend_graph is cudnn.pygraph
 
 
 def test_the_table_of_elementwise_operations_calls_each() -> None:
