@@ -153,6 +153,16 @@ def test_kinds_are_plain_enumerations() -> None:
     assert g.tensor(dim=[2], data_type=cudnn.data_type.NOT_SET).data_type is HALF
 
 
+@pytest.mark.parametrize("given", [{}, {"compute_data_type": FLOAT}, {"intermediate_data_type": FLOAT}])
+def test_types_that_nobody_gives_are_float(given: Any) -> None:
+    g = cudnn.pygraph(**given)
+    a, b = (g.tensor(dim=[1, 64, 64], data_type=HALF) for _ in range(2))
+    c = g.matmul(a, b)
+    g.relu(c).set_output(True).set_data_type(HALF)
+    g.build_operation_graph()
+    assert (c.data_type, g.context.compute) == (FLOAT, FLOAT)
+
+
 def test_a_gradient_whose_dims_were_read_is_computed() -> None:
     g = pygraph()
     x, scale = g.tensor(dim=[8, 32, 4, 4]), g.tensor(dim=[8, 1, 4, 4], data_type=FLOAT)
