@@ -173,8 +173,10 @@ def __getattr__(name: str) -> Any:
 
     if name in SUBMODULES:
         return import_module(SUBMODULES[name])
-    if name == "_pybind_module":  # cudnn-frontend's compiled part, whose names are all here
+    if name == "_pybind_module":  # cudnn-frontend's compiled part: what it has of graphs is here
         return import_module(__name__)
+    if name == "backend_graph":  # its name of the graph there
+        return pygraph
     if name in KERNELS:
         raise _ElsewhereError(
             f"cudnn.{name} is a kernel of cudnn-frontend's own (CuTe DSL or another engine), not of cuDNN's backend: "

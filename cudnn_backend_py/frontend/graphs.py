@@ -84,7 +84,8 @@ class pygraph(
     ----------
     io_data_type, intermediate_data_type, compute_data_type
         Types of tensors in memory, of virtual tensors, and of arithmetic, where nothing else is set: a
-        ``cudnn.data_type`` or a torch dtype. The other two are `io_data_type` where they are None.
+        ``cudnn.data_type`` or a torch dtype. The other two are `io_data_type` where they are None, and
+        FLOAT where that is None, too.
     handle
         Of :func:`~cudnn_backend_py.frontend.create_handle`; None for one that all such graphs share.
     sm_count
@@ -126,8 +127,9 @@ class pygraph(
         is_cuda_graph_replay_expected: bool = False,
     ) -> None:
         io = to_data_type(io_data_type)
+        other = data_type.FLOAT if io_data_type is None else io
         intermediate, compute = (
-            io if kind is None else to_data_type(kind) for kind in (intermediate_data_type, compute_data_type)
+            other if kind is None else to_data_type(kind) for kind in (intermediate_data_type, compute_data_type)
         )
         self.name = name
         self._nodes: list[Node] = []

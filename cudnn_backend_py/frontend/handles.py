@@ -363,13 +363,13 @@ class kernel_cache:
     def for_graph(self, operation_graph: Descriptor) -> Descriptor:
         """Return the finalized descriptor; the first graph that uses it decides the kind."""
         with self._lock:
-            if self._descriptor is None:
-                lib = operation_graph.library
-                made = Descriptor(DescriptorType.KERNEL_CACHE, on=lib)
+            lib = operation_graph.library
+            made = self._descriptor or Descriptor(DescriptorType.KERNEL_CACHE, on=lib)
+            if not made.finalized:
                 if lib.version >= (9, 10, 0):
                     made.set(Attr.KERNEL_CACHE_OPERATION_GRAPH, operation_graph)
                 self._descriptor = made.finalize()
-            return self._descriptor
+            return made
 
     def check_dims(self, dims: list[Any], fault: Fault) -> None:
         """Refuse a graph with other dims than the first one had, where cuDNN was measured to get that wrong.
@@ -385,28 +385,35 @@ class kernel_cache:
                 raise wrong_for_other_dims(fault, f"the kernel cache was made for the dims {self._dims[0]} ...")
 
     def size(self) -> int:
-        """Return how many kernels it holds.
-
-        C: ``CUDNN_ATTR_KERNEL_CACHE_ENTRY_COUNT`` (since 9.27).
+        """Return how many kernels it holds, as cuDNN counts them (9.27).
 
         Raises
         ------
         RuntimeError
-            If no graph was built with it yet, or the loaded cuDNN is older.
+            Before a graph was built with it, and where cuDNN is older.
         """
-        return int(self._ask(Attr.KERNEL_CACHE_ENTRY_COUNT))
+        return self._number(Attr.KERNEL_CACHE_ENTRY_COUNT)
 
     def revision(self) -> int:
-        """Return a number that grows when a kernel comes into the cache, is replaced or leaves it.
+        """Return a number that grows when the kernels change, in this process (cuDNN 9.27); raises as :meth:`size`."""
+        return self._number(Attr.KERNEL_CACHE_REVISION)
 
-        C: ``CUDNN_ATTR_KERNEL_CACHE_REVISION`` (since 9.27).
+    def _number(self, attribute: Attr) -> int:
+        descriptor = self._used()
+        if descriptor.library.version < (9, 27, 0):
+            raise invalid_value(
+                f"{attribute.name} needs cuDNN 9.27, the loaded library is {descriptor.library.version}",
+                fix="cudnn-backend cudnn install 9.27.0",
+            )
+        with status_as(FrontendRuntimeError, "the kernel cache"):
+            return int(descriptor.get(attribute))
 
-        Raises
-        ------
-        RuntimeError
-            If no graph was built with it yet, or the loaded cuDNN is older.
-        """
-        return int(self._ask(Attr.KERNEL_CACHE_REVISION))
+    def _used(self) -> Descriptor:
+        if self._descriptor is None or not self._descriptor.finalized:
+            raise invalid_value(
+                "this kernel cache is not ready: no graph was built with it yet", fix="pygraph(kernel_cache=...)"
+            )
+        return self._descriptor
 
     def serialize(self) -> str:
         """Return the compiled kernels as JSON.
@@ -416,13 +423,9 @@ class kernel_cache:
         RuntimeError
             If no graph was built with it yet.
         """
-        return str(self._ask(Attr.KERNEL_CACHE_JSON_REPRESENTATION))
-
-    def _ask(self, attribute: Attr) -> Any:
-        if self._descriptor is None:
-            raise invalid_value("this kernel cache is empty", fix="build a graph with kernel_cache=, or deserialize()")
+        descriptor = self._used()
         with status_as(FrontendRuntimeError, "the kernel cache"):
-            return self._descriptor.get(attribute)
+            return str(descriptor.get(Attr.KERNEL_CACHE_JSON_REPRESENTATION))
 
     def deserialize(self, text: str) -> None:
         """Fill the cache, which must be new, with what :meth:`serialize` returned.
@@ -436,8 +439,7 @@ class kernel_cache:
             if self._descriptor is not None:
                 raise invalid_value("this kernel cache is in use already", fix="cudnn.create_kernel_cache()")
             made = Descriptor(DescriptorType.KERNEL_CACHE, on=library())
-            made.set(Attr.KERNEL_CACHE_JSON_REPRESENTATION, text)
-            self._descriptor = made.finalize()
+            self._descriptor = made.set(Attr.KERNEL_CACHE_JSON_REPRESENTATION, text)
 
 
 def create_kernel_cache() -> kernel_cache:

@@ -377,12 +377,19 @@ class Graph:
 
     def _resources(self, options: dict[str, Any]) -> dict[str, Any]:
         """Return the options of execute, with the handle and workspace of the graph where none is given."""
+        assert self._graph is not None
+        if "handle" not in options and self._handle is None:
+            raise invalid_value(
+                "Need to specify cudnn handle to execute graph: no handle to run on",
+                fix="graph(..., handle=handle), or Graph(handle='auto')",
+            )
+        if "workspace" not in options and self.__workspace is False:
+            raise invalid_value(
+                "Need to specify workspace to execute graph: no workspace was given, "
+                f"{self._graph.get_workspace_size()} bytes are needed",
+                fix="graph(..., workspace=...)",
+            )
         if "handle" not in options:
-            if self._handle is None:
-                raise invalid_value(
-                    "Need to specify cudnn handle to execute graph: no handle to run on",
-                    fix="graph(..., handle=handle), or Graph(handle='auto')",
-                )
             options["handle"] = get_default_handle() if self._handle == "auto" else self._handle
         if isinstance(options["handle"], DescribedHandle):
             raise FrontendRuntimeError(
@@ -396,12 +403,6 @@ class Graph:
 
     def _own_workspace(self) -> Any:
         assert self._graph is not None
-        if self.__workspace is False:
-            raise invalid_value(
-                "Need to specify workspace to execute graph: no workspace was given, "
-                f"{self._graph.get_workspace_size()} bytes are needed",
-                fix="graph(..., workspace=...)",
-            )
         if self.__workspace is None:
             torch = _torch("the workspace is a tensor of it")
             self.__workspace = torch.empty(self._graph.get_workspace_size(), device="cuda", dtype=torch.uint8)

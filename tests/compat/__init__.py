@@ -5,6 +5,18 @@ The tests are cudnn-frontend's; they are fetched at a stated commit and never co
     git clone https://github.com/NVIDIA/cudnn-frontend /tmp/cudnn-frontend
     git -C /tmp/cudnn-frontend checkout c4a97621eca52fa0c3a1862a411a16be580b25c6  # 1.24.0
 
+Tests of the time of 1.32 lie in folders (``core/graph``, ``norm/graph``). 1.32's own commit is not public as a whole;
+those that were run are each of the commit that begins so, with the ``conftest.py`` and ``test_utils.py`` of 3929da2e,
+since the later one asks CUDA for a GPU before any test::
+
+    core/test_enum_compatibility b808ebf7      core/graph/test_api_signature_parity 0e2d6748
+    core/graph/test_execute_overload 51a3de73  core/graph/test_execute_workspace 55649e59
+    core/graph/test_graph_native 341bf379      core/graph/test_kernel_cache d6d35d69
+    core/graph/test_set_stream_cache 341bf379  core/graph/test_native_backend_lowering 0e15cb11
+    core/graph/test_wrapper_graph 0af834f0     norm/graph/test_rmsnorm and norm_test_utils 245025ab
+
+Run these with ``-m "L0 or not L0"``, and ``-n 1``: two of them end the process of cudnn-frontend without a GPU.
+
 Keep the folders ``test/python`` as they are: one test starts pytest from two folders above. Python needs torch,
 pytest, pytest-xdist, looseversion, numpy, click and rich; TransformerEngine only for the MXFP8 tests.
 cudnn-frontend itself is unpacked somewhere of its own, so that either module can be ``cudnn``::
@@ -35,6 +47,9 @@ Every test is seeded by its id, so that both runs see the same problems. One JSO
 
     {"id", "file", "outcome", "reason", "stage", "executes", "graphs", "errors": [{"call", "type", "kind", "text"}],
      "errors_in_all", "seconds"}
+
+A machine whose cuDNN comes without NVRTC needs the folder of ``libnvrtc`` on ``LD_LIBRARY_PATH``; without it cuDNN
+supports next to nothing, for either module.
 
 ``outcome`` is passed, skipped, failed, crashed (the process died) or "not run" (the time limit of the file); ``stage``
 the last step in a graph's life that was entered; ``graphs`` what ``inspect`` tells of the first four graphs that were

@@ -117,7 +117,8 @@ def _has_graphs(row: Row | None) -> bool:
 
 def _purpose(test: str) -> str | None:
     """Return why ours means to differ in a test, None where it does not."""
-    return next((why for start, why in ON_PURPOSE.items() if test.startswith(start)), None)
+    file, _, name = test.partition("::")
+    return next((why for (of, part), why in ON_PURPOSE.items() if of == file and part in name), None)
 
 
 def _brief(row: Row | None) -> dict[str, Any] | None:

@@ -234,6 +234,8 @@ def _pretend_in_cudnn(cudnn: Any, target: str) -> None:
     cudnn.create_handle = lambda: handle
     cudnn.destroy_handle = cudnn.set_stream = lambda *args, **kwargs: None
     cudnn.get_stream = lambda *args, **kwargs: 0
+    if handle == 1:
+        importlib.import_module("cudnn.wrapper").get_default_handle = cudnn.create_handle
     make, load = cudnn.pygraph.__init__, cudnn.pygraph.deserialize
 
     def described(self: Any, *args: Any, **kwargs: Any) -> None:

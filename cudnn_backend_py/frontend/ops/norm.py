@@ -223,6 +223,12 @@ class _Backward(_Norm):
         """Return the gradients, None for that of a scale or a bias there is not."""
         return [self.outputs["DX"], self.outputs.get("DSCALE"), self.outputs.get("DBIAS")]
 
+    def check(self, context: Context) -> None:
+        """Refuse to go on without an input, and leave out a gradient that nobody asked for."""
+        super().check(context)
+        if self.mode is NormMode.ADA_LAYER_NORM and "DBIAS" in self.outputs and self.outputs["DBIAS"].virtual:
+            del self.outputs["DBIAS"]
+
     def infer_shapes(self) -> None:
         like = {
             **dict.fromkeys(("DY", "DX"), self.inputs["X"]),
@@ -246,8 +252,6 @@ class _Backward(_Norm):
         return self.inputs["SCALE"].dim
 
     def emit(self, to: Emitter) -> None:
-        if self.mode is NormMode.ADA_LAYER_NORM and self.outputs["DBIAS"].virtual:
-            del self.outputs["DBIAS"]  # one that nobody asked for is not computed
         self._emit(to, DescriptorType.OPERATION_NORM_BACKWARD, _BACKWARD, "dx", mode=self.mode)
 
 

@@ -469,7 +469,7 @@ def test_graph_for_a_described_handle_cannot_be_timed() -> None:
 
 def test_kernel_cache_serves_other_shapes_and_is_saved() -> None:
     cache = cudnn.create_kernel_cache()
-    with pytest.raises(RuntimeError, match="empty"):
+    with pytest.raises(RuntimeError, match="no graph was built"):
         cache.serialize()
     matmul(64, kernel_cache=cache)[0].build([cudnn.heur_mode.FALLBACK])
     text = cache.serialize()
@@ -635,3 +635,42 @@ def test_a_kernel_cache_of_attention_serves_one_shape(monkeypatch: pytest.Monkey
     cache.check_dims([(2, 4, 64, 64)], fault)
     with pytest.raises(cudnn.cudnnGraphNotSupportedError, match="kernel-cache-of-attention"):
         cache.check_dims([(3, 4, 64, 64)], fault)
+    for ask in (cache.size, cache.revision, cache.serialize):
+        with pytest.raises(RuntimeError, match="no graph was built"):
+            ask()
+
+
+def cached_product(cache: Any, rows: int = 32) -> Any:
+    g = cudnn.pygraph(io_data_type=HALF, intermediate_data_type=FLOAT, compute_data_type=FLOAT, kernel_cache=cache)
+    a, b = g.tensor([1, rows, 32], [rows * 32, 32, 1]), g.tensor([1, 32, 32], [1024, 32, 1])
+    g.matmul(a, b).set_output(True)
+    g.build_operation_graph()
+    return g
+
+
+@pytest.mark.skipif(library().version < (9, 27, 0), reason="did not run: it needs cuDNN 9.27")
+def test_a_kernel_cache_counts_as_cudnn_does_and_is_full_when_it_was_loaded() -> None:
+    cache = cudnn.create_kernel_cache()
+    g = cached_product(cache)
+    assert (cache.size(), cache.revision()) == (0, 0)
+    g.build([cudnn.heur_mode.A, cudnn.heur_mode.FALLBACK])
+    assert (cache.size(), cache.revision()) == (1, 1)
+    loaded = cudnn.create_kernel_cache()
+    loaded.deserialize(cache.serialize())
+    for ask in (loaded.size, loaded.revision, loaded.serialize):
+        with pytest.raises(RuntimeError, match="no graph was built"):
+            ask()
+    with pytest.raises(RuntimeError, match="in use already"):
+        loaded.deserialize(cache.serialize())
+    g = cached_product(loaded)
+    assert (loaded.size(), loaded.revision()) == (1, 1)
+    g.build([cudnn.heur_mode.A, cudnn.heur_mode.FALLBACK])
+    assert (loaded.size(), loaded.revision()) == (1, 1)  # the kernel was found, none was made
+
+
+@pytest.mark.skipif(library().version >= (9, 27, 0), reason="did not run: it needs a cuDNN before 9.27")
+def test_the_counts_of_a_kernel_cache_need_cudnn_927() -> None:
+    cache = cudnn.create_kernel_cache()
+    cached_product(cache)
+    with pytest.raises(RuntimeError, match=r"needs cuDNN 9\.27"):
+        cache.size()

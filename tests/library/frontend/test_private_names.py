@@ -40,6 +40,7 @@ def test_the_modules_of_graphs_have_their_names() -> None:
     assert importlib.import_module("cudnn.nodes")._row_major_stride([4, 8, 16]) == [128, 16, 1]
     assert importlib.import_module("cudnn._handle").to_backend_handle(None) is None
     assert cudnn._pybind_module.data_type is cudnn.data_type
+    assert cudnn._pybind_module.backend_graph is cudnn.pygraph
 
 
 def test_the_table_of_elementwise_operations_calls_each() -> None:
@@ -150,3 +151,24 @@ def test_kinds_are_plain_enumerations() -> None:
     assert bool(cudnn.data_type.NOT_SET)
     g = pygraph()
     assert g.tensor(dim=[2], data_type=cudnn.data_type.NOT_SET).data_type is HALF
+
+
+@pytest.mark.parametrize("given", [{}, {"compute_data_type": FLOAT}, {"intermediate_data_type": FLOAT}])
+def test_types_that_nobody_gives_are_float(given: Any) -> None:
+    g = cudnn.pygraph(**given)
+    a, b = (g.tensor(dim=[1, 64, 64], data_type=HALF) for _ in range(2))
+    c = g.matmul(a, b)
+    g.relu(c).set_output(True).set_data_type(HALF)
+    g.build_operation_graph()
+    assert (c.data_type, g.context.compute) == (FLOAT, FLOAT)
+
+
+def test_a_gradient_whose_dims_were_read_is_computed() -> None:
+    g = pygraph()
+    x, scale = g.tensor(dim=[8, 32, 4, 4]), g.tensor(dim=[8, 1, 4, 4], data_type=FLOAT)
+    statistics = [g.tensor(dim=[8, 32, 1, 1], data_type=FLOAT) for _ in range(2)]
+    dbias = g.adalayernorm_backward(x, x, scale, *statistics)[2]
+    assert dbias.get_dim() == [8, 1, 4, 4]
+    dbias.set_output(True)
+    g.validate()
+    assert "DBIAS" in g.to_json()["nodes"][0]["outputs"]

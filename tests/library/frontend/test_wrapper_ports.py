@@ -163,9 +163,9 @@ def test_a_call_needs_a_handle_a_workspace_and_an_order(monkeypatch: pytest.Monk
     with pytest.raises(RuntimeError, match="Need to specify cudnn handle to execute graph: no handle to run on"):
         graph(A, B, BIAS)
     with pytest.raises(RuntimeError, match=r"plan-without-device: .* the described target h100-sxm, which cannot run"):
-        graph(A, B, BIAS, handle=cudnn.create_handle())
+        graph(A, B, BIAS, handle=cudnn.create_handle(), workspace=1)
     with pytest.raises(RuntimeError, match="Need to specify workspace to execute graph: no workspace was given"):
-        graph._own_workspace()
+        graph(A, B, BIAS, handle=cudnn.create_handle())
     with pytest.raises(ValueError, match="2 tensors were given, the graph has 3 inputs"):
         graph(A, B)
     monkeypatch.setattr(graph, "_order", None)
@@ -176,7 +176,7 @@ def test_a_call_needs_a_handle_a_workspace_and_an_order(monkeypatch: pytest.Monk
 def test_the_described_target_is_also_the_default_handle(monkeypatch: pytest.MonkeyPatch, graph: cudnn.Graph) -> None:
     monkeypatch.setattr(graph, "_handle", "auto")
     with pytest.raises(RuntimeError, match="plan-without-device"):
-        graph({"mm::0": A, "mm::B": B, "add.0::b": BIAS})
+        graph({"mm::0": A, "mm::B": B, "add.0::b": BIAS}, workspace=1)
 
 
 def test_jit_builds_once_and_returns_uids() -> None:
