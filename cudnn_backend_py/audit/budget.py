@@ -1,7 +1,8 @@
-"""How much of a program's time checks may take, and what they have taken. Knows nothing of torch.
+"""How much of a program's time an audit may take, and what it has taken. Knows nothing of torch.
 
-A sample is allowed once the time that has passed pays for it: for all that samples took before, and for what one of its
-kind takes on average. What they take together stays within the share, but for one sample that takes longer than usual.
+A sample is allowed once the time that has passed pays for it: for counting calls, for all that samples took before, and
+for what one of its kind takes on average. All together stays within the share, but for one sample that takes longer
+than usual; and a quarter of the share is for samples, however much counting takes.
 The first sample of a kind in a process loads kernels, which takes a second where the others take milliseconds: it is
 counted apart.
 """
@@ -15,6 +16,7 @@ from dataclasses import dataclass
 
 __all__ = ["UNKNOWN_S", "Budget", "Sample"]
 
+LEAST = 0.25  # of the share is left to samples
 UNKNOWN_S = 0.01  # what a sample of a kind is taken to need before there was one
 
 
@@ -31,17 +33,19 @@ _lock = threading.Lock()
 
 
 class Budget:
-    """The share of the time since :meth:`start` that samples may take; what lies in pauses does not count.
+    """The share of the time since :meth:`start` that an audit may take; what lies in pauses does not count.
 
     Attributes
     ----------
+    counted_s
+        Seconds that calls took to be counted.
     host_s, gpu_s, setup_s
         Seconds that samples took of the host and the GPU, and the first ones of their kinds of both.
     """
 
     def __init__(self, share: float, clock: Callable[[], float] = time.perf_counter) -> None:
         self.share, self._clock = share, clock
-        self.host_s = self.gpu_s = self.setup_s = 0.0
+        self.counted_s = self.host_s = self.gpu_s = self.setup_s = 0.0
         self._passed = 0.0
         self._since: float | None = None
 
@@ -62,7 +66,14 @@ class Budget:
         """Return after how many seconds in all one more sample of each of these kinds is paid for."""
         known = [_kinds.get(kind) for kind in kinds]
         typical = sum(one.seconds / one.count if one is not None and one.count else UNKNOWN_S for one in known)
-        return (self.host_s + self.gpu_s + typical) / self.share
+        passed = self.elapsed_s
+        left = self.share - self.counted_s / passed if passed else self.share
+        return (self.host_s + self.gpu_s + typical) / max(left, LEAST * self.share)
+
+    def count(self, seconds: float) -> None:
+        """Take seconds that calls took to be counted."""
+        with _lock:
+            self.counted_s += seconds
 
     def sample(self, kind: str) -> Sample:
         """Return the account of a sample that begins."""

@@ -13,7 +13,7 @@ from ..printable import printable
 __all__ = ["AuditReport", "Kept"]
 
 SCHEMA, SCHEMA_VERSION = "cudnn-backend-py/audit", 1
-_TIMES = ("host_s", "gpu_s", "setup_s", "elapsed_s", "waited_s")
+_TIMES = ("counted_s", "host_s", "gpu_s", "setup_s", "elapsed_s", "waited_s")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +42,8 @@ class AuditReport:
         Calls that were sampled and of which nothing can be said, by why.
     host_s, gpu_s, elapsed_s
         Seconds the checks took of the host and of the GPU, and how long the audit lasted.
+    counted_s
+        Seconds that counting took of the calls which were not sampled, as long as each takes in a loop of nothing else.
     setup_s
         Seconds of the host and the GPU that the first checks of their kinds took in this process: they load kernels.
     waited_s
@@ -54,6 +56,7 @@ class AuditReport:
     passed_over: Counter[str] = field(default_factory=Counter)
     wrong: list[Kept] = field(default_factory=list)
     unjudged: Counter[str] = field(default_factory=Counter)
+    counted_s: float = 0.0
     host_s: float = 0.0
     gpu_s: float = 0.0
     setup_s: float = 0.0
@@ -62,15 +65,15 @@ class AuditReport:
 
     @property
     def cost(self) -> float:
-        """Which part of the time the checks took: of the host and the GPU together, so at most that."""
-        return (self.host_s + self.gpu_s) / self.elapsed_s if self.elapsed_s else 0.0
+        """Which part of the time it took: counting, and checks of the host and the GPU together, so at most that."""
+        return (self.counted_s + self.host_s + self.gpu_s) / self.elapsed_s if self.elapsed_s else 0.0
 
     def __str__(self) -> str:
         sampled = ", ".join(f"{count} of {door}" for door, count in self.sampled.items())
         lines = [
             f"audit: {_calls(self.calls)}, {sum(self.sampled.values())} sampled{sampled and f' ({sampled})'}, "
-            f"{len(self.wrong)} wrong; checks took {self.cost:.2%} of {self.elapsed_s:.1f} s"
-            + (f", {self.setup_s:.1f} s at their first" if self.setup_s >= 0.1 else "")
+            f"{len(self.wrong)} wrong; it took {self.cost:.2%} of {self.elapsed_s:.1f} s"
+            + (f", {self.setup_s:.1f} s at first checks" if self.setup_s >= 0.1 else "")
             + (f", and {self.waited_s:.1f} s at the end" if self.waited_s >= 0.1 else "")
         ]
         for one in self.wrong:

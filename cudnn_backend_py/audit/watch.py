@@ -24,7 +24,7 @@ from ..graph import Graph
 from ..native.cuda import is_capturing, pointer_facts, relaxed_capture
 from ..native.find import find_loaded
 from ..system.version import Version, __version__
-from ..system.wrapping import Around, Wrapped, is_compiling
+from ..system.wrapping import Around, Wrapped, is_compiling, measure_passing
 from .budget import Budget, Sample
 from .calls import READERS, Attended, NotRead, arguments_of, copy_of, graph_of, memory_of
 from .case import Case, CaseFolder
@@ -75,11 +75,20 @@ class _Door:
     tried: int = 0  # calls that were read to be sampled, also those that cannot be
     kinds: tuple[str, ...] = ("",)  # of checks of the last sample: what the next one will take
     paid_at: float = 0.0
+    passed_over: int = 0  # of calls that were due, since that was not paid for
+    counted: int = 0  # of the calls, as far as the budget knows
+    counting_s: float = 0.0  # of those that were passed over, as far as the budget does not know
 
     def count(self, passed_on: int) -> None:
         """Count the calls since the countdown was set, and set it."""
-        self.calls += self.passed_on - max(0, self.around.left)
+        self.calls += self.passed_on - self.around.left
         self.around.left = self.passed_on = passed_on
+
+    def take_counting(self, passing_s: float) -> float:
+        """Return the seconds that it took to count the calls since this was asked, given those of one."""
+        seconds = (self.calls - self.counted) * passing_s + self.counting_s
+        self.counted, self.counting_s = self.calls, 0.0
+        return seconds
 
 
 @dataclass
@@ -91,7 +100,7 @@ class Watch:
     every
         One call in so many is sampled, at random distances; the `first` ones of each function all are.
     cost
-        Which part of the time checks may take, the first ones included: calls that are due behind the `first` ones are
+        Which part of the time it may take, the first checks included: calls that are due behind the `first` ones are
         passed over until it pays for them.
     folder
         Where cases are kept.
@@ -116,6 +125,7 @@ class Watch:
         self._lock = threading.Lock()
         self._random = random.Random(self.seed)
         self._budget = Budget(self.cost)
+        self._passing_s = measure_passing()
         self._judging = Judging(self._keep, relaxed_capture)  # a capture that goes on elsewhere is not spoiled
 
     # Wrapping
@@ -146,19 +156,21 @@ class Watch:
     def stop(self) -> None:
         """Give back what was wrapped, and finish the checks."""
         began = time.perf_counter()
-        self._budget.pause()
+        budget, report = self._budget, self.report
+        budget.pause()
         self._wrapped.restore()
-        report = self.report
-        report.elapsed_s = self._budget.elapsed_s
+        report.elapsed_s = budget.elapsed_s
         self._settle(wait=True)
         self._judging.finish(self.patience_s)
         report.unjudged.update(self._judging.unjudged)
         report.checked["graphs by the interpreter"] += self._judging.judged
         for door in self._doors.values():
             door.count(sys.maxsize)  # who still holds a wrapper is passed on
+            budget.count(door.take_counting(self._passing_s))
             report.calls += door.calls
-        budget = self._budget
-        report.host_s, report.gpu_s, report.setup_s = budget.host_s, budget.gpu_s, budget.setup_s
+            report.passed_over.update({self._too_much: door.passed_over} if door.passed_over else {})
+        report.counted_s, report.setup_s = budget.counted_s, budget.setup_s
+        report.host_s, report.gpu_s = budget.host_s, budget.gpu_s
         report.waited_s = time.perf_counter() - began
 
     def _around(self, name: str, how: str) -> Around:
@@ -181,13 +193,15 @@ class Watch:
 
     def _due(self, door: _Door, read: Any, original: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Pass on a call that is due, and sample it if that is paid for."""
+        began = time.perf_counter()
         is_first = door.tried < self.first
         door.calls += 1
         door.count(0 if is_first else int(self._random.random() * (2 * self.every - 1)))
         if not is_first and self._budget.elapsed_s < door.paid_at:
-            self.report.passed_over[self._too_much] += 1
+            door.passed_over += 1
+            door.counting_s += time.perf_counter() - began
             return original(*args, **kwargs)
-        began = time.perf_counter()
+        self._budget.count(door.take_counting(self._passing_s))
         found: _Check | None = None
         try:
             if why := self._why_not(door, is_first):
@@ -231,7 +245,7 @@ class Watch:
 
     @property
     def _too_much(self) -> str:
-        return f"checks may take {self.cost:.1%} of the time"
+        return f"an audit may take {self.cost:.1%} of the time"
 
     def _generator(self, device: int) -> Any:
         if device not in self._generators:

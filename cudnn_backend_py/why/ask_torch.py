@@ -23,6 +23,7 @@ from .gates import VARIABLES
 __all__ = [
     "ask_by_facts",
     "ask_torch",
+    "autocast_of",
     "autocast_type",
     "describe",
     "measure",
@@ -81,16 +82,21 @@ def describe(tensor: Any, dtype: Any = None) -> TensorFacts:
     )
 
 
+def autocast_of(device: str) -> Any:
+    """Return the type that autocast casts to on a type of device; None where it is off."""
+    if device in ("cuda", "cpu"):
+        with contextlib.suppress(TypeError, RuntimeError):  # before torch 2.4 it takes no device
+            if torch.is_autocast_enabled(device):
+                return torch.get_autocast_dtype(device)
+    return None
+
+
 def autocast_type(tensor: Any) -> Any:
     """Return the type that autocast casts a tensor to before attention; None where it leaves it as it is."""
-    device = tensor.device.type
-    if device not in ("cuda", "cpu") or not tensor.is_floating_point() or tensor.dtype == torch.float64:
+    if not tensor.is_floating_point() or tensor.dtype == torch.float64:
         return None
-    with contextlib.suppress(TypeError, RuntimeError):  # before torch 2.4 it takes no device
-        if torch.is_autocast_enabled(device):
-            wanted = torch.get_autocast_dtype(device)
-            return None if wanted == tensor.dtype else wanted
-    return None
+    wanted = autocast_of(tensor.device.type)
+    return None if wanted == tensor.dtype else wanted
 
 
 def read_order() -> tuple[str, ...] | None:

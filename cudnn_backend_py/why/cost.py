@@ -1,8 +1,11 @@
 """``python -m cudnn_backend_py.why.cost``: what a watch costs a training step, in pairs of steps with and without one.
 
 The model is a stack of layers with torch's own attention: large steps that the GPU bounds, small ones that the host
-bounds, eager and compiled. Both steps of a pair come right after one another in one process, in turns the one and the
-other first, so that what drifts over seconds is in both; the median of their ratios is told with its 95 % interval.
+bounds, tiny ones that a CPU's host bounds (``--device cpu``), eager and compiled. Both steps of a pair come right after
+one another in one process, in turns the one and the other first, so that what drifts over seconds is in both; the
+median of their ratios is told with its 95 % interval. The time of the thread on its CPU is told beside that of the
+clock: it has no part in the work of other programs, but for what caches and cores lose to them. A call of a step takes
+longer than one of a loop of calls: what it needs is no longer in the caches. Both are told.
 """
 
 from __future__ import annotations
@@ -15,45 +18,73 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-__all__ = ["main", "median_interval"]
+__all__ = ["Seconds", "judge_pairs", "main", "median_interval", "take_time", "tell", "uncollected"]
 
-CASES = {"large": (8, 1024), "small": (1, 64)}  # sequences, length
+CASES = {"large": (8, 1024, 768), "small": (1, 64, 768), "tiny": (1, 8, 48)}  # sequences, length, width
 MOST = 0.05  # share of a step that a watch may cost
 
 
-def _trainer(sequences: int, length: int, device: str, compiled: bool) -> Callable[[], None]:
-    """Return a training step of eight layers of 12 heads of 64, in bfloat16."""
+class Seconds(NamedTuple):
+    """Seconds of a turn: by the clock, and of the thread on its CPU."""
+
+    clock: float
+    thread: float
+
+
+def _trainer(
+    sequences: int, length: int, width: int, device: str, compiled: bool
+) -> tuple[Callable[[], None], list[float]]:
+    """Return a training step of eight layers of 12 heads, in bfloat16 or on a CPU in float32, and the times of calls.
+
+    To that list each call of attention adds the seconds of the host; where it is compiled, nothing does.
+    """
     import torch
     from torch import nn
+
+    calls: list[float] = []
+
+    def attend(q: Any, k: Any, v: Any) -> Any:
+        return torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+
+    def attend_timed(q: Any, k: Any, v: Any) -> Any:
+        began = time.perf_counter()
+        out = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+        calls.append(time.perf_counter() - began)
+        return out
 
     class Layer(nn.Module):  # type: ignore[misc]
         def __init__(self) -> None:
             super().__init__()
-            self.norm, self.qkv, self.out = nn.LayerNorm(768), nn.Linear(768, 3 * 768), nn.Linear(768, 768)
-            self.after = nn.Sequential(nn.LayerNorm(768), nn.Linear(768, 3072), nn.GELU(), nn.Linear(3072, 768))
+            self.norm, self.qkv, self.out = nn.LayerNorm(width), nn.Linear(width, 3 * width), nn.Linear(width, width)
+            self.after = nn.Sequential(
+                nn.LayerNorm(width), nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width)
+            )
 
         def forward(self, x: Any) -> Any:
-            q, k, v = (one.unflatten(2, (12, 64)).transpose(1, 2) for one in self.qkv(self.norm(x)).chunk(3, -1))
-            out = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+            q, k, v = (
+                one.unflatten(2, (12, width // 12)).transpose(1, 2) for one in self.qkv(self.norm(x)).chunk(3, -1)
+            )
+            out = (attend if compiled else attend_timed)(q, k, v)
             x = x + self.out(out.transpose(1, 2).flatten(2))
             return x + self.after(x)
 
     torch.manual_seed(0)
-    model = nn.Sequential(*(Layer() for _ in range(8))).to(device, torch.bfloat16)
+    dtype = torch.bfloat16 if device == "cuda" else torch.float32
+    model = nn.Sequential(*(Layer() for _ in range(8))).to(device, dtype)
     if compiled:
         for layer in model:
             layer.compile()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=device == "cuda")
-    x = torch.randn(sequences, length, 768, device=device, dtype=torch.bfloat16)
+    x = torch.randn(sequences, length, width, device=device, dtype=dtype)
 
     def step() -> None:
         optimizer.zero_grad(set_to_none=True)
         model(x).float().square().mean().backward()
         optimizer.step()
 
-    return step
+    return step, calls
 
 
 def median_interval(values: Sequence[float]) -> tuple[float, float, float]:
@@ -66,8 +97,44 @@ def median_interval(values: Sequence[float]) -> tuple[float, float, float]:
     return ranked[outside], statistics.median(ranked), ranked[-1 - outside]
 
 
+def judge_pairs(plain: Sequence[Seconds], other: Sequence[Seconds], most: float) -> dict[str, Any]:
+    """Return what the turns of pairs say of the share by which the others take longer, for a record.
+
+    The verdict is of the clock: ``"passed"`` where all of the interval is less than `most`, ``"failed"`` where nothing
+    of it is, else ``"not shown"``.
+    """
+    found: dict[str, Any] = {"pairs": len(plain)}
+    for kind in Seconds._fields:
+        low, share, high = (
+            ratio - 1
+            for ratio in median_interval(
+                [getattr(y, kind) / getattr(x, kind) for x, y in zip(plain, other, strict=True)]
+            )
+        )
+        more = [getattr(y, kind) - getattr(x, kind) for x, y in zip(plain, other, strict=True)]
+        found[kind] = {
+            "plain_us": round(1e6 * statistics.median(getattr(one, kind) for one in plain), 3),
+            "more_us": [round(1e6 * one, 3) for one in median_interval(more)],
+            "share": round(share, 5),
+            "share_interval": [round(low, 5), round(high, 5)],
+        }
+    low, high = found["clock"]["share_interval"]
+    return {**found, "most": most, "verdict": "passed" if high < most else "failed" if low >= most else "not shown"}
+
+
+def tell(found: dict[str, Any]) -> str:
+    """Return a line of what :func:`judge_pairs` found."""
+    shares = [
+        f"{100 * found[kind]['share']:+.2f} % ({100 * found[kind]['share_interval'][0]:+.2f} to "
+        f"{100 * found[kind]['share_interval'][1]:+.2f}) {where}"
+        for kind, where in (("clock", "by the clock"), ("thread", "of the thread's time"))
+    ]
+    return f"{', '.join(shares)}, {found['pairs']} pairs; under {found['most']:.0%}: {found['verdict']}"
+
+
 @contextmanager
-def _uncollected() -> Iterator[None]:
+def uncollected() -> Iterator[None]:
+    """Collect no garbage in a block."""
     gc.collect()
     gc.disable()
     try:
@@ -76,117 +143,110 @@ def _uncollected() -> Iterator[None]:
         gc.enable()
 
 
-def _turn(step: Callable[[], None], steps: int, device: str) -> float:
-    """Return the seconds of a step."""
+def take_time(step: Callable[[], Any], steps: int, device: str = "cuda") -> Seconds:
+    """Return the seconds of one of so many steps."""
     import torch
 
     wait: Callable[[], None] = torch.cuda.synchronize if device == "cuda" else lambda: None
     wait()
-    started = time.perf_counter()
+    clock, thread = time.perf_counter(), time.thread_time()
     for _ in range(steps):
         step()
     wait()
-    return (time.perf_counter() - started) / steps
+    return Seconds((time.perf_counter() - clock) / steps, (time.thread_time() - thread) / steps)
 
 
-def _measure(sizes: tuple[int, int], compiled: bool, device: str, seconds: float, steps: int) -> dict[str, Any]:
+def _measure(sizes: tuple[int, int, int], compiled: bool, device: str, seconds: float, steps: int) -> dict[str, Any]:
     """Return the figures of a case: pairs of turns for so many seconds, the watch's function set in one of each."""
     import torch
 
     from .look import why_not_cudnn
 
     place, name = torch.nn.functional, "scaled_dot_product_attention"
-    plain = _trainer(*sizes, device, compiled)
-    _turn(plain, 3, device)
+    trainer = _trainer(*sizes, device, compiled)
+    take_time(trainer[0], 3, device)
     functions: dict[str, Any] = {"plain": getattr(place, name)}
-    trainers = {"plain": plain, "watched": plain}
+    trainers = {"plain": trainer, "watched": trainer}
     with why_not_cudnn(ask=False) as report:
         functions["watched"] = getattr(place, name)
         if compiled:  # one that the watch has seen being compiled
             trainers["watched"] = _trainer(*sizes, device, compiled)
-        first = _turn(trainers["watched"], 1, device)
-        _turn(trainers["watched"], 2, device)
-        ratios: list[float] = []
-        times: dict[str, list[float]] = {"plain": [], "watched": []}
-        with _uncollected():
+        first = take_time(trainers["watched"][0], 1, device)
+        times: dict[str, list[Seconds]] = {"plain": [], "watched": []}
+        called: dict[str, list[float]] = {"plain": [], "watched": []}
+        with uncollected():
             deadline = time.perf_counter() + seconds
-            while time.perf_counter() < deadline or len(ratios) < 4:
-                found = {}
-                for way in ("plain", "watched") if len(ratios) % 2 else ("watched", "plain"):
+            while time.perf_counter() < deadline or len(times["plain"]) < 4:
+                for way in ("plain", "watched") if len(times["plain"]) % 2 else ("watched", "plain"):
                     setattr(place, name, functions[way])
-                    found[way] = _turn(trainers[way], steps, device)
-                    times[way].append(found[way])
-                ratios.append(found["watched"] / found["plain"])
+                    step, calls = trainers[way]
+                    take_time(step, 1, device)  # finds caches as the other way left them
+                    calls.clear()
+                    times[way].append(take_time(step, steps, device))
+                    called[way] += calls
         setattr(place, name, functions["watched"])
-    low, share, high = (ratio - 1 for ratio in median_interval(ratios))
-    calls = sum(one.count for one in report.findings) // (3 + steps * len(ratios))
+    found = judge_pairs(times["plain"], times["watched"], MOST)
     return {
-        **{f"{way}_ms": round(1000 * statistics.median(found), 4) for way, found in times.items()},
-        "first_watched_step_ms": round(1000 * first, 3),
-        "share": round(share, 5),
-        "share_interval": [round(low, 5), round(high, 5)],
-        "pairs": len(ratios),
-        "calls_of_a_step": calls,
+        **found,
+        "calls_of_a_step": sum(one.count for one in report.findings) // (1 + (1 + steps) * found["pairs"]),
+        "us_of_a_call": {way: round(1e6 * statistics.median(all_of), 3) for way, all_of in called.items() if all_of},
+        "first_watched_step_ms": round(1000 * first.clock, 3),
         "backends": sorted({str(one.answer.choice) for one in report.findings}),
-        "passed": high < MOST,
     }
 
 
-def _note_us(device: str, calls: int = 500, turns: int = 20) -> float:
-    """Return what the watch adds to a call on the host: the median of turns, in microseconds."""
+def _note_us(device: str, calls: int = 500, turns: int = 40) -> list[float]:
+    """Return what the watch adds to a call on the host: the median of turns in microseconds, between its interval."""
     import torch
 
     from .look import why_not_cudnn
 
     q, k, v = (torch.zeros(1, 12, 64, 64, device=device, dtype=torch.bfloat16, requires_grad=True) for _ in range(3))
 
-    def turn() -> float:
-        started = time.perf_counter()
-        for _ in range(calls):
-            torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
-        passed = time.perf_counter() - started
-        if device == "cuda":
-            torch.cuda.synchronize()
-        return passed
+    def call() -> None:
+        torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
 
     found = []
     for _ in range(turns):
-        plain = turn()
+        plain = take_time(call, calls, device)
         with why_not_cudnn(ask=False):
-            torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
-            found.append(turn() - plain)
-    return round(1e6 * statistics.median(found) / calls, 3)
+            call()
+            found.append(take_time(call, calls, device).thread - plain.thread)
+    return [round(1e6 * one, 3) for one in median_interval(found)]
 
 
 def main() -> None:
     """Measure, print a line for each case, and write the figures. The exit code is 1 if a share may be too large."""
     parser = argparse.ArgumentParser(prog="python -m cudnn_backend_py.why.cost", description=__doc__)
     parser.add_argument("--output", type=Path, help="write the figures here, as JSON")
-    parser.add_argument("--seconds", type=float, default=8.0, help="of pairs, for each case")
-    parser.add_argument("--steps", type=int, default=2, help="training steps of a turn")
-    parser.add_argument("--cases", nargs="+", choices=tuple(CASES), default=tuple(CASES))
-    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--seconds", type=float, default=30.0, help="of pairs, for each case")
+    parser.add_argument("--steps", type=int, default=8, help="training steps of a turn")
+    parser.add_argument("--cases", nargs="+", choices=tuple(CASES), help="tiny on a CPU, else large and small")
+    parser.add_argument("--device", default="cuda", choices=("cuda", "cpu"))
     parser.add_argument("--compiled", action="store_true", help="also with torch.compile")
     options = parser.parse_args()
     import torch
 
     from ..info import start_record, write_record
 
+    if options.device == "cpu":
+        torch.set_num_threads(1)
     record = {**start_record("why-cost"), "torch": torch.__version__, "steps": options.steps}
-    record["note_us"] = note_us = _note_us(options.device)
-    print(f"noting a call takes {note_us:.2f} us", flush=True)
+    low, note_us, high = record["note_us"] = _note_us(options.device)
+    print(f"noting a call takes {note_us:.2f} us ({low:.2f} to {high:.2f}) in a loop", flush=True)
     figures: dict[str, Any] = {}
     for compiled in (False, True)[: 1 + options.compiled]:
-        for name in options.cases:
+        for name in options.cases or (("tiny",) if options.device == "cpu" else ("large", "small")):
             case = f"{name}, compiled" if compiled else name
             found = figures[case] = _measure(CASES[name], compiled, options.device, options.seconds, options.steps)
-            low, high = (100 * share for share in found["share_interval"])
-            told = f"watched {100 * found['share']:+.2f} % ({low:+.2f} to {high:+.2f}, {found['pairs']} pairs)"
-            print(f"{case}: a step takes {found['plain_ms']:.3f} ms, {told}", flush=True)
+            step = f"a step of {found['clock']['plain_us'] / 1000:.3f} ms with {found['calls_of_a_step']} calls"
+            print(f"{case}: {step}, watched {tell(found)}", flush=True)
+            if calls := found["us_of_a_call"]:
+                print(f"  a call of the step takes {calls['plain']:.1f} us, watched {calls['watched']:.1f}", flush=True)
             write_record({**record, "figures": figures}, options.output)
             if compiled:
                 torch._dynamo.reset()
-    raise SystemExit(0 if all(found["passed"] for found in figures.values()) else 1)
+    raise SystemExit(0 if all(found["verdict"] == "passed" for found in figures.values()) else 1)
 
 
 if __name__ == "__main__":

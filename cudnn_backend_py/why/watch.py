@@ -15,13 +15,13 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any
 
 import torch
 
 from ..system.wrapping import Around, Wrapped, is_compiling
-from .ask_torch import ask_torch, autocast_type, describe, read_order, read_switches
+from .ask_torch import ask_torch, autocast_of, autocast_type, describe, read_order, read_switches
 from .calls import Answer, Call, Kind, Place, Switches
 from .gates import CUDNN_TAKES_PACKED
 
@@ -35,17 +35,18 @@ _LIBRARIES = tuple({sysconfig.get_path(name) + "/" for name in ("stdlib", "purel
 _LINE = re.compile(r'^\s*File "(.+?)", line (\d+), in (.+)$', re.MULTILINE)
 _NAMES = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal", "scale", "enable_gqa")
 _DEFAULTS = (None, None, None, None, 0.0, False, None, False)
-_ARGUMENTS = tuple(zip(_NAMES, _DEFAULTS, strict=True))
+
+#: A call that is looked for before all others: options and torch's state, what says whether tensors are as its own, the
+#: types of device and data where autocast is on, the count of its row, and its code, which is found by where it lies.
+_Known = tuple[list[Any], Callable[..., bool], "tuple[str, Any] | None", list[int], CodeType]
 
 
-class _Inside(threading.local):
-    """Of a thread: its name, and in how many calls that are one for the program it is."""
+class _Thread(threading.local):
+    """Of a thread: its name, and its last calls by place and options; None in a call that is one for the program."""
 
     def __init__(self) -> None:
-        self.name, self.depth = threading.current_thread().name, 0
-
-
-_inside = _Inside()
+        self.name = threading.current_thread().name
+        self.known: dict[int, list[_Known]] | None = {}
 
 
 @dataclass(slots=True)
@@ -85,20 +86,24 @@ class Watch:
         self._as_cuda = as_cuda
         self._lock = threading.Lock()
         self._ran: dict[int, int] = {}  # how often graphs had run before, by the id of their rows
-        self._from_torch: dict[str, bool] = {}
+        self._is_inner: dict[str, bool] = {}  # whether a file is torch's or of this package
         self._wrapped = Wrapped(__package__ or "")
-        self._known: dict[Any, list[tuple[Callable[..., bool], list[int]]]] = {}  # by place and state: the last ones
-        self._flags = [
-            getattr(torch._C, f"_get_{name}", bool)
-            for name in (
-                "cudnn_sdp_enabled",
-                "flash_sdp_enabled",
-                "mem_efficient_sdp_enabled",
-                "math_sdp_enabled",
-                "deterministic_algorithms",
-            )
+        self._thread = _Thread()
+        self._read = [
+            torch.is_grad_enabled,
+            *(
+                getattr(torch._C, f"_get_{name}", bool)
+                for name in (
+                    "cudnn_sdp_enabled",
+                    "flash_sdp_enabled",
+                    "mem_efficient_sdp_enabled",
+                    "math_sdp_enabled",
+                    "deterministic_algorithms",
+                    "deterministic_algorithms_warn_only",
+                )
+            ),
+            getattr(torch._C, "_get_sdp_priority_order", tuple),
         ]
-        self._order = getattr(torch._C, "_get_sdp_priority_order", tuple)
 
     # Wrapping and giving back
 
@@ -106,12 +111,12 @@ class Watch:
         """Wrap torch's functions of attention, also under the names that modules have for them."""
         self._ran = {id(row): row.count for row in _compiled}
         wrapped = self._wrapped
-        wrapped.wrap(torch.nn.functional, "scaled_dot_product_attention", _noting(self._note_sdpa))
+        wrapped.wrap(torch.nn.functional, "scaled_dot_product_attention", self._noting(self._note_sdpa))
         for name in ("_native_multi_head_attention", "_transformer_encoder_layer_fwd"):
             if hasattr(torch, name):
-                wrapped.wrap(torch, name, _noting(self._note_encoder))
-        wrapped.wrap_later("torch.nn.attention.flex_attention", "flex_attention", _noting_whole(self._note_flex))
-        wrapped.wrap_later("torch.nn.attention.varlen", "varlen_attn", _noting_whole(self._note_varlen))
+                wrapped.wrap(torch, name, self._noting(self._note_encoder))
+        wrapped.wrap_later("torch.nn.attention.flex_attention", "flex_attention", self._noting_whole(self._note_flex))
+        wrapped.wrap_later("torch.nn.attention.varlen", "varlen_attn", self._noting_whole(self._note_varlen))
         wrapped.later("torch.nn.attention.varlen", self._wrap_varlen_out)
         wrapped.later("torch._dynamo.output_graph", self._watch_compiler)
 
@@ -125,61 +130,114 @@ class Watch:
 
     # Noting calls
 
+    def _noting(self, note: Callable[..., None]) -> Around:
+        """Return what is around a function: its call is noted."""
+
+        def around(original: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+            try:
+                note(*args, **kwargs)
+            except Exception as error:  # whatever it is, the program goes on
+                self._lose(error)
+            return original(*args, **kwargs)
+
+        return Around(around)
+
+    def _noting_whole(self, note: Callable[..., None]) -> Around:
+        """Return what is around a function that is one for the program: what it calls itself is not noted."""
+
+        def around(original: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+            thread = self._thread
+            known = thread.known
+            if known is None or is_compiling():
+                return original(*args, **kwargs)
+            try:
+                note(*args, **kwargs)
+            except Exception as error:
+                self._lose(error)
+            thread.known = None
+            try:
+                return original(*args, **kwargs)
+            finally:
+                thread.known = known
+
+        return Around(around)
+
     def _lose(self, error: Exception) -> None:
         self.lost += 1
         self.lost_why = self.lost_why or f"{type(error).__name__}: {error}"
 
     def _frame(self) -> FrameType:
         """Return the nearest frame outside torch and this package."""
-        frame = sys._getframe(3)
-        known = self._from_torch
-        while frame.f_back is not None:
-            name = frame.f_code.co_filename
-            inner = known.get(name)
-            if inner is None:
-                inner = known[name] = name.startswith((_TORCH, *_OURS, "<frozen"))
-            if not inner:
+        frame = sys._getframe(4)
+        known = self._is_inner
+        while known.get(name := frame.f_code.co_filename, True):
+            if name not in known:
+                known[name] = name.startswith((_TORCH, *_OURS, "<frozen"))
+            elif frame.f_back is None:
                 break
-            frame = frame.f_back
+            else:
+                frame = frame.f_back
         return frame
 
-    def _note_sdpa(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        if _inside.depth:
+    def _note_sdpa(
+        self,
+        query: Any,
+        key: Any,
+        value: Any,
+        attn_mask: Any = None,
+        dropout_p: Any = 0.0,
+        is_causal: Any = False,
+        scale: Any = None,
+        enable_gqa: Any = False,
+        **_newer: Any,
+    ) -> None:
+        thread = self._thread
+        known = thread.known
+        if known is None:
             return
-        try:
-            if len(args) < 8:
-                args = (*args, *[kwargs.get(name, default) for name, default in _ARGUMENTS[len(args) :]])
-            q, k, v, mask, dropout, causal, scale, gqa = args
-            if not isinstance(q, torch.Tensor):
-                return  # a proxy of a tracer: what it makes of it is called later
-            frame = self._frame()
-            code = frame.f_code
-            cudnn, flash, efficient, math, deterministic = self._flags
-            spot = (
-                _inside.name, code.co_filename, code.co_name, frame.f_lineno,
-                mask is None, dropout, causal, scale, gqa,
-                torch.is_grad_enabled(), cudnn(), flash(), efficient(), math(), deterministic(), *self._order(),
-                torch.is_autocast_enabled() and torch.get_autocast_gpu_dtype(),
-            )  # fmt: skip
-            given = (q, k, v) if mask is None else (q, k, v, mask)
-            for are_given, counted in self._known.get(spot, ()):
-                if are_given(*given):
-                    counted[0] += 1
-                    return
-            self._row_at(spot, frame, given, dropout, causal, scale, gqa).counted[0] += 1
-        except Exception as error:  # whatever it is, the program goes on
-            self._lose(error)
+        frame = self._frame()
+        code, at = frame.f_code, frame.f_lasti
+        grad, cudnn, flash, efficient, math, deterministic, warn_only, order = self._read
+        state = [  # numbers, and what torch keeps one of: quick to compare. The line of a frame is found by a search
+            at, attn_mask is None, dropout_p, is_causal, scale, enable_gqa,
+            grad(), cudnn(), flash(), efficient(), math(), deterministic(), warn_only(), order(),
+        ]  # fmt: skip
+        given = (query, key, value) if attn_mask is None else (query, key, value, attn_mask)
+        latest = known.get(id(code) + at, ())
+        for before, are_given, autocast, counted, _ in latest:
+            if before != state or not are_given(*given):
+                continue
+            if autocast is None or torch.get_autocast_dtype(autocast[0]) == autocast[1]:
+                counted[0] += 1
+                return
+        if is_compiling() or not isinstance(query, torch.Tensor):
+            return  # a proxy of a tracer: what it makes of it is called later
+        row = self._row_at(
+            (thread.name, *state[1:-1], *state[-1]), frame, given, dropout_p, is_causal, scale, enable_gqa
+        )
+        row.counted[0] += 1
+        if (are_as := _are_as(given)) is not None:
+            if len(known) > MOST_ROWS:
+                known.clear()
+            device = query.device.type
+            dtype = autocast_of(device)
+            cast = None if dtype is None else (device, dtype)
+            known[id(code) + at] = [(state, are_as, cast, row.counted, code), *latest[: MOST_KNOWN - 1]]
 
-    def _row_at(self, spot: tuple[Any, ...], frame: FrameType, given: tuple[Any, ...], *options: Any) -> Row:
+    def _row_at(self, key: tuple[Any, ...], frame: FrameType, given: tuple[Any, ...], *options: Any) -> Row:
         """Return the row of a call whose tensors are not among the last ones there."""
-        key = (*spot, autocast_type(given[0]), *map(_key_of, given))
+        code = frame.f_code
+        key = (
+            *(code.co_filename, code.co_name, frame.f_lineno),
+            *key,
+            autocast_type(given[0]),
+            len(given),
+            *map(_key_of, given),
+        )
         row = self.rows.get(key)
         if row is None:
             q, k, v, mask = given if len(given) == 4 else (*given, None)
             row = self._first(key, frame, q, k, v, mask, *options)
-        if (are_given := _are_as(given)) is not None:
-            known = self._known.setdefault(spot, [])
-            self._known[spot] = [(are_given, row.counted), *known[: MOST_KNOWN - 1]]
         return row
 
     def _first(self, key: Any, frame: FrameType, q: Any, k: Any, v: Any, mask: Any, *options: Any) -> Row:
@@ -225,53 +283,49 @@ class Watch:
             return self.rows.setdefault(key, row)
 
     def _note_other(self, kind: Kind, q: Any, k: Any, v: Any, **facts: Any) -> None:
-        if _inside.depth:
+        thread = self._thread
+        if thread.known is None or is_compiling():
             return
-        try:
-            frame = self._frame()
-            key = (
-                kind,
-                _inside.name,
-                frame.f_code.co_filename,
-                frame.f_lineno,
-                *(_key_of(one)[0] for one in (q, k, v)),
-                q.dtype,
+        frame = self._frame()
+        key = (
+            kind,
+            thread.name,
+            frame.f_code.co_filename,
+            frame.f_lineno,
+            *(_key_of(one)[0] for one in (q, k, v)),
+            q.dtype,
+        )
+        row = self.rows.get(key)
+        if row is None:
+            seen = [self._seen(one) for one in (q, k, v)]
+            call = Call(
+                kind=kind,
+                q=seen[0],
+                k=seen[1],
+                v=seen[2],
+                grad_enabled=torch.is_grad_enabled(),
+                switches=read_switches(),
+                **facts,
             )
-            row = self.rows.get(key)
-            if row is None:
-                seen = [self._seen(one) for one in (q, k, v)]
-                call = Call(
-                    kind=kind,
-                    q=seen[0],
-                    k=seen[1],
-                    v=seen[2],
-                    grad_enabled=torch.is_grad_enabled(),
-                    switches=read_switches(),
-                    **facts,
-                )
-                place = _place_of(frame)
-                row = self._keep(key, Row(call, place, Answer(), threading.current_thread().name))
-            row.counted[0] += 1
-        except Exception as error:
-            self._lose(error)
+            place = _place_of(frame)
+            row = self._keep(key, Row(call, place, Answer(), threading.current_thread().name))
+        row.counted[0] += 1
 
-    def _note_flex(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        q, k, v = (*args, *(kwargs.get(name) for name in ("query", "key", "value")[len(args) :]))[:3]
-        if isinstance(q, torch.Tensor):
-            self._note_other("flex", q, k, v, gqa=bool(kwargs.get("enable_gqa", False)))
+    def _note_flex(self, query: Any, key: Any, value: Any, *_: Any, enable_gqa: Any = False, **_more: Any) -> None:
+        if isinstance(query, torch.Tensor):
+            self._note_other("flex", query, key, value, gqa=bool(enable_gqa))
 
-    def _note_varlen(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        q, k, v = (*args, *(kwargs.get(name) for name in ("query", "key", "value")[len(args) :]))[:3]
-        if isinstance(q, torch.Tensor):
-            self._note_other("varlen", q, k, v, note=_varlen_note(q))
+    def _note_varlen(self, query: Any, key: Any, value: Any, *_: Any, **_more: Any) -> None:
+        if isinstance(query, torch.Tensor):
+            self._note_other("varlen", query, key, value, note=_varlen_note(query))
 
     def _wrap_varlen_out(self) -> None:
         varlen = sys.modules["torch.nn.attention.varlen"]
         if hasattr(varlen, "varlen_attn_out"):  # older ones have none
-            around = _noting_whole(lambda args, kwargs: self._note_varlen(args[1:], kwargs))
+            around = self._noting_whole(lambda _, *args, **named: self._note_varlen(*args, **named))
             self._wrapped.wrap(varlen, "varlen_attn_out", around)
 
-    def _note_encoder(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def _note_encoder(self, *args: Any, **_more: Any) -> None:
         if args and isinstance(args[0], torch.Tensor):
             others = args[1:3] if len(args) > 2 and isinstance(args[2], torch.Tensor) else (args[0], args[0])
             self._note_other("encoder", args[0], *others)
@@ -295,7 +349,7 @@ class Watch:
         self._wrapped.replace(graphs, "call_user_compiler", call_user_compiler)
 
     def _note_graph(self, module: Any) -> list[Row]:
-        if _inside.depth:
+        if self._thread.known is None:
             return []
         found: list[Row] = []
         try:
@@ -330,33 +384,6 @@ def _are_as(given: tuple[Any, ...]) -> Callable[..., bool] | None:
         check: Callable[..., bool] = TensorGuards(*given, dynamic_dims_sizes=sizes, dynamic_dims_strides=strides).check
         return check
     return None
-
-
-def _noting(note: Callable[..., None]) -> Around:
-    """Return what is around a function: its call is noted."""
-
-    def around(original: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if not is_compiling():
-            note(args, kwargs)
-        return original(*args, **kwargs)
-
-    return Around(around)
-
-
-def _noting_whole(note: Callable[..., None]) -> Around:
-    """Return what is around a function that is one for the program: what it calls itself is not noted."""
-
-    def around(original: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if is_compiling():
-            return original(*args, **kwargs)
-        note(args, kwargs)
-        _inside.depth += 1
-        try:
-            return original(*args, **kwargs)
-        finally:
-            _inside.depth -= 1
-
-    return Around(around)
 
 
 @dataclass

@@ -1,13 +1,13 @@
 """What an audit finds of known faults, and what it costs where all is right, on the GPU of this process.
 
 ``python -m tests.support.audits faults logs/NAME.json --cudnn OTHER`` runs programs that run into known faults, each
-unaided: audited as it is, then ``cudnn-backend audit`` of what was kept. ``cost`` times programs with and without.
+unaided: audited as it is, then ``cudnn-backend audit`` of what was kept. ``cost`` times programs with and without, and
+``counting``, on any machine, calls that are not sampled.
 """
 
 from __future__ import annotations
 
 import argparse
-import gc
 import json
 import os
 import subprocess
@@ -21,14 +21,16 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from cudnn_backend_py.audit.report import AuditReport
 from cudnn_backend_py.info import start_record, write_record
 from cudnn_backend_py.system.child import call_command
-from cudnn_backend_py.why.cost import median_interval
+from cudnn_backend_py.why.cost import Seconds, judge_pairs, take_time, tell, uncollected
 from tests.support.audited import RIGHT, WRONG
 
 __all__ = ["audit_program", "examine_case", "measure_cost", "run_faults"]
 
 MOST_S = 300.0
+MOST = 0.02  # share of a program's time that an audit may cost
 ROOT = Path(__file__).parents[2]
 
 
@@ -229,81 +231,84 @@ def measure_cost(seconds: float = 12.0, block_s: float = 0.5, names: Sequence[st
     """Yield what one call in a hundred costs programs where all is right, in pairs of blocks with and without an audit.
 
     The blocks of a pair come right after one another, in turns the one and the other first; the median of their ratios
-    is told with its 95 % interval. A block is at least as long as pays for a sample of the program. One audit lasts
-    over all blocks of a program and rests in those without: what it may take of the time falls in the others alone.
+    is told with its 95 % interval. First in short blocks with an audit that samples nothing, which is what counting
+    calls costs. Then in blocks at least as long as pays for a sample of the program: what all of it costs, also apart
+    of the blocks that had no sample and of those that had one.
     """
-    import torch
-
     from cudnn_backend_py.audit import audit
-    from cudnn_backend_py.audit.case import CaseFolder
     from cudnn_backend_py.audit.look import COST, EVERY
-    from cudnn_backend_py.audit.report import AuditReport
-    from cudnn_backend_py.audit.watch import Watch
-
-    def timed(loop: Callable[[], Any], rounds: int) -> float:
-        torch.cuda.synchronize()
-        began = time.perf_counter()
-        for _ in range(rounds):
-            loop()
-        torch.cuda.synchronize()
-        return (time.perf_counter() - began) / rounds
 
     for name, loop in _loops().items():
         if names and name not in names:
             continue
         rounds = 1
         for _ in range(3):  # warm, and as many rounds as take a block
-            rounds = max(1, min(200_000, round(block_s / timed(loop, rounds))))
-        times: dict[str, list[float]] = {"plain": [], "audited": []}
-        sampled: list[int] = []
+            rounds = max(1, min(200_000, round(block_s / take_time(loop, rounds).clock)))
         with tempfile.TemporaryDirectory() as folder:
             for _ in range(2):  # kernels are loaded, then as many rounds as pay for a sample
                 with audit(folder=folder, first=4, patience_s=5.0) as warm:
-                    timed(loop, max(1, rounds // 4))
+                    take_time(loop, max(1, rounds // 4))
             pays = (warm.host_s + warm.gpu_s) / max(1, sum(warm.sampled.values())) / COST
+            counting, _, _ = _pairs(loop, max(1, rounds // 10), seconds / 2, 10**9, 1e-9, folder)
             rounds = max(1, round(rounds * min(4.0, max(1.0, 1.2 * pays / block_s))))
-            report = AuditReport()
-            watch = Watch(EVERY, COST, CaseFolder(folder), report, first=0, patience_s=2.0)
-            watch.start()
-            gc.collect()
-            gc.disable()
-            deadline = time.perf_counter() + seconds
-            while time.perf_counter() < deadline or len(times["plain"]) < 4:
-                for way in ("plain", "audited") if len(sampled) % 2 else ("audited", "plain"):
-                    before = sum(report.sampled.values())
-                    with watch.pause() if way == "plain" else nullcontext():
-                        times[way].append(timed(loop, rounds))
-                    if way == "audited":
-                        sampled.append(sum(report.sampled.values()) - before)
-            gc.enable()
-            watch.stop()
-        low, more, high = (
-            ratio - 1
-            for ratio in median_interval([x / y for x, y in zip(times["audited"], times["plain"], strict=True)])
-        )
+            times, sampled, report = _pairs(loop, rounds, seconds, EVERY, COST, folder)
+        found = judge_pairs(*times, MOST)
         yield {
             "program": name,
-            "round_us": round(1e6 * median(times["plain"]), 2),
-            "audited_us": round(1e6 * median(times["audited"]), 2),
-            "more": round(more, 5),
-            "more_interval": [round(low, 5), round(high, 5)],
-            "more_of_sums": round(sum(times["audited"]) / sum(times["plain"]) - 1, 5),
+            "counting": judge_pairs(*counting, MOST),
+            "audited": found,
+            "without_a_sample": _judge_some(times, [count == 0 for count in sampled]),
+            "with_samples": _judge_some(times, [count > 0 for count in sampled]),
             "own_account": round(report.cost, 5),
+            "counted_ns": round(1e9 * report.counted_s / max(1, report.calls)),
             "setup_s": round(report.setup_s, 3),
             "calls": report.calls,
             "sampled": sum(sampled),
-            "sampled_in_block": sampled,
             "us_of_a_sample": round(1e6 * (report.host_s + report.gpu_s) / max(1, sum(sampled)), 1),
             "passed_over": dict(report.passed_over),
             "unjudged": dict(report.unjudged),
             "kept": len(report.wrong),
-            "times_us": {way: [round(1e6 * x, 2) for x in values] for way, values in times.items()},
-            "ok": high < 0.02 and not report.wrong,
+            "ok": found["verdict"] == "passed" and not report.wrong,
         }
 
 
+def _judge_some(times: tuple[list[Seconds], list[Seconds]], chosen: Sequence[bool]) -> dict[str, Any] | None:
+    """Return what some of the pairs say; None where there are none."""
+    some = [[one for one, wanted in zip(turns, chosen, strict=True) if wanted] for turns in times]
+    return judge_pairs(some[0], some[1], MOST) if any(chosen) else None
+
+
+def _pairs(
+    loop: Callable[[], Any], rounds: int, seconds: float, every: int, cost: float, folder: str
+) -> tuple[tuple[list[Seconds], list[Seconds]], list[int], AuditReport]:
+    """Return the times of blocks without an audit and with one, how many samples the latter had, and its report.
+
+    One audit lasts over all blocks and rests in those without: what it may take of the time falls in the others alone.
+    """
+    from cudnn_backend_py.audit.case import CaseFolder
+    from cudnn_backend_py.audit.watch import Watch
+
+    report = AuditReport()
+    watch = Watch(every, cost, CaseFolder(folder), report, first=0, patience_s=2.0)
+    plain: list[Seconds] = []
+    audited: list[Seconds] = []
+    sampled: list[int] = []
+    watch.start()
+    with uncollected():
+        deadline = time.perf_counter() + seconds
+        while time.perf_counter() < deadline or len(plain) < 4:
+            for is_audited in (False, True) if len(sampled) % 2 else (True, False):
+                before = sum(report.sampled.values())
+                with nullcontext() if is_audited else watch.pause():
+                    (audited if is_audited else plain).append(take_time(loop, rounds))
+                if is_audited:
+                    sampled.append(sum(report.sampled.values()) - before)
+    watch.stop()
+    return (plain, audited), sampled, report
+
+
 def measure_unsampled() -> dict[str, int]:
-    """Return the nanoseconds that an audit adds to a call it does not sample, of a function of Python and a builtin."""
+    """Return the nanoseconds that an audit adds to a call it does not sample, by how a function takes its arguments."""
     import torch
 
     from cudnn_backend_py.audit import audit
@@ -311,25 +316,34 @@ def measure_unsampled() -> dict[str, int]:
     functional = torch.nn.functional
     original = functional.scaled_dot_product_attention
 
-    def nothing(query: Any, key: Any, value: Any, attn_mask: Any = None, is_causal: bool = False) -> None:
+    def by_place(query: Any, key: Any, value: Any, attn_mask: Any = None, is_causal: bool = False) -> None:
+        return None
+
+    def by_name(q: Any, k: Any, v: Any, *, causal: bool = False, scale: Any = None, **others: Any) -> None:
         return None
 
     def seconds(given: tuple[Any, ...], named: dict[str, Any]) -> float:
         attend = functional.scaled_dot_product_attention
-        began = time.perf_counter()
+        began = time.thread_time()
         for _ in range(20_000):
             attend(*given, **named)
-        return time.perf_counter() - began
+        return time.thread_time() - began
 
     found = {}
-    ways = [(nothing, (1, 2, 3), {"is_causal": True}), ("a".split, (None,), {"maxsplit": 1})]
+    ways = {
+        "python": (by_place, (1, 2, 3), {"is_causal": True}),
+        "python, by name": (by_name, (1, 2, 3), {"causal": True}),
+        "builtin": ("a".split, (None,), {"maxsplit": 1}),
+    }
     try:
-        for function, given, named in ways:
-            functional.scaled_dot_product_attention = function
-            plain = min(seconds(given, named) for _ in range(15))
-            with tempfile.TemporaryDirectory() as folder, audit(folder=folder, first=0, every=10**9):
-                audited = min(seconds(given, named) for _ in range(15))
-            found["python" if function is nothing else "builtin"] = round(1e9 * (audited - plain) / 20_000)
+        for name, (function, given, named) in ways.items():
+            turns = []
+            for _ in range(15):
+                functional.scaled_dot_product_attention = function
+                plain = seconds(given, named)
+                with tempfile.TemporaryDirectory() as folder, audit(folder=folder, first=0, every=10**9):
+                    turns.append(seconds(given, named) - plain)
+            found[name] = round(1e9 * median(turns) / 20_000)
     finally:
         functional.scaled_dot_product_attention = original
     return found
@@ -338,7 +352,7 @@ def measure_unsampled() -> dict[str, int]:
 def main() -> int:
     """Run one of the two, print it, and write the record where one is named."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", choices=["faults", "cost"])
+    parser.add_argument("what", choices=["faults", "cost", "counting"])
     parser.add_argument("record", nargs="?", type=Path)
     parser.add_argument("--cudnn", action="append", default=[], help="another version, or the path of its libcudnn")
     parser.add_argument("--reduce", type=float, default=20.0)
@@ -357,13 +371,15 @@ def main() -> int:
             if not row["ok"]:
                 print(json.dumps(row, indent=1, default=str)[:3000], flush=True)
         record["programs"] = [brief(row) for row in rows]
-    else:
+    else:  # counting alone needs no GPU
         record["unsampled_ns"] = measure_unsampled()
         print(f"an unsampled call takes more, in ns: {record['unsampled_ns']}", flush=True)
         record["programs"] = rows = []
-        for row in measure_cost(asked.seconds, asked.block, asked.only):
+        for row in measure_cost(asked.seconds, asked.block, asked.only) if asked.what == "cost" else ():
             rows.append(row)
-            print(json.dumps(row), flush=True)
+            for what in ("counting", "audited"):
+                a_round = f"a round of {row[what]['clock']['plain_us']:.1f} us"
+                print(f"{row['program']}, {what}: {a_round}, {tell(row[what])}", flush=True)
             write_record(record, asked.record)
     write_record(record, asked.record)
     return 0 if all(row["ok"] for row in rows) else 1

@@ -121,7 +121,8 @@ def loose(*args: int, **kwargs: int) -> tuple[Any, ...]:
 def test_arguments_are_passed_on_as_they_are(
     function: Callable[..., Any], given: tuple[Any, ...], named: dict[str, Any]
 ) -> None:
-    around = Around(lambda original, args, kwargs: ("seen", original(*args, **kwargs)), left=2)
+    around = Around(lambda original, args, kwargs: ("seen", original(*args, **kwargs)))
+    around.left = 2
     wrapper = _wrapper_of(function, around)
     wanted = function(*given, **named)
     assert [wrapper(*given, **named) for _ in range(3)] == [wanted, wanted, ("seen", wanted)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import pickle
+import sys
 import threading
 import warnings
 from collections.abc import Iterator
@@ -88,6 +89,75 @@ def test_calls_that_differ_at_one_place_are_counted_apart() -> None:
     assert sum(one.count for one in report.findings) == 3 * len(ways)
     counts = sorted(one.count for one in report.findings)
     assert counts == [3] * (len(ways) - 3) + [9]  # of tensors that are alike, the same or not
+
+
+def test_state_that_differs_at_one_place_is_counted_apart() -> None:
+    """Switches, the order, gradients and autocast, of whatever device and type, between calls of the same tensors."""
+    given = qkv(2, 4, 32, 16)
+
+    def run() -> None:
+        cuda, autocast = torch.backends.cuda, torch.autocast
+        for _ in range(3):
+            for context in (
+                torch.no_grad(),
+                torch.nn.attention.sdpa_kernel([torch.nn.attention.SDPBackend.MATH]),
+                autocast("cpu", dtype=torch.bfloat16),
+                autocast("cpu", dtype=torch.float16),
+                autocast("cpu", enabled=False),
+            ):
+                with context:
+                    attend(*given)
+            torch.use_deterministic_algorithms(True, warn_only=_ == 1)
+            attend(*given)
+            torch.use_deterministic_algorithms(False)
+        assert cuda.math_sdp_enabled()
+
+    report = watched(run)
+    assert sorted(one.count for one in report.findings) == [1, 2, 3, 3, 3, 3, 3]
+    assert {one.call.autocast for one in report.findings} == {"", "bfloat16", "float16"}
+
+
+def test_places_of_functions_that_are_made_anew_do_not_pile_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As of a program that evaluates text: what is kept to find a call by is bounded, and the calls are one place."""
+    from cudnn_backend_py.why import watch as rooms
+
+    monkeypatch.setattr(rooms, "MOST_ROWS", 8)
+    given, kept, text = qkv(), [], "F.scaled_dot_product_attention(*given)"
+    watch = rooms.Watch()
+    watch.start()
+    try:
+        for _ in range(40):
+            kept.append(compile(text, "made", "eval"))
+            eval(kept[-1], {"F": F, "given": given})
+    finally:
+        watch.stop()
+    assert watch._thread.known is not None
+    assert len(watch._thread.known) <= 9
+    assert [(row.count, row.place.file) for row in watch.rows.values()] == [(40, "made")]
+
+
+def test_a_call_that_torch_refuses_is_refused_as_by_torch() -> None:
+    refused = []
+    for function in (ORIGINAL[0], None):
+        with why_not_cudnn(ask=False), pytest.raises(TypeError) as caught:
+            (function or F.scaled_dot_product_attention)(*qkv(), wrong=1)
+        refused.append(str(caught.value))
+    assert refused[0] == refused[1]
+
+
+def test_noting_a_known_call_asks_for_little() -> None:
+    """What is done on each call, as Python counts it: the price of a watch."""
+    given, events = qkv(), []
+    with why_not_cudnn(ask=False):
+        attend(*given)
+        attend(*given)
+        sys.setprofile(lambda frame, event, arg: events.append(event))
+        try:
+            attend(*given)
+        finally:
+            sys.setprofile(None)
+    called = [event for event in events if event in ("call", "c_call")]
+    assert len(called) <= 22, called
 
 
 def test_threads_of_one_number_keep_their_names() -> None:

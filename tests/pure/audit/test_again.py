@@ -119,13 +119,13 @@ def test_the_draft_is_a_row_that_holds_for_its_graph(tmp_path: Path) -> None:
 
 
 def test_the_report_says_what_was_not_checked() -> None:
-    report = AuditReport(calls=300, elapsed_s=10.0, host_s=0.05, gpu_s=0.05)
+    report = AuditReport(calls=300, elapsed_s=10.0, counted_s=0.02, host_s=0.03, gpu_s=0.05)
     report.sampled["torch"] += 3
     report.passed_over["checks had taken 2.0% of the time"] += 1
     report.unjudged["dropout"] += 1
     report.wrong.append(Kept(None, "the folder is full", "torch: sdpa", ("o",)))
     text = str(report)
-    assert text.startswith("audit: 300 calls, 3 sampled (3 of torch), 1 wrong; checks took 1.00% of 10.0 s\n")
+    assert text.startswith("audit: 300 calls, 3 sampled (3 of torch), 1 wrong; it took 1.00% of 10.0 s\n")
     assert "not kept: the folder is full" in text
     assert "not checked: 1 call: checks had taken 2.0% of the time" in text
     assert "not judged: 1 call: dropout" in text

@@ -1,4 +1,4 @@
-"""What samples may take of the time: never more than the share, but for one that takes longer than usual."""
+"""What an audit may take of the time: never more than the share, but for one that takes longer than usual."""
 
 from __future__ import annotations
 
@@ -46,6 +46,21 @@ def test_samples_stay_within_their_share(share: float) -> None:
     assert program.budget.gpu_s == pytest.approx(3 * program.budget.host_s)
     assert spent >= 0.9 * share * program.budget.elapsed_s
     assert taken > 1
+
+
+@pytest.mark.parametrize("counting", [0.0, 0.004, 0.02])
+def test_counting_calls_is_paid_out_of_the_same_share(counting: float) -> None:
+    """So much of each second; samples get what it leaves, and a quarter where it leaves less."""
+    share = 0.01
+    program = Program(share)
+    for _ in range(20_000):
+        program.now += 0.01
+        program.budget.count(0.01 * counting)
+        program.take_sample(0.004)
+    budget = program.budget
+    spent = budget.host_s + budget.gpu_s
+    left = max(share - counting, share / 4)
+    assert 0.9 * left * budget.elapsed_s <= spent <= left * budget.elapsed_s + 0.02
 
 
 def test_the_first_of_a_kind_is_paid_apart_and_once_in_a_process() -> None:

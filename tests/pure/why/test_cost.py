@@ -1,4 +1,4 @@
-"""The interval of a median, which the cost of a watch is told with."""
+"""The interval of a median, and the verdict on pairs, which costs of watches and audits are told with."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import statistics
 
 import pytest
 
-from cudnn_backend_py.why.cost import median_interval
+from cudnn_backend_py.why.cost import Seconds, judge_pairs, median_interval, tell
 
 
 def test_it_is_the_median_and_two_of_the_values() -> None:
@@ -31,3 +31,24 @@ def test_the_true_median_lies_in_nearly_all_intervals(draw: str) -> None:
         assert middle == statistics.median(found)
         held += low <= (0.0 if draw == "gauss" else 0.6931) <= high
     assert held >= 0.93 * 400
+
+
+@pytest.mark.parametrize(
+    ("shares", "verdict"),
+    [
+        ([0.01] * 50, "passed"),
+        ([0.08] * 50, "failed"),
+        ([-0.1, 0.02, 0.12] * 5, "not shown"),
+        ([0.01] * 40 + [3.0] * 10, "passed"),  # interrupted ones
+        ([0.01, 3.0], "not shown"),
+    ],
+)
+def test_the_verdict_is_that_of_the_interval(shares: list[float], verdict: str) -> None:
+    plain = [Seconds(0.010 + number * 1e-5, 0.004) for number in range(len(shares))]  # what drifts is in both
+    other = [Seconds(one.clock * (1 + share), 0.005) for one, share in zip(plain, shares, strict=True)]
+    found = judge_pairs(plain, other, 0.05)
+    assert found["verdict"] == verdict
+    assert found["pairs"] == len(shares)
+    assert found["clock"]["share"] == pytest.approx(statistics.median(shares), abs=1e-5)
+    assert (found["thread"]["share"], found["thread"]["more_us"]) == (0.25, [1000.0, 1000.0, 1000.0])
+    assert tell(found).endswith(f"{len(shares)} pairs; under 5%: {verdict}")
