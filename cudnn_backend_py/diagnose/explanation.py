@@ -16,6 +16,7 @@ from ..graph.attention.recognize import read_attention
 from ..graph.attention.shape_class import find_class
 from ..graph.faults import known_hazards
 from ..graph.guard import MISTAKES, collecting, describe_failure, run_guarded
+from ..graph.ir import check_graph
 from ..native import loaded_library
 from ..plans.candidate import Candidate, read_candidates
 from ..plans.engine import EngineConfig, Heuristics, OperationGraph, heur_mode
@@ -98,6 +99,7 @@ def explain(
         ``unknown-target``, ``unknown-enumerator``. Anything else is a verdict, not an exception: what the environment
         lacks, what this package refuses about the graph, and also what fails in this package (``judging-failed``).
     """
+    check_graph(graph)
     asked = [mode] if isinstance(mode, (HeurMode, str)) else list(mode)
     modes = tuple(heur_mode(item) for item in asked)
     name = str(target or "gpu")

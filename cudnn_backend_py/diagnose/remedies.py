@@ -17,6 +17,7 @@ from typing import Any
 
 from ..errors import CudnnBackendError, EnvironmentNotReady
 from ..graph import Graph, graph_from_json, graph_to_json
+from ..graph.ir import check_graph
 from ..graph.rewrite.changes import Change, Effect, changes
 from ..plans.engine import OperationGraph, heur_mode
 from ..plans.refusals import furthest_reason, read_refusals
@@ -166,6 +167,7 @@ def whatif(
     -----
     Loads cuDNN: yes, in child processes. A verdict takes some 3 to 15 ms, a child some 0.4 s to start.
     """
+    check_graph(graph)
     if target != GPU:
         find_profile(target)
     asked = _Asked(target, version, tuple(heur_mode(mode).name for mode in modes), build)

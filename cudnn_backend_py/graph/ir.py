@@ -24,7 +24,7 @@ from ..generated.enums import (
     ReduceTensorOp,
 )
 from ..generated.operations import BACKWARD_MODES, BINARY_MODES, OUTPUT_PORTS, TERNARY_MODES
-from ..printable import brief, printable, printable_lines
+from ..printable import brief, printable, printable_lines, shown
 from ..system.notebook import ShownAsSvg
 from ..system.quick_dataclass import dataclass
 from .strides import packed_strides
@@ -40,6 +40,7 @@ __all__ = [
     "Pointwise",
     "Reduction",
     "Tensor",
+    "check_graph",
     "packed_strides",
 ]
 
@@ -106,6 +107,22 @@ class Op:
         left = ", ".join(printable(tensor.name) for tensor in outputs)
         types = ", ".join(tensor.type_text for tensor in outputs)
         return printable_lines(f"{left} = {self.verb()}({', '.join(inputs + extra)}) : {types}")
+
+
+def check_graph(graph: object) -> None:
+    """Refuse what is no graph.
+
+    Raises
+    ------
+    GraphError
+        ``not-a-graph``.
+    """
+    if not isinstance(graph, Graph):
+        raise GraphError(
+            f"{shown(graph)} is no Graph",
+            code="not-a-graph",
+            fix="load_graph(path) reads a graph JSON, GraphBuilder.graph() returns what was built",
+        )
 
 
 def _text(value: Any) -> str:

@@ -13,7 +13,7 @@ from ..generated import enums
 from ..generated.enums import CudnnEnum, DescriptorType
 from ..system.strict import read_json
 from ..system.whole_file import write_whole
-from .ir import Graph, Matmul, Op, Operation, Parameters, Pointwise, Reduction, Tensor
+from .ir import Graph, Matmul, Op, Operation, Parameters, Pointwise, Reduction, Tensor, check_graph
 
 __all__ = ["SCHEMA_VERSION", "graph_from_json", "graph_to_json", "load_graph", "save_graph"]
 
@@ -91,6 +91,7 @@ def _encode_op(op: Op) -> dict[str, Any]:
 
 def graph_to_json(graph: Graph) -> dict[str, Any]:
     """Return the graph as plain data, ready for ``json.dumps``; strict JSON, infinite numbers are words."""
+    check_graph(graph)
     return {
         "schema": SCHEMA,
         "version": SCHEMA_VERSION,

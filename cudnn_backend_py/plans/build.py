@@ -24,6 +24,7 @@ from weakref import WeakValueDictionary
 from ..errors import CudnnStatusError, UsageError
 from ..generated.enums import HeurMode, KnobType
 from ..graph import Graph
+from ..graph.ir import check_graph
 from ..native import current_device, library
 from ..target import Profile, Target, find_profile, open_target
 from ..target.environment import fault_behind_refusal
@@ -99,6 +100,7 @@ def build(
     >>> build(graph, "h100", cache=False).target.sm
     90
     """
+    check_graph(graph)
     chosen = shared_target(target)
     wanted = _selection(mode, engine, knobs, selection)
     if cache is False:

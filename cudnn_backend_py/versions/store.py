@@ -455,6 +455,12 @@ def _parse_request(version: str) -> tuple[int, ...]:
 
 def _split_name(version: str) -> tuple[str, Flavor | None]:
     """Return version and wheel of a name such as ``9.19.0-jit``; one without a wheel names none."""
+    if not isinstance(version, str):
+        raise UsageError(
+            f"cuDNN version is a {type(version).__name__}, a text is needed: as a number 9.20 is 9.2",
+            code="cudnn-version-malformed",
+            fix='give for example "9.19", "9.19.0" or "9.19.0.56"',
+        )
     for flavor in _PROJECT:
         if version.endswith(f"-{flavor}"):
             return version.removesuffix(f"-{flavor}"), flavor

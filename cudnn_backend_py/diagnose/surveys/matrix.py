@@ -21,6 +21,7 @@ from typing import Any
 
 from ...errors import CudnnBackendError, UsageError
 from ...graph import Graph
+from ...graph.ir import check_graph
 from ...native import library
 from ...printable import brief
 from ...system.child import call_command
@@ -317,9 +318,11 @@ _Supports = Callable[[str], bool | None]
 
 
 def _named(graphs: Mapping[str, Graph] | Iterable[Graph]) -> dict[str, Graph]:
+    listed = list(graphs.values() if isinstance(graphs, Mapping) else graphs)
+    for graph in listed:
+        check_graph(graph)
     if isinstance(graphs, Mapping):
         return dict(graphs)
-    listed = list(graphs)
     twice = [name for name, count in Counter(graph.name for graph in listed).items() if count > 1]
     if twice:
         raise UsageError(

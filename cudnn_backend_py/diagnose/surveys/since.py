@@ -10,6 +10,7 @@ from typing import Any
 
 from ...errors import UsageError
 from ...graph import Graph
+from ...graph.ir import check_graph
 from ...printable import brief
 from ...system.notebook import ShownAsHtml
 from ...system.version import leading_numbers
@@ -156,6 +157,7 @@ def since(
     EnvironmentNotReady
         ``cudnn-version-not-installed``.
     """
+    check_graph(graph)
     given = _places(available_versions() if versions is None else versions)
     places = {(_own_version() or DEFAULT) if name == DEFAULT else name: place for name, place in given.items()}
     if not places:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ..ir import Graph
+from ..ir import Graph, check_graph
 from ..philox import dropout_mask
 from .arithmetic import OPERATIONS as _ARITHMETIC
 from .attention import OPERATIONS as _ATTENTION
@@ -88,6 +88,7 @@ def interpret(
     >>> interpret(g.graph(), {"a": [[[1, 2]]], "b": [[[3], [4]]]})["y"].item()
     11.0
     """
+    check_graph(graph)
     run = Run(graph, inputs, OPERATIONS, rounding=rounding, rng=rng)
     wanted = [*graph.outputs, *(graph.tensor(name) for name in keep)]
     with np.errstate(all="ignore"):

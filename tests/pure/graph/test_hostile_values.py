@@ -4,14 +4,27 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 
-from cudnn_backend_py import DataType, Graph, GraphBuilder, GraphError, PointwiseMode, attention
+from cudnn_backend_py import (
+    DataType,
+    Graph,
+    GraphBuilder,
+    GraphError,
+    PointwiseMode,
+    UsageError,
+    attention,
+    graph_to_json,
+    interpret,
+)
+from cudnn_backend_py.diagnose import explain, matrix, since, whatif
 from cudnn_backend_py.generated.enums import ResampleMode
 from cudnn_backend_py.graph import Tensor
+from cudnn_backend_py.versions.store import find_installed
 
 ENDLESS: list[Callable[[], Any]] = [lambda: range(10**12), lambda: itertools.repeat(1), lambda: np.ones(10**7, np.int8)]
 BEYOND = 10**5000  # Python does not even write it out
@@ -103,3 +116,26 @@ def test_windows_of_pools_are_numbers(window: Any) -> None:
     x = g.tensor("x", (2, 8, 16, 16))
     with pytest.raises(GraphError):
         g.resample(ResampleMode.MAXPOOL, x, window=window)
+
+
+@pytest.mark.parametrize(
+    "door",
+    [
+        explain,
+        whatif,
+        partial(since, target="h100"),
+        partial(interpret, inputs={}),
+        graph_to_json,
+        lambda graph: matrix([graph], ["h100"]),
+    ],
+)
+@pytest.mark.parametrize("given", ["graph.json", None, (1, 2)])
+def test_what_is_no_graph_is_refused(door: Callable[[Any], object], given: Any) -> None:
+    with pytest.raises(GraphError, match=r"not-a-graph: .* is no Graph"):
+        door(given)
+
+
+@pytest.mark.parametrize("version", [9.2, 9, None, b"9.19"])
+def test_versions_are_texts(version: Any) -> None:
+    with pytest.raises(UsageError, match=r"cudnn-version-malformed: cuDNN version is a .*, a text is needed"):
+        find_installed(version)
