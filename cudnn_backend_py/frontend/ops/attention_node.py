@@ -242,8 +242,20 @@ class AttentionNode(Node):
         return context.version >= (9, 6, 0) and whole and not small
 
     def engine_choice(self, context: Context) -> EngineChoice | None:
-        """Return what heuristics do not propose: the engine of deterministic backward passes on sm_10x."""
+        """Return what heuristics do not propose: the engine of deterministic backward passes on sm_10x.
+
+        Raises
+        ------
+        cudnnGraphNotSupportedError
+            For a block mask on sm_10x before cuDNN 9.26, which gets it wrong (``block-mask-first-block``).
+        """
         r = self.request
+        if r.has("block_mask") and context.sm // 10 == 10 and context.version < (9, 26, 0):
+            raise not_supported(
+                f"a block mask on sm_{context.sm} requires cuDNN 9.26.0, the loaded library is {context.version}: "
+                "earlier ones read memory that nobody wrote where the first block of keys is masked out",
+                fix="cudnn-backend cudnn install 9.26.0, or a bias instead of the block mask",
+            )
         if not r.backward or context.sm // 10 != 10 or not is_deterministic(r, context):
             return None
         known = deterministic_config(context.version, context.sm, r.size("q", 3))

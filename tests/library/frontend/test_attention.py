@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -154,3 +155,22 @@ def test_memory_of_the_backward_pass_is_what_cudnn_frontend_asks_for(h100: None)
     assert plans(g) > 0
     g.build_plans()
     assert g.get_workspace_size() == 1198336
+
+
+@pytest.mark.parametrize(("sm", "version", "refused"), [(100, (9, 25, 1), True), (103, (9, 14, 0), True),
+                                                        (100, (9, 26, 0), False), (90, (9, 19, 0), False)])  # fmt: skip
+def test_a_block_mask_on_sm_10x_needs_cudnn_926(sm: int, version: tuple[int, ...], refused: bool) -> None:
+    set_default_target("b200")
+    try:
+        g = cudnn.pygraph(io_data_type=cudnn.data_type.BFLOAT16, compute_data_type=cudnn.data_type.FLOAT)
+        q = g.tensor(dim=[1, 2, 256, 128])
+        mask = g.tensor(dim=[1, 2, 2, 1], data_type=cudnn.data_type.UINT8)
+        g.sdpa(q, q, q, generate_stats=False, block_mask=mask)
+        context: Any = SimpleNamespace(sm=sm, version=version)
+        if refused:
+            with pytest.raises(cudnn.cudnnGraphNotSupportedError, match=r"requires cuDNN 9\.26\.0"):
+                g._nodes[-1].engine_choice(context)
+        else:
+            assert g._nodes[-1].engine_choice(context) is None
+    finally:
+        set_default_target(None)
