@@ -127,9 +127,8 @@ class pygraph(
         is_cuda_graph_replay_expected: bool = False,
     ) -> None:
         io = to_data_type(io_data_type)
-        other = data_type.FLOAT if io_data_type is None else io
         intermediate, compute = (
-            other if kind is None else to_data_type(kind) for kind in (intermediate_data_type, compute_data_type)
+            io if kind is None else to_data_type(kind) for kind in (intermediate_data_type, compute_data_type)
         )
         self.name = name
         self._nodes: list[Node] = []
