@@ -484,21 +484,6 @@ def test_kernel_cache_serves_other_shapes_and_is_saved() -> None:
     assert kernels == [1, 1]
 
 
-@pytest.mark.skipif(library().version < (9, 27, 0), reason="did not run: it needs cuDNN 9.27")
-def test_a_kernel_cache_counts_as_cudnn_does() -> None:
-    cache = cudnn.create_kernel_cache()
-    for ask in (cache.size, cache.revision):
-        with pytest.raises(RuntimeError, match="empty"):
-            ask()
-    g, _ = matmul(64, kernel_cache=cache)
-    g.validate()
-    g.build_operation_graph()
-    assert (cache.size(), cache.revision()) == (0, 0)
-    g.build([cudnn.heur_mode.FALLBACK])
-    matmul(64, kernel_cache=cache)[0].build([cudnn.heur_mode.FALLBACK])
-    assert (cache.size(), cache.revision()) == (1, 1)
-
-
 def test_override_shapes_reach_the_operation_graph() -> None:
     g, _ = matmul(is_override_shape_enabled=True)
     g.validate()
