@@ -29,6 +29,7 @@ __all__ = [
     "device_properties",
     "get_stream",
     "kernel_cache",
+    "no_handle",
     "set_default_target",
     "set_stream",
     "target_of",
@@ -214,8 +215,13 @@ def _new_handle(lib: Library) -> Handle:
 
 def _described(handle: Any) -> DescribedHandle:
     if not isinstance(handle, DescribedHandle):
-        raise TypeError(f"handle is {handle!r}, a cudnn.Handle is needed: what cudnn.create_handle() returned")
+        raise no_handle(handle)
     return handle
+
+
+def no_handle(handle: object) -> TypeError:
+    """Return the error for what is no handle of this module."""
+    return TypeError(f"handle is {handle!r}, a cudnn.Handle is needed: what cudnn.create_handle() returned")
 
 
 def destroy_handle(handle: Handle | DescribedHandle) -> None:

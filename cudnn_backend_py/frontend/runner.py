@@ -20,7 +20,7 @@ from ..native.fast_call import LOOK_CLOSER, MappedCall, compiled_library
 from ..native.launch import Launcher, Overrides
 from ..plans.plan import Plan
 from .errors import FrontendKeyError, FrontendRuntimeError, FrontendValueError, as_kind, status_as
-from .handles import DescribedHandle
+from .handles import DescribedHandle, no_handle
 from .tensors import tensor
 
 __all__ = ["Placement", "Runner"]
@@ -262,7 +262,7 @@ class Runner:
                 fix="serialize() it and deserialize() it where the GPU is, or build it there",
             )
         if not isinstance(handle, Handle):
-            raise TypeError(f"handle is {handle!r}, a cudnn.Handle is needed: what cudnn.create_handle() returned")
+            raise no_handle(handle)
         with status_as(FrontendRuntimeError, "the handle"):
             self.launcher.check_handle(handle)
         self._handle_checked = handle
