@@ -16,12 +16,17 @@ SEED := 0
 AREAS :=
 # A test that does not end fails, and the others go on.
 HANGS := -o faulthandler_exit_on_timeout=true
+# Two processes of tests have a core each: NumPy's products are not to take all of them for themselves.
+export OPENBLAS_NUM_THREADS := 1
+# The cuDNN versions below, and no other that this machine's user has.
+export CUDNN_BACKEND_CACHE := $(CURDIR)/$(ENV)/cudnn
 
 .PHONY: help demo test check test-pure test-library test-browser docs test-site test-gpu torture bench attention-table attention-page regen regen-check clean
 
 help: ## Show this help
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
 
+demo .demo/ready: CUDNN_BACKEND_CACHE := $(CURDIR)/.demo/cudnn
 demo: .demo/ready ## Read why the forum thread's graph is refused on an L40S (no GPU needed)
 	@.demo/bin/cudnn-backend explain examples/forum_two_matmul.py --cudnn $(CUDNN) --target l40s; \
 	code=$$?; test $$code -eq 1 || { echo "expected exit code 1 (not supported), got $$code"; exit 1; }
@@ -32,7 +37,7 @@ demo: .demo/ready ## Read why the forum thread's graph is refused on an L40S (no
 	.demo/bin/cudnn-backend cudnn install $(CUDNN)
 	touch $@
 
-$(ENV)/ready: pyproject.toml setup.py $(SOURCES)
+$(ENV)/ready: Makefile pyproject.toml setup.py $(SOURCES)
 	$(PYTHON) -m venv $(ENV)
 	$(BIN)/python -m pip install --quiet -e '.[cu12,dev]' 'nvidia-cudnn-cu12==$(NEWEST).42'
 	for version in $(OLDER); do $(BIN)/cudnn-backend cudnn install --quiet $$version || exit 1; done

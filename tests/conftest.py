@@ -28,6 +28,10 @@ if TYPE_CHECKING:
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
+# The versions `make` put into this environment, whatever else this machine's user has installed.
+if (_VERSIONS := Path(sys.prefix) / "cudnn").is_dir():
+    os.environ.setdefault("CUDNN_BACKEND_CACHE", str(_VERSIONS))
+
 # A shell starts what runs in the background with Ctrl-C ignored, and so would be what tests start and interrupt.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
