@@ -30,7 +30,7 @@ from ..target.environment import Fault, check_environment
 from ..versions.store import environment_for, list_installed
 from .advice import NEWER_THAN_LIBRARY
 from .causes.building import BUILDING_KINDS
-from .causes.case import ARCHITECTURES
+from .causes.case import ARCHITECTURES, known_to_fail
 from .causes.find import suspects
 from .causes.phrases import kinds_for
 from .explanation import CRASHED, explain
@@ -554,7 +554,9 @@ class _Search:
             for mode in self.modes:
                 answer = question.heuristics(mode)
                 if answer.configs:
-                    return not self.building or self._builds(graph, target, what), ""
+                    if self.building:
+                        return self._builds(graph, target, what), ""
+                    return what == _ITSELF or not known_to_fail(graph, target), ""
                 reason = furthest_reason(read_refusals(answer.answer.text))
                 words += [str(reason)] if reason else []
         except CudnnBackendError as error:
