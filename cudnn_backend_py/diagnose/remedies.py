@@ -27,7 +27,7 @@ from ..system.notebook import ShownAsHtml
 from ..system.version import leading_numbers, version_numbers
 from ..target import Target, find_profile, open_target
 from ..target.environment import Fault, check_environment
-from ..versions.store import environment_for, list_installed
+from ..versions.store import environment_for, list_judging
 from .advice import NEWER_THAN_LIBRARY
 from .causes.building import BUILDING_KINDS
 from .causes.case import ARCHITECTURES, known_to_fail
@@ -319,7 +319,7 @@ def with_versions(verdict: Verdict, question: Question, *, most: int = _MOST_VER
 def _order_of_versions(used: str, *, newer: bool = False) -> list[str]:
     """Return the other installed versions: the newest, then older ones in growing steps, then the rest."""
     own = leading_numbers(used)[:3]  # 9.19.0.56-full is a name of 9.19.0
-    names = {item.short for item in list_installed()}
+    names = {item.short for item in list_judging()}
     others = sorted((name for name in names if version_numbers(name) != own), key=version_numbers, reverse=True)
     older = [name for name in others if version_numbers(name) < own]
     later = [name for name in others if version_numbers(name) > own]
