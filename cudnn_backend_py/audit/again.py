@@ -18,7 +18,7 @@ from ..system.version import VersionTuple, leading_numbers, version_numbers
 from ..tuning.campaign.reduce import reduce_failure
 from ..tuning.trial.runner import Runner
 from ..tuning.trial.trial import ConfigTrial, Trial
-from ..versions.store import environment_for, list_installed
+from ..versions.store import environment_for, list_installed, list_judging
 from .case import Case, load_case
 from .judging import judge_part
 from .look import VARIABLE
@@ -283,7 +283,7 @@ class _Work:
         own = self.ask(self._own())
         if own is None:
             return
-        others = [name for name in (named or [item.name for item in list_installed()]) if not self._is_own(name)]
+        others = [name for name in (named or [item.name for item in list_judging()]) if not self._is_own(name)]
         numbers = leading_numbers(own.version)
         known = sorted((number, name) for name in others if (number := leading_numbers(name)))
         for name in others:

@@ -177,9 +177,9 @@ def cudnn() -> None:
 def install_version(version: str, cuda: str | None, flavor: Literal["jit", "full"] | None, quiet: bool) -> None:
     """Fetch cuDNN VERSION (9.19.0).
 
-    It is the small jit wheel, or the full one where there is none. The jit wheel serves attention; its engines are not
-    all that cuDNN has for convolutions and products. Both may be installed side by side, and the full one is then
-    asked.
+    It is the small jit wheel, or the full one where there is none that judges anything. The jit wheel serves attention;
+    its engines are not all that cuDNN has for convolutions and products. Both may be installed side by side, and the
+    full one is then asked.
     """
     from ..versions import store as versions
 
@@ -188,6 +188,11 @@ def install_version(version: str, cuda: str | None, flavor: Literal["jit", "full
         f"cuDNN {installed.version} ({installed.flavor}, CUDA {installed.cuda}) is at {installed.path}, "
         f"{installed.size_bytes / 1e6:.0f} MB"
     )
+    if not installed.judges:
+        warn(
+            f"the jit wheel of {installed.short} is of no use: it lacks a library without which cuDNN judges nothing; "
+            f"take the full one (cudnn-backend cudnn install {installed.short} --full)"
+        )
     if (package := versions.missing_cublas(installed)) is not None:
         warn(
             f"it needs cuBLASLt too, which pip has not installed here: pip install {package}, unless the system has it"

@@ -341,11 +341,7 @@ def _text(trial: Trial) -> str:
     if trial.described and trial.configs:
         lines.append(f"    would run {', '.join(item.tag for item in trial.configs)}")
         lines.append(f"    reads {', '.join(f'{name} {kind}' for name, kind in trial.inputs)}")
-        lines += [
-            f"    writes {item.name} {item.type}: within {item.median_bound:.3g} (median), {item.largest_bound:.3g} "
-            f"(largest); {item.compared} of {item.elements} elements compared"
-            for item in trial.outputs
-        ]
+        lines.append(f"    writes {', '.join(f'{item.name} {item.type}' for item in trial.outputs)}")
     for item in trial.configs:
         if item.state in ("wrong", "failed"):
             lines.append(f"    {item.state} {item.tag}: {item.words}")

@@ -22,7 +22,7 @@ from .graph_file import is_python, load_graph_file, read_any_graphs
 from .group import Command
 from .options import GRAPH, with_format, with_modes, with_seconds, with_target, with_versions
 from .output import NOT_JUDGED, OutputFile, as_json, keep_json, progress_line, say, warn, write, write_report
-from .wheels import ask_with_wheels, lacking_in, lacking_of, with_version, with_wheels
+from .wheels import ask_with_wheels, lacking_in, lacking_of, versions_at_hand, with_version, with_wheels
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -322,11 +322,11 @@ def show_matrix(
     """
     from ..diagnose.report.tables import render_matrix, table_text
     from ..diagnose.surveys.attention import TARGETS
-    from ..diagnose.surveys.matrix import Matrix, available_versions, matrix, places_of
+    from ..diagnose.surveys.matrix import Matrix, matrix, places_of
 
     _check_style(style)
     graphs = {name: load_graph_file(name) for name in graph_files}
-    names = versions or available_versions()
+    names = versions or versions_at_hand()
 
     def ask(wheels: dict[str, str]) -> Matrix:
         places = places_of(names, wheels)
@@ -372,11 +372,11 @@ def show_since(
     none does, 2 if none does and one could not judge.
     """
     from ..diagnose.report.tables import render_since, table_text
-    from ..diagnose.surveys.matrix import available_versions, places_of
+    from ..diagnose.surveys.matrix import places_of
     from ..diagnose.surveys.since import Since, since
 
     graph = load_graph_file(graph_file)
-    names = versions or available_versions()
+    names = versions or versions_at_hand()
 
     def ask(wheels: dict[str, str]) -> Since:
         with progress_line() as step:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ..diagnose import Verdict
     from ..diagnose.surveys.matrix import Cell
 
-__all__ = ["ask_with_wheels", "lacking_in", "lacking_of", "with_version", "with_wheels"]
+__all__ = ["ask_with_wheels", "lacking_in", "lacking_of", "versions_at_hand", "with_version", "with_wheels"]
 
 _VERSION, _FULL, _JIT = "--cudnn", "--full", "--jit"
 _WHEEL = f"{__name__}:wheel"  # of a context: which wheel is wanted, "full", "jit" or None
@@ -118,6 +118,18 @@ def ask_with_wheels(
         wheels |= more
         found = ask(wheels)
     return found
+
+
+def versions_at_hand() -> tuple[str, ...]:
+    """Return every cuDNN that can judge; a line says which that are installed cannot."""
+    from ..diagnose.surveys.matrix import available_versions
+    from ..versions import store as versions
+
+    names = available_versions()
+    useless = {one.short for one in versions.list_installed() if not one.judges} - set(names)
+    for name in sorted(useless, key=versions.version_numbers):
+        warn(f"{name} is left out: its jit wheel judges nothing (cudnn-backend cudnn install {name} --full)")
+    return names
 
 
 def _full_wheels(lacking: Iterable[str]) -> dict[str, str]:

@@ -9,11 +9,11 @@ import contextlib
 import threading
 import time
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..errors import CudnnBackendError, EnvironmentNotReady
 from ..graph import Graph, graph_from_json, graph_to_json
@@ -27,10 +27,10 @@ from ..system.notebook import ShownAsHtml
 from ..system.version import leading_numbers, version_numbers
 from ..target import Target, find_profile, open_target
 from ..target.environment import Fault, check_environment
-from ..versions.store import environment_for, list_installed
+from ..versions.store import environment_for, list_judging
 from .advice import NEWER_THAN_LIBRARY
 from .causes.building import BUILDING_KINDS
-from .causes.case import ARCHITECTURES
+from .causes.case import ARCHITECTURES, known_to_fail
 from .causes.find import suspects
 from .causes.phrases import kinds_for
 from .explanation import CRASHED, explain
@@ -173,9 +173,13 @@ def whatif(
     asked = _Asked(target, version, tuple(heur_mode(mode).name for mode in modes), build)
     deadline = time.monotonic() + budget_s
     stop = threading.Event()
+
+    def may_ask(number: int) -> bool:
+        return not stop.is_set() and (number < _LEAST_VERSIONS or time.monotonic() <= deadline)
+
     with Judge() if judge is None else contextlib.nullcontext(judge) as others:
         with ThreadPoolExecutor(1) as beside:
-            elsewhere = beside.submit(_other_versions, graph, asked, deadline, stop, others)
+            elsewhere = beside.submit(_other_versions, graph, asked, may_ask, others)
             try:
                 found = _search(graph, asked, deadline, two_steps=two_steps)
                 if found is None or any(_RANK[remedy.effect] < 2 for remedy in found):
@@ -185,7 +189,7 @@ def whatif(
                 raise
         if found is None:
             return Remedies(graph, ())
-        found = sorted([*found, *elsewhere.result()[0]], key=lambda remedy: remedy.size)
+        found = sorted([*found, *elsewhere.result().found], key=lambda remedy: remedy.size)
         return Remedies(graph, islice(_distinct(_built(found, asked, others) if build else found), limit))
 
 
@@ -242,22 +246,30 @@ def _built(found: Iterable[Remedy], asked: _Asked, judge: Judge) -> Iterator[Rem
 _LEAST_VERSIONS = 3  # that are asked, however late it is, where nothing else was found
 
 
-def _other_versions(
-    graph: Graph, asked: _Asked, deadline: float, stop: threading.Event, judge: Judge, *, newer: bool = False
-) -> tuple[list[Remedy], list[str]]:
-    """Return other installed cuDNN versions that support the graph, and those that refuse it, the nearest first.
+class _Versions(NamedTuple):
+    """Other installed cuDNN versions: one that supports a graph, those that refuse it, those that were not asked."""
 
-    With `newer`, only newer ones.
+    found: list[Remedy]
+    refusing: list[str]
+    unasked: list[str]
+
+
+def _other_versions(
+    graph: Graph, asked: _Asked, may_ask: Callable[[int], bool], judge: Judge, *, newer: bool = False
+) -> _Versions:
+    """Ask other installed cuDNN versions until one supports the graph, the nearest first; with `newer` only newer ones.
+
+    `may_ask` is called with the number of those asked before each.
     """
     found: list[Remedy] = []
     refusing: list[str] = []
     used = asked.version or judge.ask(asked.question(graph, asked.target, None)).cudnn  # this process loads none
     if not used[:1].isdigit():  # no library, or one that never answered
-        return [], []
-    for number, name in enumerate(_order_of_versions(used, newer=newer)):
-        late = time.monotonic() > deadline and number >= _LEAST_VERSIONS
-        if late or stop.is_set() or found:
-            break
+        return _Versions([], [], [])
+    names = _order_of_versions(used, newer=newer)
+    for number, name in enumerate(names):
+        if found or not may_ask(number):
+            return _Versions(found, refusing, names[number:])
         verdict = judge.ask(asked.question(graph, asked.target, name))
         if verdict.supported:
             title = f"cuDNN {name} instead of {used}"
@@ -265,16 +277,17 @@ def _other_versions(
             found.append(replace(remedy, graphs=(graph,), kinds=("version",)))
         elif verdict.outcome is Outcome.NOT_SUPPORTED:
             refusing.append(name)
-    return found, refusing
+    return _Versions(found, refusing, [])
 
 
-_VERSIONS_S = 3.0
+_MOST_VERSIONS = 6  # some 0.8 s each, and not so many seconds: the answer is the same on any machine
 
 
-def with_versions(verdict: Verdict, question: Question) -> Verdict:
+def with_versions(verdict: Verdict, question: Question, *, most: int = _MOST_VERSIONS) -> Verdict:
     """Return the verdict on a question with what other installed versions say, where one may have what this one lacks.
 
-    That is where a pattern was taken out of cuDNN, where something is newer than it, and where it crashed.
+    That is where a pattern was taken out of cuDNN, where something is newer than it, and where it crashed. At most
+    `most` are asked, and those that were not are named.
 
     Notes
     -----
@@ -285,14 +298,20 @@ def with_versions(verdict: Verdict, question: Question) -> Verdict:
     if cause is None or not (newer or cause.code in ("pattern-removed", CRASHED)):
         return verdict
     asked = _Asked(question.target, verdict.cudnn, question.modes, question.build)
-    deadline = time.monotonic() + _VERSIONS_S
     with Judge() as judge:
-        found, refusing = _other_versions(question.graph, asked, deadline, threading.Event(), judge, newer=newer)
+        found, refusing, unasked = _other_versions(
+            question.graph, asked, lambda number: number < most, judge, newer=newer
+        )
     if found:
         told: Asked = "built" if question.build else "support check"
         cause = replace(cause, remedy=f"use cuDNN {found[0].version} (--cudnn {found[0].version})", asked=told)
     elif refusing and cause.code != CRASHED:
+        refusing.sort(key=version_numbers, reverse=True)
         detail = f"{cause.detail}; cuDNN {', '.join(refusing)} {'do' if len(refusing) > 1 else 'does'} not support it"
+        if unasked:
+            detail += (
+                f", {', '.join(unasked)} {'were' if len(unasked) > 1 else 'was'} not asked (see cudnn-backend since)"
+            )
         cause = replace(cause, detail=detail, remedy="", asked="")
     return replace(verdict, cause=cause)
 
@@ -300,7 +319,7 @@ def with_versions(verdict: Verdict, question: Question) -> Verdict:
 def _order_of_versions(used: str, *, newer: bool = False) -> list[str]:
     """Return the other installed versions: the newest, then older ones in growing steps, then the rest."""
     own = leading_numbers(used)[:3]  # 9.19.0.56-full is a name of 9.19.0
-    names = {item.short for item in list_installed()}
+    names = {item.short for item in list_judging()}
     others = sorted((name for name in names if version_numbers(name) != own), key=version_numbers, reverse=True)
     older = [name for name in others if version_numbers(name) < own]
     later = [name for name in others if version_numbers(name) > own]
@@ -554,7 +573,9 @@ class _Search:
             for mode in self.modes:
                 answer = question.heuristics(mode)
                 if answer.configs:
-                    return not self.building or self._builds(graph, target, what), ""
+                    if self.building:
+                        return self._builds(graph, target, what), ""
+                    return what == _ITSELF or not known_to_fail(graph, target), ""
                 reason = furthest_reason(read_refusals(answer.answer.text))
                 words += [str(reason)] if reason else []
         except CudnnBackendError as error:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, closing, nullcontext, suppress
 from dataclasses import field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from ..errors import UsageError
+from ..errors import CudnnBackendError, UsageError
 from ..generated.enums import (
     AttributeName as Attr,
 )
@@ -23,7 +23,7 @@ from ..graph.ir import Graph
 from ..native import Answer, Descriptor, Library, build
 from ..system.nearest import did_you_mean
 from ..system.quick_dataclass import dataclass
-from ..target import Target
+from ..target import Target, open_target
 from .choice import EngineChoice, Knobs
 from .lower import lower
 
@@ -156,6 +156,27 @@ class Heuristics:
 _CHECKS = "_engine_config_support_checks"
 
 
+_TF32_FROM_SM = 80
+_asked_with_tf32: set[int] = set()  # ids of libraries, which live as long as the process
+
+
+def _ask_with_tf32(lib: Library) -> None:
+    """Ask about a GPU that has TF32, once in a process.
+
+    At the first question of a process cuDNN 9.14 to 9.28 note whether its GPU has TF32. Where that was an older one,
+    no TF32 kernel is proposed for any GPU later: float32 products and convolutions are refused, or get fewer configs.
+    """
+    if id(lib) in _asked_with_tf32:
+        return
+    from ..graph.builder import GraphBuilder  # only where an old GPU is asked about
+
+    g = GraphBuilder("first question")
+    g.matmul(g.tensor("a", (1, 64, 64)), g.tensor("b", (1, 64, 64)), virtual=False)
+    with suppress(CudnnBackendError), closing(open_target(f"sm{_TF32_FROM_SM}", on=lib)) as target:
+        OperationGraph(g.graph(), target).heuristics()
+    _asked_with_tf32.add(id(lib))
+
+
 class OperationGraph:
     """A graph finalized by cuDNN, and the questions one can ask about it on a target.
 
@@ -185,6 +206,8 @@ class OperationGraph:
         self.graph = graph
         self.target = target
         lib = target.library
+        if target.device is not None and target.sm < _TF32_FROM_SM:
+            _ask_with_tf32(lib)
         values = lower(graph)
         built: dict[int, Descriptor] = {}
         ops = [build(value, on=lib, built=built) for value in values]

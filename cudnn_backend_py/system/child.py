@@ -18,6 +18,7 @@ import runpy
 import select
 import signal
 import socket
+import stat
 import subprocess
 import sys
 import tempfile
@@ -37,6 +38,7 @@ __all__ = [
     "Say",
     "call_command",
     "describe_ending",
+    "end_with_parent",
     "loading_program",
     "look_at",
     "module_command",
@@ -83,6 +85,8 @@ if {_PACKAGE!r} not in sys.modules:
 
 
 _CALL = """\
+from {package}.system.child import end_with_parent
+end_with_parent()
 sys.argv[0] = {program!r}
 module, name = {function!r}.split(":")
 try:
@@ -107,7 +111,7 @@ def call_command(function: str, *arguments: str, program: str = "cudnn-backend")
     arguments, program
         ``sys.argv[1:]`` and ``sys.argv[0]`` of the new process.
     """
-    call = _CALL.format(function=function, program=program, not_begun=NOT_BEGUN)
+    call = _CALL.format(package=_PACKAGE, function=function, program=program, not_begun=NOT_BEGUN)
     return [*_python(), "-c", loading_program() + call, *arguments]
 
 
@@ -159,16 +163,53 @@ def look_at(process: subprocess.Popen[bytes]) -> int | None:
     return found.si_status if found.si_code == os.CLD_EXITED else -found.si_status
 
 
+_LIFELINE = "CUDNN_BACKEND_LIFELINE"
+
+
+class _Lifeline:
+    """A pipe of which the child has one end and this process the other: where that is closed, the child is killed.
+
+    So it ends with this process, however that ended, and not with the thread that started it.
+    """
+
+    def __init__(self) -> None:
+        reading, writing = os.pipe()
+        self.theirs, self.ours = FileIO(reading, "r"), FileIO(writing, "w")
+
+    def start(self, command: list[str], environment: Mapping[str, str], **given: Any) -> subprocess.Popen[bytes]:
+        """Start the child, which has its end then."""
+        with self.theirs as end:
+            said = {**environment, _LIFELINE: str(end.fileno())}
+            return subprocess.Popen(command, env=said, pass_fds=(end.fileno(),), **given)
+
+
+def end_with_parent() -> None:
+    """In a child that was given a :class:`_Lifeline`: have the system kill it when its parent is gone."""
+    named = os.environ.pop(_LIFELINE, "")
+    with contextlib.suppress(OSError, ValueError):  # where the system cannot, as where there are no such signals
+        lifeline = int(named)
+        if not stat.S_ISFIFO(os.fstat(lifeline).st_mode):
+            return
+        os.set_inheritable(lifeline, False)
+        own = os.getpid()
+        fcntl.fcntl(lifeline, fcntl.F_SETOWN, -own if os.getpgrp() == own else own)  # with what it forks
+        fcntl.fcntl(lifeline, fcntl.F_SETSIG, signal.SIGKILL)
+        fcntl.fcntl(lifeline, fcntl.F_SETFL, os.O_ASYNC)
+        if select.select([lifeline], [], [], 0)[0]:  # it was gone before
+            os.kill(own, signal.SIGKILL)
+
+
 def run_command(
     command: list[str], environment: Mapping[str, str], *, captured: bool = False
 ) -> subprocess.CompletedProcess[bytes]:
-    """Run a command to its end, as ``subprocess.run``. What ends this process (SIGTERM, SIGHUP) ends that one first.
+    """Run a command to its end, as ``subprocess.run``. What ends this process ends that one, SIGTERM and SIGHUP first.
 
     For the main thread: no other may set handlers of signals.
     """
     passed: list[int] = []
     streams = subprocess.PIPE if captured else None
-    with subprocess.Popen(command, env=dict(environment), stdout=streams, stderr=streams) as process:
+    lifeline = _Lifeline()
+    with lifeline.ours, lifeline.start(command, environment, stdout=streams, stderr=streams) as process:
 
         def pass_on(number: int, _frame: object) -> None:
             passed.append(number)
@@ -232,16 +273,20 @@ class Child:
                 self._errors = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115  # closed by end()
                 undo.callback(self._errors.close)
                 fcntl.fcntl(self._errors, fcntl.F_SETFL, os.O_APPEND)  # so that it can be emptied while it is written
-                self._process = subprocess.Popen(
+                lifeline = _Lifeline()
+                self._lifeline = lifeline.ours
+                undo.callback(self._lifeline.close)
+                self._process = lifeline.start(
                     call_command(function),
-                    env=dict(environment),
+                    environment,
                     stdin=theirs.fileno(),
                     stdout=self._errors,
                     stderr=self._errors,
                     process_group=0,  # Ctrl-C is for the parent, which ends its children
                 )
             undo.pop_all()
-        release = functools.partial(_release, os.getpid(), self._process, self._socket, self._errors)
+        held = (self._socket, self._errors, self._lifeline)
+        release = functools.partial(_release, os.getpid(), self._process, held)
         self._release = weakref.finalize(self, run_undisturbed, release)  # also where no end() but the collector asks
         _children.difference_update([one for one in list(_children) if one() is None])
         _children.add(weakref.ref(self))
@@ -362,19 +407,19 @@ class Child:
     def _disown(self) -> None:
         """In a forked process: close the copies of the descriptors; the process itself is the parent's."""
         self._release.detach()
-        self._socket.close()
-        self._errors.close()
+        for held in (self._socket, self._errors, self._lifeline):
+            held.close()
         self._process.returncode = 0  # so that Popen does not look for it
 
 
-def _release(owner: int, process: subprocess.Popen[bytes], ours: socket.socket, errors: FileIO) -> None:
+def _release(owner: int, process: subprocess.Popen[bytes], held: tuple[socket.socket | FileIO, ...]) -> None:
     if os.getpid() != owner:
         return
     if process.poll() is None:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)  # its own group, which has its forks as well
-    ours.close()
-    errors.close()
+    for one in held:
+        one.close()
     with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(_PATIENCE_S)
 

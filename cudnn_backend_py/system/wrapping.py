@@ -143,8 +143,8 @@ class Wrapped:
         self._forget: list[Callable[[], None]] = []
         self._held: list[tuple[Any, str, Any, Any]] = []  # holder, name, original, wrapper
 
-    def wrap(self, holder: Any, name: str, around: Around) -> None:
-        """Wrap a function of a module or class, also under the names that other modules have for it."""
+    def wrap(self, holder: Any, name: str, around: Around, *, everywhere: bool = True) -> None:
+        """Wrap a function of a module or class, `everywhere` also under the names that other modules have for it."""
         original = getattr(holder, name)
         wrapper = _wrapper_of(original, around)
         if isinstance(holder, ModuleType):
@@ -155,7 +155,8 @@ class Wrapped:
             if (operator := _find_builtin(original)) is not None:
                 _register_builtin(wrapper, operator)
         self.replace(holder, name, wrapper)
-        self._rename({id(original): wrapper})
+        if everywhere:
+            self._rename({id(original): wrapper})
 
     def wrap_later(self, module: str, name: str, around: Around) -> None:
         """Wrap a function of a module once that is imported; not all programs do, and it may cost a second."""

@@ -23,7 +23,7 @@ from ..native.environment import (
 from ..native.find import cudnn_places, find_loaded, nvrtc_places
 from ..system.version import Version, cuda_version_text, version_text
 from ..versions.integrity import Damage, find_damage
-from ..versions.store import find_installed
+from ..versions.store import JIT_SINCE, find_installed
 from . import Target
 
 __all__ = [
@@ -53,7 +53,7 @@ NVRTC_ARCHITECTURES: dict[tuple[int, int], tuple[int, ...]] = {
 # Without these cuDNN judges nothing: it ends the process (graph) or answers SUBLIBRARY_LOADING_FAILED.
 _VITAL = ("graph", "engines_runtime_compiled")
 _VITAL_SINCE = {"engines_tensor_ir": (9, 28, 0)}  # of full wheels
-_VITAL_BEFORE = {"engines_precompiled": (9, 13, 0)}  # of all: the jit wheel of 9.12.0 is without it, and of no use
+_VITAL_BEFORE = {"engines_precompiled": JIT_SINCE}  # of all: the jit wheel of 9.12.0 is without it, and of no use
 # A folder with one of these is that of a full wheel, which has all of them; the jit wheels have none.
 _FULL = ("engines_precompiled", "heuristic", "ops", "cnn", "adv")
 _LOST = {

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress
 
 __all__ = [
+    "JIT_SINCE",
     "Installed",
     "Wholeness",
     "check_all",
@@ -50,6 +51,7 @@ __all__ = [
     "find_installed",
     "install",
     "list_installed",
+    "list_judging",
     "missing_cublas",
     "newest",
     "remove",
@@ -68,6 +70,8 @@ _INSTALL_WAIT_S = 3600.0
 _FOLDER = re.compile(r"(?P<version>9(?:\.[0-9]{1,9}){3})-cu(?P<cuda>12|13)(?:-(?P<flavor>jit|full))?")
 _CUDNN_FILE = "nvidia/*/lib/libcudnn.so.9"
 _PROJECT: dict[Flavor, str] = {"jit": "nvidia-cudnn-jit-cu{}", "full": "nvidia-cudnn-cu{}"}  # in order of preference
+#: The first version whose jit wheel judges anything: that of 9.12.0 lacks a library that its own graph library opens.
+JIT_SINCE = (9, 13, 0)
 _OTHER: dict[Flavor, Flavor] = {"full": "jit", "jit": "full"}
 _NO_RECORD = f"there is no readable {METADATA} of this version"
 _NVRTC_REQUIREMENT: dict[Cuda, str] = {
@@ -116,9 +120,18 @@ class Installed:
         return self.version.rpartition(".")[0]
 
     @property
+    def judges(self) -> bool:
+        """Return whether it can judge anything; see :data:`JIT_SINCE`."""
+        return _judges(self.flavor, self.version)
+
+    @property
     def name(self) -> str:
         """Return version and wheel, ``"9.19.0.56-jit"``, as :func:`find_installed` takes them."""
         return f"{self.version}-{self.flavor}"
+
+
+def _judges(flavor: Flavor, version: str) -> bool:
+    return flavor == "full" or version_numbers(version) >= JIT_SINCE
 
 
 def default_root() -> Path:
@@ -162,7 +175,8 @@ def install(
         Whether to show bars on standard error.
     flavor
         ``"jit"`` for the small wheel, without the engines compiled ahead of time, or ``"full"``, some 1 GB; both may
-        be installed side by side. Not given, what is installed will do, else the jit wheel where there is one.
+        be installed side by side. Not given, what is installed will do, else the jit wheel where there is one; a jit
+        wheel that judges nothing (:data:`JIT_SINCE`) is taken only where it is asked for.
 
     Raises
     ------
@@ -179,7 +193,8 @@ def install(
     wanted = _parse_request(version)
     cuda = default_cuda() if cuda is None else _check_cuda(cuda)
     with _changing(root) as (root, lock), _progress(progress) as bars:
-        found = _newest_of(_installed(root, wanted, cuda, flavor)) if len(wanted) > 2 else None
+        there = _installed(root, wanted, cuda, flavor) if len(wanted) > 2 else ()
+        found = _newest_of(one for one in there if flavor is not None or one.judges)
         if found is not None:
             project, exact, folder = _PROJECT[found.flavor].format(cuda), found.version, found.path
         else:
@@ -209,6 +224,11 @@ def list_installed(root: Path | None = None) -> list[Installed]:
         ``cache-not-private``, ``cache-folder-unusable``.
     """
     return sorted(_installed(_root(root).path), key=_sorting)
+
+
+def list_judging(root: Path | None = None) -> list[Installed]:
+    """Return the installed versions that can judge, oldest first, as :func:`list_installed` does all."""
+    return [one for one in list_installed(root) if one.judges]
 
 
 def find_installed(
@@ -497,21 +517,25 @@ def _newest_of(candidates: Iterable[Installed]) -> Installed | None:
 
 
 def _choose_wheel(wanted: tuple[int, ...], cuda: Cuda, flavor: Flavor | None = None) -> tuple[str, str]:
-    """Return (project, version) of the newest match; jit before full for the same version, if none is asked for."""
+    """Return (project, version) of the newest match.
+
+    If no wheel is asked for, jit before full for the same version, where it judges anything.
+    """
     project_of: dict[str, str] = {}
     complaints = []
-    projects = [project.format(cuda) for kind, project in _PROJECT.items() if flavor in (None, kind)]
-    for project in projects:
+    projects = {kind: project.format(cuda) for kind, project in _PROJECT.items() if flavor in (None, kind)}
+    for kind, project in projects.items():
         versions, complaint = index_versions(project)
         complaints.append(complaint)
         for version in versions:
-            project_of.setdefault(version, project)
+            if flavor is not None or _judges(kind, version):
+                project_of.setdefault(version, project)
     asked = version_text(wanted)
     if not project_of:
         raise EnvironmentNotReady(
             f"pip finds no cuDNN 9 wheel for CUDA {cuda} at all, so not {asked}",
             code="cudnn-index-empty",
-            where=f"pip index versions {', '.join(projects)}, with {sys.executable}",
+            where=f"pip index versions {', '.join(projects.values())}, with {sys.executable}",
             cause="no network, an index without these wheels, or none for this platform; pip said:\n"
             + "\n".join(complaints),
             fix="check pip's index configuration (python -m pip config list), or install where there is a\n"
@@ -523,7 +547,7 @@ def _choose_wheel(wanted: tuple[int, ...], cuda: Cuda, flavor: Flavor | None = N
         raise EnvironmentNotReady(
             f"cuDNN {asked} for CUDA {cuda} is not among the {len(nearest)} versions pip finds",
             code="cudnn-version-not-found",
-            where=f"wheels {' and '.join(projects)}",
+            where=f"wheels {' and '.join(projects.values())}",
             fix="take one of these, nearest first:\n" + textwrap.fill(", ".join(nearest), width=90),
         )
     exact = max(matching, key=version_numbers)

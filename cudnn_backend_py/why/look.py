@@ -78,6 +78,9 @@ def judged_for(machine: Machine, target: str, cudnn: tuple[int, int, int] | None
     return replace(machine, sm=profile.sm, gpu=profile.title, cudnn=machine.cudnn or cudnn, live=False)
 
 
+_MOST_DIRECT = 8  # places that name a backend, which are told
+
+
 def fill(report: WhyReport, watch: Watch, *, ask: bool, measure: bool, budget_s: float) -> None:
     """Write what a watch saw into a report; whatever fails is a line of it."""
     from .ask_torch import read_machine
@@ -86,6 +89,12 @@ def fill(report: WhyReport, watch: Watch, *, ask: bool, measure: bool, budget_s:
     unseen = list(watch.unseen)
     if watch.lost:
         unseen.append(f"{watch.lost} call{'s' * (watch.lost != 1)}: {watch.lost_why}")
+    unseen += [
+        f"what torch would choose for {one}, called {count} time{'s' * (count != 1)}: the program names the backend"
+        for one, count in watch.direct.most_common(_MOST_DIRECT)
+    ]
+    if (more := len(watch.direct) - _MOST_DIRECT) > 0:
+        unseen.append(f"{more} more places that name a backend")
     with Judge(limit_s=max(budget_s, 1.0)) as judge:
         if report.target:
             machine = judged_for(
@@ -102,10 +111,10 @@ def fill(report: WhyReport, watch: Watch, *, ask: bool, measure: bool, budget_s:
                 f"the gates of torch {version} themselves: those of the versions before and after it were read"
             )
         report.machine = machine
-        report.findings, more = make_findings(
+        report.findings, beyond = make_findings(
             list(watch.rows.values()), machine, judge if ask else None, report.target, measure, budget_s
         )
-    report.unseen = (*unseen, *more)
+    report.unseen = (*unseen, *beyond)
 
 
 def _own_cudnn(judge: Judge, target: str) -> tuple[int, int, int] | None:

@@ -12,6 +12,7 @@ import re
 import sys
 import sysconfig
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -30,6 +31,8 @@ __all__ = ["Row", "Watch"]
 MOST_ROWS = 10_000
 MOST_KNOWN = 4  # shapes of a place that are looked for before all others
 _TORCH = str(Path(torch.__file__).parent) + "/"
+_OPERATORS = torch._ops.__file__
+_HERE = f"{Path(__file__).parents[1]}/"
 _OURS = tuple(f"{Path(__file__).parents[1] / room}/" for room in ("why", "system"))
 _LIBRARIES = tuple({sysconfig.get_path(name) + "/" for name in ("stdlib", "purelib", "platlib")})
 _LINE = re.compile(r'^\s*File "(.+?)", line (\d+), in (.+)$', re.MULTILINE)
@@ -66,6 +69,15 @@ class Row:
         return self.counted[0]
 
 
+def _calling_program() -> FrameType | None:
+    """Return who called a wrapped operator; None where that is torch, this package or a mode, for what is noted."""
+    frame = sys._getframe(4)
+    if frame.f_code.co_filename == _OPERATORS and frame.f_back is not None:
+        frame = frame.f_back
+    passed_on = frame.f_code.co_filename.startswith((_TORCH, _HERE)) or frame.f_code.co_name.startswith("__torch_")
+    return None if passed_on else frame
+
+
 _compiled: list[Row] = []  # attention in graphs that dynamo compiled in any watch: their runs are counted on
 
 
@@ -83,6 +95,7 @@ class Watch:
         self.lost = 0
         self.lost_why = ""
         self.unseen: list[str] = []
+        self.direct: Counter[str] = Counter()  # calls of an operator that is one backend's, by operator and place
         self._as_cuda = as_cuda
         self._lock = threading.Lock()
         self._ran: dict[int, int] = {}  # how often graphs had run before, by the id of their rows
@@ -115,10 +128,22 @@ class Watch:
         for name in ("_native_multi_head_attention", "_transformer_encoder_layer_fwd"):
             if hasattr(torch, name):
                 wrapped.wrap(torch, name, self._noting(self._note_encoder))
+        self._wrap_operators()
         wrapped.wrap_later("torch.nn.attention.flex_attention", "flex_attention", self._noting_whole(self._note_flex))
         wrapped.wrap_later("torch.nn.attention.varlen", "varlen_attn", self._noting_whole(self._note_varlen))
         wrapped.later("torch.nn.attention.varlen", self._wrap_varlen_out)
         wrapped.later("torch._dynamo.output_graph", self._watch_compiler)
+
+    def _wrap_operators(self) -> None:
+        """Wrap what a program calls by ``torch.ops.aten``: the operator, and those that are one backend's."""
+        backends = [name for name in dir(torch) if name.startswith("_scaled_dot_product_")]
+        for name in ("scaled_dot_product_attention", *backends):
+            around = self._noting(self._note_direct(name) if name in backends else self._note_operator)
+            packet = getattr(torch.ops.aten, name, None)
+            for operator in [packet, *(getattr(packet, one) for one in packet.overloads())] if packet else ():
+                self._wrapped.wrap(operator, "_op", around, everywhere=False)
+            if name in backends:
+                self._wrapped.wrap(torch, name, around, everywhere=False)
 
     def stop(self) -> None:
         """Give back what was wrapped, also where the program has taken a name for it meanwhile."""
@@ -223,6 +248,24 @@ class Watch:
             dtype = autocast_of(device)
             cast = None if dtype is None else (device, dtype)
             known[id(code) + at] = [(state, are_as, cast, row.counted, code), *latest[: MOST_KNOWN - 1]]
+
+    def _note_operator(self, *args: Any, **kwargs: Any) -> None:
+        """Note a call of torch's operator of attention, if it is the program's own."""
+        if _calling_program() is not None:
+            self._note_sdpa(*args, **kwargs)
+
+    def _note_direct(self, name: str) -> Callable[..., None]:
+        """Return what counts the program's own calls of an operator that is one backend's: torch chooses none there."""
+
+        def note(*_args: Any, **_kwargs: Any) -> None:
+            frame = _calling_program()
+            if frame is None or self._thread.known is None or is_compiling():
+                return
+            file = frame.f_code.co_filename
+            if not file.startswith("<") and "torchinductor" not in file:  # of a compiled program
+                self.direct[f"{name} at {file}:{frame.f_lineno}"] += 1
+
+        return note
 
     def _row_at(self, key: tuple[Any, ...], frame: FrameType, given: tuple[Any, ...], *options: Any) -> Row:
         """Return the row of a call whose tensors are not among the last ones there."""

@@ -234,6 +234,13 @@ PLANTED: tuple[Planted, ...] = (
     ),
     _case("batch norm backward nchw", "b200", tensor("dx", strides=channels_last), words="dx layout"),
     _case("instance norm backward", "b200", gaps("dx"), words="dx strides"),
+    _case(
+        "built rms norm backward",
+        "h100",
+        after("dnorm", P.ABS),
+        tensor("dnorm_in", data_type=T.FLOAT),
+        words="dnorm_in float32 extra",
+    ),
     _case("batch norm residual relu", "h100", transposed("out"), words="extra transpose"),
     _case("batch norm residual relu", "b200", operation("out", compute_type=T.INT64), words="out int64 comput"),
     _case("bn finalize", "b200", tensor("eq_scale", reordering=TensorReordering.F8_128x4), words="eq_scale reordering"),

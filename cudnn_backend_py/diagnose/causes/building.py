@@ -22,6 +22,7 @@ __all__ = ["BUILDING_KINDS", "why_none_builds"]
 #: Kinds of changes that may compile where a graph does not: what kernels are seldom compiled with comes first.
 BUILDING_KINDS = (
     *OPTIONS,
+    "flatten",
     "smaller_head_dim",
     "alignment",
     "layout",
@@ -93,4 +94,4 @@ def _variations(graph: Graph) -> Iterator[_Variation]:
             title, found = change.title, f"with {change.title.removeprefix('without ')}"
         elif change.kind == "smaller_head_dim":
             found = re.sub(r": (\d+) -> \d+", r" is \1", change.title)
-        yield _Variation(change.graph, found, title, f"{change.title} ({change.effect})")
+        yield _Variation(change.graph, found, title, change.advice)

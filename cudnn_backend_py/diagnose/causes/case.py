@@ -13,6 +13,7 @@ from itertools import islice
 from ...errors import CudnnBackendError, CudnnStatusError
 from ...generated.enums import DataType, DescriptorType
 from ...graph.data_types import DATA_TYPES
+from ...graph.faults import ending_faults
 from ...graph.ir import Graph, Tensor, packed_strides
 from ...graph.rewrite.changes import Change, changes, describe
 from ...graph.rewrite.dims import BLOCK_SCALES
@@ -38,6 +39,7 @@ __all__ = [
     "builds",
     "contrast",
     "furthest_first",
+    "known_to_fail",
     "quote",
     "quote_best",
     "statement",
@@ -61,6 +63,12 @@ def supports(graph: Graph, target: Target, modes: Sequence[str]) -> bool:
         return any(question.heuristics(mode).configs for mode in modes)
     except CudnnBackendError:
         return False
+
+
+def known_to_fail(graph: Graph, target: Target) -> bool:
+    """Return whether no plan of a graph can be built although its support check passes, as was measured before."""
+    found = ending_faults(graph, target.sm, target.library.version)
+    return any(fault.measured and not fault.depends_on for fault in found)
 
 
 _PLANS = 4  # of a variation, of each mode, that are tried
@@ -206,7 +214,10 @@ class Case:
         """Return whether a variation passes its support check; it does not count among the forty questions."""
         self.counted += 1
         self.count(self.counted)
-        return self.counted not in self.deadly and supports(graph, target or self.target, self.modes)
+        if self.counted in self.deadly:
+            return False
+        where = target or self.target
+        return supports(graph, where, self.modes) and not known_to_fail(graph, where)
 
     def _may_ask(self) -> bool:
         self.questions -= 1
@@ -411,5 +422,4 @@ def blame_change(code: str, case: Case, change: Change, reason: Reason | None = 
     """Return the cause that a change which cures it shows."""
     headline = contrast(case.graph, change) + (quote(reason) if reason else "")
     detail = "with that changed, and nothing else, cuDNN supports the graph"
-    effect = "" if change.effect == "exact" else f" ({change.effect})"
-    return Cause(code, headline, Basis.MEASURED, detail, f"{change.title}{effect}")
+    return Cause(code, headline, Basis.MEASURED, detail, change.advice)

@@ -39,7 +39,7 @@ from .rules import (
     pattern_removed,
     two_graphs,
 )
-from .unusual import is_told, unusual_refused
+from .unusual import is_told, only_operations, unusual_refused
 
 __all__ = [
     "DEVICE_NEEDED",
@@ -206,7 +206,13 @@ def _nearer(case: Case, said: Cause | None) -> Cause | None:
     if found is None or measured is None or not measured.remedy or measured.remedy in found.remedy:
         return found
     remedies = (measured.remedy, found.remedy)  # what rules find is more often exact
-    return dataclasses.replace(found, remedy="; or ".join(remedies if "(idea)" in found.remedy else remedies[::-1]))
+    if "(idea)" not in found.remedy:
+        return dataclasses.replace(found, remedy="; or ".join(remedies[::-1]))
+    if "(idea)" in measured.remedy or not only_operations(case):
+        return dataclasses.replace(found, remedy="; or ".join(remedies))
+    without = found.remedy.partition("; or ")[0].removesuffix(" (idea)")  # all that helps is to leave operations out
+    headline = f"{measured.headline}; supported {without}"
+    return dataclasses.replace(measured, headline=headline, remedy="; or ".join(remedies))
 
 
 def _most_certain(case: Case) -> Cause | None:
@@ -252,10 +258,10 @@ def _tell_others(case: Case, cause: Cause) -> Cause:
     if cause.code == "data-type":
         alone = case.split() or case.cure("drop_operation")
         said += [f"supported {'as ' if alone.kind == 'split' else ''}{alone.title}"] if alone else []
-        remedies += [alone.title + ("" if alone.effect == "exact" else f" ({alone.effect})")] if alone else []
+        remedies += [alone.advice] if alone else []
     if cause.code != "data-type" and (change := case.cure("data_type", keep=_is_of_operands)):
         said.append(f"supported with {change.title}")
-        remedies.append(f"{change.title}{'' if change.effect == 'exact' else f' ({change.effect})'}")
+        remedies.append(change.advice)
     if cause.code == "operation" and (change := case.cure("whole_pattern")):
         said.append(f"supported {change.title}")
         remedies.append(f"{change.title} ({change.effect})")
@@ -263,6 +269,7 @@ def _tell_others(case: Case, cause: Cause) -> Cause:
         do = "do" if len(others) > 1 else "does"
         said.append(f"sm_{case.target.sm} does not support the graph as it is, {', '.join(others)} {do}")
         remedies.append(judge_for(others))
+    said = [one for one in said if one not in cause.headline]
     each = [one for remedy in remedies for one in remedy.split("; or ")]
     remedy = "; or ".join(dict.fromkeys(filter(None, each)))
     return dataclasses.replace(cause, headline="; ".join([cause.headline, *said]), remedy=remedy)

@@ -16,7 +16,7 @@ from ...generated.enums import DescriptorType, TensorReordering
 from ...generated.operations import CONVOLUTIONS
 from ...graph.data_types import LOW_PRECISION_TYPES
 from ...graph.ir import Graph, Matmul, Operation, Pointwise, Reduction, Tensor
-from ...graph.rewrite.changes import describe, head_dims, response_dims
+from ...graph.rewrite.changes import Change, describe, head_dims, response_dims
 from ...graph.rewrite.dims import BLOCK_SCALES
 from ...graph.rewrite.shapes import give_ports
 from ...graph.rewrite.tensors import attempt
@@ -465,12 +465,11 @@ def layout(case: Case, reason: Reason) -> Cause | None:
     Since
         Any version.
     """
-    ranks = sorted({tensor.rank for tensor in case.graph.tensors if not tensor.by_value})
-    change = case.cure("flatten") if ranks and ranks[-1] < 3 else None
-    change = change or case.cure("layout")
+    ranks = _ranks(case.graph)
+    change = _of_other_rank(case) or case.cure("layout")
     if change is not None:
         return blame_change("layout", case, change, reason)
-    if ranks and ranks[-1] < 3:
+    if ranks and ranks[-1] < _PRODUCT:
         shown = ", ".join(f"{t.name} {list(t.dims)}" for t in case.graph.tensors[:4] if not t.virtual)
         headline = f"tensors have {ranks[-1]} dims ({shown}), 3 or more are needed"
         return Cause("layout", headline + quote(reason), Basis.RULE, reason.text, "leading dims of 1")
@@ -479,6 +478,21 @@ def layout(case: Case, reason: Reason) -> Cause | None:
     strided = [t for t in case.graph.tensors if not t.virtual and not t.by_value and t.rank > 1]
     shown = "; ".join(f"{t.name} {list(t.strides)}" for t in strided[:5])
     return Cause("layout", f"strides do not fit: {shown}{quote(reason)}", Basis.RULE, reason.text)
+
+
+_PRODUCT = 3  # dims of what is multiplied
+
+
+def _ranks(graph: Graph) -> list[int]:
+    return sorted({tensor.rank for tensor in graph.tensors if not tensor.by_value})
+
+
+def _of_other_rank(case: Case) -> Change | None:
+    """Return the change of how many dims tensors have that cures fewer than three of them, or a product of more."""
+    products = any(isinstance(op, Matmul) for op in case.graph.ops) and not case.is_attention
+    ranks = _ranks(case.graph)
+    wrong = ranks and (ranks[-1] < _PRODUCT or (products and ranks[-1] > _PRODUCT))
+    return case.cure("flatten") if wrong else None
 
 
 @word_rule
@@ -593,7 +607,7 @@ def shape(case: Case, reason: Reason) -> Cause | None:
     Since
         Any version.
     """
-    change = case.cure("pad_head_dim", "pad_channels", "pad_sequence", "heads")
+    change = _of_other_rank(case) or case.cure("pad_head_dim", "pad_channels", "pad_sequence", "heads")
     if change is not None:
         return blame_change("shape", case, change, reason)
     if not quote(reason):

@@ -15,7 +15,7 @@ from .blame import Ask, Blame, find_blame
 from .case import Case, quote, statement
 from .rules import two_graphs
 
-__all__ = ["is_told", "unusual_refused"]
+__all__ = ["is_told", "only_operations", "unusual_refused"]
 
 _QUESTIONS = 48  # about one graph: some 5 ms each
 _MOST = 16  # unusual things that are looked at
@@ -90,6 +90,12 @@ def is_told(case: Case, headline: str) -> bool:
         return True
     blame, options = found
     return all(_tells(headline, one) for keys in blame.sets for one in _main([options[key] for key in keys]))
+
+
+def only_operations(case: Case) -> bool:
+    """Return whether nothing unusual is refused but operations, which only leaving them out undoes."""
+    found = _find(case)
+    return found is not None and all(found[1][key].aspect == "operation" for keys in found[0].sets for key in keys)
 
 
 def _main(one: list[Deviation]) -> list[Deviation]:

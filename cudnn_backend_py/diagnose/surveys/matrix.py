@@ -30,7 +30,7 @@ from ...system.private_folder import EntryFolder, PrivateFolder
 from ...system.progress import progress_bar
 from ...system.version import leading_numbers
 from ...target import find_profile
-from ...versions.store import find_installed, list_installed
+from ...versions.store import find_installed, list_judging
 from ..engines import ENGINES_ABSENT
 from ..explanation import CRASHED
 from ..judges import CUDNN_TIMED_OUT, FAULTS, GPU, Judge, Question, judge, library_identity
@@ -191,8 +191,8 @@ def _plain(cell: Cell) -> dict[str, Any]:
 
 
 def available_versions() -> tuple[str, ...]:
-    """Return every cuDNN that can be asked, oldest first: the installed ones, and the one this process would load."""
-    names = {one.short for one in list_installed()} | ({own} if (own := _own_version()) else set())
+    """Return every cuDNN that can judge, oldest first: the installed ones, and the one this process would load."""
+    names = {one.short for one in list_judging()} | ({own} if (own := _own_version()) else set())
     return tuple(sorted(names, key=leading_numbers))
 
 

@@ -22,6 +22,7 @@ __all__ = [
     "Sharing",
     "Use",
     "check_hazards",
+    "ending_faults",
     "find_faults",
     "find_hazards",
     "known_hazards",
@@ -53,3 +54,8 @@ def known_hazards(
     Source: :data:`FAULTS`. About 2 ms.
     """
     return list(find_faults(read_attention(graph), graph, version=version, sm=sm, sharing=sharing, engine=engine))
+
+
+def ending_faults(graph: Graph, sm: int, version: VersionTuple) -> list[Fault]:
+    """Return the known faults by which cuDNN ends the process, or fails, before a graph runs; see known_hazards."""
+    return [fault for fault in known_hazards(graph, sm, version) if fault.step != "run"]

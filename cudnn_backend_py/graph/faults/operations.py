@@ -224,6 +224,18 @@ def _upsampling(data_type: DataType) -> Graph:
     return g.graph()
 
 
+def _float32_product_of_other_rank(graph: Graph) -> bool:
+    """A matmul of float32 into memory, of tensors that have neither 3 dims nor the 4 that are refused."""
+    op = look.the_matmul(graph)
+    return (
+        op is not None
+        and op.c.rank not in (3, 4)
+        and not op.c.virtual
+        and all(tensor.data_type is DataType.FLOAT for tensor in (op.a, op.b, op.c))
+        and all(tensor.uid != op.c.uid for other in graph.ops for tensor in other.inputs().values())
+    )
+
+
 def _product(data_type: DataType, *, rows: int = 128, gap: int = 0, relu: bool = False) -> Graph:
     """Return a batch of matmuls, with a gap after each row of the first operand, and a ReLU if wanted."""
     g = GraphBuilder("product", io_type=data_type)
@@ -235,6 +247,13 @@ def _product(data_type: DataType, *, rows: int = 128, gap: int = 0, relu: bool =
         g.pointwise(PointwiseMode.RELU_FWD, g.matmul(a, b), **result)
     else:
         g.matmul(a, b, **result)
+    return g.graph()
+
+
+def _float_product(*batch: int) -> Graph:
+    """Return a matmul of float32 matrices with these dims before them."""
+    g = GraphBuilder("float32 product", io_type=DataType.FLOAT)
+    g.matmul(g.tensor("a", (*batch, 64, 32)), g.tensor("b", (*batch, 32, 48)), name="y", virtual=False)
     return g.graph()
 
 
@@ -499,6 +518,24 @@ OTHER_OPERATIONS: tuple[Fault, ...] = (
         },
         unlike=lambda: _upsampling(DataType.FLOAT),
         cure=lambda: _upsampling(DataType.FLOAT),
+    ),
+    Fault(
+        "float32-matmul-dims",
+        what="a matmul of float32 tensors of 2 dims, or of 5 and more, with nothing behind it",
+        effect="engine 1 passes its support check and no plan of it compiles, and no other engine is proposed",
+        fix="give the tensors 3 dims: a leading dim of 1, or all leading dims as one",
+        source="tests/library/graph/test_faults.py",
+        evidence=(
+            "measured deviceless with all engines of 9.10.2, 9.14.0 and 9.28.0: 2 and 5 to 8 dims, any sizes and "
+            "layouts; 9.10.2 refuses it on sm_120 and sm_121, as all do before sm_80, of 4 dims or of other types"
+        ),
+        sm=(80, 86, 87, 89, 90, 100, 103, 110, 120, 121),
+        engines=(1,),
+        graph=_float32_product_of_other_rank,
+        step="build",
+        reproductions={"": _float_product, "batches": lambda: _float_product(2, 1, 2)},
+        unlike=lambda: _float_product(1),
+        cure=lambda: _float_product(4),
     ),
     Fault(
         "matmul-on-two-gpus",

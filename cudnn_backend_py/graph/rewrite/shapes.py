@@ -34,13 +34,13 @@ __all__ = [
 _D, _P, _R = DescriptorType, PointwiseMode, ReduceTensorOp
 _ATTENTION = (_D.OPERATION_SDPA_FWD, _D.OPERATION_SDPA_BWD)
 _MATRIX = 2
-_RANK = 4  # what attention and most kernels of several operations read
+_RANK = 4  # of attention
 
 
 # leading axes
 
 
-def flatten_leading(graph: Graph, rank: int = _RANK) -> tuple[Graph, list[Tensor]] | None:
+def flatten_leading(graph: Graph, rank: int) -> tuple[Graph, list[Tensor]] | None:
     """Return the graph with its leading axes as one, so that tensors have `rank` dims, and those that need a copy.
 
     None where there are no more axes than that, or they are not the same everywhere: some operand has one of them and

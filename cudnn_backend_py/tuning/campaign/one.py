@@ -17,7 +17,7 @@ from ...errors import CudnnBackendError, CudnnStatusError
 from ...generated.enums import DescriptorType
 from ...graph import Graph, Tensor
 from ...graph.attention.recognize import read_attention
-from ...graph.faults import Use, known_hazards
+from ...graph.faults import Use
 from ...graph.formats import is_integer, largest, round_to
 from ...graph.interpret import interpret
 from ...native.cuda import Memory
@@ -30,7 +30,7 @@ from ..trial.data import from_memory, in_memory, make_inputs
 from ..trial.rules import roundoff
 from ..trial.shaken import in_float32
 
-__all__ = ["Asked", "Found", "ask", "ending_faults", "is_context_lost", "judge_deviceless", "on_device"]
+__all__ = ["Asked", "Found", "ask", "is_context_lost", "judge_deviceless", "on_device"]
 
 Numbers = NDArray[Any]
 HOSTILE = 8.0  # how many times wider the bound of hostile data is: terms of very different sizes
@@ -90,12 +90,6 @@ class Found:
             if not one.right
         }
         return found | ({"memory"} if self.beyond else set())
-
-
-def ending_faults(graph: Graph, target: Target) -> list[str]:
-    """Return the codes of known faults by which cuDNN ends the process, or fails, before a graph runs."""
-    found = known_hazards(graph, target.sm, target.library.version)
-    return [fault.code for fault in found if fault.step != "run"]
 
 
 def ask(

@@ -11,14 +11,14 @@ from typing import Any
 
 from ...errors import CudnnBackendError, CudnnStatusError
 from ...graph import Graph
-from ...graph.faults import FaultWarning, name_failure
+from ...graph.faults import FaultWarning, ending_faults, name_failure
 from ...graph.rewrite.tensors import all_ops
 from ...graph.serial import graph_to_json
 from ...system.child import Say, serve
 from ...target import Target, open_target
 from .coverage import covers
 from .graphs import ATTENTION, random_graph
-from .one import Asked, Found, ask, ending_faults, is_context_lost, judge_deviceless, on_device
+from .one import Asked, Found, ask, is_context_lost, judge_deviceless, on_device
 from .reduce import Reduced, reduce_failure
 
 __all__ = ["main"]
@@ -58,7 +58,7 @@ class _Worker:
         seconds = {"graph": time.perf_counter() - began}
         choice = random.Random(f"choice {asked['seed']}")
         kinds = [asked["data"]] if asked.get("data") else _kinds(asked["family"], choice)
-        ends = ", ".join(ending_faults(graph, target))
+        ends = ", ".join(fault.code for fault in ending_faults(graph, target.sm, target.library.version))
         say(about=_describe(graph), data=kinds, faults=ends)  # of this process, before it can say more
         began = time.perf_counter()
         got = ask(graph, target, choice=choice, build=asked["build"] or target.is_live)
@@ -137,7 +137,7 @@ class _Worker:
 
         def fails(smaller: Graph, data: str) -> bool:
             nonlocal last
-            if ending_faults(smaller, target):
+            if ending_faults(smaller, target.sm, target.library.version):
                 return False
             say(trying=graph_to_json(smaller))
             got = ask(smaller, target, choice=random.Random(f"choice {asked['seed']}"), engine=engine)

@@ -12,8 +12,8 @@ import pytest
 from cudnn_backend_py import DataType, Graph, GraphBuilder, PointwiseMode
 from cudnn_backend_py.errors import CudnnBackendError
 from cudnn_backend_py.graph import attention
+from cudnn_backend_py.graph.faults import ending_faults
 from cudnn_backend_py.plans.build import shared_target
-from cudnn_backend_py.tuning.campaign.one import ending_faults
 from cudnn_backend_py.tuning.campaign.reduce import Reduced, reduce_failure
 from cudnn_backend_py.tuning.trial import Trial, run_graph
 from cudnn_backend_py.tuning.trial.data import KINDS
@@ -75,7 +75,8 @@ def test_a_wrong_scale_is_found(data: str, monkeypatch: pytest.MonkeyPatch) -> N
 
 def is_wrong(graph: Graph, data: str) -> bool:
     """Return whether cuDNN's result is said to be wrong; graphs on the way that are known to kill it are not asked."""
-    if ending_faults(graph, shared_target()):
+    target = shared_target()
+    if ending_faults(graph, target.sm, target.library.version):
         return False
     try:
         return run_graph(graph, data=data, time=False).state == "wrong"

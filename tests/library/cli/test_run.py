@@ -60,9 +60,12 @@ def test_a_described_gpu_says_what_would_be_run(matmul: Path) -> None:
     assert done.exit_code == 2
     assert "would run eng" in done.stdout
     assert "reads a f16[2,128,64], b f16[2,64,256], bias f16[1,1,256]" in done.stdout
-    assert "writes gelu_fwd f16[2,128,256]: within " in done.stdout
-    assert "65536 of 65536 elements compared" in done.stdout
+    assert "writes gelu_fwd f16[2,128,256]\n" in done.stdout
     (found,) = trials(matmul, "--target", "h100", "--configs", "2")
+    (output,) = found["outputs"]  # nothing is interpreted for what is compared with nothing
+    assert output == {"name": "gelu_fwd", "type": "f16[2,128,256]", "elements": 65536} | dict.fromkeys(
+        ("compared", "median_bound", "largest_bound")
+    )
     assert found["state"] == "not run"
     assert [item["state"] for item in found["configs"]] == ["not run"] * 2
     words = shlex.split(found["configs"][1]["reproduce"])
@@ -91,7 +94,7 @@ def test_without_a_gpu_nothing_is_judged(matmul: Path) -> None:
 
 
 @pytest.mark.parametrize("name", SEEDS)
-def test_the_examples_are_read_and_interpreted(name: str) -> None:
+def test_the_examples_are_read(name: str) -> None:
     (found,) = trials(ROOT / "examples" / f"{name}.py", "--target", "h100", "--dims", *_small(name))
     assert found["state"] in ("not run", "refused")
     assert found["outputs"] or found["state"] == "refused"

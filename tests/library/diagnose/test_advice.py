@@ -15,6 +15,8 @@ from cudnn_backend_py.diagnose.remedies import with_versions
 from cudnn_backend_py.diagnose.surveys.attention import attention_rows
 from cudnn_backend_py.graph.attention import sdpa_forward
 from cudnn_backend_py.graph.rewrite.tensors import replace_tensors
+from cudnn_backend_py.native import library
+from cudnn_backend_py.versions.store import list_installed
 from tests.support.child import OLDER
 from tests.support.families import FAMILIES
 from tests.support.zoo import ZOO
@@ -84,6 +86,21 @@ def test_newer_version_is_named_only_if_it_was_asked(judge: Judge) -> None:
     else:
         assert told.asked == "support check"
         assert judge.ask(replace(question, version=named[1])).supported
+
+
+@pytest.mark.parametrize("most", [1, 2])
+def test_versions_are_asked_by_number_and_the_others_named(judge: Judge, most: int) -> None:
+    question = Question(ZOO["two matmul, reordered, s 10"](), "sm89")
+    others = {item.short for item in list_installed()} - {library().version_text}
+    told = with_versions(judge.ask(question), question, most=most).cause
+    assert told is not None
+    assert told.code == "pattern-removed"
+    found = re.search(r"cuDNN (.*?) do(?:es)? not support it(?:, (.*) (?:was|were) not asked)?", told.detail)
+    assert found is not None
+    asked, unasked = (set((part or "").split(", ")) for part in found.groups())
+    assert len(asked) <= most
+    assert len(unasked) == len(others) - most
+    assert unasked < others
 
 
 def test_after_a_crash_no_version_is_named_that_crashes_too(judge: Judge) -> None:

@@ -30,6 +30,13 @@ def too_wide() -> Graph:
     return backward(head_dim=256)
 
 
+def matrices() -> Graph:
+    """Return a product of float32 matrices without a batch."""
+    g = GraphBuilder("matrices", io_type=DataType.FLOAT)
+    g.matmul(g.tensor("a", (64, 32)), g.tensor("b", (32, 48)), name="y", virtual=False)
+    return g.graph()
+
+
 @pytest.fixture(scope="module")
 def judge() -> Iterator[Judge]:
     with Judge() as one:
@@ -44,8 +51,12 @@ def command(tmp_path: Path, name: str, *arguments: str, graph: str = "backward(h
 
 @pytest.mark.parametrize(
     ("make", "found", "change"),
-    [(too_wide, ("is 256",), "256 -> 128"), (MXFP8.graph, ("q, k is 512",), "512 -> 128")],
-    ids=["backward", "mxfp8"],
+    [
+        (too_wide, ("is 256",), "256 -> 128"),
+        (MXFP8.graph, ("q, k is 512",), "512 -> 128"),
+        (matrices, ("other dims",), "[64, 32] -> [1, 64, 32]"),
+    ],
+    ids=["backward", "mxfp8", "matrices"],
 )
 def test_plan_that_does_not_compile_has_a_cause(
     judge: Judge, make: object, found: tuple[str, ...], change: str

@@ -39,6 +39,12 @@ def by_hand(*leading: int, statistics: bool = False) -> Graph:
     return g.graph()
 
 
+def product(*leading: int) -> Graph:
+    g = GraphBuilder("product", io_type=F16)
+    g.matmul(g.tensor("a", (*leading, 64, 32)), g.tensor("b", (*leading, 32, 48)), name="y", virtual=False)
+    return g.graph()
+
+
 def int8_convolution() -> Graph:
     g = GraphBuilder("int8", io_type=DataType.INT8)
     x, w, y = ((1, 32, 8, 8), (32, 32, 3, 3), (1, 32, 6, 6))
@@ -54,6 +60,9 @@ def int8_convolution() -> Graph:
 # graph, target, version, kind, words of the title
 REFUSED: dict[str, tuple[Callable[[], Graph], str, str | None, str, str]] = {
     "five dims": (lambda: by_hand(2, 3, 4, statistics=True), "sm90", None, "flatten", "5 dims -> 4"),
+    "product of heads": (lambda: product(2, 2), "sm90", None, "flatten", "4 dims -> 3"),
+    "product of a batch": (lambda: product(1, 2), "sm100", None, "flatten", "4 dims -> 3"),
+    "product of five dims": (lambda: product(2, 1, 2), "sm90", None, "flatten", "5 dims -> 3"),
     "rows and columns": (lambda: reduced((128, 64, 1, 1), (1, 64, 1, 1)), "sm80", None, "flatten", "[64, 1, 64, 64]"),
     "softmax by hand": (lambda: by_hand(2, 4), "sm90", None, "composite", "written by hand"),
     "lengths": (
@@ -104,6 +113,15 @@ def test_whatif_finds_the_form(judge: Judge, name: str) -> None:
     found = whatif(make(), target, version=version, budget_s=20, judge=judge)
     assert any(remedy.kinds == (kind,) and words in remedy.title for remedy in found), found
     assert set(FORMS) >= {"flatten", "composite", "lengths"}
+
+
+def test_what_is_known_not_to_compile_is_no_cure(judge: Judge) -> None:
+    verdict = judge.ask(Question(product(2, 1, 2), "sm90"))
+    in_float32 = next(one for one in changes(product(2, 1, 2), ("data_type",)) if "f16 -> f32" in one.title)
+    assert judge.ask(Question(in_float32.graph, "sm90")).supported
+    assert verdict.cause is not None
+    assert "float32" not in f"{verdict.cause.headline} {verdict.cause.remedy}"
+    assert "f32" not in f"{[one.title for one in whatif(product(2, 1, 2), 'sm90', judge=judge)]}"
 
 
 def test_padding_of_an_image_leaves_a_convolution_supported(judge: Judge) -> None:

@@ -81,10 +81,12 @@ SHOWN: Mapping[tuple[str, str], str] = {
     ("vector-product-select", ""): "SIGSEGV",
     ("bilinear-16-bits", ""): "not supported at plan",
     ("bilinear-16-bits", "bfloat16"): "not supported at plan",
+    ("float32-matmul-dims", ""): "not supported at plan",
+    ("float32-matmul-dims", "batches"): "not supported at plan",
 }
 READS_BEHIND = {"max-pool-gradient-one-dim"}  # what it allocated: 0 in the fresh pages of each allocation
 FRESH_PAGES = {"GLIBC_TUNABLES": "glibc.malloc.mmap_threshold=1:glibc.malloc.mmap_max=1000000"}
-NEEDS_ALL_ENGINES = {"bilinear-16-bits", "weight-gradient-prologue"}
+NEEDS_ALL_ENGINES = {"bilinear-16-bits", "float32-matmul-dims", "weight-gradient-prologue"}
 UNSHOWN = {  # no version with all engines; no description of the architecture; not every graph, process or engine
     "ragged-decoding-build",
     "signal",

@@ -70,6 +70,37 @@ def test_calls_are_counted_by_place_and_shape() -> None:
     assert next(one for one in report.findings if not one.call.causal).call.scale == 0.1
 
 
+def test_calls_of_operators_are_seen_and_those_of_a_backend_named() -> None:
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    class Passing(TorchDispatchMode):  # type: ignore[misc]
+        def __torch_dispatch__(self, func: Any, _types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            return func(*args, **(kwargs or {}))
+
+    aten = torch.ops.aten
+    before = aten.scaled_dot_product_attention._op
+    backend = "_scaled_dot_product_flash_attention_for_cpu"
+
+    def run(q: Any, k: Any, v: Any) -> None:
+        for _ in range(2):
+            aten.scaled_dot_product_attention(q, k, v, is_causal=True)
+        aten.scaled_dot_product_attention.default(q, k, v, scale=0.5)
+        for call in (getattr(aten, backend), getattr(aten, backend).default, getattr(torch, backend)):
+            call(q, k, v)
+        with Passing():
+            attend(q, k, v)
+        torch.compile(attend, backend="aot_eager")(q, k, v)
+
+    report = watched(run, *qkv())
+    assert {one.place.file for one in report.findings} == {__file__}
+    seen = sorted((one.call.scale or 0, one.count, one.place.function) for one in report.findings)
+    assert seen == [(0, 1, "attend"), (0, 1, "attend"), (0, 2, "run"), (0.5, 1, "run")]
+    [named] = [one for one in report.unseen if "names the backend" in one]
+    assert f"{backend} at {__file__}:" in named
+    assert "called 3 times" in named
+    assert aten.scaled_dot_product_attention._op is before
+
+
 def test_calls_that_differ_at_one_place_are_counted_apart() -> None:
     """More shapes in turn than are looked for first, and each difference that torch's gates may see."""
     given = {length: qkv(2, 4, length, 16) for length in range(8, 15)}

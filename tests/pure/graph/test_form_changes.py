@@ -117,6 +117,20 @@ def test_axes_that_no_stride_joins_are_copied() -> None:
     assert "copied" not in only(by_hand(2, 3, 2), "flatten").title
 
 
+@pytest.mark.parametrize("leading", [(2, 3), (2, 1, 2)])
+def test_leading_axes_of_one_product_become_its_batch(leading: tuple[int, ...]) -> None:
+    g = GraphBuilder("product", io_type=F32)
+    product = g.matmul(g.tensor("a", (*leading, 5, 4)), g.tensor("b", (*leading, 4, 3)))
+    g.pointwise(P.ADD, product, g.tensor("bias", (*(1 for _ in leading), 1, 3)), name="y", virtual=False)
+    graph = g.graph()
+    change = only(graph, "flatten")
+    assert {item.rank for item in change.graph.tensors} == {3}
+    given = inputs_of(graph)
+    flat = {name: values.reshape(change.graph.tensor(name).dims) for name, values in given.items()}
+    expected, got = run(graph, given)["y"], run(change.graph, flat)["y"]
+    np.testing.assert_allclose(got.reshape(expected.shape), expected, rtol=1e-6)
+
+
 def test_products_of_matrices_get_a_leading_dim() -> None:
     g = GraphBuilder("matrices", io_type=F32)
     product = g.matmul(g.tensor("a", (5, 4), strides=(1, 5)), g.tensor("b", (4, 3)))

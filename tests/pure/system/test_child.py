@@ -269,7 +269,7 @@ def test_a_forked_process_leaves_the_children_of_its_parent_alone() -> None:
             held = descriptors()
             usable = child.usable
             child.end()
-            code = 0 if (held, usable) == (before - 2, False) else 2
+            code = 0 if (held, usable) == (before - 3, False) else 2
         finally:
             os._exit(code)
     assert os.waitstatus_to_exitcode(os.waitpid(forked, 0)[1]) == 0
@@ -416,6 +416,35 @@ run_command([sys.executable, "-c", "import os, time; print(os.getpid(), flush=Tr
         assert process.stdout.read() == ""  # until nobody holds it
         assert process.wait(60) == -number
     assert not Path(f"/proc/{inner}").exists()
+
+
+@pytest.mark.parametrize("kind", ["command", "child"])
+def test_what_a_killed_process_runs_is_killed_too(tmp_path: Path, kind: str) -> None:
+    begin = {
+        "command": f"child.run_command(child.call_command('{LIARS}:linger'), os.environ)",
+        "child": f"kept = child.Child.start('{LIARS}:linger', os.environ); time.sleep(600)",
+    }
+    said = tmp_path / "numbers"
+    code = f"import os, time\nfrom cudnn_backend_py.system import child\n{begin[kind]}\n"
+    given = {**os.environ, "PYTHONPATH": str(ROOT), "LINGER": str(said)}
+    with subprocess.Popen([sys.executable, "-c", code], env=given, cwd=ROOT) as process:
+        settle(lambda: said.exists() and said.read_text().endswith("\n"), True)
+        process.kill()
+    inner, forked = said.read_text().split()
+    try:
+        settle(lambda: is_running(inner), False)
+        if kind == "child":  # it has a group of its own
+            settle(lambda: is_running(forked), False)
+    finally:
+        for number in filter(is_running, (inner, forked)):
+            os.kill(int(number), signal.SIGKILL)
+
+
+def is_running(number: str) -> bool:
+    """Return whether a process is there, and not ended and forgotten by whoever inherited it."""
+    with suppress(FileNotFoundError, ProcessLookupError):
+        return Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    return False
 
 
 def test_an_interrupted_command_is_ended() -> None:

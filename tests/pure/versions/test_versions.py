@@ -17,7 +17,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from cudnn_backend_py.cli.commands import main
+from cudnn_backend_py.cli.wheels import versions_at_hand
 from cudnn_backend_py.errors import EnvironmentNotReady, UsageError
 from cudnn_backend_py.versions import pip
 from cudnn_backend_py.versions import store as versions
@@ -137,6 +140,35 @@ def test_install_takes_the_full_wheel_where_there_is_no_jit(index: Path, root: P
     installed = versions.install("9.8.0", cuda="12", root=root, progress=False)
     assert (installed.version, installed.flavor) == ("9.8.0.87", "full")
     assert installed.library.read_bytes() == b"the full library"
+
+
+def test_a_jit_wheel_that_judges_nothing_is_installed_only_where_it_is_asked_for(
+    index: Path, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_wheel(index, version="9.12.0.46")
+    make_wheel(index, "nvidia-cudnn-cu12", "9.12.0.46", FULL_FILES)
+    monkeypatch.setenv("CUDNN_BACKEND_CACHE", str(root))
+    asked = CliRunner().invoke(main, ["cudnn", "install", "9.12.0", "--cuda", "12", "--jit", "--quiet"])
+    assert asked.exit_code == 0, asked.output
+    assert "the jit wheel of 9.12.0 is of no use" in asked.stderr
+    assert versions.list_judging() == []
+    taken = CliRunner().invoke(main, ["cudnn", "install", "9.12.0", "--cuda", "12", "--quiet"])
+    assert "of no use" not in taken.stderr
+    [full] = versions.list_judging()
+    assert (full.name, full.judges) == ("9.12.0.46-full", True)
+    assert len(versions.list_installed()) == 2
+    assert versions.install("9.12", cuda="12", progress=False) == full
+
+
+def test_a_jit_wheel_that_judges_nothing_is_none_of_all_versions(
+    root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("CUDNN_BACKEND_CACHE", str(root))
+    place(root)
+    place(root, "9.12.0.46")
+    assert "9.12.0" not in versions_at_hand()
+    assert "9.19.0" in versions_at_hand()
+    assert "9.12.0 is left out: its jit wheel judges nothing" in capsys.readouterr().err
 
 
 def test_both_wheels_of_a_version_lie_side_by_side(index: Path, root: Path) -> None:

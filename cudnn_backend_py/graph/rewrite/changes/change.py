@@ -69,6 +69,11 @@ class Change(ShownAsHtml):
         """The changed graph, of several the first."""
         return self.graphs[0]
 
+    @property
+    def advice(self) -> str:
+        """What changes, and the effect where the results are not the same."""
+        return self.title if self.effect == "exact" else f"{self.title} ({self.effect})"
+
     def __repr__(self) -> str:
         return brief(f"Change {self.kind}, {self.effect}: {self.title}")
 

@@ -89,12 +89,14 @@ def _composite(graph: Graph) -> Iterator[Change]:
 
 @register("flatten")
 def _flatten(graph: Graph) -> Iterator[Change]:
-    """Leading axes as one, so that tensors have 4 dims; a batch of 1 before matrices; rows and columns as images."""
-    found = flatten_leading(graph)
+    """Leading axes as one, so that tensors have 4 dims; 3 for a product; rows and columns as images."""
+    products = sum(isinstance(op, Matmul) for op in graph.ops)
+    rank = 3 if products == 1 else 4  # attention is more than one
+    found = flatten_leading(graph, rank)
     if found is not None:
         changed, copied = found
         old = max(tensor.rank for tensor in graph.tensors)
-        title = f"tensors of {old} dims -> 4, leading axes as one"
+        title = f"tensors of {old} dims -> {rank}, leading axes as one"
         title += f" ({describe(copied)} copied: no single stride does)" if copied else ""
         yield Change("flatten", title, "exact", tuple(t.name for t in in_memory(graph)), (changed,))
     memory = in_memory(graph)

@@ -1,0 +1,34 @@
+"""Questions about a graph on a described target: what a process was asked before changes no answer."""
+
+from __future__ import annotations
+
+import json
+import os
+
+import pytest
+
+from tests.support.child import older_cudnn, run_python
+
+ASK = """
+import json, sys
+from cudnn_backend_py import OperationGraph, open_target
+from tests.support.zoo import ZOO
+for first in json.loads(sys.argv[1]):
+    OperationGraph(ZOO["matmul f16 64"](), open_target(first)).heuristics()
+question = OperationGraph(ZOO["matmul f32"](), open_target("a100"))
+print(json.dumps([config.tag for config in question.heuristics().configs]))
+"""
+
+
+@pytest.mark.parametrize("version", ["9.19.0", "newest"])
+def test_a_gpu_without_tf32_that_is_asked_about_first_takes_no_config_from_another(version: str) -> None:
+    where = older_cudnn() if version == "9.19.0" else dict(os.environ)
+
+    def ask(first: list[str]) -> list[str]:
+        done = run_python(["-c", ASK, json.dumps(first)], environment=where, check=True)
+        found: list[str] = json.loads(done.stdout)
+        return found
+
+    alone = ask([])
+    assert len(alone) > 7  # cuDNN proposes none with 9.19.0, and 7 with 9.28.0, without TF32
+    assert ask(["t4"]) == ask(["h100", "v100"]) == alone
