@@ -421,11 +421,9 @@ def _given(operation: Operation, parameters: Signature, kwargs: dict[str, Any]) 
 
     Of a matmul and of pointwise operations that is so for the type they compute in alone.
     """
-    known = parameters.parameters
+    optional = {name for name, one in parameters.parameters.items() if one.default not in (None, Parameter.empty)}
     if operation.node_type in _LATER:
-        optional = {"compute_data_type"}
-    else:
-        optional = {name for name in kwargs if name not in known or known[name].default not in (None, Parameter.empty)}
+        optional &= {"compute_data_type"}
     return {name: value for name, value in kwargs.items() if value is not None or name not in optional}
 
 

@@ -257,13 +257,14 @@ class _Convolution(OpNode):
 
 
 def _options(method: str, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> dict[str, Any]:
-    """Return the arguments of a convolution by name, whichever of its two signatures they fit.
+    """Return the arguments of a convolution by name, whichever of its two signatures they fit; None is not given.
 
     Raises
     ------
     TypeError
         If they fit neither.
     """
+    keywords = {name: value for name, value in keywords.items() if value is not None or name not in WINDOW_PARAMETERS}
     fourth_is_list = len(arguments) > 3 and not isinstance(arguments[3], convolution_mode)
     two = fourth_is_list or not {"pre_padding", "post_padding"}.isdisjoint(keywords)
     names = _TWO_PADDINGS if two else _SAME_PADDING

@@ -589,6 +589,9 @@ def test_none_is_what_is_not_given() -> None:
         m.g.validate()
     with pytest.raises(TypeError, match="padding is None"):
         m.g.matmul(m.t(2, 8, 16), m.t(2, 16, 8), padding=None)
+    for method, operands in (("conv_fprop", [m.t(2, 8, 8, 8), m.t(4, 8, 3, 3)]), ("genstats", [m.t(2, 8, 8, 8)])):
+        with pytest.raises(TypeError, match="groups"):
+            getattr(m.g, method)(*operands, groups=None)
 
 
 def test_dims_of_a_result_are_given_where_they_do_not_follow() -> None:
