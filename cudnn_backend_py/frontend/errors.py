@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from ..errors import CudnnBackendError, CudnnStatusError, UsageError
+from ..generated.enums import Status
 from ..printable import printable
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ __all__ = [
     "as_kind",
     "attribute_not_set",
     "cudnnGraphNotSupportedError",
+    "headline_of",
     "invalid_value",
     "kernel_not_offered",
     "no_such_plan",
@@ -171,4 +173,11 @@ def as_kind(
     sections = {**({"fix": fix} if fix else {}), **error.sections}
     if isinstance(error, CudnnStatusError):
         sections.setdefault("where", f"{error.function} answered {error.status!s}")
-    return kind(f"{what}: {error.headline}", code=error.code, **sections)
+    return kind(f"{what}: {headline_of(error)}", code=error.code, **sections)
+
+
+def headline_of(error: CudnnBackendError) -> str:
+    """Return the headline of another exception, a status in it by its name in C: programs look for that."""
+    if isinstance(error, CudnnStatusError) and isinstance(error.status, Status):
+        return error.headline.replace(f"answered {error.status.name}", f"answered {error.status.c_name}")
+    return error.headline

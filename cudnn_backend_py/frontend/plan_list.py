@@ -13,7 +13,14 @@ from ..plans.plan import Plan, build_plan
 from ..system.quick_dataclass import dataclass
 from ..target import Target
 from .enums import build_plan_policy, heur_mode, knob_type
-from .errors import FrontendRuntimeError, cudnnGraphNotSupportedError, invalid_value, no_such_plan, status_as
+from .errors import (
+    FrontendRuntimeError,
+    cudnnGraphNotSupportedError,
+    headline_of,
+    invalid_value,
+    no_such_plan,
+    status_as,
+)
 
 if TYPE_CHECKING:
     from ..graph import Graph
@@ -259,7 +266,7 @@ class PlanList:
             except CudnnBackendError as error:
                 words = getattr(error, "last_error", "") or str(error)
                 raise self._refused(
-                    f"plan {index} ({self._configs[index].tag}) cannot be built: {error.headline}",
+                    f"plan {index} ({self._configs[index].tag}) cannot be built: {headline_of(error)}",
                     "plan-not-built",
                     words,
                 ) from error

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import field
 from functools import cache, wraps
-from inspect import Signature, signature
+from inspect import Parameter, Signature, signature
 from typing import Any, TypeVar
 
 from ..system.quick_dataclass import dataclass
@@ -362,11 +362,12 @@ def _noting(method: str, operation: Operation, add: Callable[..., Any]) -> Calla
             return add(self, *args, **kwargs)
         record.change(f"{method} is added to")
         parameters, names = _parameters(add)
+        if out_dims is not None and operation.node_type in _LATER:
+            raise TypeError(f"{method}() takes no out_dims, its dims follow from its inputs")
         for argument in operation.kernels_only:
             if kwargs.pop(argument, None):
                 raise kernel_not_offered(f"{argument} of {method}")
-        if kwargs.get("compute_data_type", 0) is None:
-            del kwargs["compute_data_type"]
+        kwargs = _given(operation, parameters, kwargs)
         if (
             names[:1] == ["norm_forward_phase"]
             and args
@@ -413,6 +414,17 @@ def _parameters(add: Callable[..., Any]) -> tuple[Signature, list[str]]:
     """Return the parameters of a method, and their names; asked when it is first called, as few of 90 are."""
     parameters = signature(add)
     return parameters, [name for name in parameters.parameters if name != "self"]
+
+
+def _given(operation: Operation, parameters: Signature, kwargs: dict[str, Any]) -> dict[str, Any]:
+    """Return the keywords without those that are None and have another default: None is what is not given.
+
+    Of a matmul and of pointwise operations that is so for the type they compute in alone.
+    """
+    optional = {name for name, one in parameters.parameters.items() if one.default not in (None, Parameter.empty)}
+    if operation.node_type in _LATER:
+        optional &= {"compute_data_type"}
+    return {name: value for name, value in kwargs.items() if value is not None or name not in optional}
 
 
 def _compute_of(given: Mapping[str, Any], of_graph: data_type) -> Any:

@@ -16,6 +16,7 @@ __all__ = [
     "concatenated",
     "convolution_input",
     "convolved",
+    "ends_experts",
     "expert_rows",
     "per_channel",
     "permuted",
@@ -130,6 +131,11 @@ def block_axes(dims: Sequence[int], sizes: Sequence[int], scale: Sequence[int]) 
             if all(map(fits, scale_dims(dims, order), scale)):
                 return order
     return None
+
+
+def ends_experts(offsets: int, experts: int) -> bool:
+    """Return whether so many first token offsets have one more, where the rows of the last expert end: cuDNN 9.28."""
+    return experts > 1 and offsets % experts == 1
 
 
 def expert_rows(token: Sequence[int], weight: Sequence[int], token_index: Sequence[int] | None = None) -> Dims:

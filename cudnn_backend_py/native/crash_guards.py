@@ -91,6 +91,14 @@ def _check_spatial_dims(attribute: Attr, values: Sequence[Any]) -> None:
         )
 
 
+def _check_block_size(attribute: Attr, values: Sequence[Any]) -> None:
+    """9.28: the dims of a scale in the order F8_128x4 are divided by it."""
+    if 0 in values:
+        raise UsageError(
+            f"{attribute.c_name} is {list(values)}: a block has at least 1 element", code="block-size-not-positive"
+        )
+
+
 def _refuse_cpp_object(attribute: Attr, _values: Sequence[Any]) -> None:
     """9.28: the address is read as that of a C++ ``std::vector``, so one of plain numbers is wild memory."""
     raise UsageError(
@@ -129,6 +137,7 @@ _BEFORE_SET: dict[Attr, Callable[[Attr, Sequence[Any]], None]] = {
     Attr.VARIANT_PACK_OVERRIDE_STRIDES: _refuse_cpp_object,
     Attr.CONVOLUTION_SPATIAL_DIMS: _check_spatial_dims,
     Attr.RESAMPLE_SPATIAL_DIMS: _check_spatial_dims,
+    Attr.OPERATION_BLOCK_SCALE_DEQUANTIZE_BLOCK_SIZE: _check_block_size,
     Attr.OPERATION_CONCAT_AXIS: _check_concat_axis,
     Attr.OPERATIONGRAPH_MODE: _refuse_training_mode,
     Attr.DEVICEPROP_JSON_REPRESENTATION: _check_device_json,
@@ -143,8 +152,8 @@ def check_before_set(attribute: Attr, values: Sequence[Any]) -> None:
     Raises
     ------
     UsageError
-        ``attribute-takes-cpp-object``, ``axis-out-of-range``, ``device-name-too-long``, ``graph-mode-mismatch``,
-        ``not-json``, ``spatial-dims-out-of-range``.
+        ``attribute-takes-cpp-object``, ``axis-out-of-range``, ``block-size-not-positive``, ``device-name-too-long``,
+        ``graph-mode-mismatch``, ``not-json``, ``spatial-dims-out-of-range``.
     """
     check = _BEFORE_SET.get(attribute)
     if check is not None:

@@ -14,6 +14,16 @@ since the later one asks CUDA for a GPU before any test::
     core/graph/test_graph_native 341bf379      core/graph/test_kernel_cache d6d35d69
     core/graph/test_set_stream_cache 341bf379  core/graph/test_native_backend_lowering 0e15cb11
     core/graph/test_wrapper_graph 0af834f0     norm/graph/test_rmsnorm and norm_test_utils 245025ab
+    conv/graph/test_conv_bias 752dc46d         conv/graph/test_conv_fixed 534de6d3
+    conv/graph/test_conv_fuzzer 07b111f1       conv/graph/test_conv_genstats 73c5657e
+    conv/graph/test_conv_reduction b1214d5c    conv/graph/test_conv_large_tensor_fuzzer 51a3de73
+    conv/graph/test_wgrads 73af113d            gemm/graph/test_low_precision_matmul c1bb47df
+    gemm/graph/test_moe_grouped_matmul a0312ccb
+    quantize/graph/test_block_scale_quantize 4778c385
+    quantize/graph/test_block_scale_quantize_dynamic_shape 7a40ba7d
+
+Those of convolutions need ``sdpa/helpers.py`` of 1.24. Without a GPU the large tensors are drawn in the memory of the
+host: ``PYTEST_XDIST_WORKER_COUNT=16`` and ``-n 0`` draw those of one worker of 16.
 
 Run these with ``-m "L0 or not L0"``, and ``-n 1``: two of them end the process of cudnn-frontend without a GPU.
 

@@ -43,6 +43,9 @@ class Recorder:
         self._wrap(cudnn.pygraph)
         self._wrap(getattr(cudnn, "tensor", None))
         self._wrap(getattr(getattr(cudnn, "graph_types", None), "Tensor", None))
+        lowered = getattr(getattr(cudnn, "_pybind_module", None), "backend_graph", None)
+        names = () if lowered is None else tuple(vars(lowered).keys() - set(dir(cudnn.pygraph)))
+        self._wrap_some(lowered, names)  # the calls that cudnn-frontend hands on to its compiled graph
         self._wrap_some(getattr(cudnn, "Graph", None), ("__init__", "__enter__", "__exit__", "__call__"))
         for name in FUNCTIONS:
             if hasattr(cudnn, name):

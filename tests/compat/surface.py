@@ -38,6 +38,8 @@ REASONS = {
     "pygraph.(kwargs)": "unknown keywords are refused",
     "pygraph.tensor(kwargs)": "unknown keywords are refused",
     "Graph.(kwargs)": "they are there, as `options`",
+    "pygraph.moe_grouped_matmul(compute_data_type)": "the graph's type where none is given, as there from Python",
+    "pygraph.moe_grouped_matmul_bwd(compute_data_type)": "the graph's type where none is given, as there from Python",
 }
 KERNEL_OPERATIONS = re.compile(r"(gdn|gdn2|gdp|kda|mamba2)(_summary)?(_bwd)?")
 

@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from click.testing import CliRunner
 
 from tests.compat.__main__ import main
 from tests.compat.compare import MOST_IDS, compare, differences, read_run
+from tests.compat.recorder import Recorder
 from tests.compat.run import Plan, missing_row, run_files
 from tests.compat.scope import FILES, LARGE, ON_PURPOSE
 
@@ -87,6 +89,24 @@ def test_the_command_fails_where_ours_is_worse(tmp_path: Path, executes: int, st
     assert result.exit_code == status
     written = json.loads((tmp_path / "out.json").read_text())
     assert (written["theirs"]["cudnn"], written["total"]["worse"]) == ("9.19.0", 1 - executes)
+
+
+class Compiled:
+    def get_knobs_for_engine(self, engine: int) -> None:
+        raise RuntimeError(f"no engine {engine}")
+
+
+class Handing:
+    def __getattr__(self, name: str) -> Any:
+        return getattr(Compiled(), name)
+
+
+def test_exceptions_of_calls_that_a_graph_hands_on_are_noted() -> None:
+    module: Any = SimpleNamespace(pygraph=Handing, _pybind_module=SimpleNamespace(backend_graph=Compiled))
+    recorder = Recorder(module)
+    with pytest.raises(RuntimeError, match="no engine 3"):
+        Handing().get_knobs_for_engine(3)
+    assert [(one["call"], one["kind"]) for one in recorder.errors] == [("get_knobs_for_engine", "RuntimeError")]
 
 
 SHOWN = {"nodes": [{"name": "mm", "type": "MATMUL"}], "tensors": {"a": {"dim": [1, 8, 8], "uid": 1}}}

@@ -397,6 +397,12 @@ ROWS: dict[str, Row] = {
     "concatenation axis beyond 32 bits": (
         set_one(Attr.OPERATION_CONCAT_AXIS, 1 << 40), UsageError, "axis-out-of-range", str(1 << 40),
     ),
+    "blocks of no elements": (
+        lambda: Descriptor(DescriptorType.OPERATION_BLOCK_SCALE_DEQUANTIZE).set(
+            Attr.OPERATION_BLOCK_SCALE_DEQUANTIZE_BLOCK_SIZE, (1, 0)
+        ),
+        UsageError, "block-size-not-positive", "at least 1 element",
+    ),
     "spatial dims of a convolution beyond all dims": (
         set_one(Attr.CONVOLUTION_SPATIAL_DIMS, 2**31 - 1), UsageError, "spatial-dims-out-of-range", "at most 8",
     ),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ...graph.strides import channels_last, preserve_order
 from ...system.version import version_text
 from ..enums import data_type, scalar_type
-from ..errors import attribute_not_set, not_supported
+from ..errors import attribute_not_set, invalid_value, not_supported
 from ..tensors import tensor
 from .node import Emitter, Node, broadcast_dims, check_type, fill_type, pack_strides
 
@@ -130,23 +130,19 @@ def infer_matmul(name: str, inputs: Mapping[str, tensor], c: tensor) -> None:
 
     Raises
     ------
+    FrontendRuntimeError
+        ``frontend-value`` if A and B differ in their number of dims.
     FrontendValueError
-        ``frontend-attribute`` if those of A and B do not fit.
+        ``frontend-attribute`` if their dims do not fit.
     """
     a, b = inputs["A"].dim, inputs["B"].dim
+    headline = f"dims of the matmul {name!r} mismatch: A is {a}, B is {b}"
+    apart = any(1 not in pair and len(set(pair)) > 1 for pair in zip(a[:-2], b[:-2], strict=False))
+    if min(len(a), len(b)) >= 2 and (a[-1] != b[-2] or (len(a) == len(b) and apart)):
+        raise attribute_not_set(headline, fix="give A [..., M, K] and B [..., K, N], the others the same or 1")
     if not c.dim and (len(a) != len(b) or len(a) < 2):
-        raise attribute_not_set(
-            f"dims of the matmul {name!r} mismatch: A is {a}, B is {b}",
-            fix="give both the same number of dims, at least 2",
-        )
+        raise invalid_value(headline, fix="give both the same number of dims, at least 2")
     batch = [max(pair) for pair in zip(a[:-2], b[:-2], strict=False)]
-    if len(a) == len(b) >= 2 and (
-        a[-1] != b[-2] or any(1 not in pair and len(set(pair)) > 1 for pair in zip(a[:-2], b[:-2], strict=True))
-    ):
-        raise attribute_not_set(
-            f"dims of the matmul {name!r} mismatch: A is {a}, B is {b}",
-            fix="give A [..., M, K] and B [..., K, N], the others the same or 1",
-        )
     if not c.dim:
         c.dim = [*batch, a[-2], b[-1]]
     fill(c, None, pack_strides(c.dim))

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, overload
 
 from ...generated.enums import ConvolutionMode, DescriptorType, MoeGroupedMatmulMode, ReduceTensorOp
 from ...generated.operations import OUTPUT_PORTS
 from ...graph.ir import Matmul, Parameters
-from ...graph.shapes import convolved, expert_rows
+from ...graph.shapes import convolution_input, convolved, expert_rows
 from ...graph.strides import column_major
 from ..enums import convolution_mode, data_type, moe_grouped_matmul_mode, reduction_mode
 from ..errors import attribute_not_set, invalid_value, kernel_not_offered
@@ -28,6 +29,8 @@ class _Matmul(OpNode):
 
     def __init__(self, name: str, compute: Any, a: tensor, b: tensor, padding: float) -> None:
         super().__init__(name, check_type(compute), {"A": a, "B": b}, {})
+        if not hasattr(padding, "__float__"):
+            raise TypeError(f"padding is {padding!r}, a number is needed")
         self.padding = float(padding)
         for port, item in self.inputs.items():
             if isinstance(item, tensor) and not item.name:
@@ -94,7 +97,7 @@ class _Reduction(OpNode):
         return {"mode": self.mode.name, "is_deterministic": False}
 
     def infer_shapes(self) -> None:
-        fill(self.outputs["Y"], self.inputs["X"].dim)
+        fill(self.outputs["Y"], None)
 
     def emit(self, to: Emitter) -> None:
         if self.mode is reduction_mode.NOT_SET:
@@ -145,8 +148,8 @@ class ReductionOps(OpsBase):
     ) -> tensor:
         """Return `input` reduced to the dims set on the result: 1 where a dim is reduced.
 
-        A result without dims takes those of `input`, channels last. `group_offset` says where each group of rows
-        begins, which is reduced by itself; cuDNN 9.24.
+        Its strides are channels last unless set. `group_offset` says where each group of rows begins, which is reduced
+        by itself; cuDNN 9.24.
         """
         return self._add(_Reduction(name, compute_data_type, input, mode, group_offset)).outputs["Y"]
 
@@ -180,7 +183,7 @@ class _Convolution(OpNode):
         (self.result,) = (port.upper() for port in OUTPUT_PORTS[self.kind])
         self.needs = tuple(inputs)
         self.mode = mode
-        self.window = {side: integers(side, options.get(side, [])) for side in _WINDOW}
+        self.window = {side: integers(side, options.get(side, ())) for side in _WINDOW}
         self.output(self.result)
 
     def parameters(self) -> dict[str, Any]:
@@ -202,17 +205,31 @@ class _Convolution(OpNode):
             )
 
     def infer_shapes(self) -> None:
-        fill(self.outputs[self.result], self._forward_dims() if self.tag == "CONV_FPROP" else None)
+        result, window = self.outputs[self.result], list(self.window.values())
+        dims: Sequence[int] | None = None
+        if self.tag == "CONV_FPROP":
+            dims = convolved(*self._inputs_of_one_rank(), window)
+        elif self.tag == "CONV_DGRAD" and not result.dim:
+            dims = convolution_input(*self._inputs_of_one_rank(), window, groups=1)
+        fill(result, dims)
 
-    def _forward_dims(self) -> tuple[int, ...]:
-        x, w = self.inputs["X"].dim, self.inputs["W"].dim
-        spatial = len(self.window["stride"])
-        if not len(x) == len(w) == spatial + 2:
-            raise attribute_not_set(
-                f"dims of conv_fprop {self.name!r} mismatch: image {x}, weight {w}, {spatial} spatial dims",
-                fix="give image and weight two dims more than there are spatial dims",
-            )
-        return convolved(x, w, list(self.window.values()))
+    def _inputs_of_one_rank(self) -> tuple[list[int], list[int]]:
+        """Return the dims of both inputs, which have two more than there are spatial dims."""
+        rank = len(self.window["stride"]) + 2
+        one, other = ((port, item.dim) for port, item in self.inputs.items())
+        for port, dims in (one, other):
+            if len(dims) != rank:
+                raise invalid_value(
+                    f"dims of {self.tag.lower()} {self.name!r} mismatch: {port} is {dims}, {rank} dims are needed",
+                    where=f"{rank - 2} spatial dims, by the stride",
+                    fix=f"give {port} {rank} dims, or padding, stride and dilation {len(dims) - 2} ints each",
+                )
+            if min(dims) < 1:
+                raise attribute_not_set(
+                    f"dims of {self.tag.lower()} {self.name!r} are not positive: {port} is {dims}",
+                    fix="give at least 1 for each dim",
+                )
+        return one[1], other[1]
 
     def emit(self, to: Emitter) -> None:
         fields = {port.lower(): to.tensor(item) for port, item in self.inputs.items()}
@@ -240,13 +257,14 @@ class _Convolution(OpNode):
 
 
 def _options(method: str, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> dict[str, Any]:
-    """Return the arguments of a convolution by name, whichever of its two signatures they fit.
+    """Return the arguments of a convolution by name, whichever of its two signatures they fit; None is not given.
 
     Raises
     ------
     TypeError
         If they fit neither.
     """
+    keywords = {name: value for name, value in keywords.items() if value is not None or name not in WINDOW_PARAMETERS}
     fourth_is_list = len(arguments) > 3 and not isinstance(arguments[3], convolution_mode)
     two = fourth_is_list or not {"pre_padding", "post_padding"}.isdisjoint(keywords)
     names = _TWO_PADDINGS if two else _SAME_PADDING
@@ -334,7 +352,10 @@ class ConvOps(OpsBase):
     ) -> tensor: ...
 
     def conv_dgrad(self, loss: tensor, filter: tensor, *arguments: Any, **keywords: Any) -> tensor:
-        """Return the gradient with respect to the image; its dims must be set, they do not follow from the others.
+        """Return the gradient with respect to the image, channels last.
+
+        Without dims set it gets those of the smallest image of one group: a stride leaves others, and groups their
+        channels, for the program to set.
 
         C: ``CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR``.
         """
@@ -474,7 +495,7 @@ class MoeOps(OpsBase):
         token_index: tensor | None = None,
         token_ks: tensor | None = None,
         mode: moe_grouped_matmul_mode = moe_grouped_matmul_mode.NONE,
-        compute_data_type: data_type = data_type.FLOAT,
+        compute_data_type: data_type = NOT_SET,
         top_k: int = 0,
         name: str = "",
         top_k_scores: tensor | None = None,
@@ -488,7 +509,7 @@ class MoeOps(OpsBase):
         weight
             [experts, K, N].
         first_token_offset
-            [experts, 1, 1]: where the tokens of each expert begin.
+            [experts, 1, 1]: where the tokens of each expert begin; with one more, where the last one's end.
         token_index, token_ks, top_k
             How tokens are gathered and scattered, in the modes of these names.
         top_k_scores
@@ -519,7 +540,7 @@ class MoeOps(OpsBase):
         doutput: tensor,
         token: tensor,
         first_token_offset: tensor,
-        compute_data_type: data_type = data_type.FLOAT,
+        compute_data_type: data_type = NOT_SET,
         name: str = "",
     ) -> tensor:
         """Return the gradient with respect to the weights of :meth:`moe_grouped_matmul`: [experts, K, N].

@@ -10,7 +10,7 @@ from ...graph import GraphBuilder
 from ...graph.faults import FaultWarning, known_hazards, warn_of
 from ...graph.ir import Graph, Tensor, packed_strides
 from ..enums import data_type, to_data_type
-from ..errors import attribute_not_set
+from ..errors import attribute_not_set, invalid_value
 from ..tensors import tensor as UserTensor
 
 if TYPE_CHECKING:
@@ -139,7 +139,7 @@ class Emitter:
         if made is None:
             kind = source.data_type.backend
             if kind is None:
-                raise attribute_not_set(f"tensor {source.name!r} has no data type", fix="set_data_type(...)")
+                raise invalid_value(f"tensor {source.name!r} has no data type", fix="set_data_type(...)")
             offset = None if source.ragged_offset is None else self.tensor(source.ragged_offset)
             made = self.g.tensor(
                 self.g.free_name(source.name or "tensor"),

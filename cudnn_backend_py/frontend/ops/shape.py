@@ -566,6 +566,13 @@ class ShapeOps(OpsBase):
         return self._add(node).outputs["DX"]
 
 
+def _check_block_size(node: OpNode, sizes: Sequence[int]) -> None:
+    if min(sizes) < 1:
+        raise invalid_value(
+            f"block size {list(sizes)} of {node.tag.lower()} {node.name!r} is not positive", fix="give at least 1"
+        )
+
+
 class _Quantize(OpNode):
     tag = "BLOCK_SCALE_QUANTIZE"
     needs = ("X",)
@@ -580,6 +587,16 @@ class _Quantize(OpNode):
 
     def parameters(self) -> dict[str, Any]:
         return {"block_size": self.block_size, "axis": self.axis, "transpose": self.transpose}
+
+    def check(self, context: Context) -> None:
+        super().check(context)
+        _check_block_size(self, [self.block_size])
+        rank = len(self.inputs["X"].dim)
+        if self.axis is not None and not -rank <= self.axis < rank:
+            raise attribute_not_set(
+                f"axis {self.axis} of block_scale_quantize {self.name!r} is out of range, the input has {rank} dims",
+                fix=f"give one of 0 to {rank - 1}",
+            )
 
     def infer_shapes(self) -> None:
         x, y, scale = self.inputs["X"], self.outputs["Y"], self.outputs["scale"]
@@ -596,7 +613,7 @@ class _Quantize(OpNode):
         # Of equal strides those of size 1 are faster, and of these the last.
         order = sorted(range(len(x.dim)), key=lambda axis: (x.stride[axis], x.dim[axis] != 1, -axis))
         if self.axis is not None:
-            turn = order.index(self.axis)
+            turn = order.index(self.axis % len(order))
             order = order[turn:] + order[:turn]
         return ordered_strides(dims, order)
 
@@ -631,6 +648,7 @@ class _Dequantize(OpNode):
         super().check(context)
         if not self.block_size:
             raise attribute_not_set(f"block_scale_dequantize {self.name!r} has no block size")
+        _check_block_size(self, self.block_size)
         if not self.outputs["Y"].virtual:
             raise invalid_value(
                 f"the result of block_scale_dequantize {self.name!r} is an output, it must be virtual",

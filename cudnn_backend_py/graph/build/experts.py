@@ -7,7 +7,7 @@ from typing import Any
 from ...errors import GraphError
 from ...generated.enums import DataType, DescriptorType, MoeGroupedMatmulMode
 from ..ir import Tensor
-from ..shapes import expert_rows
+from ..shapes import ends_experts, expert_rows
 from ..strides import column_major
 from .base import BuilderBase, check_types, need, need_type, refuse, with_checked_calls
 
@@ -21,7 +21,7 @@ class Experts(BuilderBase):
     """A matmul for each expert over the tokens that were sent to it.
 
     `first_token_offset` [experts, 1, 1] INT32 says where the rows of each expert begin; the last one's go
-    to the end.
+    to the end, or to one more offset: [experts + 1, 1, 1] from cuDNN 9.28 on.
     """
 
     def moe_grouped_matmul(
@@ -46,7 +46,7 @@ class Experts(BuilderBase):
         weight
             [experts, K, N]; cuDNN wants column-major strides (K fastest).
         first_token_offset
-            [experts, 1, 1], or batches times as many.
+            [experts, 1, 1], or batches times as many; from cuDNN 9.28 on with one more, where the last rows end.
         token_index
             [1, rows, 1]: in mode GATHER the token of each row, INT64 (cuDNN reads 64 bits also of INT32: the fault
             ``moe-gather-32-bits``); in mode SCATTER the token it goes back to, INT32.
@@ -119,7 +119,7 @@ class Experts(BuilderBase):
         doutput, token
             [1, rows, N] and [1, rows, K].
         first_token_offset
-            [experts, 1, 1] INT32.
+            [experts, 1, 1] INT32; from cuDNN 9.28 on with one more, where `out` with the dims of the gradient says so.
 
         Returns
         -------
@@ -138,7 +138,10 @@ class Experts(BuilderBase):
         tensors = {"token": token, "doutput": doutput, "first_token_offset": first_token_offset}
         _check_experts(tensors, 1)
         need(doutput, (1, token.dims[1], doutput.dims[2]), "doutput", **tensors)
-        dims = (first_token_offset.dims[0], token.dims[2], doutput.dims[2])
+        experts, out = first_token_offset.dims[0], result.get("out")
+        if isinstance(out, Tensor) and ends_experts(experts, out.dims[0]):
+            experts = out.dims[0]
+        dims = (experts, token.dims[2], doutput.dims[2])
         dweight = self._result("dweight", dims, result, strides=column_major(dims))
         need(dweight, dims, "dweight", **tensors)
         self._append(
@@ -158,9 +161,10 @@ def _check_experts(tensors: dict[str, Tensor], experts: int) -> None:
         raise refuse("tokens, weights and offsets have 3 dims each", **tensors)
     need(tensors["token"], (1, *tensors["token"].dims[1:]), "token", **tensors)
     need_type(offset, _WHOLE, "first token offset")
-    if offset.dims[1:] != (1, 1) or offset.dims[0] % experts:
+    count = offset.dims[0]
+    if offset.dims[1:] != (1, 1) or (count % experts and not ends_experts(count, experts)):
         raise refuse(
             f"first token offset {offset.name!r} has dims {list(offset.dims)}, {[experts, 1, 1]} is needed: "
-            "one number for each expert",
+            "one number for each expert, and maybe one for the end",
             **tensors,
         )

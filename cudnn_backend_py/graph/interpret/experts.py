@@ -1,9 +1,10 @@
 """Matmuls of mixtures of experts: one product for each expert over its rows.
 
 Rows before the first offset go to the first expert, as cuDNN 9.19 does on an H200; in the backward pass, which was not
-measured, to none. An expert without rows writes none, and its gradient is 0. The header does not say what the modes do
-with their indices: rows are gathered by ``token_index``, and scattered to ``token_index * top_k + token_ks``, as 9.28
-does, where its faults do not hide it.
+measured, to none. Rows behind an offset that says where the last expert's end go to none, which was not measured
+either. An expert without rows writes none, and its gradient is 0. The header does not say what the modes do with their
+indices: rows are gathered by ``token_index``, and scattered to ``token_index * top_k + token_ks``, as 9.28 does, where
+its faults do not hide it.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from numpy.typing import NDArray
 from ...errors import GraphError
 from ...generated.enums import DescriptorType, MoeGroupedMatmulMode
 from ..ir import Operation
+from ..shapes import ends_experts
 from .run import Handler, Run
 
 __all__ = ["OPERATIONS"]
@@ -24,10 +26,12 @@ __all__ = ["OPERATIONS"]
 _M = MoeGroupedMatmulMode
 
 
-def _rows(run: Run, op: Operation, rows: int) -> Iterator[tuple[int, slice]]:
+def _rows(run: Run, op: Operation, rows: int, experts: int) -> Iterator[tuple[int, slice]]:
     """Yield (number of the offset, rows of its expert)."""
     tensor = op.fields["first_token_offset"]
-    offsets = [*run.read(tensor).reshape(-1).tolist(), rows]
+    offsets = run.read(tensor).reshape(-1).tolist()
+    if not ends_experts(len(offsets), experts):
+        offsets.append(rows)
     forward = op.kind is DescriptorType.OPERATION_MOE_GROUPED_MATMUL
     for number, (start, stop) in enumerate(pairwise(offsets)):
         if not 0 <= start <= stop <= rows:
@@ -62,7 +66,7 @@ def run_moe(run: Run, op: Operation) -> None:
     if mode is _M.GATHER:
         token = token[_indices(run, op, "token_index", token.shape[0])]
     made = np.full((token.shape[0], weight.shape[2]), np.nan)
-    for number, rows in _rows(run, op, token.shape[0]):
+    for number, rows in _rows(run, op, token.shape[0], weight.shape[0]):
         made[rows] = token[rows] @ weight[number % weight.shape[0]]
     made = run.round_to_type(made, fields["math_prec"])
     if mode is _M.SCATTER:
@@ -79,7 +83,7 @@ def run_moe_backward(run: Run, op: Operation) -> None:
     fields, dweight = op.fields, op.fields["dweight"]
     token, doutput = run.floats(fields["token"])[0], run.floats(fields["doutput"])[0]
     made = np.zeros(dweight.dims)
-    for number, rows in _rows(run, op, token.shape[0]):
+    for number, rows in _rows(run, op, token.shape[0], made.shape[0]):
         made[number % made.shape[0]] += token[rows].T @ doutput[rows]
     run.write(dweight, run.round_to_type(made, fields["math_prec"]))
 

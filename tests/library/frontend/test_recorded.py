@@ -577,3 +577,35 @@ def test_arrays_given_to_operations_are_described_and_kept_for_the_execution() -
     made = node.inputs["IN_1"]
     assert (made.get_name(), made.get_dim(), made.get_is_pass_by_value()) == ("scaled::IN_1", [1, 1, 1], True)
     assert m.g._pack({y: 1}, None)[made] is half
+
+
+def test_none_is_what_is_not_given() -> None:
+    m = Maker(cudnn)
+    offset = m.t(4, 1, 1, kind="INT32")
+    m.g.moe_grouped_matmul(m.t(1, 8, 16), m.t(4, 16, 8), offset, mode=None, top_k=None).set_output(True)
+    m.g.conv_fprop(m.t(2, 8, 8, 8), m.t(4, 8, 3, 3), padding=[1, 1], stride=None, dilation=[1, 1])
+    assert m.g.nodes[0].params == {}
+    with pytest.raises(ValueError, match=r"stride of conv_fprop 'conv_fprop\.0' is not set"):
+        m.g.validate()
+    with pytest.raises(TypeError, match="padding is None"):
+        m.g.matmul(m.t(2, 8, 16), m.t(2, 16, 8), padding=None)
+    for method, operands in (("conv_fprop", [m.t(2, 8, 8, 8), m.t(4, 8, 3, 3)]), ("genstats", [m.t(2, 8, 8, 8)])):
+        with pytest.raises(TypeError, match="groups"):
+            getattr(m.g, method)(*operands, groups=None)
+
+
+def test_dims_of_a_result_are_given_where_they_do_not_follow() -> None:
+    m = Maker(cudnn)
+    assert m.g.reduction(m.t(2, 8, 16), mode=cudnn.reduction_mode.ADD, out_dims=[2, 8, 1]).get_dim() == [2, 8, 1]
+    with pytest.raises(TypeError, match=r"matmul\(\) takes no out_dims"):
+        m.g.matmul(m.t(2, 8, 16), m.t(2, 16, 8), out_dims=[2, 8, 8])
+
+
+def test_an_image_gradient_has_the_dims_of_the_smallest_image_at_once() -> None:
+    m = Maker(cudnn)
+    window = {"padding": [1, 1], "stride": [2, 2], "dilation": [1, 1]}
+    made = m.g.conv_dgrad(m.t(2, 4, 8, 8), m.t(4, 8, 3, 3), **window)
+    assert made.get_dim() == [2, 8, 15, 15]
+    made.set_dim([2, 8, 16, 16])
+    m.g.validate()
+    assert made.get_dim() == [2, 8, 16, 16]

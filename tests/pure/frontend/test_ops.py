@@ -205,7 +205,6 @@ INFERRED: dict[str, tuple[Callable[[Ops], Any], list[Made | None]]] = {
     ),
     "add aligns dims at the last": (lambda g: g.add(t(2, 8, 4), t(4)), [row_major(2, 8, 4)]),
     "matmul broadcasts the batch": (lambda g: g.matmul(t(1, 6, 8, 4), t(2, 1, 4, 5)), [row_major(2, 6, 8, 5)]),
-    "reduction alone": (lambda g: g.reduction(t(2, 3, 4), reduction_mode.ADD), [nhwc(2, 3, 4)]),
     "reduction with dims": (
         lambda g: _sized(g.reduction(t(2, 3, 4, 5), reduction_mode.ADD), 1, 3, 1, 1),
         [([1, 3, 1, 1], [3, 1, 3, 3])],
@@ -221,6 +220,12 @@ INFERRED: dict[str, tuple[Callable[[Ops], Any], list[Made | None]]] = {
     "gradient of the image": (
         lambda g: _sized(g.conv_dgrad(t(4, 7, 8, 8), t(7, 3, 3, 3), **SQUARE), 4, 3, 8, 8),
         [nhwc(4, 3, 8, 8)],
+    ),
+    "gradient of the image by its stride": (
+        lambda g: g.conv_dgrad(
+            t(4, 7, 5, 8), t(7, 3, 3, 2), pre_padding=[1, 0], post_padding=[0, 1], stride=[2, 1], dilation=[1, 2]
+        ),
+        [nhwc(4, 3, 10, 9)],
     ),
     "gradient of the filter": (
         lambda g: _sized(g.conv_wgrad(t(4, 3, 8, 8), t(4, 7, 8, 8), **SQUARE), 7, 3, 3, 3),
@@ -301,6 +306,10 @@ INFERRED: dict[str, tuple[Callable[[Ops], Any], list[Made | None]]] = {
         [([8, 10, 64], [2048, 192, 1])],
     ),
     "concatenate": (lambda g: g.concatenate([t(2, 8, 3, last=True), t(2, 4, 3)], 1), [nhwc(2, 12, 3)]),
+    "quantize and transpose along an axis from behind": (
+        lambda g: g.block_scale_quantize(t(2, 64, 96), 32, axis=-2, transpose=True),
+        [([2, 64, 96], [64, 1, 128]), ([2, 2, 96], [2, 1, 4])],
+    ),
     "quantize": (lambda g: g.block_scale_quantize(t(2, 64, 96), 32), [row_major(2, 64, 96), row_major(2, 64, 3)]),
     "quantize and transpose": (
         lambda g: g.block_scale_quantize(t(2, 64, 96), 32, axis=1, transpose=True),
@@ -390,7 +399,9 @@ REFUSED: dict[str, tuple[type[Exception], str, Callable[[Ops], Any]]] = {
         "strides of output",
         lambda g: g.add(t(2, 1, 4), t(1, 5, 4)).set_output(True),
     ),
-    "matmul of two ranks": (ValueError, "mismatch", lambda g: g.matmul(t(2, 8, 16), t(16, 8))),
+    "matmul of two ranks": (RuntimeError, "mismatch", lambda g: g.matmul(t(2, 8, 16), t(16, 8))),
+    "matmul of two ranks that do not fit": (ValueError, "mismatch", lambda g: g.matmul(t(2, 8, 16), t(8, 8))),
+    "matmul of two batches": (ValueError, "mismatch", lambda g: g.matmul(t(2, 8, 16), t(3, 16, 8))),
     "convolution without padding": (
         ValueError,
         "pre padding of conv_fprop 'conv_fprop.0' is not set",
@@ -402,11 +413,33 @@ REFUSED: dict[str, tuple[type[Exception], str, Callable[[Ops], Any]]] = {
         lambda g: g.conv_fprop(t(4, 3, 8, 8), t(7, 3, 3, 3), [1, 1], [1], [1, 1]),
     ),
     "convolution of two ranks": (
-        ValueError,
-        "mismatch",
+        RuntimeError,
+        r"X is \[4, 3, 8\], 4 dims are needed",
         lambda g: g.conv_fprop(t(4, 3, 8), t(7, 3, 3, 3), **SQUARE),
     ),
-    "a gradient without dims": (ValueError, "not set", lambda g: g.conv_dgrad(t(4, 7, 8, 8), t(7, 3, 3, 3), **SQUARE)),
+    "convolution of nothing": (
+        ValueError,
+        r"X is \[0, 3, 8, 8\]",
+        lambda g: g.conv_fprop(t(0, 3, 8, 8), t(7, 3, 3, 3), **SQUARE),
+    ),
+    "image gradient of two ranks": (
+        RuntimeError,
+        r"W is \[7, 3, 3\], 4 dims are needed",
+        lambda g: g.conv_dgrad(t(4, 7, 8, 8), t(7, 3, 3), **SQUARE),
+    ),
+    "weight gradient without dims": (
+        ValueError,
+        "not set",
+        lambda g: g.conv_wgrad(t(4, 3, 8, 8), t(4, 7, 8, 8), **SQUARE),
+    ),
+    "reduction without dims": (ValueError, "not set", lambda g: g.reduction(X, reduction_mode.ADD)),
+    "blocks along a dim that is not there": (
+        ValueError,
+        "axis 3 of block_scale_quantize 'block_scale_quantize.0' is out of range",
+        lambda g: g.block_scale_quantize(X, 32, axis=3),
+    ),
+    "empty blocks": (RuntimeError, "not positive", lambda g: g.block_scale_quantize(X, 0)),
+    "empty blocks of scales": (RuntimeError, "not positive", lambda g: g.block_scale_dequantize(X, X, [1, 0])),
     "no phase": (
         ValueError,
         "forward phase",
@@ -486,6 +519,7 @@ WRONG: dict[str, Callable[[Ops], Any]] = {
     "a padding that is no list": lambda g: g.conv_fprop(X, X, padding=1),  # type: ignore[call-overload]
     "a text as a list": lambda g: g.transpose(X, "021"),  # type: ignore[arg-type]
     "an int as a slice": lambda g: g.slice(X, [1, 2, 3]),  # type: ignore[list-item]
+    "a text for a padding of a matmul": lambda g: g.matmul(X, X, padding="1"),  # type: ignore[arg-type]
     "a number for a convolution mode": lambda g: g.conv_fprop(X, X, convolution_mode=1),  # type: ignore[call-overload]
 }
 

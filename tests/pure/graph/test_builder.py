@@ -228,9 +228,9 @@ WRONG: dict[str, tuple[Make, str, str]] = {
         "K is 4 in 'a' and 5 in 'w'",
     ),
     "offsets of other experts": (
-        lambda g: g.moe_grouped_matmul(of(g, 1, 8, 4), of(g, 3, 4, 6), offsets(g, 4)),
+        lambda g: g.moe_grouped_matmul(of(g, 1, 8, 4), of(g, 3, 4, 6), offsets(g, 5)),
         "operation-shape",
-        r"first token offset 't2' has dims \[4, 1, 1\]",
+        r"first token offset 't2' has dims \[5, 1, 1\]",
     ),
     "experts without indices": (
         lambda g: g.moe_grouped_matmul(of(g, 1, 8, 4), of(g, 3, 4, 6), offsets(g), mode=M.SCATTER),

@@ -64,6 +64,28 @@ def test_offsets_of_several_batches_go_through_the_experts_in_turn() -> None:
         np.testing.assert_allclose(got[0, row], token[0, row] @ weight[expert])
 
 
+def test_one_offset_more_is_where_the_rows_of_the_last_expert_end() -> None:
+    token, weight = numbers(1, 9, 4), numbers(3, 4, 5)
+    np.testing.assert_array_equal(
+        experts(M.NONE, [0, 2, 6, 9], token, weight), experts(M.NONE, [0, 2, 6], token, weight)
+    )
+    ended = experts(M.NONE, [0, 2, 6, 8], token, weight)
+    np.testing.assert_allclose(ended[0, 7], token[0, 7] @ weight[2])
+    assert np.isnan(ended[0, 8]).all()
+    batches = experts(M.NONE, [0, 1, 4, 5, 6, 7, 9], token, weight)
+    np.testing.assert_allclose(batches[0, 8], token[0, 8] @ weight[2])
+
+
+def test_gradient_of_the_weights_may_say_how_many_experts_there_are() -> None:
+    token, dy = numbers(1, 7, 3), numbers(1, 7, 2, seed=1)
+    g = GraphBuilder("experts", io_type=T.DOUBLE)
+    offset = g.tensor("offsets", (3, 1, 1), T.INT32)
+    out = g.tensor("dw", (2, 3, 2), strides=(6, 1, 3))
+    g.moe_grouped_matmul_backward(g.tensor("dy", dy.shape), g.tensor("token", token.shape), offset, out=out)
+    got = interpret(g.graph(), {"dy": dy, "token": token, "offsets": [[[0]], [[4]], [[6]]]})["dw"]
+    np.testing.assert_allclose(got[1], token[0, 4:6].T @ dy[0, 4:6])
+
+
 def test_gradient_of_the_weights_is_a_sum_over_the_rows_of_an_expert() -> None:
     token, dy = numbers(1, 7, 3), numbers(1, 7, 2, seed=1)
     g = GraphBuilder("experts", io_type=T.DOUBLE)

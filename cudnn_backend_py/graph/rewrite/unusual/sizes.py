@@ -12,6 +12,7 @@ from ....generated.enums import (
 )
 from ....generated.operations import CONVOLUTIONS
 from ...ir import Graph, Matmul, Operation, Pointwise, Tensor
+from ...shapes import ends_experts
 from ..dims import NORMS, dim_classes, resize
 from .deviation import IMAGE, Deviation, wrong_dims
 
@@ -63,15 +64,12 @@ def dims_that_follow(graph: Graph) -> Iterator[Deviation]:
             needed = dict.fromkeys(("y", "dy", "idx"), small) if small else {}
         if op.kind is _D.OPERATION_MOE_GROUPED_MATMUL and {len(t.dims) for t in ports.values()} == {3}:
             token, weight, output = ports["token"], ports["weight"], ports["output"]
-            depth, experts = (
-                max(token.dims[2], weight.dims[1]),
-                max(weight.dims[0], ports["first_token_offset"].dims[0]),
-            )
-            needed = {
-                "token": (*token.dims[:2], depth),
-                "weight": (experts, depth, output.dims[2]),
-                "first_token_offset": (experts, 1, 1),
-            }
+            depth, offsets = max(token.dims[2], weight.dims[1]), ports["first_token_offset"].dims[0]
+            offsets -= ends_experts(offsets, weight.dims[0])
+            experts = max(weight.dims[0], offsets)
+            needed = {"token": (*token.dims[:2], depth), "weight": (experts, depth, output.dims[2])}
+            if offsets < experts:
+                needed["first_token_offset"] = (experts, 1, 1)
         if isinstance(op, Matmul):
             lengths = (op.c.dims[0], *(1,) * (op.c.rank - 1))
             needed = dict.fromkeys(("m_override", "n_override", "k_override"), lengths)
