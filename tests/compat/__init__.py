@@ -14,8 +14,16 @@ since the later one asks CUDA for a GPU before any test::
     core/graph/test_graph_native 341bf379      core/graph/test_kernel_cache d6d35d69
     core/graph/test_set_stream_cache 341bf379  core/graph/test_native_backend_lowering 0e15cb11
     core/graph/test_wrapper_graph 0af834f0     norm/graph/test_rmsnorm and norm_test_utils 245025ab
+    core/test_knob_vocabulary 73c5657e         core/graph/test_cuda_capture_lifetime 0ebdeece
+    norm/graph/test_batchnorm 47030335         core/graph/test_ensure_current_context 7a40ba7d
+    norm/graph/batchnorm_test_utils d0b7e376   core/graph/test_variant_pack_normalization 07b111f1
+    norm/graph/test_instancenorm 07b111f1      norm/graph/test_batchnorm_fusion 94001d2e
+    norm/graph/test_layernorm 245025ab         norm/graph/batchnorm_fusion_cases 361b85b9
+    norm/graph/test_norm_fuzzer bd77903d, with sdpa/helpers of 1.24.0, which has the same three functions
 
-Run these with ``-m "L0 or not L0"``, and ``-n 1``: two of them end the process of cudnn-frontend without a GPU.
+Run these with ``-m "L0 or not L0"``, and ``-n 1``: two of them end the process of cudnn-frontend without a GPU. What
+is cudnn-frontend's own and is imported at the top of a file with tests of backend graphs, too, is refused where it is
+used, so that the other tests run.
 
 Keep the folders ``test/python`` as they are: one test starts pytest from two folders above. Python needs torch,
 pytest, pytest-xdist, looseversion, numpy, click and rich; TransformerEngine only for the MXFP8 tests.

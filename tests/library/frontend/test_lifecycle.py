@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 import hashlib
 import json
 import os
+import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -212,6 +214,42 @@ def test_filters_by_note_name_workspace_and_shared_memory() -> None:
     g = built(deselect_engines=[first])
     assert g._plans.candidate > 0
     assert engine
+
+
+def _refused() -> cudnn.pygraph:
+    g, _ = matmul()
+    g.deselect_engines(["eng"])
+    with pytest.raises(cudnn.cudnnGraphNotSupportedError):
+        g.build()
+    return g
+
+
+def _built(make: Callable[[], tuple[cudnn.pygraph, Any]]) -> cudnn.pygraph:
+    g, _ = make()
+    g.build([cudnn.heur_mode.A])
+    return g
+
+
+def _read() -> cudnn.pygraph:
+    g = new_graph()
+    g.deserialize(_built(matmul).serialize())
+    return g
+
+
+@pytest.mark.parametrize(
+    "make", [new_graph, lambda: matmul()[0], lambda: _built(matmul), lambda: _built(causal), _refused, _read]
+)
+def test_a_graph_goes_with_its_last_user(make: Callable[[], cudnn.pygraph]) -> None:
+    """Its plans with it: the collector of cycles comes late, or in the capture of another CUDA graph."""
+    gc.collect()
+    gc.disable()
+    try:
+        graph = make()
+        found = weakref.ref(graph)
+        del graph
+        assert found() is None
+    finally:
+        gc.enable()
 
 
 def planned(*modes: Any) -> cudnn.pygraph:
