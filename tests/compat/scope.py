@@ -8,10 +8,10 @@ __all__ = ["FILES", "LARGE", "ON_PURPOSE"]
 # test_sm100_*, fe_api/ (Python kernels, not backend graphs) and test_utils (a helper).
 #
 # From 1.32 on they lie in folders. Left out there: cutedsl/, frost/, jax/ and torch/ (kernels that are not the
-# backend's), core/test_dispatch (each test has an engine in Python, or an object in the compiled graph's place),
-# test_decline_types (which exceptions of such an engine count as its refusal), test_import_boundaries and
-# test_package_data (files of a package), norm/graph/test_frost_* and test_sm100_rms_norm_silu_graph_api (kernels: each
-# graph of the latter asks for heur_mode.OPENSOURCE alone).
+# backend's), core/test_dispatch (each test has an engine in Python, their table or ranking, or an object in the place
+# of the compiled graph), core/test_decline_types (which exceptions of such an engine count as its refusal),
+# core/test_import_boundaries and test_package_data (files of a package), norm/graph/test_frost_* and
+# test_sm100_rms_norm_silu_graph_api (kernels: each graph of the latter asks for heur_mode.OPENSOURCE alone).
 FILES = (
     "core/test_enum_compatibility.py",
     "core/test_knob_vocabulary.py",
