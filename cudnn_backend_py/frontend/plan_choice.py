@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from operator import index
 from typing import Self
 
 from ..generated.enums import KnobType
@@ -33,17 +34,17 @@ class PlanChoice:
 
     def deselect_workspace_greater_than(self, workspace_limit: int) -> Self:
         """Leave out plans that need more workspace, in bytes."""
-        self._plans.workspace_limit = _bytes(workspace_limit)
+        self._plans.workspace_limit = _integer(workspace_limit, "number of bytes")
         return self
 
     def deselect_shared_mem_greater_than(self, shared_memory: int) -> Self:
         """Leave out plans that need more shared memory per block, in bytes."""
-        self._plans.shared_memory_limit = _bytes(shared_memory)
+        self._plans.shared_memory_limit = _integer(shared_memory, "number of bytes")
         return self
 
     def deselect_engines(self, engine_names: Sequence[str]) -> Self:
-        """Leave out plans whose name contains one of these, such as ``eng3`` or ``k24=7``."""
-        self._plans.barred_names = list(engine_names)
+        """Leave out plans whose name contains one of these, such as ``eng3`` or ``k24=7``, besides those of before."""
+        self._plans.barred_names += engine_names
         if self._plans.drop_barred():
             self._current = None
         return self
@@ -111,8 +112,7 @@ class PlanChoice:
 
     def get_knobs_for_engine(self, engine: int) -> list[knob]:
         """Return the knobs of an engine with their ranges."""
-        if not isinstance(engine, int):
-            raise TypeError(f"{engine!r} is no number of an engine, an int is needed")
+        engine = _integer(engine, "number of an engine")
         with status_as(FrontendRuntimeError, f"engine {engine}", fix="get_engine_count() says how many there are"):
             return knob.of(self.operation_graph.knobs(engine))
 
@@ -125,10 +125,11 @@ class PlanChoice:
         return [behavior_note[note.name] for note in self._plans.config(index).behavior_notes]
 
 
-def _bytes(limit: int) -> int:
-    if not isinstance(limit, int):
-        raise TypeError(f"{limit!r} is no number of bytes, an int is needed")
-    return limit
+def _integer(value: int, what: str) -> int:
+    try:
+        return index(value)
+    except TypeError:
+        raise TypeError(f"{value!r} is no {what}, an int is needed") from None
 
 
 def engine_choice(engine_id: int, knobs: Mapping[knob_type, int] | None) -> EngineChoice:
@@ -145,17 +146,18 @@ def engine_choice(engine_id: int, knobs: Mapping[knob_type, int] | None) -> Engi
     """
     from .engines.engine_ids import CPP_OSS_ENGINE_ID_BASE, is_python_engine  # only where an engine is named
 
+    engine_id = _integer(engine_id, "number of an engine")
     given = {} if knobs is None else knobs
-    numbers = (engine_id, *given.values()) if isinstance(given, Mapping) else ()
-    if not numbers or not all(isinstance(number, int) for number in numbers):
-        raise TypeError(f"engine {engine_id!r} with knobs {knobs!r}: an int and {{cudnn.knob_type: int}} are needed")
+    if not isinstance(given, Mapping):
+        raise TypeError(f"knobs are {knobs!r}, {{cudnn.knob_type: int}} is needed")
+    chosen = {_backend_knob(item): _integer(value, f"value of {item!r}") for item, value in given.items()}
     if is_python_engine(engine_id):
         raise FrontendValueError(
             f"engine {engine_id} is of cudnn-frontend's own, the numbers of cuDNN's are below {CPP_OSS_ENGINE_ID_BASE}",
             code="frontend-not-offered",
             fix="get_engine_count() says how many engines cuDNN has for the graph",
         )
-    return EngineChoice(int(engine_id), {_backend_knob(item): int(value) for item, value in given.items()})
+    return EngineChoice(engine_id, chosen)
 
 
 def _backend_knob(item: knob_type) -> KnobType:

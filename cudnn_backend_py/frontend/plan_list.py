@@ -126,7 +126,7 @@ class PlanList:
         RuntimeError
             If there are none at all.
         """
-        if not isinstance(index, int):
+        if not hasattr(index, "__index__"):
             raise no_such_plan(index, len(self))
         if index >= len(self._configs):
             self._ask_all()

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import cudnn_backend_py.frontend as cudnn
@@ -293,6 +294,23 @@ def test_a_deselected_plan_is_refused_at_every_door(ask: Callable[[cudnn.pygraph
     assert isinstance(caught.value, cudnn.cudnnGraphNotSupportedError)
 
 
+def test_names_that_are_deselected_add_up() -> None:
+    g = planned()
+    g.deselect_engines([g.get_plan_name_at_index(0)])
+    g.deselect_engines([g.get_plan_name_at_index(1)]).deselect_engines([])
+    g.build_plans()
+    assert g._plan_index == 2
+
+
+def test_numbers_of_numpy_are_numbers() -> None:
+    g = planned()
+    engine, knobs = g.get_engine_and_knobs_at_index(np.int64(0))  # type: ignore[arg-type]
+    g.deselect_workspace_greater_than(np.int64(1 << 30))  # type: ignore[arg-type]
+    assert g.get_knobs_for_engine(np.int32(engine))  # type: ignore[arg-type]
+    g.create_execution_plan(np.int64(engine), {item: np.int64(value) for item, value in knobs.items()})  # type: ignore[arg-type, misc]
+    assert g.get_plan_name_at_index(g.get_execution_plan_count() - 1) == g.get_plan_name_at_index(0)
+
+
 def test_a_built_plan_that_is_deselected_gives_way_to_the_next() -> None:
     g = planned()
     g.build_plans()
@@ -331,10 +349,10 @@ def test_what_is_no_index_of_a_plan_is_an_index_error(index: Any) -> None:
     ("call", "given", "told"),
     [
         ("create_execution_plans", ["A"], "'A' is no mode of heuristics"),
-        ("create_execution_plan", ("4", {}), "engine '4' with knobs {}"),
-        ("create_execution_plan", (4, 5), "engine 4 with knobs 5"),
+        ("create_execution_plan", ("4", {}), "'4' is no number of an engine"),
+        ("create_execution_plan", (4, 5), "knobs are 5, {cudnn.knob_type: int} is needed"),
         ("create_execution_plan", (4, {"TILE_M": 64}), "'TILE_M' is no knob"),
-        ("create_execution_plan", (4, {12: 1.5}), r"with knobs \{12: 1.5\}"),
+        ("create_execution_plan", (4, {12: 1.5}), "1.5 is no value of 12"),
         ("get_knobs_for_engine", "x", "'x' is no number of an engine"),
         ("select_behavior_notes", [5], "a list of cudnn.behavior_note is needed"),
         ("deselect_behavior_notes", [cudnn.numerical_note.TENSOR_CORE], "a list of cudnn.behavior_note is needed"),
