@@ -45,7 +45,7 @@ from .ops.node import Emitter, FrontendHazardWarning, Node, fill_type, prepare
 from .ops.norm import NormOps
 from .ops.pointwise import PointwiseOps
 from .ops.shape import BlockScaleOps, ShapeOps
-from .plan_choice import PlanChoice, engine_choice
+from .plan_choice import PlanChoice, check_retention, engine_choice
 from .plan_list import PlanList
 from .private_names import PrivateNames
 from .recorded import Record, recorded
@@ -97,7 +97,10 @@ class pygraph(
         Build for a described GPU, with no GPU in this process.
     is_dynamic_shape_enabled, is_override_shape_enabled
         Share kernels over shapes; let an execution give other dims and strides (cuDNN 9.21).
-    cuda_graph_retention, is_cuda_graph_replay_expected
+    cuda_graph_retention
+        Whether CUDA graphs that are captured from :meth:`execute` keep the plan's kernels: cuDNN is told since 9.28;
+        with an older one keep the graph as long as they are launched, whatever is asked for.
+    is_cuda_graph_replay_expected
         Taken and kept; launches of this module need no CUDA graph of their own.
 
     Raises
@@ -134,7 +137,7 @@ class pygraph(
         self.record = Record(weakref.ref(self))
         self._bound = self.record.bound
         self.is_cuda_graph_replay_expected = bool(is_cuda_graph_replay_expected)
-        self._retention = cuda_graph_retention
+        self._retention = check_retention(cuda_graph_retention)
         self._created: list[UserTensor] = []
         self._cache = kernel_cache
         self._override_shapes = is_override_shape_enabled

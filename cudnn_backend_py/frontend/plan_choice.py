@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from operator import index
-from typing import Self
+from typing import Any, Self
 
-from ..generated.enums import KnobType
+from ..generated.enums import CudaGraphRetention, KnobType
 from ..plans.choice import EngineChoice
 from ..plans.engine import OperationGraph
 from .enums import behavior_note, cuda_graph_retention, is_frontend_knob_type, knob_type, numerical_note
@@ -15,7 +15,7 @@ from .errors import FrontendRuntimeError, FrontendValueError, status_as
 from .plan_list import PlanConfig, PlanList, knob
 from .runner import Runner
 
-__all__ = ["PlanChoice", "engine_choice"]
+__all__ = ["PlanChoice", "check_retention", "engine_choice"]
 
 
 class PlanChoice:
@@ -91,6 +91,12 @@ class PlanChoice:
         named = os.environ.get("CUDNN_CUDA_GRAPH_RETENTION", "").upper()
         return cuda_graph_retention.__members__.get(named, cuda_graph_retention.PER_GRAPH)
 
+    def _retention_of_plans(self) -> CudaGraphRetention | None:
+        """Return what plans are built with: what was asked for, since cuDNN 9.28, which reads the variable itself."""
+        if self._retention is None or self.operation_graph.target.library.version < (9, 28):
+            return None
+        return CudaGraphRetention[self._retention.name]
+
     def get_execution_plan_count(self) -> int:
         """Return the number of engine configs, built or not."""
         return len(self._plans)
@@ -130,6 +136,20 @@ def _integer(value: int, what: str) -> int:
         return index(value)
     except TypeError:
         raise TypeError(f"{value!r} is no {what}, an int is needed") from None
+
+
+def check_retention(given: Any) -> cuda_graph_retention | None:
+    """Return what a graph is made with.
+
+    Raises
+    ------
+    TypeError
+        If it is none.
+    """
+    try:
+        return None if given is None else cuda_graph_retention(given)
+    except ValueError:
+        raise TypeError(f"cuda_graph_retention is {given!r}, a cudnn.cuda_graph_retention is needed") from None
 
 
 def engine_choice(engine_id: int, knobs: Mapping[knob_type, int] | None) -> EngineChoice:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Iterable, Iterator, Sequence
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Protocol
@@ -25,6 +24,7 @@ from .errors import (
 )
 
 if TYPE_CHECKING:
+    from ..generated.enums import CudaGraphRetention
     from ..graph import Graph
     from .handles import kernel_cache
 
@@ -71,6 +71,8 @@ class Asking(Protocol):
     @property
     def cache(self) -> kernel_cache | None: ...
 
+    def _retention_of_plans(self) -> CudaGraphRetention | None: ...
+
     def graph(self) -> Graph: ...
 
 
@@ -78,7 +80,7 @@ class PlanList:
     """Engine configs of one graph; ``candidate`` is the index of the plan to execute, -1 before one is built."""
 
     def __init__(self, graph: Asking) -> None:
-        self._graph: Asking = weakref.proxy(graph)  # whose plans these are: it goes when its last user does
+        self._graph = graph
         self._configs: list[EngineConfig] = []
         self._modes: list[str] = []  # to be asked when their configs are needed
         self._plans: dict[int, Plan] = {}
@@ -304,7 +306,8 @@ class PlanList:
         try:
             with status_as(FrontendRuntimeError, "the kernel cache"):
                 made = None if cache is None else cache.for_graph(self._graph.operation_graph.descriptor)
-            self._plans[index] = build_plan(config, kernel_cache=made)
+            retention = self._graph._retention_of_plans()
+            self._plans[index] = build_plan(config, kernel_cache=made, retention=retention)
         except CudnnBackendError as error:
             words = getattr(error, "last_error", "") or str(error)
             raise self._refused(

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import ctypes
-import gc
 import hashlib
 import json
 import os
-import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,7 +14,7 @@ import numpy as np
 import pytest
 
 import cudnn_backend_py.frontend as cudnn
-from cudnn_backend_py import CudnnStatusError, find_profile
+from cudnn_backend_py import Attr, CudnnStatusError, find_profile
 from cudnn_backend_py.frontend.errors import FrontendRuntimeError
 from cudnn_backend_py.frontend.handles import set_default_target
 from cudnn_backend_py.graph.faults import find, known_hazards
@@ -217,42 +215,6 @@ def test_filters_by_note_name_workspace_and_shared_memory() -> None:
     assert engine
 
 
-def _refused() -> cudnn.pygraph:
-    g, _ = matmul()
-    g.deselect_engines(["eng"])
-    with pytest.raises(cudnn.cudnnGraphNotSupportedError):
-        g.build()
-    return g
-
-
-def _built(make: Callable[[], tuple[cudnn.pygraph, Any]]) -> cudnn.pygraph:
-    g, _ = make()
-    g.build([cudnn.heur_mode.A])
-    return g
-
-
-def _read() -> cudnn.pygraph:
-    g = new_graph()
-    g.deserialize(_built(matmul).serialize())
-    return g
-
-
-@pytest.mark.parametrize(
-    "make", [new_graph, lambda: matmul()[0], lambda: _built(matmul), lambda: _built(causal), _refused, _read]
-)
-def test_a_graph_goes_with_its_last_user(make: Callable[[], cudnn.pygraph]) -> None:
-    """Its plans with it: the collector of cycles comes late, or in the capture of another CUDA graph."""
-    gc.collect()
-    gc.disable()
-    try:
-        graph = make()
-        found = weakref.ref(graph)
-        del graph
-        assert found() is None
-    finally:
-        gc.enable()
-
-
 def planned(*modes: Any) -> cudnn.pygraph:
     g, _ = matmul()
     g.validate()
@@ -292,6 +254,19 @@ def test_a_deselected_plan_is_refused_at_every_door(ask: Callable[[cudnn.pygraph
     with pytest.raises(ValueError, match=f"plan 0: {name} is deselected by the name") as caught:
         ask(g)
     assert isinstance(caught.value, cudnn.cudnnGraphNotSupportedError)
+
+
+def test_plans_are_told_whether_cuda_graphs_keep_them() -> None:
+    told = library().version >= (9, 28)
+    for asked in (*cudnn.cuda_graph_retention, None):
+        g, _ = matmul(cuda_graph_retention=asked)
+        g.build([cudnn.heur_mode.A])
+        assert g.get_cuda_graph_retention() is (asked or cudnn.cuda_graph_retention.PER_GRAPH)
+        if told:
+            found = g._plans.built(0).descriptor.get(Attr.EXECUTION_PLAN_CUDA_GRAPH_RETENTION)
+            assert found.name == (asked or cudnn.cuda_graph_retention.PER_GRAPH).name
+    with pytest.raises(TypeError, match=r"a cudnn\.cuda_graph_retention is needed"):
+        new_graph(cuda_graph_retention="NONE")
 
 
 def test_names_that_are_deselected_add_up() -> None:
