@@ -267,7 +267,7 @@ def is_frontend_knob_type(knob_type: knob_type) -> bool:
 
 
 class cuda_graph_retention(_Names):
-    """Whether a plan keeps a CUDA graph of itself between calls; this module's launches need none."""
+    """Whether CUDA graphs that are captured from a plan's launches keep its kernels, for as long as they exist."""
 
     PER_GRAPH = 0
     NONE = 1

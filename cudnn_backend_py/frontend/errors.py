@@ -23,6 +23,7 @@ __all__ = [
     "FrontendUsageError",
     "FrontendValueError",
     "KernelNotOffered",
+    "PlanExcluded",
     "as_kind",
     "attribute_not_set",
     "cudnnGraphNotSupportedError",
@@ -103,6 +104,10 @@ class EngineNotSupported(cudnnGraphNotSupportedError, FrontendRuntimeError):
     """An engine that a program named, with these knobs; a ``RuntimeError``, too, as which older programs catch it."""
 
 
+class PlanExcluded(cudnnGraphNotSupportedError, FrontendValueError):
+    """A plan that the program asks for and has deselected; a ``ValueError``, too, as in cudnn-frontend 1.32."""
+
+
 class FrontendUsageError(_Telling, UsageError):
     """A step that cannot be taken: a target that is not known, a file that is no notebook."""
 
@@ -122,10 +127,10 @@ def invalid_value(headline: str, **sections: str | None) -> FrontendRuntimeError
     return FrontendRuntimeError(headline, code="frontend-value", **sections)
 
 
-def no_such_plan(plan: int, count: int) -> FrontendIndexError:
+def no_such_plan(plan: object, count: int) -> FrontendIndexError:
     """Return the error for a plan that is not in the list of them."""
     return FrontendIndexError(
-        f"plan index {plan} is out of range, the graph has {count} plans",
+        f"plan index {plan!r} is out of range, the graph has {count} plans",
         code="frontend-value",
         fix="graph.plans lists them",
     )

@@ -13,7 +13,6 @@ from ..errors import NotSupportedStatus
 from ..generated.enums import DescriptorType
 from ..graph.faults import Fault, Sharing, known_hazards, warn_of
 from ..graph.ir import Graph
-from ..plans.choice import EngineChoice
 from ..plans.engine import OperationGraph
 from ..plans.plan import Plan
 from .context import Context
@@ -46,7 +45,7 @@ from .ops.node import Emitter, FrontendHazardWarning, Node, fill_type, prepare
 from .ops.norm import NormOps
 from .ops.pointwise import PointwiseOps
 from .ops.shape import BlockScaleOps, ShapeOps
-from .plan_choice import PlanChoice
+from .plan_choice import PlanChoice, check_retention, engine_choice
 from .plan_list import PlanList
 from .private_names import PrivateNames
 from .recorded import Record, recorded
@@ -98,7 +97,10 @@ class pygraph(
         Build for a described GPU, with no GPU in this process.
     is_dynamic_shape_enabled, is_override_shape_enabled
         Share kernels over shapes; let an execution give other dims and strides (cuDNN 9.21).
-    cuda_graph_retention, is_cuda_graph_replay_expected
+    cuda_graph_retention
+        Whether CUDA graphs that are captured from :meth:`execute` keep the plan's kernels: cuDNN is told since 9.28;
+        with an older one keep the graph as long as they are launched, whatever is asked for.
+    is_cuda_graph_replay_expected
         Taken and kept; launches of this module need no CUDA graph of their own.
 
     Raises
@@ -135,7 +137,7 @@ class pygraph(
         self.record = Record(weakref.ref(self))
         self._bound = self.record.bound
         self.is_cuda_graph_replay_expected = bool(is_cuda_graph_replay_expected)
-        self._retention = cuda_graph_retention
+        self._retention = check_retention(cuda_graph_retention)
         self._created: list[UserTensor] = []
         self._cache = kernel_cache
         self._override_shapes = is_override_shape_enabled
@@ -343,13 +345,17 @@ class pygraph(
         Raises
         ------
         RuntimeError
-            If the engine does not support the graph or a value.
+            If the engine does not support the graph or a value, or cuDNN has no such knob.
+        ValueError
+            For an engine of cudnn-frontend's own.
+        TypeError
+            For knobs that are no mapping of ``cudnn.knob_type`` to int.
         """
         self._require_operation_graph()
+        choice = engine_choice(engine_id, knobs)
         with status_as(FrontendRuntimeError, f"engine {engine_id}", fix="get_engine_count() says how many there are"):
-            chosen = {_backend_knob(item): value for item, value in (knobs or {}).items()}
             try:
-                self._plans.add_engine(EngineChoice(engine_id, chosen))
+                self._plans.add_engine(choice)
             except NotSupportedStatus as error:
                 if error.descriptor is not DescriptorType.ENGINECFG:
                     raise
@@ -474,6 +480,7 @@ class pygraph(
             self._check_overrides(*overrides[:2])
             if self.target.device is None:
                 return self._runner(index).workspace_with(handle or self._handle, overrides)
+        self._plans.check_included(index)
         config = self._plans.config(index)
         assert self._memory is not None
         if self._plans.is_built(index):
@@ -585,6 +592,7 @@ class pygraph(
         tensor_uids: Sequence[int] | None = None,
     ) -> None:
         """Run one of the built plans; otherwise as :meth:`execute`."""
+        self._plans.check_included(index)
         runner = self._runner(index)
         pack = self._pack(tensor_dict, tensor_uids)
         if override_uids:
@@ -806,9 +814,3 @@ def launch_of(
     where = dict(zip(runner.launcher.uids, places, strict=True))
     found: Any = handle or graph._handle
     return runner.plan, where, 0 if found is None else int(found.stream)
-
-
-def _backend_knob(item: knob_type) -> Any:
-    from ..generated.enums import KnobType
-
-    return KnobType[knob_type(item).name]

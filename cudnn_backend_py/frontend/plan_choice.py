@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from typing import Self
+from collections.abc import Mapping, Sequence
+from operator import index
+from typing import Any, Self
 
+from ..generated.enums import CudaGraphRetention, KnobType
+from ..plans.choice import EngineChoice
 from ..plans.engine import OperationGraph
-from .enums import behavior_note, cuda_graph_retention, knob_type, numerical_note
-from .errors import FrontendRuntimeError, status_as
+from .enums import behavior_note, cuda_graph_retention, is_frontend_knob_type, knob_type, numerical_note
+from .errors import FrontendRuntimeError, FrontendValueError, status_as
 from .plan_list import PlanConfig, PlanList, knob
+from .runner import Runner
 
-__all__ = ["PlanChoice"]
+__all__ = ["PlanChoice", "check_retention", "engine_choice"]
 
 
 class PlanChoice:
@@ -19,6 +23,7 @@ class PlanChoice:
 
     _plans: PlanList
     _retention: cuda_graph_retention | None
+    _current: Runner | None
 
     @property
     def operation_graph(self) -> OperationGraph:
@@ -29,17 +34,19 @@ class PlanChoice:
 
     def deselect_workspace_greater_than(self, workspace_limit: int) -> Self:
         """Leave out plans that need more workspace, in bytes."""
-        self._plans.workspace_limit = workspace_limit
+        self._plans.workspace_limit = _integer(workspace_limit, "number of bytes")
         return self
 
     def deselect_shared_mem_greater_than(self, shared_memory: int) -> Self:
         """Leave out plans that need more shared memory per block, in bytes."""
-        self._plans.shared_memory_limit = shared_memory
+        self._plans.shared_memory_limit = _integer(shared_memory, "number of bytes")
         return self
 
     def deselect_engines(self, engine_names: Sequence[str]) -> Self:
-        """Leave out plans whose name contains one of these, such as ``eng3`` or ``k24=7``."""
-        self._plans.barred_names = list(engine_names)
+        """Leave out plans whose name contains one of these, such as ``eng3`` or ``k24=7``, besides those of before."""
+        self._plans.barred_names += engine_names
+        if self._plans.drop_barred():
+            self._current = None
         return self
 
     def select_behavior_notes(self, notes: Sequence[behavior_note]) -> Self:
@@ -84,6 +91,12 @@ class PlanChoice:
         named = os.environ.get("CUDNN_CUDA_GRAPH_RETENTION", "").upper()
         return cuda_graph_retention.__members__.get(named, cuda_graph_retention.PER_GRAPH)
 
+    def _retention_of_plans(self) -> CudaGraphRetention | None:
+        """Return what plans are built with: what was asked for, since cuDNN 9.28, which reads the variable itself."""
+        if self._retention is None or self.operation_graph.target.library.version < (9, 28):
+            return None
+        return CudaGraphRetention[self._retention.name]
+
     def get_execution_plan_count(self) -> int:
         """Return the number of engine configs, built or not."""
         return len(self._plans)
@@ -105,6 +118,7 @@ class PlanChoice:
 
     def get_knobs_for_engine(self, engine: int) -> list[knob]:
         """Return the knobs of an engine with their ranges."""
+        engine = _integer(engine, "number of an engine")
         with status_as(FrontendRuntimeError, f"engine {engine}", fix="get_engine_count() says how many there are"):
             return knob.of(self.operation_graph.knobs(engine))
 
@@ -115,3 +129,69 @@ class PlanChoice:
     def get_behavior_notes_for_plan_at_index(self, index: int) -> list[behavior_note]:
         """Return the behaviour notes of a plan."""
         return [behavior_note[note.name] for note in self._plans.config(index).behavior_notes]
+
+
+def _integer(value: int, what: str) -> int:
+    try:
+        return index(value)
+    except TypeError:
+        raise TypeError(f"{value!r} is no {what}, an int is needed") from None
+
+
+def check_retention(given: Any) -> cuda_graph_retention | None:
+    """Return what a graph is made with.
+
+    Raises
+    ------
+    TypeError
+        If it is none.
+    """
+    try:
+        return None if given is None else cuda_graph_retention(given)
+    except ValueError:
+        raise TypeError(f"cuda_graph_retention is {given!r}, a cudnn.cuda_graph_retention is needed") from None
+
+
+def engine_choice(engine_id: int, knobs: Mapping[knob_type, int] | None) -> EngineChoice:
+    """Return an engine of cuDNN's with values of its knobs, as programs name them.
+
+    Raises
+    ------
+    TypeError
+        For what is no number of an engine, or knobs that are no mapping of ``cudnn.knob_type`` to int.
+    ValueError
+        For an engine of cudnn-frontend's own.
+    RuntimeError
+        For a knob that no engine of cuDNN has.
+    """
+    from .engines.engine_ids import CPP_OSS_ENGINE_ID_BASE, is_python_engine  # only where an engine is named
+
+    engine_id = _integer(engine_id, "number of an engine")
+    given = {} if knobs is None else knobs
+    if not isinstance(given, Mapping):
+        raise TypeError(f"knobs are {knobs!r}, {{cudnn.knob_type: int}} is needed")
+    chosen = {_backend_knob(item): _integer(value, f"value of {item!r}") for item, value in given.items()}
+    if is_python_engine(engine_id):
+        raise FrontendValueError(
+            f"engine {engine_id} is of cudnn-frontend's own, the numbers of cuDNN's are below {CPP_OSS_ENGINE_ID_BASE}",
+            code="frontend-not-offered",
+            fix="get_engine_count() says how many engines cuDNN has for the graph",
+        )
+    return EngineChoice(engine_id, chosen)
+
+
+def _backend_knob(item: knob_type) -> KnobType:
+    try:
+        named = knob_type(item)
+    except ValueError:
+        raise TypeError(f"{item!r} is no knob, a cudnn.knob_type is needed") from None
+    found = KnobType.__members__.get(named.name)
+    if found is None:
+        status = "NOT_SUPPORTED" if is_frontend_knob_type(named) else "INVALID_VALUE"
+        raise FrontendRuntimeError(
+            f"no engine of cuDNN has the knob {named.name} "
+            f"(in cudnn-frontend: convert_to_backend_knob_type, CUDNN_STATUS_{status})",
+            code="frontend-value",
+            fix="get_knobs_for_engine() lists the knobs of an engine",
+        )
+    return found

@@ -12,21 +12,26 @@ from ..plans.engine import EngineConfig, Knob, OperationGraph
 from ..plans.plan import Plan, build_plan
 from ..system.quick_dataclass import dataclass
 from ..target import Target
-from .enums import build_plan_policy, heur_mode, knob_type
+from .enums import behavior_note, build_plan_policy, heur_mode, knob_type, numerical_note
 from .errors import (
     FrontendRuntimeError,
+    PlanExcluded,
     cudnnGraphNotSupportedError,
     headline_of,
     invalid_value,
+    kernel_not_offered,
     no_such_plan,
     status_as,
 )
 
 if TYPE_CHECKING:
+    from ..generated.enums import CudaGraphRetention
     from ..graph import Graph
     from .handles import kernel_cache
 
 __all__ = ["PlanConfig", "PlanList", "knob"]
+
+_NOTES: dict[str, type[Enum]] = {"behavior_notes": behavior_note, "numerical_notes": numerical_note}
 
 
 @dataclass(frozen=True)
@@ -67,6 +72,8 @@ class Asking(Protocol):
     @property
     def cache(self) -> kernel_cache | None: ...
 
+    def _retention_of_plans(self) -> CudaGraphRetention | None: ...
+
     def graph(self) -> Graph: ...
 
 
@@ -78,10 +85,10 @@ class PlanList:
         self._configs: list[EngineConfig] = []
         self._modes: list[str] = []  # to be asked when their configs are needed
         self._plans: dict[int, Plan] = {}
-        self._barred: set[int] = set()
         self._words = ""
         self.candidate = -1
         self._pinned: int | None = None
+        self._notes: list[tuple[str, str, bool]] = []  # kind and name of a note, and whether a plan has to have it
         self.barred_names: list[str] = []
         self.workspace_limit: int | None = None
         self.shared_memory_limit: int | None = None
@@ -122,6 +129,8 @@ class PlanList:
         RuntimeError
             If there are none at all.
         """
+        if not hasattr(index, "__index__"):
+            raise no_such_plan(index, len(self))
         if index >= len(self._configs):
             self._ask_all()
         if not self._configs and index in self._plans:
@@ -149,20 +158,24 @@ class PlanList:
     def ask(self, modes: Sequence[heur_mode]) -> None:
         """Append what heuristics propose in these modes; the later ones are asked when theirs are needed.
 
+        OPENSOURCE stands for engines that are not cuDNN's: beside other modes it adds none.
+
         Raises
         ------
         cudnnGraphNotSupportedError
-            If they propose nothing.
+            If they propose nothing, or for OPENSOURCE alone.
+        TypeError
+            For what is no mode.
         """
-        if any(mode is heur_mode.OPENSOURCE for mode in modes):
-            raise NotImplementedError(
-                "heur_mode.OPENSOURCE stands for engines that are not cuDNN's backend; this module offers cuDNN's"
-            )
+        named = [_mode(mode) for mode in modes]
+        names = [mode.name for mode in named if mode is not heur_mode.OPENSOURCE]
+        if named and not names:
+            raise kernel_not_offered("heur_mode.OPENSOURCE alone")
         _ = self._graph.operation_graph  # refuses to be asked too early
         self._ask_all()
         before = len(self._configs)
         self._words = ""
-        self._modes = [heur_mode(mode).name for mode in modes]
+        self._modes = names
         while self._modes and len(self._configs) == before:
             self._ask_next()
         if not self._configs:
@@ -214,19 +227,18 @@ class PlanList:
         self.candidate = 0
 
     def filter_notes(self, kind: str, notes: Sequence[Any], *, keep: bool) -> None:
-        """Bar configs by notes: those without one of them (`keep`), or those with one."""
-        if not all(isinstance(note, Enum) for note in notes):
-            raise TypeError(f"{notes!r} are no notes, a list of cudnn.behavior_note or cudnn.numerical_note is needed")
-        self._ask_all()
-        for index, config in enumerate(self._configs):
-            held = {note.name for note in getattr(config, kind)}
-            if any((note.name in held) != keep for note in notes):
-                self._barred.add(index)
+        """Bar configs by notes, those that are still to come among them: without one (`keep`), or with one."""
+        known = _NOTES[kind].__members__
+        names = [note.name for note in notes if isinstance(note, Enum) and note.name in known]
+        if len(names) < len(notes):
+            raise TypeError(f"{notes!r} are no such notes, a list of cudnn.{_NOTES[kind].__name__} is needed")
+        self._notes += [(kind, name, keep) for name in names]
 
     def _why_barred(self, index: int) -> str | None:
         config = self.config(index)
-        if index in self._barred:
-            return "deselected by its notes"
+        for kind, named, wanted in self._notes:
+            if (named in (note.name for note in getattr(config, kind))) != wanted:
+                return "deselected by its notes"
         for name in self.barred_names:
             if name in (called := self.name(index)):
                 return f"{called} is deselected by the name {name}"
@@ -246,56 +258,94 @@ class PlanList:
                 "no execution plan is left that supports this graph", "plans-deselected", _lines(reasons) or None
             )
 
+    def check_included(self, index: int) -> None:
+        """Check that a plan is left by the filters: indices are those of all plans.
+
+        Raises
+        ------
+        PlanExcluded
+            If one bars it.
+        """
+        limits = (self.workspace_limit, self.shared_memory_limit)
+        if not self._notes and not self.barred_names and limits == (None, None):
+            return
+        why = self._why_barred(index)
+        if why is not None:
+            raise PlanExcluded(
+                f"plan {index}: {why}",
+                code="plans-deselected",
+                fix="take another of graph.plans, or leave out the filter",
+            )
+
+    def drop_barred(self) -> bool:
+        """Take back the choice of a plan that is barred now, and return whether it was; a selected one stays so."""
+        if not self._bars_candidate():
+            return False
+        self.candidate = -1 if self._pinned is None else self._pinned
+        return True
+
+    def _bars_candidate(self) -> bool:
+        return self.candidate != -1 and bool(self._configs) and self._why_barred(self.candidate) is not None
+
     def build_at(self, index: int) -> None:
-        """Build one plan and make it the candidate.
+        """Build one plan and make it the candidate, whichever was selected before.
 
         Raises
         ------
         cudnnGraphNotSupportedError
             If it was filtered out or cannot be built.
         """
-        why = self._why_barred(index)
-        if why is not None:
-            raise self._refused(f"plan {index}: {why}", "plans-deselected", "")
-        if index not in self._plans:
-            cache = self._graph.cache
-            try:
-                with status_as(FrontendRuntimeError, "the kernel cache"):
-                    made = None if cache is None else cache.for_graph(self._graph.operation_graph.descriptor)
-                self._plans[index] = build_plan(self._configs[index], kernel_cache=made)
-            except CudnnBackendError as error:
-                words = getattr(error, "last_error", "") or str(error)
-                raise self._refused(
-                    f"plan {index} ({self._configs[index].tag}) cannot be built: {headline_of(error)}",
-                    "plan-not-built",
-                    words,
-                ) from error
-        self.candidate = index
+        self._build(index)
+        self.candidate, self._pinned = index, None
+
+    def _build(self, index: int) -> None:
+        config = self.config(index)
+        self.check_included(index)
+        if index in self._plans:
+            return
+        cache = self._graph.cache
+        try:
+            with status_as(FrontendRuntimeError, "the kernel cache"):
+                made = None if cache is None else cache.for_graph(self._graph.operation_graph.descriptor)
+            retention = self._graph._retention_of_plans()
+            self._plans[index] = build_plan(config, kernel_cache=made, retention=retention)
+        except CudnnBackendError as error:
+            words = getattr(error, "last_error", "") or str(error)
+            raise self._refused(
+                f"plan {index} ({config.tag}) cannot be built: {headline_of(error)}", "plan-not-built", words
+            ) from error
 
     def build(self, policy: build_plan_policy) -> None:
-        """Build the first plan that can be built, or all of them; the first one is the candidate."""
-        if self._pinned is not None:
-            self.build_at(self._pinned)
-            return
-        if policy == build_plan_policy.HEURISTICS_CHOICE and self.candidate != -1:
-            return
-        first = -1
-        failures: list[str] = []
-        if policy != build_plan_policy.HEURISTICS_CHOICE:
+        """Build the first plan that can be built, or all of them; the candidate is the first one if there is none.
+
+        A selected plan is built in any case, or it is said why not.
+        """
+        every = policy != build_plan_policy.HEURISTICS_CHOICE
+        if every:
             self._ask_all()
+        elif self._pinned is not None:
+            self._build(self._pinned)
+            return
+        elif self.candidate != -1 and not self._bars_candidate():
+            return
+        built: list[int] = []
+        failures: list[str] = []
         for index in self._indices():
             try:
-                self.build_at(index)
+                self._build(index)
             except cudnnGraphNotSupportedError as error:
+                if index == self._pinned:
+                    raise
                 failures.append(error.headline)
                 continue
-            first = index if first == -1 else first
-            if policy == build_plan_policy.HEURISTICS_CHOICE:
+            built.append(index)
+            if not every:
                 break
-        if first == -1:
+        if not built:
             headline = "no execution plan could be built for this graph"
             raise self._refused(headline, "plan-not-built", _lines(failures), built=True)
-        self.candidate = first
+        if self.candidate == -1 or self._bars_candidate():
+            self.candidate = built[0]
 
     def _indices(self) -> Iterator[int]:
         """Yield the indices of all configs, those of modes that are asked meanwhile among them."""
@@ -321,6 +371,13 @@ class PlanList:
             self.config(index)
             raise invalid_value(f"plan {index} is not built", fix=f"build_plan_at_index({index})")
         return plan
+
+
+def _mode(mode: Any) -> heur_mode:
+    try:
+        return heur_mode(mode)
+    except ValueError:
+        raise TypeError(f"{mode!r} is no mode of heuristics, a cudnn.heur_mode is needed") from None
 
 
 def _lines(texts: Iterable[str | None]) -> str:

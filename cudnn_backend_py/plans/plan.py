@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import CudnnStatusError
 from ..generated.enums import AttributeName as Attr
-from ..generated.enums import DescriptorType
+from ..generated.enums import CudaGraphRetention, DescriptorType
 from ..graph import Graph
 from ..native import Descriptor
 from ..printable import brief
@@ -81,13 +81,17 @@ class Plan(ShownAsHtml):
         self.descriptor.close()
 
 
-def build_plan(config: EngineConfig, *, kernel_cache: Descriptor | None = None) -> Plan:
+def build_plan(
+    config: EngineConfig, *, kernel_cache: Descriptor | None = None, retention: CudaGraphRetention | None = None
+) -> Plan:
     """Finalize the execution plan of an engine config; this compiles its kernels.
 
     Parameters
     ----------
     kernel_cache
         A finalized ``CUDNN_BACKEND_KERNEL_CACHE_DESCRIPTOR`` to take compiled kernels from and to put them into.
+    retention
+        Whether CUDA graphs that are captured from the plan keep its kernels; cuDNN 9.28.
 
     Raises
     ------
@@ -103,6 +107,8 @@ def build_plan(config: EngineConfig, *, kernel_cache: Descriptor | None = None) 
         plan.set(Attr.EXECUTION_PLAN_DEVICEPROP, target.device)
     if kernel_cache is not None:
         plan.set(Attr.EXECUTION_PLAN_KERNEL_CACHE, kernel_cache)
+    if retention is not None:
+        plan.set(Attr.EXECUTION_PLAN_CUDA_GRAPH_RETENTION, retention)
     return Plan(plan.finalize(), config.graph.graph, target, config.tag)
 
 

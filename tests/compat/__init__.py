@@ -21,11 +21,20 @@ since the later one asks CUDA for a GPU before any test::
     gemm/graph/test_moe_grouped_matmul a0312ccb
     quantize/graph/test_block_scale_quantize 4778c385
     quantize/graph/test_block_scale_quantize_dynamic_shape 7a40ba7d
+    core/test_knob_vocabulary 73c5657e         core/graph/test_cuda_capture_lifetime 0ebdeece
+    norm/graph/test_batchnorm 47030335         core/graph/test_ensure_current_context 7a40ba7d
+    norm/graph/batchnorm_test_utils d0b7e376   core/graph/test_variant_pack_normalization 07b111f1
+    norm/graph/test_instancenorm 07b111f1      norm/graph/test_batchnorm_fusion 94001d2e
+    norm/graph/test_layernorm 245025ab         norm/graph/batchnorm_fusion_cases 361b85b9
+    norm/graph/test_norm_fuzzer bd77903d
 
-Those of convolutions need ``sdpa/helpers.py`` of 1.24. Without a GPU the large tensors are drawn in the memory of the
-host: ``PYTEST_XDIST_WORKER_COUNT=16`` and ``-n 0`` draw those of one worker of 16.
+This and those of convolutions need ``sdpa/helpers.py``, which 1.24.0 has with the same functions. Without a GPU the
+large tensors of convolutions are drawn in the memory of the host: ``PYTEST_XDIST_WORKER_COUNT=16`` and ``-n 0`` draw
+those of one worker of 16.
 
-Run these with ``-m "L0 or not L0"``, and ``-n 1``: two of them end the process of cudnn-frontend without a GPU.
+Run these with ``-m "L0 or not L0"``, and ``-n 1``: two of them end the process of cudnn-frontend without a GPU. What
+is cudnn-frontend's own and is imported at the top of a file with tests of backend graphs, too, is refused where it is
+used, so that the other tests run.
 
 Keep the folders ``test/python`` as they are: one test starts pytest from two folders above. Python needs torch,
 pytest, pytest-xdist, looseversion, numpy, click and rich; TransformerEngine only for the MXFP8 tests.

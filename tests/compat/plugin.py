@@ -15,6 +15,7 @@ import sys
 import time
 from collections.abc import Generator
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -28,6 +29,14 @@ GRAPH_ARGUMENTS = (
     "name", "io_data_type", "intermediate_data_type", "compute_data_type", "handle", "sm_count", "sm_version",
     "kernel_cache", "device_property", "is_dynamic_shape_enabled", "is_override_shape_enabled",
 )  # fmt: skip
+
+#: What is cudnn-frontend's own, and is imported at the top of files which have tests of backend graphs, too.
+OWN = {
+    "_device": ("_primary_context", "ensure_current_context"),
+    "engines": ("BaseEngine",),
+    "frost": (),
+    "frost.buffers": ("DeviceBuffer",),
+}
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -48,6 +57,7 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
     options = early_config.known_args_namespace
     if options.compat_module == "frontend":
         importlib.import_module("cudnn_backend_py.frontend").install()
+        _stand_in()
     instead = None
     if options.compat_target:
         instead = _do_nothing
@@ -210,6 +220,26 @@ def _append(path: str, line: dict[str, Any]) -> None:
         os.close(file)
 
 
+# What is not in ours
+
+
+def _stand_in() -> None:
+    """Let files be imported that name something of ``OWN`` at their top: it is refused where it is used."""
+    from cudnn_backend_py.frontend.errors import kernel_not_offered
+
+    def refuse(self: Any, *args: Any, **kwargs: Any) -> None:
+        raise kernel_not_offered(type(self).__name__)
+
+    for name, members in OWN.items():
+        full = f"cudnn.{name}"
+        module = importlib.import_module(full) if name == "engines" else sys.modules.setdefault(full, ModuleType(full))
+        for member in members:
+            setattr(module, member, type(member, (), {"__init__": refuse}))
+    device: Any = sys.modules["cudnn._device"]
+    device.is_available = lambda: sys.modules["torch"].cuda.is_available()
+    device.device_count = lambda: sys.modules["torch"].cuda.device_count()
+
+
 # The pretended GPU
 
 
@@ -230,11 +260,12 @@ def _pretend_in_cudnn(cudnn: Any, target: str) -> None:
     describe = cudnn.create_device_properties
     device = describe(profile.json())
     cudnn.create_device_properties = lambda which: describe(profile.json() if isinstance(which, int) else which)
-    handle = 1 if "cudnn_backend_py" in (cudnn.__file__ or "") else cudnn.Handle(1, 0, 0)
+    ours = "cudnn_backend_py" in (cudnn.__file__ or "")
+    handle = _handle_of(target) if ours else cudnn.Handle(1, 0, 0)
     cudnn.create_handle = lambda: handle
     cudnn.destroy_handle = cudnn.set_stream = lambda *args, **kwargs: None
     cudnn.get_stream = lambda *args, **kwargs: 0
-    if handle == 1:
+    if ours:
         importlib.import_module("cudnn.wrapper").get_default_handle = cudnn.create_handle
     make, load = cudnn.pygraph.__init__, cudnn.pygraph.deserialize
 
@@ -247,6 +278,16 @@ def _pretend_in_cudnn(cudnn: Any, target: str) -> None:
         return load(self, args[-1])
 
     cudnn.pygraph.__init__, cudnn.pygraph.deserialize = described, deserialize
+
+
+def _handle_of(target: str) -> Any:
+    from cudnn_backend_py.frontend import handles
+
+    handles.set_default_target(target)
+    try:
+        return handles.create_handle()
+    finally:
+        handles.set_default_target(None)
 
 
 def _build_no_plans(graph: Any) -> None:

@@ -8,9 +8,10 @@ __all__ = ["FILES", "LARGE", "ON_PURPOSE"]
 # test_sm100_*, fe_api/ (Python kernels, not backend graphs) and test_utils (a helper).
 #
 # From 1.32 on they lie in folders. Left out there: cutedsl/, frost/, jax/ and torch/ (kernels that are not the
-# backend's), core/test_dispatch, test_decline_types and test_knob_vocabulary (engines in Python),
-# test_import_boundaries and test_package_data (files of a package), core/graph/test_ensure_current_context (contexts of
-# a GPU), test_cuda_capture_lifetime (buffers of Python kernels), test_variant_pack_normalization (packs in C++).
+# backend's), core/test_dispatch (each test has an engine in Python, their table or ranking, or an object in the place
+# of the compiled graph), core/test_decline_types (which exceptions of such an engine count as its refusal),
+# core/test_import_boundaries and test_package_data (files of a package), norm/graph/test_frost_* and
+# test_sm100_rms_norm_silu_graph_api (kernels: each graph of the latter asks for heur_mode.OPENSOURCE alone).
 FILES = (
     "conv/graph/test_conv_bias.py",
     "conv/graph/test_conv_fixed.py",
@@ -18,16 +19,22 @@ FILES = (
     "conv/graph/test_conv_reduction.py",
     "conv/graph/test_wgrads.py",
     "core/test_enum_compatibility.py",
+    "core/test_knob_vocabulary.py",
     "core/graph/test_api_signature_parity.py",
+    "core/graph/test_cuda_capture_lifetime.py",
+    "core/graph/test_ensure_current_context.py",
     "core/graph/test_execute_overload.py",
     "core/graph/test_execute_workspace.py",
     "core/graph/test_graph_native.py",
     "core/graph/test_kernel_cache.py",
     "core/graph/test_native_backend_lowering.py",
     "core/graph/test_set_stream_cache.py",
+    "core/graph/test_variant_pack_normalization.py",
     "core/graph/test_wrapper_graph.py",
     "gemm/graph/test_low_precision_matmul.py",
     "gemm/graph/test_moe_grouped_matmul.py",
+    "norm/graph/test_batchnorm.py",
+    "norm/graph/test_batchnorm_fusion.py",
     "norm/graph/test_instancenorm.py",
     "norm/graph/test_layernorm.py",
     "norm/graph/test_rmsnorm.py",
@@ -62,6 +69,7 @@ FILES = (
     "test_sdpa_mxfp8.py",
     "test_oss_rope.py",
     "test_yarn_rope.py",
+    "norm/graph/test_norm_fuzzer.py",
     "test_norm_fuzzer.py",
     "conv/graph/test_conv_large_tensor_fuzzer.py",
     "conv/graph/test_conv_fuzzer.py",
@@ -75,6 +83,7 @@ FILES = (
 LARGE = (
     "conv/graph/test_conv_large_tensor_fuzzer.py",
     "conv/graph/test_conv_fuzzer.py",
+    "norm/graph/test_norm_fuzzer.py",
     "test_norm_fuzzer.py",
     "test_conv_fuzzer.py",
     "test_matmul_fuzzer.py",
@@ -85,10 +94,13 @@ LARGE = (
 _NATIVE, _LOWERING = "core/graph/test_graph_native.py", "core/graph/test_native_backend_lowering.py"
 _OVERLOAD, _WORKSPACE = "core/graph/test_execute_overload.py", "core/graph/test_execute_workspace.py"
 _WRAPPER, _PARITY = "core/graph/test_wrapper_graph.py", "core/graph/test_api_signature_parity.py"
+_KNOBS, _LIFETIME = "core/test_knob_vocabulary.py", "core/graph/test_cuda_capture_lifetime.py"
+_THREAD, _PACK = "core/graph/test_ensure_current_context.py", "core/graph/test_variant_pack_normalization.py"
 _AT_ONCE = "an argument of a wrong kind is refused where it is given, not when the graph is built"
 _COMPILED = "a class of cudnn-frontend's compiled part, which is not here"
 _KERNEL = "a kernel of cudnn-frontend's own"
 _BOTH = "an engine that the program named and cuDNN refuses is a RuntimeError, too, as it was before 1.32"
+_OPERANDS = "the private pack of buffers that cudnn-frontend's Python and compiled parts share"
 #: Tests by their file and a part of their name in which ours differs because it means to, and why; counted apart.
 ON_PURPOSE = {
     ("conv/graph/test_conv_bias.py", "test_conv_relu_execution_plan_creation"): _BOTH,
@@ -112,4 +124,16 @@ ON_PURPOSE = {
     (_OVERLOAD, "provider_selection_changes"): _KERNEL,
     (_OVERLOAD, "test_ordered_schema_"): _COMPILED,
     (_OVERLOAD, "test_ordered_override_uids_remain_strict"): _COMPILED,
+    **dict.fromkeys(((_KNOBS, "base_engine"), (_KNOBS, "_round_trip"), (_KNOBS, "test_frost_sdpa")), _KERNEL),
+    (_LIFETIME, "device_buffer"): _KERNEL,
+    (_LIFETIME, "test_handle_less_graph_borrows"): _COMPILED,
+    **{
+        (_THREAD, f"test_{part}"): "a private function that makes a CUDA context current"
+        for part in ("binds", "replaces", "follows", "leaves", "an_unnamed", "the_primary")
+    },
+    (_PACK, "test_shape_overrides_reach"): _KERNEL,
+    **{
+        (_PACK, f"test_{part}"): _OPERANDS
+        for part in ("a_", "describing", "override_many", "reordered", "storage", "the_declared")
+    },
 }

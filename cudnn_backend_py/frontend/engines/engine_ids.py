@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
-__all__ = ["PYTHON_ENGINE_ID_BASE", "is_backend_engine", "is_python_engine"]
+__all__ = [
+    "BACKEND_ENGINE_ID_BASE",
+    "BACKEND_HEURISTIC_ENGINE_ID",
+    "CPP_OSS_ENGINE_ID_BASE",
+    "PYTHON_ENGINE_ID_BASE",
+    "is_backend_engine",
+    "is_python_engine",
+]
 
+BACKEND_ENGINE_ID_BASE = 0
+CPP_OSS_ENGINE_ID_BASE = 10_000
 PYTHON_ENGINE_ID_BASE = 20_000
-_OTHER_ENGINES = 10_000
+#: A plan that leaves the engine to cudnn-frontend's compiled part; no graph here has one.
+BACKEND_HEURISTIC_ENGINE_ID = -1
 
 
 def is_backend_engine(engine_id: int) -> bool:
     """Return whether an engine is cuDNN's; all that a graph here proposes are."""
-    return 0 <= engine_id < _OTHER_ENGINES
+    return BACKEND_ENGINE_ID_BASE <= engine_id < CPP_OSS_ENGINE_ID_BASE
 
 
 def is_python_engine(engine_id: int) -> bool:

@@ -6,14 +6,15 @@ import ctypes
 import hashlib
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import cudnn_backend_py.frontend as cudnn
-from cudnn_backend_py import CudnnStatusError, find_profile
+from cudnn_backend_py import Attr, CudnnStatusError, find_profile
 from cudnn_backend_py.frontend.errors import FrontendRuntimeError
 from cudnn_backend_py.frontend.handles import set_default_target
 from cudnn_backend_py.graph.faults import find, known_hazards
@@ -212,6 +213,141 @@ def test_filters_by_note_name_workspace_and_shared_memory() -> None:
     g = built(deselect_engines=[first])
     assert g._plans.candidate > 0
     assert engine
+
+
+def planned(*modes: Any) -> cudnn.pygraph:
+    g, _ = matmul()
+    g.validate()
+    g.build_operation_graph()
+    g.create_execution_plans(list(modes) or [cudnn.heur_mode.A, cudnn.heur_mode.FALLBACK])
+    return g
+
+
+def test_filters_hold_for_plans_that_come_later() -> None:
+    g, _ = matmul()
+    g.validate()
+    g.build_operation_graph()
+    g.deselect_behavior_notes([cudnn.behavior_note.RUNTIME_COMPILATION])
+    g.create_execution_plans([cudnn.heur_mode.A])
+    with pytest.raises(cudnn.cudnnGraphNotSupportedError, match="no execution plan could be built"):
+        g.build_plans()
+    engine, knobs = g.get_engine_and_knobs_at_index(0)
+    g.create_execution_plan(engine, knobs)
+    with pytest.raises(ValueError, match="deselected by its notes"):
+        g.build_plan_at_index(g.get_execution_plan_count() - 1)
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda g: g.build_plan_at_index(0),
+        lambda g: g.get_workspace_size_plan_at_index(0),
+        lambda g: g.execute_plan_at_index({}, 0, 0),
+        lambda g: g.select_plan(0).build_plans(),
+    ],
+)
+def test_a_deselected_plan_is_refused_at_every_door(ask: Callable[[cudnn.pygraph], Any]) -> None:
+    g = planned()
+    name = g.get_plan_name_at_index(0)
+    g.build_plans()
+    g.deselect_engines([name])
+    with pytest.raises(ValueError, match=f"plan 0: {name} is deselected by the name") as caught:
+        ask(g)
+    assert isinstance(caught.value, cudnn.cudnnGraphNotSupportedError)
+
+
+def test_plans_are_told_whether_cuda_graphs_keep_them() -> None:
+    told = library().version >= (9, 28)
+    for asked in (*cudnn.cuda_graph_retention, None):
+        g, _ = matmul(cuda_graph_retention=asked)
+        g.build([cudnn.heur_mode.A])
+        assert g.get_cuda_graph_retention() is (asked or cudnn.cuda_graph_retention.PER_GRAPH)
+        if told:
+            found = g._plans.built(0).descriptor.get(Attr.EXECUTION_PLAN_CUDA_GRAPH_RETENTION)
+            assert found.name == (asked or cudnn.cuda_graph_retention.PER_GRAPH).name
+    with pytest.raises(TypeError, match=r"a cudnn\.cuda_graph_retention is needed"):
+        new_graph(cuda_graph_retention="NONE")
+
+
+def test_names_that_are_deselected_add_up() -> None:
+    g = planned()
+    g.deselect_engines([g.get_plan_name_at_index(0)])
+    g.deselect_engines([g.get_plan_name_at_index(1)]).deselect_engines([])
+    g.build_plans()
+    assert g._plan_index == 2
+
+
+def test_numbers_of_numpy_are_numbers() -> None:
+    g = planned()
+    engine, knobs = g.get_engine_and_knobs_at_index(np.int64(0))  # type: ignore[arg-type]
+    g.deselect_workspace_greater_than(np.int64(1 << 30))  # type: ignore[arg-type]
+    assert g.get_knobs_for_engine(np.int32(engine))  # type: ignore[arg-type]
+    g.create_execution_plan(np.int64(engine), {item: np.int64(value) for item, value in knobs.items()})  # type: ignore[arg-type, misc]
+    assert g.get_plan_name_at_index(g.get_execution_plan_count() - 1) == g.get_plan_name_at_index(0)
+
+
+def test_a_built_plan_that_is_deselected_gives_way_to_the_next() -> None:
+    g = planned()
+    g.build_plans()
+    g.deselect_engines([g.get_plan_name_at_index(0)])
+    with pytest.raises(RuntimeError, match="no plan is built"):
+        g.get_workspace_size()
+    g.build_plans()
+    assert g._plan_index == 1
+    g.deselect_behavior_notes([cudnn.behavior_note.RUNTIME_COMPILATION])
+    assert g.get_workspace_size() == 0  # the built one stays, as in cudnn-frontend, until plans are built again
+    with pytest.raises(cudnn.cudnnGraphNotSupportedError, match="no execution plan could be built"):
+        g.build_plans()
+
+
+def test_all_plans_are_built_beside_the_one_that_was_chosen() -> None:
+    g = planned(cudnn.heur_mode.A)
+    g.select_plan(1)
+    g.build_plans(cudnn.build_plan_policy.ALL)
+    assert g._plan_index == 1
+    assert all(g._plans.is_built(index) for index in range(g.get_execution_plan_count()))
+    g.build_plan_at_index(2)  # which is chosen from now on, whatever was selected
+    g.build_plans()
+    g.build_plans(cudnn.build_plan_policy.ALL)
+    assert g._plan_index == 2
+
+
+@pytest.mark.parametrize("index", ["x", None, 1.0, -1, 10**6])
+def test_what_is_no_index_of_a_plan_is_an_index_error(index: Any) -> None:
+    g = planned()
+    for ask in (g.get_plan_name_at_index, g.get_behavior_notes_for_plan_at_index, g.build_plan_at_index):
+        with pytest.raises(IndexError, match="out of range"):
+            ask(index)
+
+
+@pytest.mark.parametrize(
+    ("call", "given", "told"),
+    [
+        ("create_execution_plans", ["A"], "'A' is no mode of heuristics"),
+        ("create_execution_plan", ("4", {}), "'4' is no number of an engine"),
+        ("create_execution_plan", (4, 5), "knobs are 5, {cudnn.knob_type: int} is needed"),
+        ("create_execution_plan", (4, {"TILE_M": 64}), "'TILE_M' is no knob"),
+        ("create_execution_plan", (4, {12: 1.5}), "1.5 is no value of 12"),
+        ("get_knobs_for_engine", "x", "'x' is no number of an engine"),
+        ("select_behavior_notes", [5], "a list of cudnn.behavior_note is needed"),
+        ("deselect_behavior_notes", [cudnn.numerical_note.TENSOR_CORE], "a list of cudnn.behavior_note is needed"),
+        ("deselect_workspace_greater_than", None, "None is no number of bytes"),
+        ("deselect_shared_mem_greater_than", 1.5, "1.5 is no number of bytes"),
+    ],
+)
+def test_arguments_of_a_wrong_kind_are_type_errors(call: str, given: Any, told: str) -> None:
+    g = planned()
+    with pytest.raises(TypeError, match=told):
+        getattr(g, call)(*(given if isinstance(given, tuple) else (given,)))
+
+
+def test_knobs_and_engines_that_are_not_cudnns_are_refused_by_name() -> None:
+    g = planned(cudnn.heur_mode.A)
+    engine, _ = g.get_engine_and_knobs_at_index(0)
+    with pytest.raises(RuntimeError, match=r"has the knob SPLIT_KV \(in .*convert_to_backend_knob_type"):
+        g.create_execution_plan(engine, {cudnn.knob_type.SPLIT_KV: 1})
+    with pytest.raises(ValueError, match="engine 20500 is of cudnn-frontend's own"):
+        g.create_execution_plan(20500, {})
 
 
 def test_plans_by_index_and_all_of_them() -> None:
@@ -521,8 +657,10 @@ def test_what_is_no_backend_graph_is_refused_by_name() -> None:
     g, _ = matmul()
     g.validate()
     g.build_operation_graph()
-    with pytest.raises(NotImplementedError, match="not cuDNN's backend"):
+    with pytest.raises(cudnn.cudnnGraphNotSupportedError, match="not to cuDNN's backend"):
         g.create_execution_plans([cudnn.heur_mode.OPENSOURCE])
+    g.create_execution_plans([cudnn.heur_mode.OPENSOURCE, cudnn.heur_mode.A])
+    assert g.get_execution_plan_count()
 
 
 def test_no_gpu_is_said_with_what_to_do() -> None:

@@ -76,6 +76,23 @@ def test_the_modules_that_are_said_to_be_here_are() -> None:
         assert import_module(module).__doc__
 
 
+def test_engines_and_knobs_have_their_numbers_and_names() -> None:
+    from cudnn_backend_py.frontend import engines
+
+    bases = (engines.BACKEND_ENGINE_ID_BASE, engines.CPP_OSS_ENGINE_ID_BASE, engines.PYTHON_ENGINE_ID_BASE)
+    assert [engines.is_backend_engine(number) for number in (*bases, engines.BACKEND_HEURISTIC_ENGINE_ID)] == [
+        True,
+        False,
+        False,
+        False,
+    ]
+    assert [engines.is_python_engine(number) for number in bases] == [False, False, True]
+    kind = ours.knob_type
+    assert engines.public_knobs_repr({kind.TILE_N: 2, 99: 1, kind.TILE_M: 3}) == "99=1, TILE_M=3, TILE_N=2"
+    assert engines.public_knobs_repr({}) == ""
+    assert engines.PlanConfig(4).knobs is None
+
+
 def test_a_tensor_is_made_with_every_field_that_theirs_has() -> None:
     constant = ours.scalar_type.COMPILE_TIME_CONST
     made = ours.Tensor(
