@@ -208,6 +208,11 @@ class _Convolution(OpNode):
         result, window = self.outputs[self.result], list(self.window.values())
         dims: Sequence[int] | None = None
         if self.tag == "CONV_FPROP":
+            if 0 in self.window["stride"]:
+                raise attribute_not_set(
+                    f"stride of conv_fprop {self.name!r} is {self.window['stride']}: no dims follow from it",
+                    fix="give at least 1 for each spatial dim",
+                )
             dims = convolved(*self._inputs_of_one_rank(), window)
         elif self.tag == "CONV_DGRAD" and not result.dim:
             dims = convolution_input(*self._inputs_of_one_rank(), window, groups=1)

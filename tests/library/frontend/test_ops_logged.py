@@ -467,7 +467,7 @@ def _wrong_axis(m: Maker) -> Any:
 
 
 def _no_mode(m: Maker) -> Any:
-    return m.g.reduction(m.rows(2, 8, 16), cudnn.reduction_mode.NOT_SET)
+    return m.g.reduction(m.rows(2, 8, 16), cudnn.reduction_mode.NOT_SET).set_dim([2, 8, 1])
 
 
 @pytest.mark.parametrize("make", [_wrong_k, _wrong_batch])

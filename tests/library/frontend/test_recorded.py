@@ -587,6 +587,7 @@ def test_none_is_what_is_not_given() -> None:
     assert m.g.nodes[0].params == {}
     with pytest.raises(ValueError, match=r"stride of conv_fprop 'conv_fprop\.0' is not set"):
         m.g.validate()
+    m.g.conv_fprop(m.t(2, 8, 8, 8), m.t(4, 8, 3, 3), padding=[1, 1], stride=[0, 1], dilation=[1, 1])
     with pytest.raises(TypeError, match="padding is None"):
         m.g.matmul(m.t(2, 8, 16), m.t(2, 16, 8), padding=None)
     for method, operands in (("conv_fprop", [m.t(2, 8, 8, 8), m.t(4, 8, 3, 3)]), ("genstats", [m.t(2, 8, 8, 8)])):

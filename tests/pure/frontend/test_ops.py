@@ -417,6 +417,11 @@ REFUSED: dict[str, tuple[type[Exception], str, Callable[[Ops], Any]]] = {
         r"X is \[4, 3, 8\], 4 dims are needed",
         lambda g: g.conv_fprop(t(4, 3, 8), t(7, 3, 3, 3), **SQUARE),
     ),
+    "convolution that never moves": (
+        ValueError,
+        r"stride of conv_fprop 'conv_fprop.0' is \[1, 0\]",
+        lambda g: g.conv_fprop(t(4, 3, 8, 8), t(7, 3, 3, 3), [1, 1], [1, 0], [1, 1]),
+    ),
     "convolution of nothing": (
         ValueError,
         r"X is \[0, 3, 8, 8\]",
