@@ -236,17 +236,23 @@ class PlanList:
 
     def _why_barred(self, index: int) -> str | None:
         config = self.config(index)
-        for kind, named, wanted in self._notes:
-            if (named in (note.name for note in getattr(config, kind))) != wanted:
+        for kind, note, wanted in self._notes:
+            if (note in (held.name for held in getattr(config, kind))) != wanted:
                 return "deselected by its notes"
-        for name in self.barred_names:
-            if name in (called := self.name(index)):
-                return f"{called} is deselected by the name {name}"
+        named = self._why_named(index)
+        if named is not None:
+            return named
         if self.workspace_limit is None and self.shared_memory_limit is None:
             return None
         from ..plans.select import find_excess
 
         return find_excess(config, workspace_bytes=self.workspace_limit, shared_memory_bytes=self.shared_memory_limit)
+
+    def _why_named(self, index: int) -> str | None:
+        for name in self.barred_names:
+            if name in (called := self.name(index)):
+                return f"{called} is deselected by the name {name}"
+        return None
 
     def check_support(self) -> None:
         """Check that a config is left after the filters."""
@@ -258,8 +264,8 @@ class PlanList:
                 "no execution plan is left that supports this graph", "plans-deselected", _lines(reasons) or None
             )
 
-    def check_included(self, index: int) -> None:
-        """Check that a plan is left by the filters: indices are those of all plans.
+    def check_included(self, index: int, *, to_build: bool = False) -> None:
+        """Check that a plan is left by the filters; one that is built runs on unless it is deselected by its name.
 
         Raises
         ------
@@ -269,7 +275,8 @@ class PlanList:
         limits = (self.workspace_limit, self.shared_memory_limit)
         if not self._notes and not self.barred_names and limits == (None, None):
             return
-        why = self._why_barred(index)
+        runs_on = index in self._plans and not to_build
+        why = self._why_named(index) if runs_on else self._why_barred(index)
         if why is not None:
             raise PlanExcluded(
                 f"plan {index}: {why}",
@@ -300,7 +307,7 @@ class PlanList:
 
     def _build(self, index: int) -> None:
         config = self.config(index)
-        self.check_included(index)
+        self.check_included(index, to_build=True)
         if index in self._plans:
             return
         cache = self._graph.cache

@@ -266,7 +266,7 @@ def _pretend_in_cudnn(cudnn: Any, target: str) -> None:
     cudnn.destroy_handle = cudnn.set_stream = lambda *args, **kwargs: None
     cudnn.get_stream = lambda *args, **kwargs: 0
     if ours:
-        importlib.import_module("cudnn.wrapper").get_default_handle = cudnn.create_handle
+        importlib.import_module("cudnn.wrapper").get_default_handle = lambda: 1  # else it says that nothing can run
     make, load = cudnn.pygraph.__init__, cudnn.pygraph.deserialize
 
     def described(self: Any, *args: Any, **kwargs: Any) -> None:

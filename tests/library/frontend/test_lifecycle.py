@@ -256,6 +256,17 @@ def test_a_deselected_plan_is_refused_at_every_door(ask: Callable[[cudnn.pygraph
     assert isinstance(caught.value, cudnn.cudnnGraphNotSupportedError)
 
 
+def test_a_limit_that_comes_after_a_plan_was_built_leaves_it_its_workspace() -> None:
+    g = planned(cudnn.heur_mode.A)
+    g.build_plan_at_index(0)
+    g.deselect_workspace_greater_than(-1)
+    assert g.get_workspace_size_plan_at_index(0) == 0
+    with pytest.raises(cudnn.cudnnGraphNotSupportedError, match="-1 are allowed"):
+        g.get_workspace_size_plan_at_index(1)
+    with pytest.raises(cudnn.cudnnGraphNotSupportedError, match="-1 are allowed"):
+        g.build_plan_at_index(0)
+
+
 def test_plans_are_told_whether_cuda_graphs_keep_them() -> None:
     told = library().version >= (9, 28)
     for asked in (*cudnn.cuda_graph_retention, None):
