@@ -211,7 +211,7 @@ class _Question:
 
     def _why_control_refused(self) -> Cause:
         """Return what is wrong with the environment, where it refuses what is known to be supported."""
-        fault = next((fault for fault in self.faults if not fault.code.startswith("driver-")), None)
+        fault = next((fault for fault in self.faults if not fault.code.startswith(("driver-", "tf32-"))), None)
         headline = "this environment refuses a graph that is known to be supported"
         if fault is not None:
             return Cause(fault.code, fault.headline, Basis.RULE, f"{headline}; {fault.detail}", fault.repair)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
@@ -53,6 +54,7 @@ NVRTC_ARCHITECTURES: dict[tuple[int, int], tuple[int, ...]] = {
 # Without these cuDNN judges nothing: it ends the process (graph) or answers SUBLIBRARY_LOADING_FAILED.
 _VITAL = ("graph", "engines_runtime_compiled")
 _VITAL_SINCE = {"engines_tensor_ir": (9, 28, 0)}  # of full wheels
+_TF32_SWITCH = "NVIDIA_TF32_OVERRIDE"
 _VITAL_BEFORE = {"engines_precompiled": JIT_SINCE}  # of all: the jit wheel of 9.12.0 is without it, and of no use
 # A folder with one of these is that of a full wheel, which has all of them; the jit wheels have none.
 _FULL = ("engines_precompiled", "heuristic", "ops", "cnn", "adv")
@@ -140,8 +142,20 @@ def check_environment(on: Library | None = None, target: Target | None = None, b
     faults = [*_find_mapped(lib), *_find_shadowed(lib.path)]
     if not any(fault.code in ("cudnn-sublibraries-mixed", "cudnn-loaded-twice") for fault in faults):
         faults += _files(lib.path, lib.version)
-    faults += [*_driver(lib, target, build), *_nvrtc(lib, target, build), *_cublaslt(lib)]
+    faults += [*_driver(lib, target, build), *_nvrtc(lib, target, build), *_cublaslt(lib), *_tf32()]
     return _add_damage(sorted(faults, key=lambda fault: not fault.blocks), lib.path, lib.nvrtc.path)
+
+
+def _tf32() -> Iterator[Fault]:
+    """Yield that TF32 is switched off, of which no reason of cuDNN's tells."""
+    if os.environ.get(_TF32_SWITCH) == "0":
+        yield Fault(
+            "tf32-switched-off",
+            f"{_TF32_SWITCH} is 0: cuDNN proposes no engine that computes in TF32",
+            "products and convolutions of float32 are refused, or get fewer engine configs",
+            f"unset {_TF32_SWITCH} where TF32 is precise enough",
+            blocks=False,
+        )
 
 
 def fault_behind_refusal(target: Target, *, built: bool) -> Fault | None:

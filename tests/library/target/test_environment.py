@@ -179,6 +179,13 @@ def test_file_name_of_another_version(tmp_path: Path) -> None:
     assert fault["headline"] == f"libcudnn_graph is of cuDNN 9.14.0, libcudnn of {OLDER}"
 
 
+def test_tf32_that_is_switched_off() -> None:
+    fault = ask(CUDNN_BACKEND_LIBRARY=newest(), NVIDIA_TF32_OVERRIDE="0")["tf32-switched-off"]
+    assert not fault["blocks"]
+    assert fault["headline"].startswith("NVIDIA_TF32_OVERRIDE is 0")
+    assert "tf32-switched-off" not in ask(CUDNN_BACKEND_LIBRARY=newest(), NVIDIA_TF32_OVERRIDE="1")
+
+
 def test_loader_path_shadows() -> None:
     found = ask(CUDNN_BACKEND_LIBRARY=newest(), LD_LIBRARY_PATH=older())
     fault = found["loader-path-shadows-cudnn"]
