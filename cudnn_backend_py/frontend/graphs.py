@@ -243,7 +243,7 @@ class pygraph(
                 "the graph has no operations", code="empty-graph", fix="write one, such as graph.matmul(A=a, B=b)"
             )
         with status_as(FrontendRuntimeError, "the graph cannot be built"):
-            emitter = Emitter(self.context, self.name, (*self._created, *self._used()))
+            emitter = Emitter(self.context, self.name, (*self._created, *self._used()), self._nodes)
             for item in self._used():
                 if not item.dim or not item.stride:
                     raise attribute_not_set(
