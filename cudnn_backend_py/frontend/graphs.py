@@ -325,7 +325,7 @@ class pygraph(
         self._require_operation_graph()
         choices = [choice for node in self._nodes if (choice := node.engine_choice(self.context)) is not None]
         if choices:
-            self._plans.add_engine(choices[0])
+            self._plans.require_engine(choices[0])
         else:
             self._plans.ask(heuristics or _MODES)
 
