@@ -47,7 +47,7 @@ device; an execute does nothing, and a test counts as having reached it)::
 ``python -m tests.compat facts --path /tmp/fe`` keeps the public surface of cudnn-frontend, and ``names`` holds ours
 against it and writes ``docs/frontend-names.md``.
 
-``--fast`` leaves out the building of plans (NVRTC), most of the time, in the four large files. ``--sample N`` keeps
+``--fast`` leaves out the building of plans (NVRTC), most of the time, in the large files. ``--sample N`` keeps
 one test in N, by a hash of its id, the same for both modules; ``--part`` says which of those N parts, and ``--seed``
 draws other problems. Files of several runs with one module become one for ``compare`` by ``cat``.
 
