@@ -233,21 +233,23 @@ def check_softmax_outputs(request: Request, context: Context) -> None:
 # rules of every pass
 
 
-def _check_shape(request: Request, say: _Refusals, *names: str) -> None:
+def _check_shape(request: Request, say: _Refusals, *names: str, is_output: bool = False) -> None:
     for name in names:
         item = request.tensors[name]
-        say.unset(len(item.dim) != 4, f"the dim for {name} is invalid: {item.dim}, b, h, s, d are needed")
-        say.unset(len(item.stride) != 4, f"the stride for {name} is invalid: {item.stride}, four are needed")
+        fits = (0, 4) if is_output else (4,)
+        say.unset(len(item.dim) not in fits, f"the dim for {name} is invalid: {item.dim}, b, h, s, d are needed")
+        say.unset(len(item.stride) not in fits, f"the stride for {name} is invalid: {item.stride}, four are needed")
+        last = item.stride[3] if item.stride else 1
         say.unsupported(
-            item.stride[3] != 1,
-            f"the stride for the last dimension should be 1 for {name}, it is {item.stride[3]}",
+            last != 1,
+            f"the stride for the last dimension should be 1 for {name}, it is {last}",
             fix="lay the embedding of a head out densely",
         )
 
 
 def _check_output(request: Request, say: _Refusals, *names: str) -> None:
     """Check outputs as far as the user set them; what is empty is filled in."""
-    _check_shape(request, say, *(name for name in names if request.tensors[name].dim or request.tensors[name].stride))
+    _check_shape(request, say, *names, is_output=True)
 
 
 def _check_heads(request: Request, say: _Refusals) -> None:

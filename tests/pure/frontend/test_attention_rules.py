@@ -12,6 +12,7 @@ from cudnn_backend_py.frontend import attention_implementation, cudnnGraphNotSup
 from cudnn_backend_py.frontend import diagonal_alignment as corner
 from cudnn_backend_py.frontend.errors import FrontendRuntimeError, status_as
 from cudnn_backend_py.frontend.ops.attention_node import alibi_slopes
+from cudnn_backend_py.frontend.ops.node import pack_strides
 from cudnn_backend_py.generated.enums import KnobType
 from tests.support.frontend_attention import FLOAT, HALF, INT32, Recorder, Situation
 
@@ -229,6 +230,29 @@ def test_lengths_and_offsets_keep_the_rank_they_were_given_with() -> None:
     assert {name: graph.tensor(name).dims for name in sizes} == dict.fromkeys(sizes, (2, 1, 1, 1))
     assert graph.tensor("offsets").dims == (3, 1, 1, 1)
     assert [item.dim for item in (*sizes.values(), offsets)] == [[2], [2], [3]]
+
+
+@pytest.mark.parametrize("known", ["dim", "stride", "neither"])
+@pytest.mark.parametrize("method", [forward, backward, forward_fp8, backward_fp8])
+def test_what_is_not_said_of_an_output_follows(method: Callable[..., Any], known: str) -> None:
+    recorder = Recorder((9, 19, 0), 100)
+    result = method(recorder)[0]
+    wanted = make(d=128 if method in (forward_fp8, backward_fp8) else 64)
+    if known == "dim":
+        result.set_dim(wanted.dim)
+    if known == "stride":
+        result.set_stride(wanted.stride)
+    recorder.validate()
+    assert result.dim == wanted.dim
+    assert result.stride == (wanted.stride if known == "stride" else list(pack_strides(wanted.dim)))
+
+
+def test_an_output_of_three_dims_or_strides_is_refused() -> None:
+    for change in (lambda o: o.set_dim([2, 4, 64]), lambda o: o.set_stride([4, 2, 1])):
+        recorder = Recorder()
+        change(forward(recorder)[0])
+        with pytest.raises(ValueError, match="for o is invalid"):
+            recorder.validate()
 
 
 def test_what_this_cudnn_is_too_old_for_is_not_supported() -> None:
