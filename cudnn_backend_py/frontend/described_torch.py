@@ -2,7 +2,8 @@
 
 Small tensors keep their values beside them (their *shadow*, an ordinary CPU tensor on which every operation is done
 as well), since programs make lengths and offsets on the GPU and read them back. A number that is read from a tensor
-without a shadow is 1; a larger array that is read back ends the program with :class:`NumbersNeeded`.
+without a shadow is 1, a mask without one chooses all; a larger array that is read back ends the program with
+:class:`NumbersNeeded`.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
+from torch.fx.experimental import _config as sizes
 from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
 from torch.utils._device import DeviceContext, _device_constructors
 
@@ -96,6 +98,10 @@ def _as_cpu(value: Any) -> Any:
 
 def _as_meta(value: Any) -> Any:
     return META if _is_cuda(value) else value
+
+
+def _emptied(value: Any) -> Any:
+    return torch.empty_like(value, device=META) if isinstance(value, torch.Tensor) else value
 
 
 def _size(value: Any) -> Any:
@@ -210,9 +216,22 @@ class _CudaAsMeta(TorchFunctionMode):  # type: ignore[misc]
                 func(*_map(args, _as_meta), **meta_kwargs)
             result = None
         else:
-            result = func(*_map(args, _as_meta), **meta_kwargs)
+            result = self._on_meta(func, _map(args, _as_meta), meta_kwargs, shadow)
         self._attach(result, shadow, args)
         return result
+
+    @staticmethod
+    def _on_meta(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], shadow: Any) -> Any:
+        """Return what `func` gives without numbers; a size that depends on them is the shadow's, else the largest."""
+        try:
+            return func(*args, **kwargs)
+        except NotImplementedError:
+            if shadow is not _UNKNOWN:
+                return _map(shadow, _emptied)
+            if not hasattr(sizes, "meta_nonzero_assume_all_nonzero"):  # torch 2.4
+                raise
+            with sizes.patch(meta_nonzero_assume_all_nonzero=True):
+                return func(*args, **kwargs)
 
     @staticmethod
     def _shadow_of(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

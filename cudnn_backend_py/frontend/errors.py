@@ -161,14 +161,16 @@ def wrong_for_other_dims(fault: Fault, where: str) -> cudnnGraphNotSupportedErro
 def status_as(kind: type[CudnnBackendError], what: str, fix: str | None = None) -> Iterator[None]:
     """Turn what this package raises inside the block into `kind`, with cuDNN's error text and the same sections.
 
-    `fix` is said where the other exception says none.
+    What the loaded cuDNN is too old for is a graph that is not supported, whatever `kind`. `fix` is said where the
+    other exception says none.
     """
     try:
         yield
     except (cudnnGraphNotSupportedError, FrontendValueError, FrontendRuntimeError):
         raise
     except CudnnBackendError as error:
-        raise as_kind(kind, what, error, fix) from error
+        old = error.code.endswith("-newer-than-library")
+        raise as_kind(cudnnGraphNotSupportedError if old else kind, what, error, fix) from error
 
 
 def as_kind(

@@ -245,7 +245,7 @@ class pygraph(
                 "the graph has no operations", code="empty-graph", fix="write one, such as graph.matmul(A=a, B=b)"
             )
         with status_as(FrontendRuntimeError, "the graph cannot be built"):
-            emitter = Emitter(self.context, self.name, (*self._created, *self._used()))
+            emitter = Emitter(self.context, self.name, (*self._created, *self._used()), self._nodes)
             for item in self._used():
                 if not item.dim or not item.stride:
                     raise attribute_not_set(
@@ -327,7 +327,7 @@ class pygraph(
         self._require_operation_graph()
         choices = [choice for node in self._nodes if (choice := node.engine_choice(self.context)) is not None]
         if choices:
-            self._plans.add_engine(choices[0])
+            self._plans.require_engine(choices[0])
         else:
             self._plans.ask(heuristics or _MODES)
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ..errors import CudnnBackendError, CudnnStatusError
+from ..errors import CudnnBackendError, CudnnStatusError, NotSupportedStatus
 from ..plans.choice import EngineChoice
 from ..plans.engine import EngineConfig, Knob, OperationGraph
 from ..plans.plan import Plan, build_plan
@@ -213,6 +213,20 @@ class PlanList:
         )
         error.graph, error.target = self._graph.graph(), self._graph.target
         return error
+
+    def require_engine(self, choice: EngineChoice) -> None:
+        """Append the one engine that can run the graph.
+
+        Raises
+        ------
+        cudnnGraphNotSupportedError
+            If it does not.
+        """
+        try:
+            self.add_engine(choice)
+        except NotSupportedStatus as error:
+            headline = f"no engine config of cuDNN supports this graph: it needs {choice.tag}, which does not,"
+            raise self._refused(headline, "heuristics-empty", error.sections["cudnn"], built=False) from error
 
     def add_engine(self, choice: EngineChoice) -> None:
         """Append one engine with these knob values."""

@@ -36,6 +36,20 @@ Run these with ``-m "L0 or not L0"``, and ``-n 1``: two of them end the process 
 is cudnn-frontend's own and is imported at the top of a file with tests of backend graphs, too, is refused where it is
 used, so that the other tests run.
 
+Those of attention, in ``sdpa/graph``, with the modules they import, in ``sdpa``; the suites in ``sdpa/graph/suites``::
+
+    test_flexible_sdpa 57c8fdf9, and of bprop 01a727ea   test_sdpa_custom_features 10bf12e8
+    test_sdpa_edge_cases 73c5657e    common 752dc46d     knobs 07b111f1        registry f4f19cbe
+    context: f16 f4f19cbe, fp8 f68634fe, mxfp8 d6d35d69  generation: f16 6f251065, fp8 57c8fdf9
+    bprop: f16 c1bb47df, fp8 73c5657e, mxfp8 1054c528    models/catalog 51a3de73
+    models: context d6d35d69, bprop 104a33b0, generation 47030335
+    random_config 73c5657e   helpers 165beffd   fp16 and fp8 05e8b44f   fp16_ref and mxfp8 0b648e4e
+    mxfp8_quant 83ddf536     blocked, fp8_ref and mxfp8_ref of 1.24, the last two with an argument ``stats=None``
+
+``suites/conftest.py`` is not public: a fixture ``env_info``, a dict of ``gpu_arch``, ``gpu_info`` and ``cudnn_ver``.
+This fp16 asks no implementation of the backward pass, whatever the ids of test_sdpa_custom_features say, and two ids of
+bprop name an argument that came after 1.32. Run the suites with ``--fast --sample 64``.
+
 Keep the folders ``test/python`` as they are: one test starts pytest from two folders above. Python needs torch,
 pytest, pytest-xdist, looseversion, numpy, click and rich; TransformerEngine only for the MXFP8 tests.
 cudnn-frontend itself is unpacked somewhere of its own, so that either module can be ``cudnn``::
@@ -52,7 +66,7 @@ device; an execute does nothing, and a test counts as having reached it)::
 ``python -m tests.compat facts --path /tmp/fe`` keeps the public surface of cudnn-frontend, and ``names`` holds ours
 against it and writes ``docs/frontend-names.md``.
 
-``--fast`` leaves out the building of plans (NVRTC), most of the time, in the four large files. ``--sample N`` keeps
+``--fast`` leaves out the building of plans (NVRTC), most of the time, in the large files. ``--sample N`` keeps
 one test in N, by a hash of its id, the same for both modules; ``--part`` says which of those N parts, and ``--seed``
 draws other problems. Files of several runs with one module become one for ``compare`` by ``cat``.
 

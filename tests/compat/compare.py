@@ -25,12 +25,14 @@ REACHED = "reached execute"
 def read_run(path: Path) -> Run:
     """Return what is said of the run, and its rows by id; of two rows of one id the later counts.
 
-    The files of several runs may stand one after the other in one; ``sampled`` then says which test files were.
+    The files of several runs may stand one after the other in one; ``sampled`` then says which test files were,
+    and ``fast``, where not all were the same, which ones.
     """
     about: dict[str, Any] = {}
     rows: dict[str, Row] = {}
     run: dict[str, Any] = {}
     parts: dict[str, dict[int, set[int]]] = {}
+    fast: dict[str, bool] = {}
     for text in path.read_text(encoding="utf-8").splitlines():
         line = json.loads(text)
         if "run" in line:
@@ -38,10 +40,13 @@ def read_run(path: Path) -> Run:
             about = about or {name: value for name, value in run.items() if name not in ("sample", "part")}
         else:
             rows[line["id"]] = line
+            fast[line["file"]] = run.get("fast", False)
             if run.get("sample", 1) > 1:
                 parts.setdefault(line["file"], {}).setdefault(run["sample"], set()).add(run.get("part", 0))
     if parts:
         about["sampled"] = {name: "; ".join(_sampled(*one) for one in of.items()) for name, of in parts.items()}
+    if len({*fast.values()}) > 1:
+        about["fast"] = [name for name, was in fast.items() if was]
     return about, rows
 
 

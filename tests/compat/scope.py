@@ -40,6 +40,8 @@ FILES = (
     "norm/graph/test_rmsnorm.py",
     "quantize/graph/test_block_scale_quantize.py",
     "quantize/graph/test_block_scale_quantize_dynamic_shape.py",
+    "sdpa/graph/test_flexible_sdpa.py",
+    "sdpa/graph/test_flexible_sdpa_bprop.py",
     "sdpa/graph/test_sdpa_custom_features.py",
     "sdpa/graph/test_sdpa_edge_cases.py",
     "test_slice.py",
@@ -77,6 +79,17 @@ FILES = (
     "test_matmul_fuzzer.py",
     "test_mhas_v2.py",
     "test_mhas.py",
+    "sdpa/graph/suites/context/test_context_f16.py",
+    "sdpa/graph/suites/context/test_context_fp8.py",
+    "sdpa/graph/suites/context/test_context_mxfp8.py",
+    "sdpa/graph/suites/generation/test_generation_f16.py",
+    "sdpa/graph/suites/generation/test_generation_fp8.py",
+    "sdpa/graph/suites/bprop/test_bprop_f16.py",
+    "sdpa/graph/suites/bprop/test_bprop_fp8.py",
+    "sdpa/graph/suites/bprop/test_bprop_mxfp8.py",
+    "sdpa/graph/suites/models/test_models_context.py",
+    "sdpa/graph/suites/models/test_models_generation.py",
+    "sdpa/graph/suites/models/test_models_bprop.py",
 )
 
 # Each of these gets a pytest of its own; the others share one, since starting costs more than their tests.
@@ -89,6 +102,7 @@ LARGE = (
     "test_matmul_fuzzer.py",
     "test_mhas_v2.py",
     "test_mhas.py",
+    *(name for name in FILES if name.startswith("sdpa/graph/suites/")),
 )
 
 _NATIVE, _LOWERING = "core/graph/test_graph_native.py", "core/graph/test_native_backend_lowering.py"

@@ -149,6 +149,14 @@ def test_runs_one_after_the_other_in_a_file_are_one(tmp_path: Path, parts: list[
     assert len(rows) == len(parts)
 
 
+def test_a_file_of_runs_says_which_built_no_plans(tmp_path: Path) -> None:
+    lines: list[object] = []
+    for name, fast in (("test_a.py", False), ("test_b.py", True)):
+        lines += [{"run": {"module": "cudnn", "fast": fast}}, {**row(f"{name}::test"), "file": name}]
+    (tmp_path / "runs").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert read_run(tmp_path / "runs")[0] == {"module": "cudnn", "fast": ["test_b.py"]}
+
+
 # The plugin, with our module as cudnn and a described GPU
 
 TESTS = """

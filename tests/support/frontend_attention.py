@@ -52,7 +52,7 @@ class Recorder(AttentionOps, PointwiseOps):
         """Return the graph value."""
         self.validate()
         context: Any = self.situation or Situation(self.version, self.sm)
-        self.emitter = Emitter(context, "recorded")
+        self.emitter = Emitter(context, "recorded", nodes=self._nodes)
         for node in self._nodes:
             node.emit(self.emitter)
         return self.emitter.graph()

@@ -119,11 +119,12 @@ class AttentionNode(Node):
             ),
         }
 
+    def ranks(self) -> dict[tensor, int]:
+        items = self.request.tensors.items()
+        lengths = [item for name, item in items if name.startswith(("seq_len_", "cu_seq_len_"))]
+        return dict.fromkeys([*lengths, *(item.ragged_offset for _, item in items if item.ragged_offset)], 4)
+
     def check(self, context: Context) -> None:
-        for name, item in self.request.tensors.items():
-            _give_four_dims(item.ragged_offset)
-            if name.startswith(("seq_len_", "cu_seq_len_")):
-                _give_four_dims(item)
         check(self.request, context)
 
     # what the user need not set
@@ -285,12 +286,6 @@ def _rows_first(scales: Tensor, dims: tuple[int, ...]) -> Tensor:
     b, h, s, _ = dims
     blocks = -(-s // 128) * 4 * 128
     return replace(scales, strides=(h * blocks, blocks, b * h * blocks, 1))
-
-
-def _give_four_dims(item: tensor | None) -> None:
-    """Give lengths or offsets of rank 1 the rank that cuDNN wants."""
-    if item is not None and len(item.dim) == 1:
-        item.dim, item.stride = [*item.dim, 1, 1, 1], [1, 1, 1, 1]
 
 
 def _fill(item: tensor, dims: list[int], kind: data_type = data_type.NOT_SET) -> None:

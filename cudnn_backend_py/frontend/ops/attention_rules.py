@@ -1,6 +1,6 @@
 """Support rules of cudnn-frontend for attention, checked before cuDNN is asked, by the same types of exception.
 
-``Request`` is a call of the user as a value; ``check`` holds it against the rules of cudnn-frontend 1.23, in its order,
+``Request`` is a call of the user as a value; ``check`` holds it against the rules of cudnn-frontend 1.32, in its order,
 which decides what is said where several apply. ``is_unified`` is its choice between many operations and one.
 """
 
@@ -233,21 +233,23 @@ def check_softmax_outputs(request: Request, context: Context) -> None:
 # rules of every pass
 
 
-def _check_shape(request: Request, say: _Refusals, *names: str) -> None:
+def _check_shape(request: Request, say: _Refusals, *names: str, is_output: bool = False) -> None:
     for name in names:
         item = request.tensors[name]
-        say.unset(len(item.dim) != 4, f"the dim for {name} is invalid: {item.dim}, b, h, s, d are needed")
-        say.unset(len(item.stride) != 4, f"the stride for {name} is invalid: {item.stride}, four are needed")
+        fits = (0, 4) if is_output else (4,)
+        say.unset(len(item.dim) not in fits, f"the dim for {name} is invalid: {item.dim}, b, h, s, d are needed")
+        say.unset(len(item.stride) not in fits, f"the stride for {name} is invalid: {item.stride}, four are needed")
+        last = item.stride[3] if item.stride else 1
         say.unsupported(
-            item.stride[3] != 1,
-            f"the stride for the last dimension should be 1 for {name}, it is {item.stride[3]}",
+            last != 1,
+            f"the stride for the last dimension should be 1 for {name}, it is {last}",
             fix="lay the embedding of a head out densely",
         )
 
 
 def _check_output(request: Request, say: _Refusals, *names: str) -> None:
     """Check outputs as far as the user set them; what is empty is filled in."""
-    _check_shape(request, say, *(name for name in names if request.tensors[name].dim or request.tensors[name].stride))
+    _check_shape(request, say, *names, is_output=True)
 
 
 def _check_heads(request: Request, say: _Refusals) -> None:
@@ -382,6 +384,8 @@ def _check_forward(request: Request, context: Context, say: _Refusals) -> None:
         version < (9, 6, 0) and request.left is not None and request.is_bottom_right and request.s_q != request.s_kv,
         "sliding window attention with bottom right causal mask is not supported with s_q != s_kv below 9.6.0",
     )
+    if request.kind == "mxfp8":
+        _check_mx_scales(request, say)
     if request.kind == "half":
         _check_forward_half(request, version, context.sm, say)
     else:
@@ -389,7 +393,7 @@ def _check_forward(request: Request, context: Context, say: _Refusals) -> None:
     _check_implementation(request, context, say)
     say.unset(version < (9, 13, 0) and request.has("sink"), "SDPA with sink_token is not supported before 9.13")
     if request.kind == "mxfp8":
-        _check_mx_forward(request, version, major, say)
+        _check_mx_forward(version, major, say)
 
 
 def _check_running_lengths(request: Request, version: Version, say: _Refusals) -> None:
@@ -426,12 +430,13 @@ def _check_implementation(request: Request, context: Context, say: _Refusals) ->
 
 
 def _check_forward_fp8(request: Request, version: Version, major: int, say: _Refusals) -> None:
-    say.unsupported(major == 12 and request.is_ragged, "sdpa fp8 with THD is not supported for sm120")
     say.unsupported(version < (9, 1, 0), "sdpa fp8 forward operation is not supported before cudnn 9.1.0")
     say.unsupported(version == (9, 10, 0), "sdpa fp8 forward operation is not supported on cudnn 9.10.0")
     say.unsupported(major < 9, "sdpa fp8 forward operation is only supported on Hopper architecture and newer")
     say.unsupported(request.has("bias"), "SDPA FP8 does not support bias, not supported")
-    _check_fp8_dims(request, version >= (9, 19, 0), major, say)
+    _check_alibi(request, say)
+    _check_window(request, say)
+    _check_fp8_dims(request, version, major, say)
     corner = request.is_bottom_right
     say.unsupported(
         corner and version < (9, 7, 0), "bottom right causal masking in fp8 is not supported below cuDNN 9.7.0"
@@ -443,19 +448,14 @@ def _check_forward_fp8(request: Request, version: Version, major: int, say: _Ref
     _check_fp8_output(request, ("o",), version, major, say)
 
 
-def _check_fp8_dims(request: Request, takes_192: bool, major: int, say: _Refusals) -> None:
+def _check_fp8_dims(request: Request, version: Version, major: int, say: _Refusals) -> None:
     d_qk, d_v = request.size("q", 3), request.size("v", 3)
     found = f"got d_qk {d_qk} and d_v {d_v}"
     if major >= 10:
-        special = takes_192 and (d_qk, d_v) == (192, 128)
+        wide = "" if request.backward else " from cuDNN 9.19 on, both 256 from 9.26 on, or both above 256, up to 512"
         say.unsupported(
-            (d_qk > 128 or d_qk % 16 != 0) and not special,
-            "hidden_dim d_qk should be less than or equal to 128 and multiple of 16, or 192 with d_v 128 from cuDNN "
-            f"9.19 on, {found}",
-        )
-        say.unsupported(
-            d_v > 128 or d_v % 16 != 0,
-            f"hidden_dim d_v should be less than or equal to 128 and multiple of 16, {found}",
+            not _has_blackwell_dims(request, version),
+            f"hidden_dim should be a multiple of 16 less than or equal to 128, or d_qk 192 with d_v 128{wide}, {found}",
         )
     elif request.backward:
         say.unsupported(d_qk != 128 or d_v != 128, f"hidden_dim should be equal to 128, {found}")
@@ -464,6 +464,21 @@ def _check_fp8_dims(request: Request, takes_192: bool, major: int, say: _Refusal
             d_qk > 256 or d_qk % 16 != 0 or d_v > 256 or d_v % 16 != 0,
             f"hidden_dim should be less than or equal to 256 and multiple of 16, {found}",
         )
+
+
+def _has_blackwell_dims(request: Request, version: Version) -> bool:
+    """Return whether heads are as wide as 8-bit attention on Blackwell takes them."""
+    widths = request.size("q", 3), request.size("v", 3)
+    if any(width % 16 for width in widths):
+        return False
+    if request.backward:
+        return max(widths) <= 128 or widths == (192, 128) or (request.kind == "mxfp8" and widths == (256, 256))
+    return (
+        max(widths) <= 128
+        or (widths == (192, 128) and version >= (9, 19, 0))
+        or (widths == (256, 256) and version >= (9, 26, 0))
+        or all(256 < width <= 512 for width in widths)
+    )
 
 
 def _check_fp8_output(request: Request, names: tuple[str, ...], version: Version, major: int, say: _Refusals) -> None:
@@ -588,9 +603,12 @@ def _blocks(size: int) -> int:
     return -(-size // _MX_BLOCK)
 
 
-def _check_mx_forward(request: Request, version: Version, major: int, say: _Refusals) -> None:
+def _check_mx_forward(version: Version, major: int, say: _Refusals) -> None:
     say.unsupported(version < (9, 21, 0), "MXFP8 SDPA requires cuDNN 9.21.0 or later, not supported")
     say.unsupported(major != 10, "MXFP8 SDPA is only supported on Blackwell Data Center architectures")
+
+
+def _check_mx_scales(request: Request, say: _Refusals) -> None:
     d_blocks = _blocks(request.size("q", 3))
     for name in ("q", "k"):
         _check_scales(request, say, f"descale_{name}", name, 3, d_blocks)
@@ -745,7 +763,8 @@ def _check_backward_fp8(request: Request, context: Context, say: _Refusals) -> N
     say.unsupported(
         major == 9 and request.is_ragged, "sdpa fp8 backward with THD is not supported on Hopper architecture"
     )
-    _check_fp8_dims(request, True, major, say)
+    say.unsupported(request.s_q == 1 and request.size("v", 2) == 1, "s_q = s_kv = 1 is not supported")
+    _check_fp8_dims(request, version, major, say)
     _check_heads(request, say)
     _check_scale(request, say)
     totals = request.max_total_q is not None or request.max_total_kv is not None

@@ -59,6 +59,10 @@ class Node:
         yield from self.inputs.values()
         yield from self.outputs.values()
 
+    def ranks(self) -> dict[UserTensor, int]:
+        """Return the rank cuDNN needs of tensors that may be given with a lower one: dims of 1 follow theirs."""
+        return {}
+
     def check(self, context: Context) -> None:
         """Refuse what cudnn-frontend refuses before it asks cuDNN, with the same type of exception."""
 
@@ -113,8 +117,9 @@ class Emitter:
     ALiBi), by uid; ``slices`` are parts of other tensors: uid to (uid of the whole, bytes from its start).
     """
 
-    def __init__(self, context: Context, name: str, own: Iterable[UserTensor] = ()) -> None:
+    def __init__(self, context: Context, name: str, own: Iterable[UserTensor] = (), nodes: Iterable[Node] = ()) -> None:
         self.context = context
+        self._ranks = {item: rank for node in nodes for item, rank in node.ranks().items()}
         self._own = {item for item in own if item.uid}
         self.g = GraphBuilder(
             name,
@@ -141,11 +146,12 @@ class Emitter:
             if kind is None:
                 raise invalid_value(f"tensor {source.name!r} has no data type", fix="set_data_type(...)")
             offset = None if source.ragged_offset is None else self.tensor(source.ragged_offset)
+            ones = (1,) * (self._ranks.get(source, 0) - len(source.dim))
             made = self.g.tensor(
                 self.g.free_name(source.name or "tensor"),
-                tuple(source.dim),
+                (*source.dim, *ones),
                 kind,
-                strides=tuple(source.stride),
+                strides=(*source.stride, *ones),
                 uid=source.uid if source.uid_given or source in self._own else None,
                 alignment=source.alignment,
                 virtual=source.virtual and not (source.by_value or source.in_memory),

@@ -70,6 +70,25 @@ def test_threads_of_the_program_have_the_gpu_too(tmp_path: Path) -> None:
     assert done.stdout == "threads can only be started once\n"
 
 
+MASKS = """
+import torch
+
+few = torch.arange(10, device="cuda")
+assert few[few % 2 == 0].tolist() == [0, 2, 4, 6, 8]
+assert torch.nonzero(few > 7).tolist() == [[8], [9]] and torch.masked_select(few, few > 7).tolist() == [8, 9]
+many = torch.randn(400, 100, device="cuda")
+assert many[many > 0].shape == (40000,) and many[many[:, 0] > 0].shape == (400, 100)
+assert torch.nonzero(many).shape == (40000, 2)
+"""
+
+
+def test_a_mask_chooses_what_is_known_and_else_all(tmp_path: Path) -> None:
+    path = tmp_path / "masks.py"
+    path.write_text(MASKS)
+    done = run_python(["-m", "cudnn_backend_py.frontend", "--target", "h100", str(path)])
+    assert done.code == 0, done.stderr
+
+
 @pytest.mark.parametrize(
     ("last", "end"),
     [

@@ -93,6 +93,25 @@ def test_a_multiplier_is_read_back_from_cudnns_log() -> None:
     )
 
 
+@pytest.mark.skipif(VERSION < (9, 23, 0), reason="did not run: it needs cuDNN 9.23")
+def test_an_engine_that_must_and_cannot_run_a_graph_is_a_refusal() -> None:
+    set_default_target("b200")
+    m = Maker(cudnn)
+    half, single = cudnn.data_type.HALF, cudnn.data_type.FLOAT
+    m.g = cudnn.pygraph(io_data_type=half, intermediate_data_type=single, compute_data_type=single, sm_version=100)
+    wide = (1, 2, 128, 256)
+    tensors = {name: m.t(*wide, name=name) for name in ("q", "k", "v", "o", "dO")}
+    bias = {name: m.t(1, 2, 128, 128, name=name) for name in ("bias", "dBias")}
+    stats = m.t(1, 2, 128, 1, kind="FLOAT", name="stats")
+    for item in m.g.sdpa_backward(**tensors, **bias, stats=stats, attn_scale=0.125):
+        item.set_output(True)
+    m.g.validate()
+    m.g.build_operation_graph()
+    with pytest.raises(cudnn.cudnnGraphNotSupportedError, match="it needs eng") as caught:
+        m.g.create_execution_plans([cudnn.heur_mode.A])
+    assert caught.value.graph is not None
+
+
 @needs_running_sums
 def test_a_corner_is_found_by_the_running_sums() -> None:
     m = Maker(cudnn)

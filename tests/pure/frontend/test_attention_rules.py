@@ -7,9 +7,12 @@ from typing import Any
 
 import pytest
 
+from cudnn_backend_py.errors import UsageError
 from cudnn_backend_py.frontend import attention_implementation, cudnnGraphNotSupportedError, data_type, tensor
 from cudnn_backend_py.frontend import diagonal_alignment as corner
+from cudnn_backend_py.frontend.errors import FrontendRuntimeError, status_as
 from cudnn_backend_py.frontend.ops.attention_node import alibi_slopes
+from cudnn_backend_py.frontend.ops.node import pack_strides
 from cudnn_backend_py.generated.enums import KnobType
 from tests.support.frontend_attention import FLOAT, HALF, INT32, Recorder, Situation
 
@@ -128,6 +131,18 @@ RULES: list[tuple[Callable[..., Any], Options | Callable[[], Options], tuple[int
     (forward_fp8, {}, (9, 19, 0), 80, Refused, "Hopper"),
     (forward_fp8, lambda: {"bias": one(HALF)}, (9, 19, 0), 90, Refused, "bias"),
     (forward_fp8, {"d": 192}, (9, 19, 0), 100, Refused, "d_v"),
+    (forward_fp8, {"d": 256}, (9, 24, 0), 100, Refused, "both 256 from 9.26"),
+    (forward_fp8, {"d": 264}, (9, 28, 0), 100, Refused, "multiple of 16"),
+    (forward_fp8, {"d": 528}, (9, 28, 0), 100, Refused, "up to 512"),
+    (forward_fp8, {"use_alibi_mask": True}, (9, 19, 0), 90, Refused, "alibi"),
+    (
+        forward_fp8,
+        lambda: {"left_bound": 9, **{name: make(s=64, d=128, kind=FP8) for name in ("k", "v")}},
+        (9, 19, 0),
+        90,
+        Refused,
+        "max_s_q <= max_s_kv",
+    ),
     (forward_fp8, {"use_causal_mask_bottom_right": True}, (9, 19, 0), 90, Refused, "Blackwell"),
     (forward_fp8, {"o_type": HALF}, (9, 19, 0), 90, Refused, "HALF"),
     (backward, {"s": 1}, (9, 19, 0), 90, Refused, "s_q = s_kv = 1"),
@@ -140,6 +155,15 @@ RULES: list[tuple[Callable[..., Any], Options | Callable[[], Options], tuple[int
     (backward, lambda: {"dSink_token": one()}, (9, 19, 0), 90, ValueError, "sink_token"),
     (backward, lambda: lengths() | {"q": ragged(make()), "dBias": one()}, (9, 19, 0), 100, Refused, "dbias"),
     (backward_fp8, {"d": 64}, (9, 19, 0), 90, Refused, "128"),
+    (backward_fp8, {"d": 256}, (9, 28, 0), 100, Refused, "192"),
+    (
+        backward_fp8,
+        lambda: {name: make(s=1, d=128, kind=FP8) for name in ("q", "k", "v", "o", "dO")},
+        (9, 19, 0),
+        100,
+        Refused,
+        "s_q = s_kv = 1",
+    ),
     (backward_fp8, lambda: lengths() | {"q": ragged(make(d=128, kind=FP8))}, (9, 19, 0), 90, Refused, "THD"),
     (backward_fp8, {}, (9, 18, 0), 100, Refused, "9.19.0"),
 ]
@@ -166,6 +190,79 @@ def test_the_problems_these_rules_vary_are_taken(method: Callable[..., Any]) -> 
     recorder = Recorder((9, 19, 0), 90)
     method(recorder)
     assert recorder.graph().ops
+
+
+@pytest.mark.parametrize(
+    ("width", "version", "sm"),
+    [(256, (9, 26, 0), 100), (272, (9, 19, 0), 100), (512, (9, 28, 0), 103), (256, (9, 19, 0), 90)],
+)
+def test_heads_of_8_bits_are_as_wide_as_cudnn_has_them(width: int, version: tuple[int, int, int], sm: int) -> None:
+    recorder = Recorder(version, sm)
+    forward_fp8(recorder, d=width)
+    recorder.validate()
+    assert recorder.graph().ops
+
+
+def test_ragged_heads_of_8_bits_are_left_to_cudnn_on_sm_12x() -> None:
+    recorder = Recorder((9, 28, 0), 120)
+    forward_fp8(recorder, **lengths(), **{name: ragged(make(d=128, kind=FP8)) for name in "qkv"})
+    recorder.validate()
+    assert recorder.graph().ops
+
+
+@pytest.mark.parametrize(
+    ("version", "sm", "d"), [((9, 19, 0), 100, 128), ((9, 28, 0), 90, 128), ((9, 28, 0), 100, 136)]
+)
+def test_scales_of_blocks_are_looked_at_before_the_device(version: tuple[int, int, int], sm: int, d: int) -> None:
+    recorder = Recorder(version, sm)
+    tensors = {name: make(d=d, kind=FP8) for name in "qkv"} | {f"descale_{name}": one() for name in "qkv"}
+    recorder.sdpa_mxfp8(**tensors, generate_stats=False)
+    with pytest.raises(ValueError, match="descale_q to have FP8_E8M0"):
+        recorder.validate()
+
+
+def test_lengths_and_offsets_keep_the_rank_they_were_given_with() -> None:
+    recorder = Recorder((9, 28, 0))
+    sizes = {name: tensor([2], [1], INT32, name=name) for name in ("seq_len_q", "seq_len_kv")}
+    offsets = tensor([3], [1], INT32, name="offsets")
+    forward(recorder, use_padding_mask=True, **sizes, q=make().set_ragged_offset(offsets))
+    graph = recorder.graph()
+    assert {name: graph.tensor(name).dims for name in sizes} == dict.fromkeys(sizes, (2, 1, 1, 1))
+    assert graph.tensor("offsets").dims == (3, 1, 1, 1)
+    assert [item.dim for item in (*sizes.values(), offsets)] == [[2], [2], [3]]
+
+
+@pytest.mark.parametrize("known", ["dim", "stride", "neither"])
+@pytest.mark.parametrize("method", [forward, backward, forward_fp8, backward_fp8])
+def test_what_is_not_said_of_an_output_follows(method: Callable[..., Any], known: str) -> None:
+    recorder = Recorder((9, 19, 0), 100)
+    result = method(recorder)[0]
+    wanted = make(d=128 if method in (forward_fp8, backward_fp8) else 64)
+    if known == "dim":
+        result.set_dim(wanted.dim)
+    if known == "stride":
+        result.set_stride(wanted.stride)
+    recorder.validate()
+    assert result.dim == wanted.dim
+    assert result.stride == (wanted.stride if known == "stride" else list(pack_strides(wanted.dim)))
+
+
+def test_an_output_of_three_dims_or_strides_is_refused() -> None:
+    for change in (lambda o: o.set_dim([2, 4, 64]), lambda o: o.set_stride([4, 2, 1])):
+        recorder = Recorder()
+        change(forward(recorder)[0])
+        with pytest.raises(ValueError, match="for o is invalid"):
+            recorder.validate()
+
+
+def test_what_this_cudnn_is_too_old_for_is_not_supported() -> None:
+    with (
+        pytest.raises(Refused, match=r"the graph: one; install"),
+        status_as(FrontendRuntimeError, "the graph"),
+    ):
+        raise UsageError("one", code="attribute-newer-than-library", fix="install")
+    with pytest.raises(FrontendRuntimeError), status_as(FrontendRuntimeError, "the graph"):
+        raise UsageError("one", code="frontend-value")
 
 
 ARGUMENTS: list[tuple[Callable[..., Any], Options, type, str]] = [
