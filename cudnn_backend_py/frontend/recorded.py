@@ -77,7 +77,8 @@ class Operation:
 
     ``results`` are the ports of what the method returns, in order; ``parts`` are the ends of those tensors' names
     where they are not the port. ``written`` are arguments that the operation writes, ``lists`` those that are lists of
-    tensors, ``kernels_only`` those that only cudnn-frontend's own kernels have.
+    tensors, ``kernels_only`` those that only cudnn-frontend's own kernels have; ``second`` is a tensor that 1.32 has in
+    the second place and earlier ones do not have.
     """
 
     node_type: NodeType
@@ -86,6 +87,7 @@ class Operation:
     written: tuple[str, ...] = ()
     lists: tuple[str, ...] = ()
     kernels_only: tuple[str, ...] = ()
+    second: str = ""
     pointwise: bool = False
 
     def part(self, port: str) -> str:
@@ -192,13 +194,15 @@ OPERATIONS: dict[str, Operation] = {
     "concatenate": Operation(NodeType.CONCATENATE, ("OUT_0",), lists=("inputs",)),
     "rope_backward": Operation(NodeType.ROPE_BWD, ("OUT_0",)),
     "matmul": Operation(NodeType.MATMUL, ("C",)),
-    "reduction": Operation(NodeType.REDUCTION, ("OUT_0",)),
+    "reduction": Operation(NodeType.REDUCTION, ("OUT_0",), second="group_offset"),
     "conv_fprop": Operation(NodeType.CONV_FPROP, ("Y",)),
     "conv_dgrad": Operation(NodeType.CONV_DGRAD, ("DX",)),
     "conv_wgrad": Operation(NodeType.CONV_WGRAD, ("DW",)),
     "moe_grouped_matmul": Operation(NodeType.MOE_GROUPED_MATMUL, ("OUT_0",)),
     "moe_grouped_matmul_bwd": Operation(NodeType.MOE_GROUPED_MATMUL_BWD, ("dweight",)),
-    "block_scale_quantize": Operation(NodeType.BLOCK_SCALE_QUANTIZE, ("Y", "scale"), kernels_only=("group_offset",)),
+    "block_scale_quantize": Operation(
+        NodeType.BLOCK_SCALE_QUANTIZE, ("Y", "scale"), kernels_only=("group_offset",), second="group_offset"
+    ),
     "block_scale_dequantize": Operation(NodeType.BLOCK_SCALE_DEQUANTIZE, ("OUT_0",)),
     "sdpa": Operation(
         NodeType.SDPA,
@@ -364,15 +368,13 @@ def _noting(method: str, operation: Operation, add: Callable[..., Any]) -> Calla
         parameters, names = _parameters(add)
         if out_dims is not None and operation.node_type in _LATER:
             raise TypeError(f"{method}() takes no out_dims, its dims follow from its inputs")
+        if operation.second and len(args) > 1 and (args[1] is None or _is_tensor(args[1])):
+            args, kwargs = (args[0], *args[2:]), {**kwargs, operation.second: args[1]}
         for argument in operation.kernels_only:
             if kwargs.pop(argument, None):
                 raise kernel_not_offered(f"{argument} of {method}")
         kwargs = _given(operation, parameters, kwargs)
-        if (
-            names[:1] == ["norm_forward_phase"]
-            and args
-            and (isinstance(args[0], tensor) or hasattr(args[0], "__dlpack__"))
-        ):
+        if names[:1] == ["norm_forward_phase"] and args and _is_tensor(args[0]):
             args, kwargs = _tensors_first(method, names, args, kwargs)
         given = parameters.bind(self, *args, **kwargs).arguments
         # The other way round, as cudnn-frontend 1.32 has them.
@@ -458,6 +460,10 @@ def _name_first(
         return args, kwargs
     behind = ("name", "compute_data_type")
     return args[:at], {**dict(zip(behind, args[at:], strict=False)), **kwargs}
+
+
+def _is_tensor(value: Any) -> bool:
+    return isinstance(value, tensor) or hasattr(value, "__dlpack__")
 
 
 def _described(graph: Any, name: str, value: Any) -> Any:

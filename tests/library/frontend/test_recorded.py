@@ -330,6 +330,20 @@ def test_norms_take_the_phase_before_or_behind_the_tensors() -> None:
     assert shown[0] == shown[1]
 
 
+def test_an_offset_of_groups_is_the_second_argument_or_none() -> None:
+    g = cudnn.pygraph(io_data_type=cudnn.data_type.HALF, compute_data_type=cudnn.data_type.FLOAT)
+    x, offset = g.tensor(dim=(1, 8, 32), stride=(256, 32, 1)), g.tensor(dim=(2, 1, 1), stride=(1, 1, 1))
+    for arguments in ((), (None,), (offset,)):
+        g.reduction(x, *arguments, cudnn.reduction_mode.ADD, name=f"sum of {len(arguments)} {arguments == (offset,)}")
+    g.block_scale_quantize(x, 32, 2)
+    g.block_scale_quantize(x, None, 32, 2)
+    assert [set(node.inputs) - {"input"} for node in g.nodes] == [set(), set(), {"group_offset"}, set(), set()]
+    assert [node.params.get("block_size") for node in g.nodes] == [None, None, None, 32, 32]
+    assert {node.params["mode"] for node in g.nodes[:3]} == {cudnn.reduction_mode.ADD}
+    with pytest.raises(NotImplementedError, match="group_offset of block_scale_quantize"):
+        g.block_scale_quantize(x, offset, 32, 2)
+
+
 def test_plans_are_listed_and_selected(monkeypatch: pytest.MonkeyPatch) -> None:
     m = Maker(cudnn)
     m.g.matmul(m.t(1, 64, 64), m.t(1, 64, 64)).set_output(True)
