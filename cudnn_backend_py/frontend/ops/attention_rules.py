@@ -435,7 +435,8 @@ def _check_forward_fp8(request: Request, version: Version, major: int, say: _Ref
     say.unsupported(major < 9, "sdpa fp8 forward operation is only supported on Hopper architecture and newer")
     say.unsupported(request.has("bias"), "SDPA FP8 does not support bias, not supported")
     _check_alibi(request, say)
-    _check_window(request, say)
+    if request.kind == "mxfp8":
+        _check_window(request, say)
     _check_fp8_dims(request, version, major, say)
     corner = request.is_bottom_right
     say.unsupported(
