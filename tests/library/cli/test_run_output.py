@@ -65,7 +65,9 @@ def trials() -> Iterator[Trial]:
     yield replace(BASE, state="not compared", words="POINTWISE cannot be interpreted", configs=(), outputs=())
     known = replace(CONFIG, state="not run", comparisons=())
     words = "h200 is a described GPU: nothing was run"
-    yield replace(BASE, state="not run", described=True, words=words, configs=(known, replace(known, tag="eng2")))
+    unknown = (OutputFacts("y", "f32[2,128,2]", 512),)
+    configs = (known, replace(known, tag="eng2"))
+    yield replace(BASE, state="not run", described=True, words=words, configs=configs, outputs=unknown)
 
 
 def printed(style: str, folder: Path) -> str:
