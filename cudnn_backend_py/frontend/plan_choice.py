@@ -44,7 +44,10 @@ class PlanChoice:
 
     def deselect_engines(self, engine_names: Sequence[str]) -> Self:
         """Leave out plans whose name contains one of these, such as ``eng3`` or ``k24=7``, besides those of before."""
-        self._plans.barred_names += engine_names
+        names = list(engine_names)
+        if isinstance(engine_names, str) or not all(isinstance(name, str) for name in names):
+            raise TypeError(f"names of engines are {engine_names!r}, a list of texts is needed")
+        self._plans.barred_names += names
         if self._plans.drop_barred():
             self._current = None
         return self

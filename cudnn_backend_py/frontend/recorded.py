@@ -435,7 +435,10 @@ def _compute_of(given: Mapping[str, Any], of_graph: data_type) -> Any:
 
 
 def _named(given: Mapping[str, Any]) -> str:
-    return str(given.get("name") or given.get("keywords", {}).get("name") or "")
+    name = given.get("name") or given.get("keywords", {}).get("name") or ""
+    if not isinstance(name, str):
+        raise TypeError(f"the name of an operation is {name!r}, a text is needed")
+    return name
 
 
 def _tensors_first(

@@ -344,6 +344,8 @@ def test_what_is_no_index_of_a_plan_is_an_index_error(index: Any) -> None:
         ("deselect_behavior_notes", [cudnn.numerical_note.TENSOR_CORE], "a list of cudnn.behavior_note is needed"),
         ("deselect_workspace_greater_than", None, "None is no number of bytes"),
         ("deselect_shared_mem_greater_than", 1.5, "1.5 is no number of bytes"),
+        ("deselect_engines", "eng0", "names of engines are 'eng0'"),
+        ("deselect_engines", [3], r"names of engines are \[3\]"),
     ],
 )
 def test_arguments_of_a_wrong_kind_are_type_errors(call: str, given: Any, told: str) -> None:

@@ -344,6 +344,16 @@ def test_an_offset_of_groups_is_the_second_argument_or_none() -> None:
         g.block_scale_quantize(x, offset, 32, 2)
 
 
+@pytest.mark.parametrize("name", [5, b"x", ["y"]])
+def test_the_name_of_an_operation_is_a_text(name: Any) -> None:
+    g = cudnn.pygraph(io_data_type=cudnn.data_type.HALF)
+    x = g.tensor(dim=(1, 8, 8), stride=(64, 8, 1))
+    for add in (g.relu, lambda item, **given: g.matmul(item, item, **given), g.genstats):
+        with pytest.raises(TypeError, match="the name of an operation is"):
+            add(x, name=name)
+    assert not g.nodes
+
+
 def test_plans_are_listed_and_selected(monkeypatch: pytest.MonkeyPatch) -> None:
     m = Maker(cudnn)
     m.g.matmul(m.t(1, 64, 64), m.t(1, 64, 64)).set_output(True)
