@@ -365,7 +365,7 @@ def _noting(method: str, operation: Operation, add: Callable[..., Any]) -> Calla
         if record.busy:
             return add(self, *args, **kwargs)
         record.change(f"{method} is added to")
-        parameters, names = _parameters(add)
+        parameters, names, valued = _parameters(add)
         if out_dims is not None and operation.node_type in _LATER:
             raise TypeError(f"{method}() takes no out_dims, its dims follow from its inputs")
         if operation.second and len(args) > 1 and (args[1] is None or _is_tensor(args[1])):
@@ -373,7 +373,7 @@ def _noting(method: str, operation: Operation, add: Callable[..., Any]) -> Calla
         for argument in operation.kernels_only:
             if kwargs.pop(argument, None):
                 raise kernel_not_offered(f"{argument} of {method}")
-        kwargs = _given(operation, parameters, kwargs)
+        kwargs = _given(operation, valued, kwargs)
         if names[:1] == ["norm_forward_phase"] and args and _is_tensor(args[0]):
             args, kwargs = _tensors_first(method, names, args, kwargs)
         given = parameters.bind(self, *args, **kwargs).arguments
@@ -412,20 +412,19 @@ def _noting(method: str, operation: Operation, add: Callable[..., Any]) -> Calla
 
 
 @cache
-def _parameters(add: Callable[..., Any]) -> tuple[Signature, list[str]]:
-    """Return the parameters of a method, and their names; asked when it is first called, as few of 90 are."""
+def _parameters(add: Callable[..., Any]) -> tuple[Signature, list[str], set[str]]:
+    """Return the parameters of a method, their names, and those whose default is a value; asked at the first call."""
     parameters = signature(add)
-    return parameters, [name for name in parameters.parameters if name != "self"]
+    valued = {name for name, one in parameters.parameters.items() if one.default not in (None, Parameter.empty)}
+    return parameters, [name for name in parameters.parameters if name != "self"], valued
 
 
-def _given(operation: Operation, parameters: Signature, kwargs: dict[str, Any]) -> dict[str, Any]:
+def _given(operation: Operation, valued: set[str], kwargs: dict[str, Any]) -> dict[str, Any]:
     """Return the keywords without those that are None and have another default: None is what is not given.
 
     Of a matmul and of pointwise operations that is so for the type they compute in alone.
     """
-    optional = {name for name, one in parameters.parameters.items() if one.default not in (None, Parameter.empty)}
-    if operation.node_type in _LATER:
-        optional &= {"compute_data_type"}
+    optional = {"compute_data_type"} & valued if operation.node_type in _LATER else valued
     return {name: value for name, value in kwargs.items() if value is not None or name not in optional}
 
 
