@@ -63,6 +63,9 @@ device; an execute does nothing, and a test counts as having reached it)::
     python -m tests.compat run --module frontend             --tests DIR --target h100 --cudnn 9.19.0 --out ours.jsonl
     python -m tests.compat compare theirs.jsonl ours.jsonl --out logs/NAME.json
 
+``python -m tests.compat notebooks DIR/samples/python --module frontend --out logs/NAME.json`` runs the notebooks, each
+in a process of its own, with the same options.
+
 ``python -m tests.compat facts --path /tmp/fe`` keeps the public surface of cudnn-frontend, and ``names`` holds ours
 against it and writes ``docs/frontend-names.md``.
 

@@ -12,7 +12,8 @@ from rich.console import Console
 
 from .compare import compare as compare_runs
 from .compare import print_comparison, read_run
-from .run import Plan, run_files
+from .notebooks import read_about, run_notebooks
+from .run import Plan, commit_of, environment_of, run_files
 from .scope import FILES
 from .surface import FACTS, PAGE, read_facts, read_surface, render
 
@@ -74,6 +75,39 @@ def compare(
     if out:
         out.write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
     sys.exit(1 if data["total"]["worse"] else 0)
+
+
+@main.command()
+@click.argument("folder", type=click.Path(path_type=Path, exists=True, file_okay=False))
+@click.option("--module", type=click.Choice(["frontend", "cudnn"]), required=True, help="What is imported as cudnn.")
+@click.option("--path", type=click.Path(path_type=Path, exists=True), help="The folder which holds the module cudnn.")
+@click.option("--notebooks-commit", default="unknown", help="Which commit these notebooks are.")
+@click.option("--our-commit", default="", help="Which commit ours is, where git cannot say.")
+@click.option("--target", help="A described GPU (h100, a100); without it, the GPU of this machine.")
+@click.option("--cudnn", help="A cuDNN version of the cache, or the folder of a libcudnn.so.9.")
+@click.option("--limit", "limit_s", default=600.0, show_default=True, help="Seconds for one notebook.")
+@click.option("--jobs", default=1, show_default=True, help="Notebooks at a time.")
+@click.option("--out", type=click.Path(path_type=Path), required=True, help="The JSON.")
+def notebooks(
+    folder: Path,
+    module: str,
+    path: Path | None,
+    notebooks_commit: str,
+    our_commit: str,
+    target: str | None,
+    cudnn: str | None,
+    limit_s: float,
+    jobs: int,
+    out: Path,
+) -> None:
+    """Run every notebook of FOLDER as it is, and write where each one ended."""
+    environment = environment_of(cudnn, path and path.resolve())
+    about = read_about(module, environment, target)
+    ends = run_notebooks(folder, module, environment, target=target, limit_s=limit_s, jobs=jobs)
+    about |= {"module": module, "notebooks commit": notebooks_commit, "our commit": our_commit or commit_of()}
+    out.write_text(json.dumps({**about, "notebooks": ends}, indent=1) + "\n", encoding="utf-8")
+    for name, said in ends.items():
+        print(f"{name}: {said['end']}", *said.get("warned of", ()))
 
 
 @main.command()

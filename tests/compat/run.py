@@ -18,7 +18,7 @@ from rich.console import Console
 
 from .scope import LARGE
 
-__all__ = ["Plan", "run_files"]
+__all__ = ["Plan", "commit_of", "environment_of", "run_files"]
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
@@ -81,7 +81,7 @@ def _write(plan: Plan, about: Mapping[str, Any], rows: Iterable[Mapping[str, Any
         **about,
         "module": plan.module,
         "tests commit": plan.tests_commit,
-        "our commit": plan.our_commit or _commit(),
+        "our commit": plan.our_commit or commit_of(),
     }
     run.update({"mark": plan.mark, "sample": plan.sample, "part": plan.part, "seed": plan.seed, "fast": plan.fast})
     lines = [json.dumps(line) for line in ({"run": run}, *rows)]
@@ -90,15 +90,20 @@ def _write(plan: Plan, about: Mapping[str, Any], rows: Iterable[Mapping[str, Any
 
 
 def _environment(plan: Plan) -> dict[str, str]:
-    environment = _with_cudnn(plan.cudnn)
-    places = [str(plan.path)] if plan.path else []
-    places += [str(REPOSITORY), environment.get("PYTHONPATH", "")]
-    environment["PYTHONPATH"] = os.pathsep.join(place for place in places if place)
+    environment = environment_of(plan.cudnn, plan.path)
     options = ["-p", "no:cacheprovider", "-p", "tests.compat.plugin", "--compat-module", plan.module]
     options += ["--compat-out", str(_part(plan)), "--compat-sample", str(plan.sample)]
     options += ["--compat-part", str(plan.part), "--compat-seed", str(plan.seed)]
     options += ["--compat-target", plan.target] if plan.target else []
     environment["PYTEST_ADDOPTS"] = shlex.join(options)
+    return environment
+
+
+def environment_of(cudnn: str | None, path: Path | None) -> dict[str, str]:
+    """Return the environment of a process: ``cudnn`` as in ``Plan``, and the module cudnn found in ``path``."""
+    environment = _with_cudnn(cudnn)
+    places = [*([str(path)] if path else []), str(REPOSITORY), environment.get("PYTHONPATH", "")]
+    environment["PYTHONPATH"] = os.pathsep.join(place for place in places if place)
     environment["PYTHONDONTWRITEBYTECODE"] = "1"
     return environment
 
@@ -189,7 +194,8 @@ def missing_row(test: str, file: str, reason: str, outcome: str = "not run") -> 
     return {**row, "errors": [], "errors_in_all": 0, "seconds": 0.0}
 
 
-def _commit() -> str:
+def commit_of() -> str:
+    """Return the commit of this checkout, or "unknown" where git cannot say."""
     git = ["git", "-C", str(REPOSITORY), "describe", "--always", "--dirty", "--abbrev=12"]
     done = subprocess.run(git, capture_output=True, text=True)
     return done.stdout.strip() or "unknown"
