@@ -12,7 +12,7 @@ from typing import Any, Self
 from ..errors import NotSupportedStatus
 from ..generated.enums import DescriptorType
 from ..graph.faults import Fault, Sharing, known_hazards, warn_of
-from ..graph.ir import Graph
+from ..graph.ir import Graph, Tensor
 from ..plans.engine import OperationGraph
 from ..plans.plan import Plan
 from .context import Context
@@ -198,15 +198,17 @@ class pygraph(
         self._check_uids()
         self._validated = True
 
-    def _changed(self, what: str) -> None:
+    def _changed(self, what: str, item: UserTensor | None = None) -> None:
         """Forget what was checked and worked out, since `what`, the first words of the error, the graph.
 
         Raises
         ------
         RuntimeError
-            If cuDNN has its operations already.
+            If cuDNN has its operations already, unless only an `item` changes that is in none of them.
         """
         if self._operation_graph is not None or (self._memory is not None and not self._nodes):
+            if item is not None and item not in self._used():
+                return
             raise invalid_value(
                 f"{what} a graph whose operations cuDNN has already", fix="write it before, or a new graph"
             )
@@ -433,8 +435,12 @@ class pygraph(
             assert self._memory is not None
             assert self._emitter is not None
             with status_as(FrontendRuntimeError, "the plan cannot be run"):
-                runner = self._runners[index] = Runner(plan, self._memory, self._emitter.tensors)
+                runner = self._runners[index] = self._new_runner(plan, self._memory, self._emitter.tensors)
         return runner
+
+    def _new_runner(self, plan: Plan, memory: Placement, tensors: Mapping[UserTensor, Tensor]) -> Runner:
+        retains = self.get_cuda_graph_retention() is cuda_graph_retention.PER_GRAPH
+        return Runner(plan, memory, tensors, retains=retains)
 
     # workspace
 
@@ -733,7 +739,7 @@ class pygraph(
         with status_as(FrontendRuntimeError, "the serialized graph"):
             plan, memory = saved.load(source[-1], self.target)
             self._memory = memory
-            self._current = self._runners[0] = Runner(plan, memory, {})
+            self._current = self._runners[0] = self._new_runner(plan, memory, {})
         self._plans.take(plan)
         self._warn_of_faults(memory.graph)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterable, Iterator, Sequence
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Protocol
@@ -81,7 +82,7 @@ class PlanList:
     """Engine configs of one graph; ``candidate`` is the index of the plan to execute, -1 before one is built."""
 
     def __init__(self, graph: Asking) -> None:
-        self._graph = graph
+        self._graph: Asking = weakref.proxy(graph)  # whose plans these are: it goes when its last user does
         self._configs: list[EngineConfig] = []
         self._modes: list[str] = []  # to be asked when their configs are needed
         self._plans: dict[int, Plan] = {}

@@ -297,11 +297,11 @@ class Record:
         self._next_uid += 1
         return self._next_uid - 1
 
-    def change(self, what: str) -> None:
-        """Tell the graph that it changes; `what` is how the error begins where it cannot any more."""
+    def change(self, what: str, item: tensor | None = None) -> None:
+        """Tell the graph that it changes, in one tensor only or not; `what` is how the error begins where it cannot."""
         graph = None if self.owner is None else self.owner()
         if graph is not None:
-            graph._changed(what)
+            graph._changed(what, item)
 
     def claim(self, item: tensor, uid: int) -> None:
         """Let a tensor have the uid a program gives it; one that has it without being given it gets another.

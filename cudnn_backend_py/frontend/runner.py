@@ -15,7 +15,7 @@ from ..execution.checks import scalar_array, scratch_offsets
 from ..execution.run import live_handle
 from ..graph.ir import Graph, Tensor
 from ..native import Handle
-from ..native.cuda import Memory
+from ..native.cuda import Memory, captured_graph, keep_for_cuda_graph, release_ended
 from ..native.fast_call import LOOK_CLOSER, MappedCall, compiled_library
 from ..native.launch import Launcher, Overrides
 from ..plans.plan import Plan
@@ -57,11 +57,18 @@ class Placement:
 class Runner:
     """One plan ready to be executed with variant packs of users.
 
-    Its keys are the workspace, then the addresses in the launcher's order of uids.
+    Its keys are the workspace, then the addresses in the launcher's order of uids. Where `retains`, CUDA graphs that
+    are captured from its launches keep it.
     """
 
-    def __init__(self, plan: Plan, memory: Placement, tensors: Mapping[tensor, Tensor]) -> None:
+    def __init__(
+        self, plan: Plan, memory: Placement, tensors: Mapping[tensor, Tensor], *, retains: bool = True
+    ) -> None:
         self.plan = plan
+        # Since 9.27 cuDNN itself has such graphs keep a plan's kernels, but not what lies on the device beside it.
+        self._retains = retains and (plan.target.library.version < (9, 27) or bool(memory.constants))
+        self._kept_for: set[tuple[int, int]] = set()
+        release_ended()
         self._memory = memory
         uids = [item.uid for item in memory.tensors]
         extra = [uid for uid in memory.user_uids() if uid not in uids]
@@ -124,6 +131,8 @@ class Runner:
         if made is None:
             made = self._new_pack(pack, key)
         try:
+            if self._retains and (captured := captured_graph(handle.stream)) is not None:
+                self._keep_for(*captured)
             self._run(handle, made)
         except CudnnBackendError as error:
             raise as_kind(FrontendRuntimeError, "the launch", error) from error
@@ -145,6 +154,7 @@ class Runner:
             row=self._template[1:],
             scratch=[(at - 1, offset) for at, offset in self._scratch],
             own_offset=self._memory.scratch_bytes if self._has_workspace else None,
+            tells_captures=self._retains,
         )
         self._go = self._mapped.go
 
@@ -154,6 +164,8 @@ class Runner:
         key = self.key(pack, workspace)
         self._check(pack, key)
         with status_as(FrontendRuntimeError, "the launch with other dims and strides"):
+            if self._retains and (captured := captured_graph(handle.stream)) is not None:
+                self._keep_for(*captured)
             self._run(handle, self.launcher.pack(self.launcher.row(*key[1:]), key[0], overrides))
 
     def workspace_with(self, handle: Any, overrides: Overrides) -> int:
@@ -320,6 +332,7 @@ class Runner:
 
     def populate(self, pack: Mapping[Any, Any], workspace: Any, handle: Any, cuda_graph: int) -> None:
         """Add the plan's nodes to a CUDA graph."""
+        self._kept_for.discard((0, int(cuda_graph)))  # another one may have had the address
         self._to_cuda_graph(self.launcher.populate, pack, workspace, handle, cuda_graph)
 
     def update(self, pack: Mapping[Any, Any], workspace: Any, handle: Any, cuda_graph: int) -> None:
@@ -332,6 +345,14 @@ class Runner:
         made = self._find(key) or self._new_pack(pack, key)
         with status_as(FrontendRuntimeError, "the CUDA graph"):
             call(handle, made, int(cuda_graph))
+            if self._retains:
+                self._keep_for(0, int(cuda_graph))
+
+    def _keep_for(self, capture: int, graph: int) -> None:
+        """Have a CUDA graph keep the plan and what lies on the device beside it, once for each capture (0: none)."""
+        if (capture, graph) not in self._kept_for:
+            keep_for_cuda_graph(graph, self)
+            self._kept_for.add((capture, graph))
 
 
 def _look_closer(_handle: Any, _pack: Any, _workspace: Any) -> int:

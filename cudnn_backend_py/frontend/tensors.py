@@ -244,7 +244,7 @@ class tensor:
     def _set(self, method: str, **values: Any) -> Self:
         changes = any(getattr(self, name) != value for name, value in values.items() if not name.endswith("_given"))
         if changes and (graph := self._graph()) is not None:
-            graph.record.change(f"{method} of tensor {self.name!r} changes")
+            graph.record.change(f"{method} of tensor {self.name!r} changes", self)
         for name, value in values.items():
             setattr(self, name, value)
         return self

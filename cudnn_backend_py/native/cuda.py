@@ -7,6 +7,7 @@ driver, and after a handle has made a context current.
 from __future__ import annotations
 
 import ctypes
+import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cache, partial
@@ -22,6 +23,7 @@ __all__ = [
     "Memory",
     "PointerFacts",
     "Timer",
+    "captured_graph",
     "context_functions",
     "current_context",
     "device_name",
@@ -29,10 +31,12 @@ __all__ = [
     "driver_function",
     "in_context",
     "is_capturing",
+    "keep_for_cuda_graph",
     "l2_bytes",
     "on_device",
     "pointer_facts",
     "relaxed_capture",
+    "release_ended",
     "run_driver",
     "same_context",
     "sm_version",
@@ -44,6 +48,9 @@ _EVENT_DISABLE_TIMING = 2  # CU_EVENT_DISABLE_TIMING
 _NOT_READY = 600  # CUDA_ERROR_NOT_READY
 _CAPTURE_ERRORS = range(900, 910)  # CUDA_ERROR_STREAM_CAPTURE_*
 _CAPTURE_RELAXED = 2  # CU_STREAM_CAPTURE_MODE_RELAXED
+_CAPTURING = 1  # CU_STREAM_CAPTURE_STATUS_ACTIVE
+_NO_DESTRUCTOR_SYNC, _MOVE = 1, 1  # CU_USER_OBJECT_NO_DESTRUCTOR_SYNC, CU_GRAPH_USER_OBJECT_MOVE
+_SEMAPHORE_BYTES = 64  # a sem_t has 32
 _MEMORY_KINDS = {1: "host", 2: "device", 3: "array", 4: "unified"}
 
 
@@ -192,6 +199,80 @@ def is_capturing(stream: int) -> bool:
     found = ctypes.c_int()
     status: int = _driver().cuStreamIsCapturing(ctypes.c_void_p(stream), ctypes.byref(found))
     return bool(found.value) or status in _CAPTURE_ERRORS
+
+
+def captured_graph(stream: int) -> tuple[int, int] | None:
+    """Return the number of the capture a CUDA stream is in, and the address of the ``CUgraph`` it makes, or None.
+
+    C: ``cuStreamGetCaptureInfo_v2``.
+    """
+    state, number, graph = ctypes.c_int(), ctypes.c_uint64(), ctypes.c_void_p()
+    asked = (ctypes.byref(state), ctypes.byref(number), ctypes.byref(graph), None, None)
+    if _driver().cuStreamGetCaptureInfo_v2(ctypes.c_void_p(stream), *asked) or state.value != _CAPTURING:
+        return None
+    return number.value, graph.value or 0
+
+
+# What CUDA graphs keep, by the address of a semaphore that their end raises.
+_kept: dict[int, tuple[Any, object]] = {}
+
+
+def keep_for_cuda_graph(graph: int, what: object) -> None:
+    """Keep an object for as long as a ``CUgraph``, its clones and what was instantiated from them exist.
+
+    Where they end CUDA may be called by nobody, in whichever thread that is, so their end is but noted, by C's own
+    ``sem_post``: the object goes when the next one is kept, or by :func:`release_ended`.
+
+    C: ``cuUserObjectCreate``, ``cuGraphRetainUserObject``.
+
+    Raises
+    ------
+    CudnnBackendError
+        ``cuda-driver``.
+    """
+    release_ended()
+    libc, raised = ctypes.CDLL(None), ctypes.create_string_buffer(_SEMAPHORE_BYTES)
+    libc.sem_init(raised, 0, 0)
+    address = ctypes.addressof(raised)
+    made = ctypes.c_void_p()
+    run_driver("cuUserObjectCreate", ctypes.byref(made), raised, libc.sem_post, 1, _NO_DESTRUCTOR_SYNC)
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(raised))  # CUDA may write it after Python has ended
+    _kept[address] = raised, what
+    try:
+        run_driver("cuGraphRetainUserObject", ctypes.c_void_p(graph), made, 1, _MOVE)
+    except CudnnBackendError:
+        _driver().cuUserObjectRelease(made, 1)
+        raise
+
+
+def release_ended() -> None:
+    """Let go what was kept for CUDA graphs that are gone."""
+    if not _kept:
+        return
+    count, sem_getvalue = ctypes.c_int(), ctypes.CDLL(None).sem_getvalue
+    ended = []
+    for address, (raised, _what) in list(_kept.items()):
+        sem_getvalue(raised, ctypes.byref(count))
+        if count.value > 0:
+            ended.append(address)
+    if not ended:
+        return
+    with relaxed_capture():
+        for address in ended:
+            if (entry := _kept.pop(address, None)) is not None:  # no other thread was quicker
+                ctypes.pythonapi.Py_DecRef(ctypes.py_object(entry[0]))
+            del entry
+
+
+def _forget_kept() -> None:
+    """Leave to the parent what CUDA graphs of a forked process keep: they are not here, and nothing ends."""
+    global _kept
+    _lost.append(_kept)
+    _kept = {}
+
+
+_lost: list[object] = []
+os.register_at_fork(after_in_child=_forget_kept)
 
 
 class Memory:

@@ -5,7 +5,7 @@
 #include <stdint.h>
 
 /* Of these structures and functions; fast_call.py takes no other. */
-#define CUDNN_BACKEND_PY_FAST_CALL_VERSION 6
+#define CUDNN_BACKEND_PY_FAST_CALL_VERSION 7
 
 struct dl_tensor { /* DLTensor of DLPack 1 */
     void *data;
@@ -111,6 +111,8 @@ struct mapping { /* a plan that is called with a dict from tensors to buffers or
     void *plan, *to;       /* to: the variant pack */
     void *type, *int_type; /* of buffers and of addresses */
     int (*read)(void *object, struct dl_tensor *out);
+    int (*get_stream)(void *handle, void **stream);   /* cudnnGetStream */
+    int (*is_capturing)(void *stream, int *status);   /* cuStreamIsCapturing; NULL: do not ask */
     const struct entry *entries;
     const struct scratch *scratch;
     uint64_t *row;       /* an address per uid */

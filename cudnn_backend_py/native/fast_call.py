@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from ..errors import CudnnStatusError
 from ..generated.enums import AttributeName as Attr
 from ..generated.enums import AttributeType
-from .cuda import context_functions, current_context, driver_error, in_context
+from .cuda import context_functions, current_context, driver_error, driver_function, in_context
 from .find import find_built
 from .libcudnn import Library
 
@@ -34,7 +34,7 @@ __all__ = [
     "quicken",
 ]
 
-VERSION = 6  # of the structures; the compiled file has the same
+VERSION = 7  # of the structures; the compiled file has the same
 LOOK_CLOSER, OTHER_STREAM = -1, -2
 FUNCTIONS = (
     "cudnnBackendInitialize",
@@ -189,6 +189,7 @@ class _Mapping(ctypes.Structure):
     _fields_ = (
         ("pack", ctypes.POINTER(Filler)),
         *((name, _pointer) for name in ("execute", "plan", "to", "type", "int_type", "read")),
+        *((name, _pointer) for name in ("get_stream", "is_capturing")),
         ("entries", ctypes.POINTER(_Entry)),
         ("scratch", ctypes.POINTER(_Scratch)),
         ("row", _pointer),
@@ -465,6 +466,8 @@ class MappedCall:
         Places of tensors that lie in the workspace, and their bytes from its start.
     own_offset
         Where the plan's own workspace begins in the one that is given; None: it needs none.
+    tells_captures
+        Whether a call whose stream is being captured is told LOOK_CLOSER, too.
     """
 
     PLACES = 64  # bits of a mask
@@ -482,6 +485,7 @@ class MappedCall:
         row: Sequence[int],
         scratch: Sequence[tuple[int, int]] = (),
         own_offset: int | None = None,
+        tells_captures: bool = False,
     ) -> None:
         table = (_Entry * len(keys))(
             *(
@@ -501,6 +505,8 @@ class MappedCall:
             None if exchange is None else id(exchange.type),
             id(int),
             None if exchange is None else exchange.read,
+            _address(library.unchecked("cudnnGetStream")),
+            _address(driver_function("cuStreamIsCapturing")) if tells_captures else None,
             ctypes.cast(table, ctypes.POINTER(_Entry)),
             ctypes.cast(placed, ctypes.POINTER(_Scratch)),
             ctypes.addressof(addresses),

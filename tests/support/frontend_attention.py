@@ -39,6 +39,9 @@ class Recorder(AttentionOps, PointwiseOps):
     situation: Situation | None = None
     emitter: Emitter | None = None
 
+    def __post_init__(self) -> None:
+        self.context: Any = self.situation or Situation(self.version, self.sm)
+
     def validate(self) -> None:
         context: Any = self.situation or Situation(self.version, self.sm)
         for node in self._nodes:

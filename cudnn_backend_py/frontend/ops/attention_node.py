@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterable
 from copy import copy
 from dataclasses import replace
@@ -77,7 +78,8 @@ class AttentionNode(Node):
 
     def __init__(self, request: Request, outputs: Iterable[str], graph: OpsBase) -> None:
         self.request = request
-        self.graph = graph
+        self._context = graph.context
+        self.graph = weakref.ref(graph)  # which holds its nodes
         given = {name for name in request.tensors if name in _WRITTEN}
         super().__init__(
             request.name,
@@ -111,7 +113,7 @@ class AttentionNode(Node):
                 else {
                     "generate_stats": r.stats,
                     "max_seq_len_kv": r.max_seq_kv,
-                    "implementation": "UNIFIED" if is_unified(r, self.graph.context) else "COMPOSITE",
+                    "implementation": "UNIFIED" if is_unified(r, self._context) else "COMPOSITE",
                     "mma_core_mode": "HALF" if r.kind == "half" else r.tensors["q"].data_type.name,
                     "stats_use_log2": r.stats_log2,
                     "unfuse_fma": r.unfuse_fma,
@@ -316,7 +318,8 @@ class _Modifier:
         stands_for = tensor(value.dims, value.strides, data_type[value.data_type.name], is_virtual=True)
         stands_for.set_name(value.name)
         to.tensors[stands_for] = value
-        inner = copy(self._node.graph)
+        inner = copy(self._node.graph())
+        assert inner is not None
         inner._nodes, inner.record = [], Record()
         result = modify(inner, stands_for)
         if not isinstance(result, tensor):

@@ -11,6 +11,7 @@ from dataclasses import field
 from typing import TYPE_CHECKING, Any, Literal
 
 from ...graph.data_types import HALF_TYPES
+from ...graph.strides import packed_strides
 from ...system.quick_dataclass import dataclass
 from ...system.version import Version, VersionTuple, version_text
 from ..enums import attention_implementation, data_type, diagonal_alignment, tensor_reordering
@@ -104,6 +105,14 @@ class Request:
     def is_multiplied(self) -> bool:
         """Whether a ragged offset counts more than one element."""
         return any(item.ragged_offset_multiplier != 1 for item in self.tensors.values() if item.ragged_offset)
+
+    @property
+    def has_packed_stats(self) -> bool:
+        """Whether the statistics lie as b, h, s: those of sequences one after the other, and what is not said, do."""
+        stats = self.tensors["stats"]
+        if stats.ragged_offset is not None or not stats.stride:
+            return True
+        return tuple(stats.stride) == packed_strides(tuple(stats.dim))
 
     @property
     def has_lengths(self) -> tuple[bool, bool]:
@@ -307,6 +316,26 @@ def _check_known_bugs(request: Request, version: Version, say: _Refusals) -> Non
     )
 
 
+def _check_sink_of_sequences(request: Request, version: Version, say: _Refusals) -> None:
+    say.unsupported(
+        request.is_ragged and request.has("sink") and version < (9, 26, 0),
+        "SDPA backward with ragged offsets and a sink token is not supported below cuDNN 9.26.0, which reads "
+        "statistics beyond their end (sink-of-ragged-sequences)",
+        fix="use cuDNN 9.26.0 or newer, or padding instead of ragged sequences",
+    )
+
+
+def _check_stats_layout(request: Request, version: Version, since: VersionTuple, say: _Refusals) -> None:
+    if version < since and request.has("stats") and not request.has_packed_stats:
+        stats = request.tensors["stats"]
+        say.unsupported(
+            True,
+            f"stats that are neither ragged nor packed as b, h, s are not supported below cuDNN "
+            f"{version_text(since)}, their strides are {stats.stride}",
+            fix=f"give them the strides {list(packed_strides(tuple(stats.dim)))}",
+        )
+
+
 def _check_modifier(request: Request, say: _Refusals) -> None:
     masked = request.alibi or request.padding or request.left is not None or request.right is not None
     say.unsupported(
@@ -377,6 +406,7 @@ def _check_forward(request: Request, context: Context, say: _Refusals) -> None:
         "ragged offsets are only supported with padding mask",
         fix="use_padding_mask=True, seq_len_q=, seq_len_kv=",
     )
+    _check_stats_layout(request, version, (9, 12, 0), say)
     _check_running_lengths(request, version, say)
     _check_dropout(request, say)
     _check_corner(request, version, say)
@@ -662,6 +692,8 @@ def _check_backward(request: Request, context: Context, say: _Refusals) -> None:
     _check_corner(request, version, say)
     _check_backward_bounds(request, version, major, say)
     _check_dropout(request, say)
+    _check_sink_of_sequences(request, version, say)
+    _check_stats_layout(request, version, (9, 26, 0), say)
     _check_backward_kernels(request, version, major, say)
     say.unset(request.has("dsink") and not request.has("sink"), "if dSink_token is set, sink_token needs to be set")
 
@@ -770,6 +802,7 @@ def _check_backward_fp8(request: Request, context: Context, say: _Refusals) -> N
     _check_scale(request, say)
     totals = request.max_total_q is not None or request.max_total_kv is not None
     say.unsupported(totals and not request.is_ragged, _ONLY_RAGGED)
+    _check_sink_of_sequences(request, version, say)
     _check_padding(request, say, modifier_may=False)
     _check_dropout(request, say)
     _check_fp8_corner(request, version, major, say)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 import hashlib
 import json
 import os
+import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -213,6 +215,58 @@ def test_filters_by_note_name_workspace_and_shared_memory() -> None:
     g = built(deselect_engines=[first])
     assert g._plans.candidate > 0
     assert engine
+
+
+def _refused() -> cudnn.pygraph:
+    g, _ = matmul()
+    g.deselect_engines(["eng"])
+    with pytest.raises(cudnn.cudnnGraphNotSupportedError):
+        g.build()
+    return g
+
+
+def _built(make: Callable[[], tuple[cudnn.pygraph, Any]]) -> cudnn.pygraph:
+    g, _ = make()
+    g.build([cudnn.heur_mode.A])
+    return g
+
+
+def _read() -> cudnn.pygraph:
+    g = new_graph()
+    g.deserialize(_built(matmul).serialize())
+    return g
+
+
+@pytest.mark.parametrize(
+    "make", [new_graph, lambda: matmul()[0], lambda: _built(matmul), lambda: _built(causal), _refused, _read]
+)
+def test_a_graph_goes_with_its_last_user(make: Callable[[], cudnn.pygraph]) -> None:
+    """Its plans with it: the collector of cycles comes late, or in the capture of another CUDA graph."""
+    gc.collect()
+    gc.disable()
+    try:
+        graph = make()
+        found = weakref.ref(graph)
+        del graph
+        assert found() is None
+    finally:
+        gc.enable()
+
+
+def test_a_tensor_that_a_built_graph_has_no_use_for_may_still_change() -> None:
+    """The operations that cuDNN has are not touched, and another graph may take it."""
+    g = _built(matmul)
+    before = g.serialize()
+    one = g.tensor(name="n", dim=[1, 1, 1], stride=[1, 1, 1], data_type=cudnn.data_type.FLOAT)
+    one.set_name("one").set_uid(99).set_dim([1, 64, 1]).set_stride([64, 1, 1])
+    assert g.serialize() == before
+    other = new_graph()
+    x = other.tensor(name="x", dim=[1, 64, 64], stride=[4096, 64, 1])
+    other.add(a=x, b=one).set_output(True)
+    other.build([cudnn.heur_mode.A, cudnn.heur_mode.FALLBACK])
+    assert 99 in other._get_variant_pack_uids_sorted()
+    with pytest.raises(RuntimeError, match="set_name of tensor 'A' changes a graph whose operations cuDNN has"):
+        next(iter(g.record.tensors)).set_name("b")
 
 
 def planned(*modes: Any) -> cudnn.pygraph:

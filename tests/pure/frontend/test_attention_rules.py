@@ -33,6 +33,10 @@ def lengths() -> Options:
     return {"use_padding_mask": True, **sizes}
 
 
+def per_row(*strides: int) -> tensor:
+    return tensor([2, 4, 128, 1], strides, FLOAT)
+
+
 def ragged(item: tensor) -> tensor:
     return item.set_ragged_offset(tensor([3, 1, 1, 1], [1] * 4, INT32))
 
@@ -146,6 +150,8 @@ RULES: list[tuple[Callable[..., Any], Options | Callable[[], Options], tuple[int
     (backward, {"use_deterministic_algorithm": True}, (9, 17, 0), 100, Refused, "deterministic"),
     (backward, lambda: {"dSink_token": one()}, (9, 19, 0), 90, ValueError, "sink_token"),
     (backward, lambda: lengths() | {"q": ragged(make()), "dBias": one()}, (9, 19, 0), 100, Refused, "dbias"),
+    (backward, lambda: lengths() | {"q": ragged(make()), "sink_token": one()}, (9, 25, 0), 90, Refused, "sink token"),
+    (backward, lambda: {"stats": per_row(4 * 128, 1, 4, 1)}, (9, 25, 0), 90, Refused, "packed as b, h, s"),
     (backward_fp8, {"d": 64}, (9, 19, 0), 90, Refused, "128"),
     (backward_fp8, {"d": 256}, (9, 28, 0), 100, Refused, "192"),
     (
@@ -158,6 +164,14 @@ RULES: list[tuple[Callable[..., Any], Options | Callable[[], Options], tuple[int
     ),
     (backward_fp8, lambda: lengths() | {"q": ragged(make(d=128, kind=FP8))}, (9, 19, 0), 90, Refused, "THD"),
     (backward_fp8, {}, (9, 18, 0), 100, Refused, "9.19.0"),
+    (
+        backward_fp8,
+        lambda: lengths() | {"q": ragged(make(d=128, kind=FP8)), "sink_token": one()},
+        (9, 25, 0),
+        100,
+        Refused,
+        "sink token",
+    ),
 ]
 
 
@@ -175,6 +189,21 @@ def test_what_cudnn_frontend_refuses_is_refused_alike(
     with pytest.raises(kind, match=f"(?i){words}") as caught:
         recorder.validate()
     assert isinstance(caught.value, cudnnGraphNotSupportedError) == (kind is Refused)
+
+
+def test_statistics_that_are_not_packed_are_written_since_912_and_read_since_926() -> None:
+    for version, written, read in (((9, 11, 0), False, False), ((9, 25, 0), True, False), ((9, 26, 0), True, True)):
+        for method, works in ((forward, written), (backward, read)):
+            recorder = Recorder(version, 90)
+            options = {"generate_stats": True} if method is forward else {"stats": per_row(512, 1, 4, 1)}
+            outputs = method(recorder, **options)
+            if method is forward and (stats := outputs[1]) is not None:
+                stats.set_dim([2, 4, 128, 1]).set_stride([512, 1, 4, 1]).set_data_type(FLOAT)
+            if works:
+                recorder.validate()
+            else:
+                with pytest.raises(Refused, match=r"packed as b, h, s .* \[512, 1, 4, 1\]"):
+                    recorder.validate()
 
 
 @pytest.mark.parametrize("method", [forward, backward, forward_fp8, backward_fp8])
