@@ -15,7 +15,7 @@ from ..execution.checks import scalar_array, scratch_offsets
 from ..execution.run import live_handle
 from ..graph.ir import Graph, Tensor
 from ..native import Handle
-from ..native.cuda import Memory, captured_graph, keep_for_cuda_graph, release_ended
+from ..native.cuda import Memory, captured_graph, keep_for_cuda_graph, make_current, release_ended
 from ..native.fast_call import LOOK_CLOSER, MappedCall, compiled_library
 from ..native.launch import Launcher, Overrides
 from ..plans.plan import Plan
@@ -131,13 +131,21 @@ class Runner:
         if made is None:
             made = self._new_pack(pack, key)
         try:
-            if self._retains and (captured := captured_graph(handle.stream)) is not None:
-                self._keep_for(*captured)
-            self._run(handle, made)
+            self._launch(handle, made)
         except CudnnBackendError as error:
             raise as_kind(FrontendRuntimeError, "the launch", error) from error
+        if self._mapped is not None:
+            self._mapped.take_context()
         if compiled_library() is not None and not self._slices:
             self._take_fast_path(pack, workspace)
+
+    def _launch(self, handle: Handle, made: Any) -> None:
+        """Launch in the context of the handle's stream, in whichever thread, and be kept where that is captured."""
+        stream = handle.stream
+        make_current(stream, handle.device or 0)
+        if self._retains and (captured := captured_graph(stream)) is not None:
+            self._keep_for(*captured)
+        self._run(handle, made)
 
     def _take_fast_path(self, pack: Mapping[Any, Any], workspace: Any) -> None:
         """Let the next calls be made by the compiled code, which reads addresses and one framework's buffers."""
@@ -164,9 +172,7 @@ class Runner:
         key = self.key(pack, workspace)
         self._check(pack, key)
         with status_as(FrontendRuntimeError, "the launch with other dims and strides"):
-            if self._retains and (captured := captured_graph(handle.stream)) is not None:
-                self._keep_for(*captured)
-            self._run(handle, self.launcher.pack(self.launcher.row(*key[1:]), key[0], overrides))
+            self._launch(handle, self.launcher.pack(self.launcher.row(*key[1:]), key[0], overrides))
 
     def workspace_with(self, handle: Any, overrides: Overrides) -> int:
         """Return the bytes of workspace for other dims and strides of some uids; the device is asked."""

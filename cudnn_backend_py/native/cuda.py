@@ -33,6 +33,7 @@ __all__ = [
     "is_capturing",
     "keep_for_cuda_graph",
     "l2_bytes",
+    "make_current",
     "on_device",
     "pointer_facts",
     "relaxed_capture",
@@ -50,6 +51,7 @@ _CAPTURE_ERRORS = range(900, 910)  # CUDA_ERROR_STREAM_CAPTURE_*
 _CAPTURE_RELAXED = 2  # CU_STREAM_CAPTURE_MODE_RELAXED
 _CAPTURING = 1  # CU_STREAM_CAPTURE_STATUS_ACTIVE
 _NO_DESTRUCTOR_SYNC, _MOVE = 1, 1  # CU_USER_OBJECT_NO_DESTRUCTOR_SYNC, CU_GRAPH_USER_OBJECT_MOVE
+_DEFAULT_STREAMS = (0, 1, 2)  # NULL, CU_STREAM_LEGACY, CU_STREAM_PER_THREAD
 _SEMAPHORE_BYTES = 64  # a sem_t has 32
 _MEMORY_KINDS = {1: "host", 2: "device", 3: "array", 4: "unified"}
 
@@ -151,6 +153,37 @@ def on_device(ordinal: int) -> Iterator[None]:
             yield
     finally:
         run_driver("cuDevicePrimaryCtxRelease_v2", ordinal)
+
+
+@cache
+def _primary_context(device: int) -> int:
+    """Return the address of a GPU's primary context, which stays for the process. C: ``cuDevicePrimaryCtxRetain``."""
+    context = ctypes.c_void_p()
+    run_driver("cuDevicePrimaryCtxRetain", ctypes.byref(context), device)
+    return context.value or 0
+
+
+def make_current(stream: int, device: int) -> None:
+    """Make the CUDA context of a stream current in this thread, as the CUDA runtime would.
+
+    The default streams are of whichever context is current: they get the primary one of the GPU, where none is or one
+    of another GPU. C: ``cuStreamGetCtx``, ``cuCtxSetCurrent``.
+
+    Raises
+    ------
+    CudnnBackendError
+        ``cuda-driver``.
+    """
+    here, needed = current_context(), ctypes.c_void_p()
+    if stream not in _DEFAULT_STREAMS:
+        _driver().cuStreamGetCtx(ctypes.c_void_p(stream), ctypes.byref(needed))
+    if needed.value is None:
+        found = ctypes.c_int(-1)
+        if here and not _driver().cuCtxGetDevice(ctypes.byref(found)) and found.value == device:
+            return
+        needed.value = _primary_context(device)
+    if needed.value != here:
+        run_driver("cuCtxSetCurrent", needed)
 
 
 @contextmanager
@@ -359,8 +392,8 @@ class Memory:
             run_driver("cuStreamSynchronize", ctypes.c_void_p(stream))
 
     def free(self) -> None:
-        """Free all of it; this waits for the device. C: ``cuMemFree``."""
-        with on_device(self._device):
+        """Free all of it, also while a stream is captured; this waits for the device. C: ``cuMemFree``."""
+        with on_device(self._device), relaxed_capture():
             while self._addresses:
                 run_driver("cuMemFree_v2", ctypes.c_uint64(self._addresses.pop()))
 

@@ -254,19 +254,21 @@ static int read_mapping(struct mapping *m, void *dict, void *workspace) {
     return 1;
 }
 
-/* Whether a CUDA graph is made of what a handle launches, and has to be told what to keep. */
-static int is_kept(const struct mapping *m, void *handle) {
-    void *stream = NULL;
+/* Whether a call is what the last ones were: in their CUDA context, and not into a CUDA graph that has to be told what
+ * to keep. */
+static int is_usual(const struct mapping *m, void *handle) {
+    void *found = NULL;
     int status = 0;
-    if (m->is_capturing == NULL || m->get_stream(handle, &stream) != 0) return 0;
-    return m->is_capturing(stream, &status) == 0 && status != 0;
+    if (m->get_current(&found) == 0 && found != m->context) return 0;
+    if (m->is_capturing == NULL || m->get_stream(handle, &found) != 0) return 1;
+    return m->is_capturing(found, &status) != 0 || status == 0;
 }
 
 /* Launch with a dict; return 0, LOOK_CLOSER, or a status and above its 16 bits the function. Called with Python's
  * lock, which others may have during the launch: another thread that comes meanwhile has to look closer. */
 static int call_with_mapping(struct mapping *m, void *handle, void *dict, void *workspace) {
     int status = LOOK_CLOSER, failed = 3;
-    if (is_kept(m, handle)) return LOOK_CLOSER;
+    if (!is_usual(m, handle)) return LOOK_CLOSER;
     if (__atomic_exchange_n(&m->busy, 1, __ATOMIC_ACQUIRE)) return LOOK_CLOSER;
     if (read_mapping(m, dict, workspace)) {
         status = m->filled ? 0 : cudnn_backend_py_fill(m->pack, m->to, m->row, (void *)(uintptr_t)m->workspace, &failed);

@@ -111,8 +111,10 @@ struct mapping { /* a plan that is called with a dict from tensors to buffers or
     void *plan, *to;       /* to: the variant pack */
     void *type, *int_type; /* of buffers and of addresses */
     int (*read)(void *object, struct dl_tensor *out);
+    int (*get_current)(void **context);               /* cuCtxGetCurrent */
     int (*get_stream)(void *handle, void **stream);   /* cudnnGetStream */
     int (*is_capturing)(void *stream, int *status);   /* cuStreamIsCapturing; NULL: do not ask */
+    void *context;                                    /* that was current at the last call that was looked at */
     const struct entry *entries;
     const struct scratch *scratch;
     uint64_t *row;       /* an address per uid */

@@ -189,7 +189,7 @@ class _Mapping(ctypes.Structure):
     _fields_ = (
         ("pack", ctypes.POINTER(Filler)),
         *((name, _pointer) for name in ("execute", "plan", "to", "type", "int_type", "read")),
-        *((name, _pointer) for name in ("get_stream", "is_capturing")),
+        *((name, _pointer) for name in ("get_current", "get_stream", "is_capturing", "context")),
         ("entries", ctypes.POINTER(_Entry)),
         ("scratch", ctypes.POINTER(_Scratch)),
         ("row", _pointer),
@@ -505,8 +505,10 @@ class MappedCall:
             None if exchange is None else id(exchange.type),
             id(int),
             None if exchange is None else exchange.read,
+            _address(context_functions()[0]),
             _address(library.unchecked("cudnnGetStream")),
             _address(driver_function("cuStreamIsCapturing")) if tells_captures else None,
+            current_context() or None,
             ctypes.cast(table, ctypes.POINTER(_Entry)),
             ctypes.cast(placed, ctypes.POINTER(_Scratch)),
             ctypes.addressof(addresses),
@@ -527,6 +529,10 @@ class MappedCall:
             _MANY_ARGUMENTS,
             _subject(self._mapping, pack, filler, keys, table, placed, addresses),
         )
+
+    def take_context(self) -> None:
+        """Launch in the CUDA context that is current now, until the next time; in another one, LOOK_CLOSER is told."""
+        self._mapping.context = current_context() or None
 
     def error(self, status: int) -> CudnnStatusError:
         """Return the exception for an answer of :attr:`go` above 0."""

@@ -99,7 +99,7 @@ def test_a_first_result_imports_nothing_it_has_no_use_for() -> None:
 
 
 CAPTURES = """
-import gc, sys
+import gc, threading
 import torch
 import cudnn_backend_py.frontend as cudnn
 from cudnn_backend_py.native import cuda
@@ -165,6 +165,25 @@ for way in (by_capture, by_cudnn):
     torch.cuda.synchronize()
     crowd()
     assert not cuda._kept
+g, pack, space, a, b = ready(64)
+b.fill_(float("nan"))
+def elsewhere():
+    g.execute(pack, space)
+thread = threading.Thread(target=elsewhere)
+thread.start()
+thread.join()
+torch.cuda.synchronize()
+assert torch.equal(b, a.relu() + a), "a thread that has called nothing of CUDA yet"
+copy = torch.empty_like(a)
+graph = torch.cuda.CUDAGraph()
+victim = ready(96)
+torch.cuda.synchronize()
+with torch.cuda.graph(graph, stream=torch.cuda.Stream(), capture_error_mode="global"):
+    del victim
+    copy.copy_(a)
+graph.replay()
+torch.cuda.synchronize()
+assert torch.equal(copy, a), "a graph that goes while another stream is captured"
 print("all right")
 """
 
