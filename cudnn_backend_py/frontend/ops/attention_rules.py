@@ -16,6 +16,7 @@ from ...system.version import Version, VersionTuple, version_text
 from ..enums import attention_implementation, data_type, diagonal_alignment, tensor_reordering
 from ..errors import attribute_not_set, not_supported
 from ..tensors import tensor
+from .node import pack_strides
 
 if TYPE_CHECKING:
     from ..context import Context
@@ -307,6 +308,29 @@ def _check_known_bugs(request: Request, version: Version, say: _Refusals) -> Non
     )
 
 
+def _check_packed_stats(request: Request, version: Version, since: VersionTuple, say: _Refusals) -> None:
+    """Check dense statistics, which cuDNN before `since` takes for packed, however they lie."""
+    stats = request.get("stats")
+    if stats is None or stats.ragged_offset is not None or version >= since or not stats.stride:
+        return
+    packed = pack_strides(stats.dim)
+    say.unsupported(
+        any(dim > 1 and have != need for dim, have, need in zip(stats.dim, stats.stride, packed, strict=True)),
+        f"stats that are not ragged and not packed as b, h, s are not supported before cuDNN {version_text(since)}, "
+        f"this is {version_text(version)}: their strides are {list(stats.stride)}, {packed} are needed",
+        fix=f"pack the statistics, or use cuDNN {version_text(since)} or newer",
+    )
+
+
+def _check_ragged_sink(request: Request, version: Version, say: _Refusals) -> None:
+    say.unsupported(
+        version < (9, 26, 0) and request.is_ragged and request.has("sink"),
+        "a backward pass with ragged offsets and a sink_token is not supported before cuDNN 9.26: earlier ones read "
+        f"beyond the statistics, this is {version_text(version)}",
+        fix="use cuDNN 9.26 or newer, or padding instead of ragged offsets",
+    )
+
+
 def _check_modifier(request: Request, say: _Refusals) -> None:
     masked = request.alibi or request.padding or request.left is not None or request.right is not None
     say.unsupported(
@@ -394,6 +418,14 @@ def _check_forward(request: Request, context: Context, say: _Refusals) -> None:
     say.unset(version < (9, 13, 0) and request.has("sink"), "SDPA with sink_token is not supported before 9.13")
     if request.kind == "mxfp8":
         _check_mx_forward(version, major, say)
+    stats = request.get("stats")
+    say.unsupported(
+        stats is not None and stats.data_type not in (data_type.FLOAT, data_type.NOT_SET),
+        f"stats of {stats and stats.data_type.name} are not supported: cuDNN writes float32, beyond the end of smaller "
+        "numbers",
+        fix="stats.set_data_type(cudnn.data_type.FLOAT)",
+    )
+    _check_packed_stats(request, version, (9, 12, 0), say)
 
 
 def _check_running_lengths(request: Request, version: Version, say: _Refusals) -> None:
@@ -648,6 +680,7 @@ def _check_backward(request: Request, context: Context, say: _Refusals) -> None:
     s_q, s_kv = request.s_q, request.size("v", 2)
     say.unsupported(s_q == 1 and s_kv == 1, "s_q = s_kv = 1 is not supported")
     _check_known_bugs(request, version, say)
+    _check_ragged_sink(request, version, say)
     _check_backward_dims(request, version, major, say)
     _check_modifier(request, say)
     _check_heads(request, say)
@@ -738,6 +771,7 @@ def _check_backward_kernels(request: Request, version: Version, major: int, say:
         small_thd and request.tensors["stats"].ragged_offset is not None,
         "packed/ragged stats are not supported for bprop thd on SM8X and SM12X",
     )
+    _check_packed_stats(request, version, (9, 26, 0), say)
     say.unsupported(
         version < (9, 5, 0) and dbias and request.padding,
         "below cuDNN 9.5.0 dBias with variable sequence lengths is not supported",
@@ -764,6 +798,7 @@ def _check_backward_fp8(request: Request, context: Context, say: _Refusals) -> N
     say.unsupported(
         major == 9 and request.is_ragged, "sdpa fp8 backward with THD is not supported on Hopper architecture"
     )
+    _check_ragged_sink(request, version, say)
     say.unsupported(request.s_q == 1 and request.size("v", 2) == 1, "s_q = s_kv = 1 is not supported")
     _check_fp8_dims(request, version, major, say)
     _check_heads(request, say)

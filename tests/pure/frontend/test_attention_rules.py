@@ -24,6 +24,13 @@ def make(b: int = 2, h: int = 4, s: int = 128, d: int = 64, kind: data_type = HA
     return tensor([b, h, s, d], [h * s * d, d, h * d, 1], kind)
 
 
+BY_TOKEN = [512, 1, 4, 1]
+
+
+def by_token() -> tensor:
+    return tensor([2, 4, 128, 1], BY_TOKEN, FLOAT)
+
+
 def one(kind: data_type = FLOAT, **options: Any) -> tensor:
     return tensor([1] * 4, [1] * 4, kind, **options)
 
@@ -52,6 +59,13 @@ def forward(g: Recorder, **options: Any) -> list[tensor | None]:
     tensors = {"q": make(s=s, d=d), "k": make(h=heads, s=s_kv, d=d), "v": make(h=heads, s=s_kv, d=d_v or d)}
     defaults: Options = {"generate_stats": False, "attn_scale": 0.125}
     return g.sdpa(**(tensors | defaults | options))
+
+
+def training(g: Recorder, stride: list[int], kind: data_type = FLOAT) -> list[tensor | None]:
+    outputs = forward(g, generate_stats=True)
+    assert outputs[1] is not None
+    outputs[1].set_output(True).set_dim([2, 4, 128, 1]).set_stride(stride).set_data_type(kind)
+    return outputs
 
 
 def backward(g: Recorder, **options: Any) -> list[tensor | None]:
@@ -146,6 +160,10 @@ RULES: list[tuple[Callable[..., Any], Options | Callable[[], Options], tuple[int
     (backward, {"use_deterministic_algorithm": True}, (9, 17, 0), 100, Refused, "deterministic"),
     (backward, lambda: {"dSink_token": one()}, (9, 19, 0), 90, ValueError, "sink_token"),
     (backward, lambda: lengths() | {"q": ragged(make()), "dBias": one()}, (9, 19, 0), 100, Refused, "dbias"),
+    (backward, lambda: {"stats": by_token()}, (9, 25, 0), 90, Refused, r"\[512, 1, 4, 1\], \[512, 128, 1, 1\] are"),
+    (backward, lambda: lengths() | {"q": ragged(make()), "sink_token": one()}, (9, 25, 0), 90, Refused, "sink_token"),
+    (training, {"stride": [512, 128, 1, 1], "kind": HALF}, (9, 28, 0), 90, Refused, "stats of HALF"),
+    (training, {"stride": BY_TOKEN}, (9, 11, 1), 90, Refused, "before cuDNN 9.12.0, this is 9.11.1"),
     (backward_fp8, {"d": 64}, (9, 19, 0), 90, Refused, "128"),
     (backward_fp8, {"d": 256}, (9, 28, 0), 100, Refused, "192"),
     (
@@ -158,6 +176,14 @@ RULES: list[tuple[Callable[..., Any], Options | Callable[[], Options], tuple[int
     ),
     (backward_fp8, lambda: lengths() | {"q": ragged(make(d=128, kind=FP8))}, (9, 19, 0), 90, Refused, "THD"),
     (backward_fp8, {}, (9, 18, 0), 100, Refused, "9.19.0"),
+    (
+        backward_fp8,
+        lambda: lengths() | {"q": ragged(make(d=128, kind=FP8)), "sink_token": one()},
+        (9, 25, 0),
+        100,
+        Refused,
+        "sink_token",
+    ),
 ]
 
 
@@ -175,6 +201,24 @@ def test_what_cudnn_frontend_refuses_is_refused_alike(
     with pytest.raises(kind, match=f"(?i){words}") as caught:
         recorder.validate()
     assert isinstance(caught.value, cudnnGraphNotSupportedError) == (kind is Refused)
+
+
+@pytest.mark.parametrize(
+    ("method", "options", "version"),
+    [
+        (training, {"stride": BY_TOKEN}, (9, 12, 0)),
+        (backward, lambda: {"stats": by_token()}, (9, 26, 0)),
+        (backward, lambda: lengths() | {"q": ragged(make()), "stats": ragged(by_token())}, (9, 19, 0)),
+        (backward, lambda: lengths() | {"q": ragged(make()), "sink_token": one()}, (9, 26, 0)),
+        (backward, lambda: lengths() | {"sink_token": one()}, (9, 19, 0)),
+    ],
+)
+def test_statistics_and_sinks_are_taken_where_cudnn_reads_them_right(
+    method: Callable[..., Any], options: Options | Callable[[], Options], version: tuple[int, int, int]
+) -> None:
+    recorder = Recorder(version, 90)
+    method(recorder, **(options() if callable(options) else options))
+    recorder.validate()
 
 
 @pytest.mark.parametrize("method", [forward, backward, forward_fp8, backward_fp8])
