@@ -27,6 +27,7 @@ SUBMODULES = {
     "datatypes": f"{_FRONTEND}.datatypes",
     "engines": f"{_FRONTEND}.engines",
     "engines.engine_ids": f"{_FRONTEND}.engines.engine_ids",
+    "engines.manifest": f"{_FRONTEND}.engines.manifest",
     "experimental": f"{_FRONTEND}.experimental",
     "experimental.ops": f"{_FRONTEND}.experimental.ops",
     "graph_types": f"{_FRONTEND}.graph_types",

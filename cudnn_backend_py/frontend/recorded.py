@@ -376,11 +376,11 @@ def _noting(method: str, operation: Operation, add: Callable[..., Any]) -> Calla
         kwargs = _given(operation, valued, kwargs)
         if names[:1] == ["norm_forward_phase"] and args and _is_tensor(args[0]):
             args, kwargs = _tensors_first(method, names, args, kwargs)
-        given = parameters.bind(self, *args, **kwargs).arguments
+        given = _bind(method, parameters, self, *args, **kwargs)
         # The other way round, as cudnn-frontend 1.32 has them.
         if operation.pointwise and isinstance(given.get("compute_data_type"), str):
             args, kwargs = _name_first(names, args, kwargs)
-            given = parameters.bind(self, *args, **kwargs).arguments
+            given = _bind(method, parameters, self, *args, **kwargs)
         name = record.name_of(method, _named(given))
         if "name" in names and len(args) > names.index("name"):
             args = (*args[: names.index("name")], name, *args[names.index("name") + 1 :])
@@ -393,7 +393,7 @@ def _noting(method: str, operation: Operation, add: Callable[..., Any]) -> Calla
         )
         labels = dict(zip(names, parts, strict=True))
         kwargs = {key: _described(self, f"{name}::{labels.get(key, key)}", item) for key, item in kwargs.items()}
-        _note_arguments(node, operation, method, _flat(parameters.bind(self, *args, **kwargs).arguments))
+        _note_arguments(node, operation, method, _flat(_bind(method, parameters, self, *args, **kwargs)))
         record.busy = True
         try:
             result = add(self, *args, **kwargs)
@@ -409,6 +409,14 @@ def _noting(method: str, operation: Operation, add: Callable[..., Any]) -> Calla
 
     call.__dict__["operation"] = operation
     return call
+
+
+def _bind(method: str, parameters: Signature, /, *args: Any, **kwargs: Any) -> dict[str, Any]:
+    """Return the arguments by the names of the parameters they are for."""
+    try:
+        return parameters.bind(*args, **kwargs).arguments
+    except TypeError as error:
+        raise TypeError(f"{method}(): {error}") from None  # Python's own words, which name no method
 
 
 @cache

@@ -40,6 +40,7 @@ Those of attention, in ``sdpa/graph``, with the modules they import, in ``sdpa``
 
     test_flexible_sdpa 57c8fdf9, and of bprop 01a727ea   test_sdpa_custom_features 10bf12e8
     test_sdpa_edge_cases 73c5657e    common 752dc46d     knobs 07b111f1        registry f4f19cbe
+    test_mhas_v2 01a727ea
     context: f16 f4f19cbe, fp8 f68634fe, mxfp8 d6d35d69  generation: f16 6f251065, fp8 57c8fdf9
     bprop: f16 c1bb47df, fp8 73c5657e, mxfp8 1054c528    models/catalog 51a3de73
     models: context d6d35d69, bprop 104a33b0, generation 47030335

@@ -90,6 +90,7 @@ FILES = (
     "sdpa/graph/suites/models/test_models_context.py",
     "sdpa/graph/suites/models/test_models_generation.py",
     "sdpa/graph/suites/models/test_models_bprop.py",
+    "sdpa/graph/test_mhas_v2.py",
 )
 
 # Each of these gets a pytest of its own; the others share one, since starting costs more than their tests.
@@ -102,6 +103,7 @@ LARGE = (
     "test_matmul_fuzzer.py",
     "test_mhas_v2.py",
     "test_mhas.py",
+    "sdpa/graph/test_mhas_v2.py",
     *(name for name in FILES if name.startswith("sdpa/graph/suites/")),
 )
 

@@ -8,6 +8,7 @@ from typing import Any
 from ..as_cudnn import not_offered
 from ..enums import knob_type
 from ..plan_list import PlanConfig
+from . import manifest
 from .engine_ids import (
     BACKEND_ENGINE_ID_BASE,
     BACKEND_HEURISTIC_ENGINE_ID,
@@ -25,6 +26,7 @@ __all__ = [
     "PlanConfig",
     "is_backend_engine",
     "is_python_engine",
+    "manifest",
     "public_knobs_repr",
 ]
 

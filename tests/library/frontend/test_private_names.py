@@ -61,8 +61,26 @@ def test_engines_of_cudnn_are_told_from_others_which_are_refused_by_name() -> No
     assert not ids.is_python_engine(9_999)
     with pytest.raises(NotOffered, match=r"cudnn\.engines\.BaseEngine is no part"):
         exec("from cudnn.engines import BaseEngine")
-    with pytest.raises(ImportError, match=r"cudnn\.engines\.manifest"):
-        importlib.import_module("cudnn.engines.manifest")
+    with pytest.raises(ImportError, match=r"cudnn\.engines\.heuristics"):
+        importlib.import_module("cudnn.engines.heuristics")
+
+
+def test_a_program_that_asks_which_kernels_are_offered_finds_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    from cudnn.engines import manifest
+
+    assert importlib.import_module("cudnn.engines.manifest") is manifest
+    monkeypatch.setenv("CUDNN_FRONTEND_ENABLE_FROST_ENGINES", "1")
+    assert not manifest.opt_in_engines_enabled()
+    assert [(family.offered_ids(), family.slots) for family in manifest.MANIFEST] == [({}, {})] * 11
+    attention = next(family for family in manifest.MANIFEST if family.name == "frost_sdpa_fwd")
+    assert [attention.owns(number) for number in (20_499, 20_500, attention.id_end - 1, attention.id_end)] == [
+        False,
+        True,
+        True,
+        False,
+    ]
+    numbers = [family.engine_id for family in manifest.MANIFEST]
+    assert sorted(numbers) == list(range(20_100, 21_200, 100))
 
 
 def test_enumerations_are_no_integers_and_have_their_number() -> None:

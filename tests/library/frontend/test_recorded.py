@@ -619,6 +619,14 @@ def test_none_is_what_is_not_given() -> None:
             getattr(m.g, method)(*operands, groups=None)
 
 
+def test_an_argument_that_an_operation_does_not_have_is_refused_with_the_operation() -> None:
+    m = Maker(cudnn)
+    for arguments, words in (({"nope": 1}, "unexpected keyword argument 'nope'"), ({}, "missing a required argument")):
+        with pytest.raises(TypeError, match=rf"^sdpa_backward\(\): .*{words}"):
+            m.g.sdpa_backward(**dict.fromkeys(("q", "k", "v", "o", "dO", "stats") if arguments else ()), **arguments)
+    assert m.g.nodes == []
+
+
 def test_dims_of_a_result_are_given_where_they_do_not_follow() -> None:
     m = Maker(cudnn)
     assert m.g.reduction(m.t(2, 8, 16), mode=cudnn.reduction_mode.ADD, out_dims=[2, 8, 1]).get_dim() == [2, 8, 1]

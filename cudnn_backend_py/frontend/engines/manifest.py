@@ -1,0 +1,59 @@
+"""``cudnn.engines.manifest``: the families of cudnn-frontend's own kernels; a program that asks finds none offered."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from .engine_ids import PYTHON_ENGINE_ID_BASE
+
+__all__ = ["MANIFEST", "EngineFamily", "opt_in_engines_enabled"]
+
+_BLOCK = 100  # numbers of one family
+_BLOCKS = {
+    "gdn": 1,
+    "kda": 2,
+    "gdn2": 3,
+    "gdp": 7,
+    "mamba2": 9,
+    "frost_gemm": 4,
+    "frost_sdpa_fwd": 5,
+    "frost_sdpa_bwd": 6,
+    "frost_conv": 8,
+    "frost_norm_fwd": 10,
+    "frost_norm_bwd": 11,
+}
+
+
+@dataclass(frozen=True)
+class EngineFamily:
+    """The kernels of cudnn-frontend for one kind of graph: ``engine_id`` is the first of their numbers."""
+
+    engine_id: int
+    name: str
+
+    @property
+    def id_end(self) -> int:
+        """The number behind the last one of the family."""
+        return self.engine_id + _BLOCK
+
+    @property
+    def slots(self) -> Mapping[str, object]:
+        """The kernels by their names: none is here."""
+        return {}
+
+    def owns(self, engine_id: int) -> bool:
+        """Return whether a number is one of the family's."""
+        return self.engine_id <= engine_id < self.id_end
+
+    def offered_ids(self) -> dict[str, int]:
+        """Return the number of each kernel that may run, by its name: none."""
+        return {}
+
+
+MANIFEST = tuple(EngineFamily(PYTHON_ENGINE_ID_BASE + block * _BLOCK, name) for name, block in _BLOCKS.items())
+
+
+def opt_in_engines_enabled() -> bool:
+    """Return whether kernels that are off unless asked for are offered: no, whatever the environment asks for."""
+    return False
