@@ -41,7 +41,7 @@ from .kernels import OPERATIONS as KERNEL_OPERATIONS
 from .log import log_graph
 from .ops.attention import AttentionOps
 from .ops.linear import ConvOps, MatmulOps, MoeOps, ReductionOps
-from .ops.node import Emitter, FrontendHazardWarning, Node, fill_type, prepare
+from .ops.node import Emitter, FrontendHazardWarning, Node, fill_type, prepare, telling_dims
 from .ops.norm import NormOps
 from .ops.pointwise import PointwiseOps
 from .ops.shape import BlockScaleOps, ShapeOps
@@ -195,6 +195,8 @@ class pygraph(
             fill_type(item, context)
             if item.dim and len(item.dim) != len(item.stride):
                 item.validate()
+        for item in self._used():
+            item.validate()
         self._check_uids()
         self._validated = True
 
@@ -247,18 +249,14 @@ class pygraph(
         with status_as(FrontendRuntimeError, "the graph cannot be built"):
             emitter = Emitter(self.context, self.name, (*self._created, *self._used()), self._nodes)
             for item in self._used():
-                if not item.dim or not item.stride:
-                    raise attribute_not_set(
-                        f"tensor {item.name!r} has dims {item.dim} and strides {item.stride}",
-                        fix="set_dim(...) and set_stride(...)",
-                    )
                 if item.uid_given:
                     emitter.tensor(item)
             for item in self._created:  # those only a score modifier uses
                 if item.uid_given and item.dim and item.stride and item.data_type.backend is not None:
                     emitter.tensor(item)
             for node in self._nodes:
-                node.emit(emitter)
+                with telling_dims(node):
+                    node.emit(emitter)
             self._graph = emitter.graph()
         self._emitter = emitter
         self._memory = Placement(self._graph, emitter.constants, emitter.slices)
