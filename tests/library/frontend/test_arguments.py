@@ -124,3 +124,27 @@ def test_dims_that_do_not_fit_are_told(make: Callable[[Maker], Any], words: str)
     with pytest.raises((ValueError, RuntimeError), match=words) as refused:
         _build(lambda m: make(m).set_output(True), Maker(cudnn))
     assert hasattr(refused.value, "code")
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "words"),
+    [
+        ("sm_version", "90", "sm_version is '90', an int is needed"),
+        ("sm_count", 2.5, "sm_count is 2.5, an int is needed"),
+        ("name", None, "name is None, a text is needed"),
+        ("kernel_cache", 3, "kernel_cache is 3, what create_kernel_cache returned is needed"),
+        ("device_property", "h100", "device_property is 'h100', what create_device_properties returned is needed"),
+    ],
+)
+def test_a_graph_says_which_of_its_options_is_of_a_wrong_kind(option: str, value: Any, words: str) -> None:
+    with pytest.raises(TypeError, match=words):
+        cudnn.pygraph(**{option: value})
+
+
+@pytest.mark.parametrize("given", [None, 3, "abc", object()])
+def test_what_is_no_variant_pack_is_refused_in_words(given: Any) -> None:
+    m = Maker(cudnn)
+    m.g.relu(m.t(2, 8, 16)).set_output(True)
+    m.g.build()
+    with pytest.raises(TypeError, match=r"the variant pack is .* is needed"):
+        m.g.execute(given, 0)
