@@ -14,7 +14,7 @@ import itertools
 import math
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch.fx.experimental import _config as sizes
@@ -158,6 +158,7 @@ class _CudaAsMeta(TorchFunctionMode):  # type: ignore[misc]
             func, args, kwargs, name = torch.Tensor.to, (args[0], CUDA), {}, "to"
         if name == "pin_memory":
             return args[0]
+        kwargs.pop("pin_memory", None)
         if func in _device_constructors() and kwargs.get("device") is None and _is_cuda(_default_device()):
             kwargs["device"] = CUDA
         leaves = list(_leaves((args, kwargs)))
@@ -170,7 +171,7 @@ class _CudaAsMeta(TorchFunctionMode):  # type: ignore[misc]
             return self._read(func, args, kwargs)
         if name == "__iter__":
             return iter(self._compute(torch.Tensor.unbind, args, {}))
-        if name in _to_number:
+        if name in _to_number or (name == "__format__" and args[0].dim() == 0):
             return self._number(func, args, kwargs)
         return self._compute(func, args, kwargs)
 
@@ -200,9 +201,7 @@ class _CudaAsMeta(TorchFunctionMode):  # type: ignore[misc]
     def _compute(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         name = getattr(func, "__name__", "")
         shadow = self._shadow_of(func, args, kwargs)
-        meta_kwargs = {
-            key: _map(item, _as_meta) for key, item in kwargs.items() if key not in ("generator", "pin_memory")
-        }
+        meta_kwargs = {key: _map(item, _as_meta) for key, item in kwargs.items() if key != "generator"}
         if name in _factories:
             args = _map(args, _size)
         if name in ("__getitem__", "__setitem__"):
@@ -222,7 +221,13 @@ class _CudaAsMeta(TorchFunctionMode):  # type: ignore[misc]
 
     @staticmethod
     def _on_meta(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], shadow: Any) -> Any:
-        """Return what `func` gives without numbers; a size that depends on them is the shadow's, else the largest."""
+        """Return what `func` gives without numbers; a size that depends on them is the shadow's, else the largest.
+
+        Raises
+        ------
+        NumbersNeeded
+            Where there is no largest one.
+        """
         try:
             return func(*args, **kwargs)
         except NotImplementedError:
@@ -230,8 +235,18 @@ class _CudaAsMeta(TorchFunctionMode):  # type: ignore[misc]
                 return _map(shadow, _emptied)
             if not hasattr(sizes, "meta_nonzero_assume_all_nonzero"):  # torch 2.4
                 raise
-            with sizes.patch(meta_nonzero_assume_all_nonzero=True):
+        except RuntimeError as error:
+            if "a meta tensor" in str(error) and shadow is not _UNKNOWN:  # repeat_interleave
+                return _map(shadow, _emptied)
+            if "expected device meta" in str(error):
+                words = str(error).replace("expected device meta", f"expected device {CUDA}")
+                raise RuntimeError(words) from None
+            raise
+        with sizes.patch(meta_nonzero_assume_all_nonzero=True):
+            try:
                 return func(*args, **kwargs)
+            except NotImplementedError:
+                raise NumbersNeeded(f"the size of what {getattr(func, '__name__', func)} gives") from None
 
     @staticmethod
     def _shadow_of(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -336,6 +351,7 @@ class _Managed(ctypes.Structure):
 
 _base_dlpack = torch.Tensor.__dlpack__
 _base_dlpack_device = torch.Tensor.__dlpack_device__
+_base_cuda_array = torch.Tensor.__cuda_array_interface__
 _keep: list[Any] = []
 _capsule = ctypes.pythonapi.PyCapsule_New
 _capsule.restype = ctypes.py_object
@@ -370,6 +386,47 @@ def _tensor_dlpack_device(tensor: torch.Tensor) -> Any:
         return (DLPACK_CUDA, 0) if _device.__get__(tensor).type == "meta" else _base_dlpack_device(tensor)
 
 
+def _tensor_cuda_array(tensor: torch.Tensor) -> dict[str, Any]:
+    with torch._C.DisableTorchFunction():
+        if _device.__get__(tensor).type != "meta":
+            return cast(dict[str, Any], _base_cuda_array.__get__(tensor))
+        size = tensor.element_size()
+        like = cast(dict[str, Any], torch.empty(1, dtype=tensor.dtype).numpy().__array_interface__)
+        strides = None if tensor.is_contiguous() else tuple(step * size for step in tensor.stride())
+        data = (_tensor_data_ptr(tensor) if tensor.numel() else 0, False)
+        return {
+            "typestr": like["typestr"],
+            "shape": tuple(tensor.shape),
+            "strides": strides,
+            "data": data,
+            "version": 2,
+        }
+
+
+_base_from_dlpack = torch.from_dlpack
+
+
+def _from_dlpack(source: Any, **options: Any) -> torch.Tensor:
+    return source if _is_meta(source) else _base_from_dlpack(source, **options)
+
+
+_base_load = torch.load
+
+
+def _load(file: Any, map_location: Any = None, *args: Any, **options: Any) -> Any:
+    if _is_cuda(map_location):
+        return _to_cuda(_base_load(file, CPU, *args, **options))
+    return _base_load(file, map_location, *args, **options)
+
+
+def _to_cuda(value: Any) -> Any:
+    if isinstance(value, dict):
+        return type(value)((key, _to_cuda(item)) for key, item in value.items())
+    if type(value) in (list, tuple):
+        return type(value)(map(_to_cuda, value))
+    return value.to(CUDA) if isinstance(value, torch.Tensor) else value
+
+
 # torch.cuda
 
 
@@ -386,12 +443,25 @@ class _Stream:
 
     def synchronize(self) -> None: ...
 
+    def query(self) -> bool:
+        return True
+
+    def is_capturing(self) -> bool:
+        return False
+
     def wait_stream(self, stream: object) -> None: ...
 
     def record_event(self, event: Any = None) -> Any:
         return event or _Event()
 
     def wait_event(self, event: object) -> None: ...
+
+
+class _Runtime:
+    """Stands for ``torch.cuda.cudart()``, of which programs call what begins and ends a profile."""
+
+    def __getattr__(self, name: str) -> Callable[..., int]:
+        return lambda *args: 0
 
 
 class _Event:
@@ -426,13 +496,24 @@ class _Profile:
 
     def __exit__(self, *args: object) -> None: ...
 
+    def start(self) -> None: ...
+
+    def stop(self) -> None: ...
+
     def step(self) -> None: ...
 
-    def events(self) -> list[Any]:
-        return []
+    def export_chrome_trace(self, path: str) -> None: ...
 
-    def key_averages(self) -> list[Any]:
-        return []
+    def events(self) -> list[Any]:
+        return _Rows()
+
+    def key_averages(self, *args: Any, **kwargs: Any) -> list[Any]:
+        return _Rows()
+
+
+class _Rows(list[Any]):
+    def table(self, *args: Any, **kwargs: Any) -> str:
+        return ""
 
 
 class _Properties:
@@ -444,6 +525,16 @@ class _Properties:
         self.L2_cache_size = properties["l2CacheSize"]
         self.shared_memory_per_block_optin = properties["maxSharedMemoryPerBlockOptin"]
         self.warp_size = 32
+        self.shared_memory_per_block = properties["maxSharedMemoryPerBlock"]
+        self.regs_per_multiprocessor = properties["maxRegistersPerSM"]
+        self.max_threads_per_multi_processor = properties["maxThreadsPerSM"]
+        self.memory_bus_width = properties["memoryBusWidth"]
+        self.is_integrated = self.is_multi_gpu_board = 0
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(
+            f"the description of {self.__dict__.get('name')} has no {name}: no GPU is here to be asked"
+        )
 
 
 class _Generator(torch.Generator):  # type: ignore[misc]
@@ -459,6 +550,33 @@ def _nothing() -> Callable[..., None]:
 def _compile(model: Any = None, **options: Any) -> Any:
     """Stand for ``torch.compile``: dynamo cannot trace tensors of a GPU that is not there: all runs as written."""
     return (lambda model: model) if model is None else model
+
+
+#: Functions of torch.cuda with nothing to do here.
+_IDLE = ("_sleep", "seed", "seed_all", "set_per_process_memory_fraction", "reset_max_memory_allocated",
+         "reset_max_memory_cached", "reset_accumulated_memory_stats", "set_sync_debug_mode")  # fmt: skip
+
+
+def _accelerator() -> dict[str, Any]:
+    """Return what torch.accelerator (2.6) answers, of what this torch has of it."""
+    answers: dict[str, Any] = {
+        "is_available": lambda: True,
+        "device_count": lambda: 1,
+        "current_accelerator": lambda check_available=False: torch.device("cuda"),
+        "current_device_index": lambda: 0,
+        "current_device_idx": lambda: 0,
+        "current_stream": lambda device=None: _Stream(),
+        **{name: _nothing() for name in ("synchronize", "set_device_index", "set_device_idx", "set_stream")},
+    }
+    has = vars(getattr(torch, "accelerator", None) or object)
+    return {name: answer for name, answer in answers.items() if name in has}
+
+
+def _refuse_driver(name: str) -> Any:
+    """Say what is wrong where torch asks its compiled part for the driver of a GPU, which a build for the CPU lacks."""
+    if name.startswith(("_cuda", "_nccl", "_cudart")):
+        raise AttributeError(f"torch._C has no {name}: the GPU is described, and cannot be asked for that")
+    raise AttributeError(f"module 'torch._C' has no attribute {name!r}")
 
 
 def install(properties: Mapping[str, Any], cudnn_version: Callable[[], int]) -> None:
@@ -504,12 +622,22 @@ def install(properties: Mapping[str, Any], cudnn_version: Callable[[], int]) -> 
         "default_stream": lambda device=None: _Stream(),
         "set_stream": _nothing(),
         "stream": lambda stream=None: _Stream(),
-        "device": lambda device=None: _Stream(),
+        "device": type("device", (_Stream,), {"idx": 0}),
         "graph": lambda *args, **kwargs: _Stream(),
         "is_current_stream_capturing": lambda: False,
+        "cudart": _Runtime,
+        "can_device_access_peer": lambda device, peer: False,
+        "max_memory_reserved": lambda device=None: 0,
+        "make_graphed_callables": lambda callables, *args, **kwargs: callables,
+        "memory_stats": lambda device=None: {},
+        "memory_summary": lambda device=None, abbreviated=False: "",
+        "memory_snapshot": lambda *args, **kwargs: [],
+        **{name: _nothing() for name in _IDLE},
     }
     for name, answer in answers.items():
         setattr(torch.cuda, name, answer)
+    for name, answer in _accelerator().items():
+        setattr(torch.accelerator, name, answer)
     for name in ("range_push", "range_pop", "mark"):
         setattr(torch.cuda.nvtx, name, _nothing())
     torch.backends.cudnn.version = cudnn_version
@@ -524,5 +652,11 @@ def install(properties: Mapping[str, Any], cudnn_version: Callable[[], int]) -> 
     tensor.data_ptr = _tensor_data_ptr
     tensor.__dlpack__ = _tensor_dlpack
     tensor.__dlpack_device__ = _tensor_dlpack_device
+    tensor.__cuda_array_interface__ = property(_plain(_tensor_cuda_array))
+    tensor.record_stream = _nothing()
+    torch.load = _load
+    torch.from_dlpack = torch.utils.dlpack.from_dlpack = _from_dlpack
+    torch.utils.dlpack.to_dlpack = _tensor_dlpack
+    vars(torch._C)["__getattr__"] = _refuse_driver
     _CudaAsMeta().__enter__()
     threading.Thread.start = _start_with_cuda  # type: ignore[method-assign]

@@ -22,6 +22,7 @@ __all__ = [
     "FrontendRuntimeError",
     "FrontendUsageError",
     "FrontendValueError",
+    "GraphRefused",
     "KernelNotOffered",
     "PlanExcluded",
     "as_kind",
@@ -102,6 +103,10 @@ class FrontendKeyError(_Telling, KeyError):
 
 class EngineNotSupported(cudnnGraphNotSupportedError, FrontendRuntimeError):
     """An engine that a program named, with these knobs; a ``RuntimeError``, too, as which older programs catch it."""
+
+
+class GraphRefused(cudnnGraphNotSupportedError, FrontendRuntimeError):
+    """A graph refused before its plans are asked for, which cudnn-frontend says there, or there with another kind."""
 
 
 class PlanExcluded(cudnnGraphNotSupportedError, FrontendValueError):

@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, Self
 
@@ -15,6 +16,7 @@ from ..graph.faults import Fault, Sharing, known_hazards, warn_of
 from ..graph.ir import Graph, Tensor
 from ..plans.engine import OperationGraph
 from ..plans.plan import Plan
+from .arguments import instance, integers, items_of, whole
 from .context import Context
 from .enums import (
     build_plan_policy,
@@ -27,8 +29,11 @@ from .enums import (
 from .errors import (
     EngineNotSupported,
     FrontendRuntimeError,
+    GraphRefused,
     as_kind,
     attribute_not_set,
+    cudnnGraphNotSupportedError,
+    headline_of,
     invalid_value,
     kernel_not_offered,
     no_such_plan,
@@ -41,7 +46,7 @@ from .kernels import OPERATIONS as KERNEL_OPERATIONS
 from .log import log_graph
 from .ops.attention import AttentionOps
 from .ops.linear import ConvOps, MatmulOps, MoeOps, ReductionOps
-from .ops.node import Emitter, FrontendHazardWarning, Node, fill_type, prepare
+from .ops.node import Emitter, FrontendHazardWarning, Node, fill_type, prepare, telling_dims
 from .ops.norm import NormOps
 from .ops.pointwise import PointwiseOps
 from .ops.shape import BlockScaleOps, ShapeOps
@@ -60,6 +65,25 @@ OVERRIDE_SINCE = (9, 21, 0)
 WORKSPACE_SINCE = (9, 23, 0)
 JSON_VERSION, FRONTEND_VERSION = "2.0", 13200  # of cudnn-frontend's text of a graph
 _MODES = (heur_mode.A, heur_mode.FALLBACK)
+_KERNELS, _PROPERTIES = kernel_cache, device_properties  # parameters have these names, too
+_OWN_CACHE = "what create_kernel_cache returned"
+
+
+#: What our builder refuses of an operation, and cuDNN only where it is asked for engines.
+_SAID_WITH_PLANS = ("dim-not-positive", "missing-producer", "pointwise-not-broadcastable")
+
+
+@contextmanager
+def _said_with_plans(codes: Sequence[str] | None = None) -> Iterator[None]:
+    """Let what is refused, of these codes or any, be caught as a graph that has no plans, too."""
+    try:
+        yield
+    except cudnnGraphNotSupportedError:
+        raise
+    except FrontendRuntimeError as error:
+        if codes is not None and error.code not in codes:
+            raise
+        raise GraphRefused(headline_of(error), code=error.code, **error.sections) from error
 
 
 @recorded
@@ -132,24 +156,26 @@ class pygraph(
         intermediate, compute = (
             io if kind is None else to_data_type(kind) for kind in (intermediate_data_type, compute_data_type)
         )
-        self.name = name
+        self.name = instance("name", name, str, "a text")
         self._nodes: list[Node] = []
         self.record = Record(weakref.ref(self))
         self._bound = self.record.bound
         self.is_cuda_graph_replay_expected = bool(is_cuda_graph_replay_expected)
         self._retention = check_retention(cuda_graph_retention)
         self._created: list[UserTensor] = []
-        self._cache = kernel_cache
+        self._cache = None if kernel_cache is None else instance("kernel_cache", kernel_cache, _KERNELS, _OWN_CACHE)
         self._override_shapes = is_override_shape_enabled
+        if device_property is not None:
+            instance("device_property", device_property, _PROPERTIES, "what create_device_properties returned")
         self.target = target_of(handle, device_property)
         self._handle = handle if handle is not None else self.target.handle
-        self.sm_count = sm_count
+        self.sm_count = None if sm_count is None else whole("sm_count", sm_count)
         self.context = Context(
             io_data_type=io,
             intermediate_data_type=intermediate,
             compute_data_type=compute,
             target=self.target,
-            sm_version=sm_version,
+            sm_version=None if sm_version is None else whole("sm_version", sm_version),
             is_dynamic_shape_enabled=is_dynamic_shape_enabled or kernel_cache is not None,
         )
         self._validated = False
@@ -195,6 +221,8 @@ class pygraph(
             fill_type(item, context)
             if item.dim and len(item.dim) != len(item.stride):
                 item.validate()
+        for item in self._used():
+            item.validate()
         self._check_uids()
         self._validated = True
 
@@ -246,21 +274,17 @@ class pygraph(
             raise FrontendRuntimeError(
                 "the graph has no operations", code="empty-graph", fix="write one, such as graph.matmul(A=a, B=b)"
             )
-        with status_as(FrontendRuntimeError, "the graph cannot be built"):
+        with _said_with_plans(_SAID_WITH_PLANS), status_as(FrontendRuntimeError, "the graph cannot be built"):
             emitter = Emitter(self.context, self.name, (*self._created, *self._used()), self._nodes)
             for item in self._used():
-                if not item.dim or not item.stride:
-                    raise attribute_not_set(
-                        f"tensor {item.name!r} has dims {item.dim} and strides {item.stride}",
-                        fix="set_dim(...) and set_stride(...)",
-                    )
                 if item.uid_given:
                     emitter.tensor(item)
             for item in self._created:  # those only a score modifier uses
                 if item.uid_given and item.dim and item.stride and item.data_type.backend is not None:
                     emitter.tensor(item)
             for node in self._nodes:
-                node.emit(emitter)
+                with telling_dims(node):
+                    node.emit(emitter)
             self._graph = emitter.graph()
         self._emitter = emitter
         self._memory = Placement(self._graph, emitter.constants, emitter.slices)
@@ -335,7 +359,10 @@ class pygraph(
 
     def _require_operation_graph(self) -> None:
         if self._operation_graph is None:
-            self.build_operation_graph()
+            if not self._validated:
+                self.validate()
+            with _said_with_plans():
+                self.build_operation_graph()
 
     def _require_plans(self) -> None:
         if self._memory is None or not len(self._plans):
@@ -577,7 +604,8 @@ class pygraph(
             if uids is not None:
                 raise attribute_not_set("tensor_uids names the buffers of a list, a dict was given", fix="give a list")
             return {**self.record.bound, **given}
-        names = self._get_variant_pack_uids_sorted() if uids is None else list(uids)
+        given = items_of("the variant pack", given, "a dict of buffers by tensor, name or uid, or a list of them")
+        names = self._get_variant_pack_uids_sorted() if uids is None else integers("tensor_uids", uids)
         if len(names) != len(given) or len(set(names)) != len(names):
             raise attribute_not_set(
                 f"{len(given)} buffers were given for the uids {names}, each needs one of its own",
@@ -675,16 +703,24 @@ class pygraph(
             "cudnn_frontend_version": FRONTEND_VERSION,
             "gid": 0,
             "cudnn_backend_version": self.target.library.version_text,
-            "nodes": [node.to_json() for node in self._nodes],
+            "nodes": [self._shown(node) for node in self._nodes],
             "tensors": [item.to_json() for item in self._used()],
         }
 
+    def _shown(self, node: Node) -> dict[str, Any]:
+        """Return a node as plain data, with the graph's type of arithmetic where it has none of its own."""
+        kind = self.context.compute_data_type
+        compute = None if kind.backend is None else kind.name
+        shown = node.to_json()
+        return {**shown, "compute_data_type": shown["compute_data_type"] or compute}
+
     def __repr__(self) -> str:
-        return json.dumps(self.to_json())
+        return json.dumps(self.to_json(), indent=4)
 
     def key(self) -> int:
-        """Return a hash of the graph that is the same in every process."""
+        """Return a hash of the graph that is the same in every process, and whatever the graph is called."""
         content = self.to_json()
+        del content["context"]["name"]
         digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).digest()
         return int.from_bytes(digest[:8], "little", signed=True)
 
@@ -748,7 +784,7 @@ class pygraph(
         from .from_json import is_read, write_graph
         from .serialize import graph_of_text, read_text
 
-        with status_as(FrontendRuntimeError, "the JSON of the graph"):
+        with status_as(GraphRefused, "the JSON of the graph"):
             data = read_text(text)
             if is_read(data):
                 self.context.take_types(data.get("context"))

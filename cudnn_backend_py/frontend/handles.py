@@ -15,6 +15,7 @@ from ..graph.faults import Fault
 from ..native import Descriptor, Handle, Library, current_device, library
 from ..system.strict import parse_json
 from ..target import Profile, Target, device_profile, open_target, read_device
+from .arguments import whole
 from .errors import FrontendRuntimeError, FrontendUsageError, invalid_value, status_as, wrong_for_other_dims
 
 __all__ = [
@@ -351,7 +352,7 @@ def create_device_properties(source: int | str) -> device_properties:
         properties = _described_target(_default_target).profile.properties
     else:
         with status_as(FrontendRuntimeError, f"GPU {source}"):
-            properties = read_device(source)
+            properties = read_device(whole("a GPU, or the text of its properties,", source))
     return device_properties(dict(properties), json.dumps(properties))
 
 

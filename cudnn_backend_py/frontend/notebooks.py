@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import ast
+import asyncio
+import inspect
 import linecache
 import os
+import re
 import sys
 import traceback
 from pathlib import Path
@@ -14,9 +18,13 @@ from ..errors import GraphError
 from ..system.strict import parse_json
 from .errors import FrontendUsageError
 
+_AWAIT = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
+
 __all__ = ["read_cells", "run_notebook"]
 
-_OF_THE_SHELL = ("%", "!")
+_TIMED = re.compile(r"\s*%time(it)?\s+(-\w+(\s+\d+)?\s+)*(?P<statement>[^-].*)")  # what runs a statement and times it
+_ASSIGNED = re.compile(r"(?P<name>[\w, ]+=\s*)[!%].*")
+_WATCHING = ("%%capture", "%%time", "%%timeit", "%%prun")
 
 
 def read_cells(path: Path) -> list[str]:
@@ -28,9 +36,14 @@ def read_cells(path: Path) -> list[str]:
         ``notebook`` if the file is no notebook.
     """
     try:
-        content = parse_json(path.read_text(encoding="utf-8"), str(path), code="notebook")
-        cells = [_text(cell["source"]) for cell in content["cells"] if cell["cell_type"] == "code"]
-    except (GraphError, OSError, UnicodeError, LookupError, TypeError) as error:
+        content = parse_json(path.read_text(encoding="utf-8-sig"), str(path), code="notebook")
+        old = content.get("worksheets", ())  # of format 3
+        found = [*content.get("cells", ()), *(cell for sheet in old for cell in sheet["cells"])]
+        if not ("cells" in content or old):
+            raise LookupError("it has no cells")
+        codes = [cell for cell in found if cell["cell_type"] == "code"]
+        cells = [_text(cell["source"] if "source" in cell else cell["input"]) for cell in codes]
+    except (GraphError, OSError, UnicodeError, LookupError, TypeError, AttributeError) as error:
         raise FrontendUsageError(
             f"{path} is no notebook: {error}", code="notebook", fix="give an .ipynb file"
         ) from None
@@ -44,18 +57,36 @@ def _text(source: Any) -> str:
 def _plain(cell: str) -> str:
     lines = cell.splitlines()
     if lines and lines[0].startswith("%%"):  # all of the cell is another program's, but for those that only watch it
-        watched = lines[0].split()[0] in ("%%capture", "%%time", "%%timeit")
-        return "\n".join(["#", *map(_line, lines[1:])]) if watched else "\n".join("#" for _ in lines)
-    return "\n".join(map(_line, lines))
+        lines = ["#", *(lines[1:] if lines[0].split()[0] in _WATCHING else "#" * (len(lines) - 1))]
+    for _ in lines:  # only Python knows which lines begin a statement
+        try:
+            compile("\n".join(lines), "a cell", "exec", _AWAIT, dont_inherit=True)
+        except (SyntaxError, ValueError) as error:
+            at = (getattr(error, "lineno", None) or 0) - 1
+            if not 0 <= at < len(lines) or not _is_for_shell(lines[at]):
+                break  # told where the cell is run
+            end = next((end for end in range(at, len(lines)) if not lines[end].endswith("\\")), len(lines) - 1)
+            lines[at : end + 1] = [_line(lines[at].rstrip("\\")), *[""] * (end - at)]
+        else:
+            break
+    return "\n".join(lines)
+
+
+def _is_for_shell(line: str) -> bool:
+    text = line.strip()
+    return text.startswith(("%", "!", "?")) or text.endswith("?") or _ASSIGNED.match(text) is not None
 
 
 def _line(line: str) -> str:
-    indent = line[: len(line) - len(line.lstrip())]
-    return f"{indent}pass  # {line.strip()}" if line.lstrip().startswith(_OF_THE_SHELL) else line
+    indent, text = line[: len(line) - len(line.lstrip())], line.strip()
+    if timed := _TIMED.match(text):
+        return indent + timed["statement"]
+    assigned = _ASSIGNED.match(text)
+    return f"{indent}{assigned['name']}None  # {text}" if assigned else f"{indent}pass  # {text}"
 
 
 def run_notebook(notebook: str, *arguments: str) -> None:
-    """Run the cells of code of a notebook as the main program; what they raise is not caught.
+    """Run the cells of code of a notebook as the main program, in its folder; what they raise is not caught.
 
     Tracebacks show the lines of the cells, which are called ``NOTEBOOK, cell 3``.
     """
@@ -66,8 +97,13 @@ def run_notebook(notebook: str, *arguments: str) -> None:
         sys.path[0] = os.path.dirname(os.path.realpath(path))
     sys.excepthook = traceback.print_exception  # which reads the lines of the cells, as Python's own does not
     main = ModuleType("__main__")
+    vars(main)["display"] = print
     sys.modules["__main__"] = main
+    os.chdir(path.resolve().parent)
     for number, cell in enumerate(cells, 1):
         name = f"{notebook}, cell {number}"
         linecache.cache[name] = (len(cell), None, cell.splitlines(keepends=True), name)
-        exec(compile(cell, name, "exec"), vars(main))
+        code = compile(cell, name, "exec", _AWAIT, dont_inherit=True)
+        awaited = eval(code, vars(main))
+        if code.co_flags & inspect.CO_COROUTINE:
+            asyncio.run(awaited)

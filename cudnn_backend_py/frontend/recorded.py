@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import field
+from enum import Enum
 from functools import cache, wraps
 from inspect import Parameter, Signature, signature
 from typing import Any, TypeVar
 
 from ..system.quick_dataclass import dataclass
+from .arguments import instance
 from .context import GraphContext
 from .enums import NodeType, data_type
 from .errors import attribute_not_set, invalid_value, kernel_not_offered
@@ -365,7 +367,7 @@ def _noting(method: str, operation: Operation, add: Callable[..., Any]) -> Calla
         if record.busy:
             return add(self, *args, **kwargs)
         record.change(f"{method} is added to")
-        parameters, names, valued = _parameters(add)
+        parameters, names, valued, tensors, kinds = _parameters(add)
         if out_dims is not None and operation.node_type in _LATER:
             raise TypeError(f"{method}() takes no out_dims, its dims follow from its inputs")
         if operation.second and len(args) > 1 and (args[1] is None or _is_tensor(args[1])):
@@ -376,11 +378,14 @@ def _noting(method: str, operation: Operation, add: Callable[..., Any]) -> Calla
         kwargs = _given(operation, valued, kwargs)
         if names[:1] == ["norm_forward_phase"] and args and _is_tensor(args[0]):
             args, kwargs = _tensors_first(method, names, args, kwargs)
-        given = _bind(method, parameters, self, *args, **kwargs)
+        given = _bind(method, parameters, self, args, kwargs)
         # The other way round, as cudnn-frontend 1.32 has them.
         if operation.pointwise and isinstance(given.get("compute_data_type"), str):
             args, kwargs = _name_first(names, args, kwargs)
-            given = _bind(method, parameters, self, *args, **kwargs)
+            given = _bind(method, parameters, self, args, kwargs)
+        for argument, kind in kinds.items():
+            if given.get(argument) is not None:
+                instance(f"{argument} of {method}", given[argument], kind, f"a {_in_words(kind)}")
         name = record.name_of(method, _named(given))
         if "name" in names and len(args) > names.index("name"):
             args = (*args[: names.index("name")], name, *args[names.index("name") + 1 :])
@@ -389,11 +394,15 @@ def _noting(method: str, operation: Operation, add: Callable[..., Any]) -> Calla
         node = Node(name, operation.node_type, _compute_of(given, self.context.compute))
         parts = [f"IN_{at}" for at in range(len(names))] if operation.pointwise else names
         args = tuple(
-            _described(self, f"{name}::{parts[min(at, len(names) - 1)]}", item) for at, item in enumerate(args)
+            _described(self, f"{name}::{parts[at]}", item) if at < len(names) and names[at] in tensors else item
+            for at, item in enumerate(args)
         )
         labels = dict(zip(names, parts, strict=True))
-        kwargs = {key: _described(self, f"{name}::{labels.get(key, key)}", item) for key, item in kwargs.items()}
-        _note_arguments(node, operation, method, _flat(_bind(method, parameters, self, *args, **kwargs)))
+        kwargs = {
+            key: _described(self, f"{name}::{labels[key]}", item) if key in tensors else item
+            for key, item in kwargs.items()
+        }
+        _note_arguments(node, operation, method, _flat(_bind(method, parameters, self, args, kwargs)))
         record.busy = True
         try:
             result = add(self, *args, **kwargs)
@@ -411,20 +420,38 @@ def _noting(method: str, operation: Operation, add: Callable[..., Any]) -> Calla
     return call
 
 
-def _bind(method: str, parameters: Signature, /, *args: Any, **kwargs: Any) -> dict[str, Any]:
-    """Return the arguments by the names of the parameters they are for."""
-    try:
-        return parameters.bind(*args, **kwargs).arguments
-    except TypeError as error:
-        raise TypeError(f"{method}(): {error}") from None  # Python's own words, which name no method
-
-
 @cache
-def _parameters(add: Callable[..., Any]) -> tuple[Signature, list[str], set[str]]:
-    """Return the parameters of a method, their names, and those whose default is a value; asked at the first call."""
+def _parameters(add: Callable[..., Any]) -> tuple[Signature, list[str], set[str], set[str], dict[str, type]]:
+    """Return the parameters of a method, asked at the first call: the signature, all names, and those of a kind.
+
+    Of a kind are those whose default is a value, those that may be tensors, and, with the class that is needed, those
+    that are flags or words of an enumeration; types of data may be torch's.
+    """
     parameters = signature(add)
-    valued = {name for name, one in parameters.parameters.items() if one.default not in (None, Parameter.empty)}
-    return parameters, [name for name in parameters.parameters if name != "self"], valued
+    defaults = {name: one.default for name, one in parameters.parameters.items()}
+    valued = {name for name, default in defaults.items() if default not in (None, Parameter.empty)}
+    tensors = {name for name, one in parameters.parameters.items() if _may_be_tensor(str(one.annotation))}
+    kinds = {
+        name: type(default)
+        for name, default in defaults.items()
+        if isinstance(default, (bool, Enum)) and not isinstance(default, data_type)
+    }
+    return parameters, [name for name in defaults if name != "self"], valued, tensors, kinds
+
+
+def _may_be_tensor(annotation: str) -> bool:
+    return "tensor" in annotation or annotation.startswith("tuple[Any")
+
+
+def _bind(method: str, parameters: Signature, graph: Any, args: Any, kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    try:
+        return dict(parameters.bind(graph, *args, **kwargs).arguments)
+    except TypeError as error:
+        raise TypeError(f"{method}(): {error}") from None
+
+
+def _in_words(kind: type) -> str:
+    return "bool" if kind is bool else f"cudnn.{kind.__name__}"
 
 
 def _given(operation: Operation, valued: set[str], kwargs: dict[str, Any]) -> dict[str, Any]:
@@ -442,10 +469,8 @@ def _compute_of(given: Mapping[str, Any], of_graph: data_type) -> Any:
 
 
 def _named(given: Mapping[str, Any]) -> str:
-    name = given.get("name") or given.get("keywords", {}).get("name") or ""
-    if not isinstance(name, str):
-        raise TypeError(f"the name of an operation is {name!r}, a text is needed")
-    return name
+    name = given.get("name", given.get("keywords", {}).get("name"))
+    return "" if name is None else instance("the name of an operation", name, str, "a text")
 
 
 def _tensors_first(

@@ -141,10 +141,11 @@ class Runner:
 
     def _launch(self, handle: Handle, made: Any) -> None:
         """Launch in the context of the handle's stream, in whichever thread, and be kept where that is captured."""
-        stream = handle.stream
-        make_current(stream, handle.device or 0)
-        if self._retains and (captured := captured_graph(stream)) is not None:
-            self._keep_for(*captured)
+        stream = self.launcher.stream_of(handle)
+        if stream is not None:  # else cuDNN says what is wrong with the handle
+            make_current(stream, handle.device or 0)
+            if self._retains and (captured := captured_graph(stream)) is not None:
+                self._keep_for(*captured)
         self._run(handle, made)
 
     def _take_fast_path(self, pack: Mapping[Any, Any], workspace: Any) -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterable
-from operator import index
 from typing import Any, Self
 
+from .arguments import instance, integers, whole
 from .enums import data_type, scalar_type, tensor_reordering, to_data_type
 from .errors import attribute_not_set
 
@@ -84,8 +84,8 @@ class tensor:
         scalar_type: scalar_type | None = None,
         owner: Callable[[], Any] | None = None,
     ) -> None:
-        self.dim = [index(item) for item in dim]
-        self.stride = [index(item) for item in stride]
+        self.dim = integers("dim", dim)
+        self.stride = integers("stride", stride)
         self.data_type = data_type
         self.virtual = bool(is_virtual)
         self.by_value = bool(is_pass_by_value)
@@ -98,8 +98,8 @@ class tensor:
         self.uid = uid
         self.uid_given = uid_assigned or uid != 0
         self.alignment = 16
-        self.alignment_value = index(alignment_value)
-        self.ragged_offset_multiplier = index(ragged_offset_multiplier)
+        self.alignment_value = whole("alignment_value", alignment_value)
+        self.ragged_offset_multiplier = whole("ragged_offset_multiplier", ragged_offset_multiplier)
         self.dim_given = dim_assigned or bool(self.dim)
         self.stride_given = stride_assigned or bool(self.stride)
         self.owner = owner
@@ -134,16 +134,16 @@ class tensor:
 
     def set_dim(self, dim: Iterable[int]) -> Self:
         """Set the sizes, a list, tuple or ``torch.Size``."""
-        return self._set("set_dim", dim=[index(item) for item in dim], dim_given=True)
+        return self._set("set_dim", dim=integers("dim", dim), dim_given=True)
 
     def set_stride(self, stride: Iterable[int]) -> Self:
         """Set the strides in elements."""
-        return self._set("set_stride", stride=[index(item) for item in stride], stride_given=True)
+        return self._set("set_stride", stride=integers("stride", stride), stride_given=True)
 
     def set_name(self, name: str) -> Self:
         """Set the name; the graph lists a tensor that is renamed behind the others, as cudnn-frontend does."""
-        is_other = str(name) != self.name
-        self._set("set_name", name=str(name))
+        is_other = instance("name", name, str, "a text") != self.name
+        self._set("set_name", name=name)
         if is_other and (graph := self._graph()) is not None:
             graph.record.move_last(self)
         return self
@@ -158,8 +158,8 @@ class tensor:
         """
         graph = self._graph()
         if graph is not None:
-            graph.record.claim(self, index(uid))
-        return self._set("set_uid", uid=index(uid), uid_given=True)
+            graph.record.claim(self, whole("uid", uid))
+        return self._set("set_uid", uid=whole("uid", uid), uid_given=True)
 
     def set_data_type(self, dtype: Any = data_type.NOT_SET, *, data_type: Any = None) -> Self:
         """Set the type of the elements: a ``cudnn.data_type`` or a torch dtype."""
@@ -181,11 +181,14 @@ class tensor:
 
     def set_ragged_offset(self, ragged_offset: tensor | None) -> Self:
         """Set the tensor that says where each sequence begins, in elements."""
+        if ragged_offset is not None:
+            instance("ragged_offset", ragged_offset, tensor, "a cudnn.tensor")
         return self._set("set_ragged_offset", ragged_offset=ragged_offset)
 
     def set_ragged_offset_multiplier(self, multiplier: int) -> Self:
         """Set how many elements one ragged offset counts; cuDNN 9.24."""
-        return self._set("set_ragged_offset_multiplier", ragged_offset_multiplier=index(multiplier))
+        count = whole("ragged_offset_multiplier", multiplier)
+        return self._set("set_ragged_offset_multiplier", ragged_offset_multiplier=count)
 
     def set_alignment_value(self, value: int) -> Self:
         """Promise that every value in the tensor is a multiple of `value`; cuDNN's graphs make no use of it.
@@ -195,9 +198,9 @@ class tensor:
         ValueError
             If it is below 1.
         """
-        if value < 1:
+        if whole("alignment_value", value) < 1:
             raise attribute_not_set(f"alignment_value must be >= 1, got {value}", fix="give a positive int")
-        return self._set("set_alignment_value", alignment_value=index(value))
+        return self._set("set_alignment_value", alignment_value=whole("alignment_value", value))
 
     def validate(self) -> None:
         """Check dims and strides.
@@ -220,17 +223,19 @@ class tensor:
                 f"tensor {self.name!r} can't be both virtual and by value (pass_by_value)", fix="set_output(True)"
             )
 
-    def set_reordering_type(self, reordering_type: tensor_reordering) -> Self:
-        """Set the layout of elements inside blocks."""
-        return self._set("set_reordering_type", reordering=tensor_reordering(reordering_type))
+    def set_reordering_type(self, reordering_type: tensor_reordering | None) -> Self:
+        """Set the layout of elements inside blocks, None where they lie in order."""
+        order = tensor_reordering.NONE if reordering_type is None else reordering_type
+        instance("reordering_type", order, tensor_reordering, "a cudnn.tensor_reordering")
+        return self._set("set_reordering_type", reordering=order)
 
     def set_alignment(self, alignment: int) -> Self:
         """Set what the address is a multiple of, in bytes."""
-        return self._set("set_alignment", alignment=index(alignment))
+        return self._set("set_alignment", alignment=whole("alignment", alignment))
 
     def set_vector_count_and_dimension(self, count: int, dimension: int) -> Self:
         """Set how many elements are packed into one, and along which dimension."""
-        both = {"vector_count": index(count), "vector_dimension": index(dimension)}
+        both = {"vector_count": whole("count", count), "vector_dimension": whole("dimension", dimension)}
         return self._set("set_vector_count_and_dimension", **both)
 
     def get_dim(self) -> list[int]:

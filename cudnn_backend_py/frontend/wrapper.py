@@ -14,6 +14,7 @@ from .enums import TORCH_NAMES, heur_mode, to_data_type
 from .errors import FrontendRuntimeError, attribute_not_set, invalid_value
 from .graphs import pygraph
 from .handles import DescribedHandle, create_handle, default_target, destroy_handle, set_stream
+from .recorded import OPERATIONS
 from .tensors import tensor
 
 __all__ = ["Graph", "destroy_default_handle", "get_default_handle"]
@@ -48,8 +49,6 @@ _BLOCKED = frozenset(
         "validate",
     }
 )
-
-_FAMILIES = pygraph.__mro__[1:-1]  # the classes that bring the operations
 
 
 def _torch(purpose: str) -> Any:
@@ -235,7 +234,7 @@ class Graph:
         attribute = getattr(graph, name)
         if name in ("tensor", "tensor_like"):
             return partial(self._create, attribute)
-        if any(name in vars(family) for family in _FAMILIES):
+        if name in OPERATIONS:
             return partial(self._add_node, name, attribute)
         return attribute
 

@@ -9,6 +9,7 @@ from typing import Any, SupportsIndex
 
 from ..errors import CudnnBackendError
 from ..execution.buffers import dlpack_facts
+from .arguments import instance, integers, number
 from .context import Context
 from .enums import DLPACK_TYPES, data_type, scalar_type, tensor_reordering, to_data_type
 from .errors import attribute_not_set
@@ -18,6 +19,8 @@ from .recorded import Node, Record
 from .tensors import tensor as UserTensor
 
 __all__ = ["WrittenGraph"]
+
+_SCALARS = scalar_type  # a parameter has that name, too
 
 
 class WrittenGraph:
@@ -48,22 +51,22 @@ class WrittenGraph:
         alignment_value: int = 1,
     ) -> UserTensor:
         """Return a new tensor of the graph; strides in elements, row-major where none are given."""
-        dims = list(dim)
+        dims = integers("dim", dim)
+        strides = [] if stride is None else integers("stride", stride)
         context = self.context
         kind = to_data_type(data_type)
         if kind.backend is None:
             kind = context.intermediate if is_virtual else context.io
         made = UserTensor(
             dims,
-            list(stride or ()) or pack_strides(dims),
+            strides or pack_strides(dims),
             kind,
             is_virtual,
             is_pass_by_value,
-            ragged_offset,
-            tensor_reordering.NONE if reordering_type is None else reordering_type,
-            name or f"tensor_{len(self.record.by_name())}",
         )
-        made.stride_given = bool(stride)
+        made.stride_given = bool(strides)
+        made.set_name(name or f"tensor_{len(self.record.by_name())}")
+        made.set_ragged_offset(ragged_offset).set_reordering_type(reordering_type)
         made.set_ragged_offset_multiplier(ragged_offset_multiplier).set_alignment_value(alignment_value)
         if uid is not None and uid != -1:
             made.set_uid(uid)
@@ -102,10 +105,11 @@ class WrittenGraph:
         self, value: float | int, scalar_type: scalar_type = scalar_type.RUNTIME_PARAM, name: str = ""
     ) -> UserTensor:
         """Return a by-value scalar that holds its number, of rank 1."""
+        instance("scalar_type", scalar_type, _SCALARS, "a cudnn.scalar_type")
         whole = isinstance(value, SupportsIndex) and not isinstance(value, bool)
         made = UserTensor([1], [1], data_type.INT32 if whole else data_type.FLOAT, is_pass_by_value=True)
         made.set_name(name or f"scalar_{len(self.record.by_name())}")
-        made.value = int(value) if whole else float(value)
+        made.value = int(value) if whole else number("value", value)
         made.scalar_type = scalar_type
         self._created.append(made)
         return self.record.add(made)
@@ -119,7 +123,7 @@ class WrittenGraph:
         self.record.hide()
         try:
             for node in self._nodes:
-                with suppress(CudnnBackendError, ValueError, LookupError, TypeError):
+                with suppress(CudnnBackendError, ValueError, LookupError, TypeError, ArithmeticError):
                     node.infer(self.context)
             return item.dim, item.stride
         finally:

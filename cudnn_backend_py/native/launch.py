@@ -100,6 +100,7 @@ class Launcher:
         self.find = self._packs.get  # by key: the kept pack, None if there is none
         unchecked = self._library.unchecked
         self.execute = unchecked("cudnnBackendExecute")
+        self._get_stream = unchecked("cudnnGetStream")
         self._create = unchecked("cudnnBackendCreateDescriptor", brief=True)
         self._initialize = unchecked("cudnnBackendInitialize", brief=True)
         self._set = unchecked("cudnnBackendSetAttribute", brief=True)
@@ -204,6 +205,12 @@ class Launcher:
         """
         if status := self.execute(handle.owner.pointer, self._plan, pack.pointer):
             raise self._library.status_error(status, "cudnnBackendExecute")
+
+    def stream_of(self, handle: Handle) -> int | None:
+        """Return the stream a launch with a handle goes to, None if cuDNN does not say. C: ``cudnnGetStream``."""
+        stream = ctypes.c_void_p()
+        refused = self._get_stream(handle.owner.pointer, ctypes.byref(stream))
+        return None if refused else stream.value or 0
 
     def mapped(self, exchange: Exchange | None, keys: Sequence[tuple[Any, int]], **options: Any) -> MappedCall:
         """Return the plan as a call with a dict and a workspace, on a variant pack of its own; see there."""

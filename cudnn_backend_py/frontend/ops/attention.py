@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Mapping
-from operator import index
 from typing import Any
 
+from ..arguments import single
 from ..enums import attention_implementation, data_type, diagonal_alignment
 from ..errors import invalid_value
 from ..tensors import tensor
@@ -73,14 +72,9 @@ def _left(window: Any, left: Any, name: str) -> int | None:
     return _int(name, left if window is None else window)
 
 
-def _single(value: float) -> float:
-    """Return a number as single precision holds it."""
-    return float(struct.unpack("f", struct.pack("f", value))[0])
-
-
 def _scale(attn_scale: Any) -> tuple[float | None, tensor | None]:
     if isinstance(attn_scale, float):
-        return _single(attn_scale), None
+        return single("attn_scale", attn_scale), None
     if attn_scale is None or isinstance(attn_scale, tensor):
         return None, attn_scale
     raise invalid_value(f"attn_scale must be a cudnn_tensor or float, got {attn_scale!r}: invalid")
@@ -93,10 +87,11 @@ _DROPOUT = (
 
 def _dropout(dropout: Any, rng_dump: Any, *, backward: bool) -> tuple[float | None, dict[str, Any]]:
     """Return the probability, and the tensors: seed, offset and dump, or mask and scale (backward: its inverse too)."""
+    _tensors({}, {"rng_dump": rng_dump})
     if dropout is None:
         return None, {}
     parts = tuple(dropout) if isinstance(dropout, (tuple, list)) else ()
-    probability = _single(parts[0]) if parts and isinstance(parts[0], float) else None
+    probability = single("dropout", parts[0]) if parts and isinstance(parts[0], float) else None
     others = parts if probability is None else parts[1:]
     sizes = (3,) if backward or probability is not None else (2, 3)
     if len(parts) not in sizes or not all(isinstance(item, tensor) for item in others):
@@ -294,8 +289,8 @@ class AttentionOps(OpsBase):
             left=window if left is None else left,
             right=right if right_given is None else right_given,
             dropout=probability,
-            max_total_q=None if max_total_seq_len_q is None else index(max_total_seq_len_q),
-            max_total_kv=None if max_total_seq_len_kv is None else index(max_total_seq_len_kv),
+            max_total_q=_int("max_total_seq_len_q", max_total_seq_len_q),
+            max_total_kv=_int("max_total_seq_len_kv", max_total_seq_len_kv),
             deterministic=bool(use_deterministic_algorithm),
             compute=check_type(compute_data_type),
             score_mod=score_mod,

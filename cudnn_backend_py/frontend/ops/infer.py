@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from operator import index
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ...graph.strides import channels_last, preserve_order
 from ...system.version import version_text
@@ -22,7 +21,6 @@ __all__ = [
     "fill",
     "infer_matmul",
     "infer_pointwise",
-    "integers",
     "require_version",
 ]
 
@@ -66,6 +64,11 @@ class OpNode(Node):
         if not scalars:
             return
         others = [len(item.dim) for item in self.inputs.values() if not _has_value(item)]
+        if not others and not any(item.dim for item in self.outputs.values()):
+            raise attribute_not_set(
+                f"every input of {self.tag.lower()} {self.name!r} is a number: dims of its result do not follow",
+                fix="set_dim([...]) and set_stride([...]) on the result",
+            )
         rank = next((rank for rank in others if rank), 1)
         if rank == 1:
             rank = next((len(item.dim) for item in self.outputs.values() if item.dim), 1)
@@ -91,20 +94,6 @@ def require_version(to: Emitter, version: tuple[int, int], what: str) -> None:
             f"{what} is not supported by cuDNN {version_text(to.context.version)}",
             fix=f"use cuDNN {version[0]}.{version[1]} or later",
         )
-
-
-def integers(name: str, values: Any) -> list[int]:
-    """Return a list of integers; a TypeError says which argument is none."""
-    if isinstance(values, (str, bytes)) or not isinstance(values, Sequence):
-        raise TypeError(f"{name} is {values!r}, a list of int is needed")
-    return [whole(name, item) for item in values]
-
-
-def whole(name: str, value: Any) -> int:
-    """Return an integer; a TypeError says which argument is none."""
-    if not hasattr(value, "__index__"):
-        raise TypeError(f"{name} is {value!r}, an int is needed")
-    return index(value)
 
 
 def fill(item: tensor, dims: Sequence[int] | None, strides: Sequence[int] | None = None) -> None:

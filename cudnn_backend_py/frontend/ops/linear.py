@@ -10,11 +10,12 @@ from ...generated.operations import OUTPUT_PORTS
 from ...graph.ir import Matmul, Parameters
 from ...graph.shapes import convolution_input, convolved, expert_rows
 from ...graph.strides import column_major
+from ..arguments import integers, whole
 from ..enums import convolution_mode, data_type, moe_grouped_matmul_mode, reduction_mode
 from ..errors import attribute_not_set, invalid_value, kernel_not_offered
 from ..tensors import tensor
 from .base import OpsBase
-from .infer import NOT_SET, OpNode, check_type, fill, infer_matmul, integers, require_version
+from .infer import NOT_SET, OpNode, check_type, fill, infer_matmul, require_version
 from .node import Emitter, pack_strides
 
 if TYPE_CHECKING:
@@ -414,7 +415,7 @@ class _Moe(OpNode):
         if not isinstance(mode, moe_grouped_matmul_mode):
             raise TypeError(f"mode is {mode!r}, a cudnn.moe_grouped_matmul_mode is needed")
         self.mode = mode
-        self.top_k = top_k
+        self.top_k = whole("top_k", top_k)
         self.output("Output")
 
     def parameters(self) -> dict[str, Any]:

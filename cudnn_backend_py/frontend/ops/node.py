@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from ...errors import CudnnBackendError
 from ...generated.enums import DataType, TensorReordering
 from ...graph import GraphBuilder
 from ...graph.faults import FaultWarning, known_hazards, warn_of
@@ -26,6 +28,7 @@ __all__ = [
     "fill_type",
     "pack_strides",
     "prepare",
+    "telling_dims",
 ]
 
 
@@ -93,10 +96,26 @@ class Node:
         }
 
 
+@contextmanager
+def telling_dims(node: Node) -> Iterator[None]:
+    """Say the dims of a node's inputs where what needs dims of another rank, or other than 0, fails on them."""
+    try:
+        yield
+    except CudnnBackendError:
+        raise
+    except (LookupError, ArithmeticError, ValueError) as error:
+        raise attribute_not_set(
+            f"{node.tag.lower()} {node.name!r} does not fit the dims of its inputs",
+            fix="give tensors of the rank that the operation needs: "
+            + ", ".join(f"{port} has {list(item.dim)}" for port, item in node.inputs.items()),
+        ) from error
+
+
 def prepare(node: Node, context: Context) -> None:
     """Check a node, fill in what can be inferred, and give each of its tensors a type."""
     node.check(context)
-    node.infer(context)
+    with telling_dims(node):
+        node.infer(context)
     for item in node.tensors():
         fill_type(item, context)
         if item.ragged_offset is not None:

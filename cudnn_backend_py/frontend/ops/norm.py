@@ -214,6 +214,7 @@ class _Backward(_Norm):
         scale = () if mode in _WITHOUT_SCALE else ("SCALE",)
         self.needs = ("DY", "X", *scale, *mean, "INV_VARIANCE")
         self.output("DX")
+        self.has_dbias = has_dbias and mode is NormMode.RMS_NORM
         if scale or "SCALE" in self.inputs:
             self.output("DSCALE")
             if has_dbias:
@@ -226,6 +227,10 @@ class _Backward(_Norm):
     def check(self, context: Context) -> None:
         """Refuse to go on without an input, and leave out a gradient that nobody asked for."""
         super().check(context)
+        if self.has_dbias and "DBIAS" not in self.outputs:
+            raise invalid_value(
+                f"{self.tag.lower()} {self.name!r} has no scale, so there is no DBIAS", fix="has_dbias=False"
+            )
         if self.mode is NormMode.ADA_LAYER_NORM and "DBIAS" in self.outputs and self.outputs["DBIAS"].virtual:
             del self.outputs["DBIAS"]
 

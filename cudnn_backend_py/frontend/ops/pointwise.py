@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from struct import pack, unpack
 from typing import Any, Protocol, cast
 
 from ...generated.enums import DataType, PointwiseMode
 from ...generated.operations import BACKWARD_MODES
+from ..arguments import single, whole
 from ..enums import data_type
 from ..tensors import as_bits, tensor
 from .base import OpsBase
@@ -18,11 +18,6 @@ __all__ = ["PointwiseOps"]
 _FLOAT_MAX = 3.4028234663852886e38
 _DOUBLE_MAX = 1.7976931348623157e308
 _PORTS = ("IN_0", "IN_1", "IN_2")
-
-
-def _single(value: float) -> float:
-    """Return a number as cudnn-frontend passes it on: through single precision."""
-    return float(unpack("f", pack("f", value))[0])
 
 
 # What cudnn-frontend's JSON calls numbers of activations.
@@ -50,8 +45,9 @@ class _Pointwise(OpNode):
         super().__init__(name, check_type(compute), dict(zip(_PORTS, inputs, strict=False)), {})
         self.mode = mode
         self.needs = _PORTS[: len(inputs)]
-        self.numbers = numbers or {}
-        self.axis = axis
+        given = (numbers or {}).items()
+        self.numbers = {name: None if value is None else single(name, value) for name, value in given}
+        self.axis = None if axis is None else whole("axis", axis)
         for port, item in self.inputs.items():
             if isinstance(item, tensor) and not item.name:
                 item.set_name(f"{name}::{port}")
@@ -90,10 +86,10 @@ class _Pointwise(OpNode):
                 "relu_lower_clip": self.numbers.get("lower_clip"),
                 "relu_lower_clip_slope": self.numbers.get("negative_slope"),
             }
-            clip = {"relu_upper_clip": largest if upper is None else min(_single(upper), largest)}
+            clip = {"relu_upper_clip": largest if upper is None else min(upper, largest)}
         else:
             numbers, clip = ({"swish_beta": self.numbers.get("swish_beta")} if family == "SWISH" else {}), {}
-        return clip | {name: _single(value) for name, value in numbers.items() if value is not None}
+        return clip | {name: value for name, value in numbers.items() if value is not None}
 
 
 # The signatures of families of methods, as cudnn-frontend's keywords have them.

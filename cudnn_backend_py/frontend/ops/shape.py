@@ -17,11 +17,12 @@ from ...graph.data_types import ELEMENT_BITS
 from ...graph.ir import Parameters
 from ...graph.shapes import concatenated, permuted, pooled_size, sliced
 from ...graph.strides import ordered_strides, preserve_order
+from ..arguments import instance, integers, items_of, number, whole
 from ..enums import data_type, padding_mode, resample_mode, reshape_mode, rng_distribution
 from ..errors import attribute_not_set, invalid_value
 from ..tensors import as_bits, tensor
 from .base import OpsBase
-from .infer import NOT_SET, OpNode, check_type, fill, integers, require_version, whole
+from .infer import NOT_SET, OpNode, check_type, fill, require_version
 from .node import Emitter, fill_type
 
 if TYPE_CHECKING:
@@ -115,10 +116,9 @@ class _Slice(OpNode):
 
     def __init__(self, name: str, compute: Any, x: tensor, slices: Slices) -> None:
         super().__init__(name, check_type(compute), {"X": x}, {})
-        wrong = [item for item in slices if not isinstance(item, slice)]
-        if wrong:
-            raise TypeError(f"slices hold {wrong[0]!r}, a slice is needed for each dim")
-        self.slices = list(slices)
+        self.slices = items_of("slices", slices, "a list of slices")
+        for item in self.slices:
+            instance("a part of slices", item, slice, "a slice for each dim")
         self.ranges: list[tuple[int, int, int]] = []
         self.output("Y").data_type = getattr(x, "data_type", NOT_SET)
 
@@ -145,9 +145,13 @@ class _Slice(OpNode):
         for axis, (_, _, step) in enumerate(self.ranges):
             if step <= 0:
                 raise invalid_value(f"slice {self.name!r} has an invalid step of {step} in dim {axis}, 1 is the least")
-        fill(
-            y, sliced(self.ranges), [stride * step for stride, (_, _, step) in zip(x.stride, self.ranges, strict=True)]
-        )
+        dims = list(sliced(self.ranges))
+        fill(y, dims, [stride * step for stride, (_, _, step) in zip(x.stride, self.ranges, strict=True)])
+        if list(y.dim) != dims:
+            raise invalid_value(
+                f"the result of slice {self.name!r} has dims {list(y.dim)}, its slices leave {dims}",
+                fix="give it these dims, or none",
+            )
         _same_type(self)
         y.in_memory = y.virtual and (x.in_memory or not x.virtual)
         if y.in_memory:
@@ -189,7 +193,8 @@ class _Concatenate(OpNode):
     tag = "CONCATENATE"
 
     def __init__(self, name: str, inputs: Sequence[tensor], axis: int, in_place_index: int | None) -> None:
-        super().__init__(name, NOT_SET, {str(number): item for number, item in enumerate(inputs)}, {})
+        items = items_of("inputs", inputs, "a list of tensors")
+        super().__init__(name, NOT_SET, {str(number): item for number, item in enumerate(items)}, {})
         self.axis = whole("axis", axis)
         self.in_place_index = None if in_place_index is None else whole("in_place_index", in_place_index)
         self.output("Y")
@@ -383,7 +388,7 @@ class _Rope(OpNode):
         super().__init__(name, check_type(compute), inputs, {})
         self.tag = tag
         self.needs = tuple(inputs)
-        self.output_scale, self.rope_dim = float(output_scale), whole("rope_dim", rope_dim)
+        self.output_scale, self.rope_dim = number("output_scale", output_scale), whole("rope_dim", rope_dim)
         self.output(_ROPES[tag][3][1]).in_memory = True
 
     def parameters(self) -> dict[str, Any]:

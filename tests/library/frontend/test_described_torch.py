@@ -103,3 +103,52 @@ def test_a_notebook_is_built_up_to_its_numbers(tmp_path: Path, last: str, end: s
     assert done.code == 0, done.stderr
     assert done.stdout.startswith("built ")
     assert done.stderr.rstrip().endswith(end)
+
+
+ANSWERS = """
+import torch, io
+x = torch.ones(300, 300, device="cuda")
+assert f"{torch.ones(2, device='cuda').sum():.2f}" == "2.00"
+assert torch.ones(3, device="cuda").repeat_interleave(torch.tensor([1, 2, 3], device="cuda")).shape == (6,)
+assert torch.ones(3, pin_memory=True).sum().item() == 3
+assert torch.from_dlpack(x) is x
+facts = x.half().T[:, :10].__cuda_array_interface__
+assert (facts["typestr"], facts["shape"], facts["strides"]) == ("<f2", (300, 10), (2, 600))
+file = io.BytesIO()
+torch.save({"a": [torch.ones(3)]}, file)
+file.seek(0)
+loaded = torch.load(file, map_location="cuda")
+assert loaded["a"][0].is_cuda and loaded["a"][0].tolist() == [1, 1, 1]
+model = torch.nn.Linear(4, 5).cuda()
+optimizer = torch.optim.AdamW(model.parameters())
+model(torch.ones(3, 4, device="cuda")).sum().backward()
+optimizer.step()
+x.record_stream(torch.cuda.current_stream())
+torch.cuda.cudart().cudaProfilerStart()
+with torch.profiler.profile() as profile:
+    pass
+assert profile.key_averages().table(sort_by="cuda_time_total") == ""
+with torch.cuda.device(torch.device("cuda:0")):
+    assert torch.cuda.memory_summary() == ""
+for refused, kind, words in (
+    (lambda: torch.cuda.get_device_properties(0).uuid, AttributeError, "has no uuid: no GPU is here"),
+    (lambda: torch.cuda.current_blas_handle(), AttributeError, "the GPU is described, and cannot be asked"),
+    (lambda: x + torch.ones(300, 300), RuntimeError, "not on the expected device cuda:0"),
+):
+    try:
+        refused()
+    except kind as error:
+        assert words in str(error), error
+    else:
+        raise AssertionError(words)
+print("all answered")
+torch.unique(torch.ones(3000, 3000, device="cuda"))
+"""
+
+
+def test_torch_is_answered_for_the_described_gpu_or_says_that_it_is_described(tmp_path: Path) -> None:
+    path = tmp_path / "program.py"
+    path.write_text(ANSWERS)
+    done = run_python(["-m", "cudnn_backend_py.frontend", "--target", "h100", str(path)])
+    assert (done.code, done.stdout.strip()) == (0, "all answered"), done.stderr
+    assert "reached the size of what unique gives, which only a GPU computes" in done.stderr

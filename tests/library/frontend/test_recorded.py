@@ -294,7 +294,7 @@ def test_norms_of_rows_need_neither_scale_nor_bias(method: str) -> None:
         m.g.build([cudnn.heur_mode.A, cudnn.heur_mode.FALLBACK])
         assert [item.get_dim() for item in kept] == [[64, 1, 1, 1]] * len(kept)
     m = Maker(cudnn)
-    mean = {"mean": m.f(64, 1, 1, 1)} if method == "layernorm" else {"has_dbias": True}
+    mean = {"mean": m.f(64, 1, 1, 1)} if method == "layernorm" else {"has_dbias": False}
     grad, x, inverse = m.t(64, 1024, 1, 1), m.t(64, 1024, 1, 1), m.f(64, 1, 1, 1)
     dx, *none = getattr(m.g, f"{method}_backward")(grad=grad, input=x, inv_variance=inverse, **mean)
     assert none == [None, None]
@@ -642,3 +642,38 @@ def test_an_image_gradient_has_the_dims_of_the_smallest_image_at_once() -> None:
     made.set_dim([2, 8, 16, 16])
     m.g.validate()
     assert made.get_dim() == [2, 8, 16, 16]
+
+
+def test_what_cudnn_says_with_plans_is_caught_as_a_graph_without_them() -> None:
+    for make in (
+        lambda m: m.g.relu(m.t(2, 8, 16)).set_dim([2, 8, 1]).set_stride([8, 1, 1]),
+        lambda m: m.g.relu(m.t(2, 8, 16, is_virtual=True)),
+        lambda m: m.g.relu(m.g.slice(m.t(2, 8, 16), [slice(2, 2), slice(0, 8), slice(0, 16)])),
+    ):
+        m = Maker(cudnn)
+        make(m).set_output(True)
+        m.g.validate()
+        with pytest.raises(cudnn.cudnnGraphNotSupportedError) as refused:
+            m.g.build_operation_graph()
+        assert isinstance(refused.value, RuntimeError)
+    for call in ("create_execution_plans", "check_support", "build_plans"):
+        with pytest.raises(cudnn.cudnnGraphNotSupportedError, match=r"^empty-graph: the graph has no operations"):
+            getattr(Maker(cudnn).g, call)()
+    with pytest.raises(RuntimeError) as plain:
+        Maker(cudnn).g.build_operation_graph()
+    assert not isinstance(plain.value, cudnn.cudnnGraphNotSupportedError)
+    with pytest.raises(cudnn.cudnnGraphNotSupportedError, match="no nodes or no tensors"):
+        Maker(cudnn).g.deserialize("{}")
+
+
+def test_a_graph_is_the_same_by_another_name_and_says_its_type_of_arithmetic() -> None:
+    graphs = [Maker(cudnn, name=name) for name in ("one", "two")]
+    for m in graphs:
+        m.g.relu(m.t(2, 8, 16)).set_output(True)
+        m.g.validate()
+    assert graphs[0].g.key() == graphs[1].g.key()
+    graphs[1].g.relu(graphs[1].t(2, 8, 16), compute_data_type=cudnn.data_type.HALF)
+    assert graphs[0].g.key() != graphs[1].g.key()
+    text = repr(graphs[1].g)
+    assert [node["compute_data_type"] for node in json.loads(text)["nodes"]] == ["FLOAT", "HALF"]
+    assert text.startswith('{\n    "context"')

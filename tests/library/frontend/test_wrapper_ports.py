@@ -215,3 +215,9 @@ def test_jit_takes_one_mode() -> None:
     graph, uids = product(cudnn.create_handle())
     assert graph.get_workspace_size() >= 0
     assert len(uids) == 1
+
+
+def test_what_a_wrapped_graph_shows_of_itself_is_shown(graph: cudnn.Graph) -> None:
+    assert [node.name for node in graph.nodes] == ["mm", "add.0"]
+    assert graph.inspect()["nodes"][0]["name"] == "mm"
+    assert graph.find_tensor("y") is graph.tensors["y"]

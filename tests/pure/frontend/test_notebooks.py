@@ -43,6 +43,46 @@ def test_lines_that_are_no_python_become_comments(tmp_path: Path) -> None:
     assert fourth == "#\nb = 1"
 
 
+def test_only_lines_that_begin_a_statement_are_for_the_shell(tmp_path: Path) -> None:
+    path = notebook(
+        tmp_path,
+        'a = ("%s"\n     % 3)\nb = """\n!not this\n%d\n"""\n%matplotlib inline',
+        "!pip install x \\\n  y\nfound = !ls\na, b = %who\nc?\n?c",
+        "%time value = 3\n%timeit -n 10 other()\n%time",
+        "%%capture out\n%cd /tmp\nx = 1",
+        "print(1\n",
+    )
+    cells = read_cells(path)
+    assert cells[0] == 'a = ("%s"\n     % 3)\nb = """\n!not this\n%d\n"""\npass  # %matplotlib inline'
+    assert cells[1].splitlines() == [
+        "pass  # !pip install x", "", "found = None  # found = !ls", "a, b = None  # a, b = %who", "pass  # c?",
+        "pass  # ?c"
+    ]  # fmt: skip
+    assert cells[2] == "value = 3\nother()\npass  # %time"
+    assert cells[3] == "#\npass  # %cd /tmp\nx = 1"
+    assert cells[4] == "print(1"
+
+
+def test_a_notebook_of_format_3_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "old.ipynb"
+    cells = [{"cell_type": "heading", "source": "a"}, {"cell_type": "code", "input": ["a = 1\n", "b = 2"]}]
+    path.write_text("\ufeff" + json.dumps({"nbformat": 3, "worksheets": [{"cells": cells}]}), encoding="utf-8")
+    assert read_cells(path) == ["a = 1\nb = 2"]
+
+
+def test_a_notebook_runs_in_its_folder_as_in_jupyter(tmp_path: Path) -> None:
+    (tmp_path / "beside.py").write_text("value = 3")
+    (tmp_path / "data.txt").write_text("data")
+    path = notebook(
+        tmp_path,
+        "import beside\ndisplay(beside.value, open('data.txt').read())",
+        "import asyncio\nasync def four():\n    return 4\nawait asyncio.sleep(0)\nprint(await four())",
+        "def f(x: int) -> str: ...\nprint(f.__annotations__['x'] is int)",
+    )
+    done = run_python([*RUNNER, str(path)], check=True)
+    assert done.stdout.split("\n")[:3] == ["3 data", "4", "True"]
+
+
 def test_cells_share_a_namespace_and_are_the_main_program(tmp_path: Path) -> None:
     path = notebook(
         tmp_path,

@@ -1,0 +1,62 @@
+"""What programs give as arguments, read as what is needed: a TypeError says the argument, and what was given for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from math import copysign, inf
+from operator import index
+from struct import pack, unpack
+from typing import Any, TypeVar, cast
+
+__all__ = ["instance", "integers", "items_of", "number", "single", "whole"]
+
+Kind = TypeVar("Kind")
+
+
+def instance(name: str, value: Any, kind: type[Kind], needed: str) -> Kind:
+    """Return what is an instance of a class; NumPy's booleans are taken for a ``bool``."""
+    if not isinstance(value, kind) and not (kind is bool and type(value).__name__ in ("bool", "bool_")):
+        raise TypeError(f"{name} is {value!r}, {needed} is needed")
+    return cast(Kind, value)
+
+
+def items_of(name: str, values: Any, needed: str) -> list[Any]:
+    """Return the items of a list, a tuple, a ``torch.Size`` or an array."""
+    if isinstance(values, (str, bytes, Mapping)) or not isinstance(values, Iterable):
+        raise TypeError(f"{name} is {values!r}, {needed} is needed")
+    try:
+        return list(values)
+    except TypeError:  # an array of no dims
+        raise TypeError(f"{name} is {values!r}, {needed} is needed") from None
+
+
+def integers(name: str, values: Any) -> list[int]:
+    """Return a list of integers."""
+    return [whole(name, item) for item in items_of(name, values, "a list of int")]
+
+
+def whole(name: str, value: Any) -> int:
+    """Return an integer, of Python, NumPy or torch."""
+    try:
+        return index(value)
+    except TypeError:
+        raise TypeError(f"{name} is {value!r}, an int is needed") from None
+
+
+def number(name: str, value: Any) -> float:
+    """Return a number, of Python, NumPy or torch."""
+    try:
+        if not isinstance(value, (str, bytes)):
+            return float(value)
+    except (TypeError, ValueError, RuntimeError, OverflowError):
+        pass
+    raise TypeError(f"{name} is {value!r}, a float is needed")
+
+
+def single(name: str, value: Any) -> float:
+    """Return a number as single precision holds it, infinity where it is too large."""
+    given = number(name, value)
+    try:
+        return float(unpack("f", pack("f", given))[0])
+    except OverflowError:
+        return copysign(inf, given)

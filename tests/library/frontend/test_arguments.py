@@ -1,0 +1,150 @@
+"""Arguments of a wrong kind: each operation says the argument, what was given for it, and what is needed."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import cudnn_backend_py.frontend as cudnn
+from cudnn_backend_py.frontend.handles import set_default_target
+from cudnn_backend_py.frontend.recorded import OPERATIONS
+from tests.compat.programs import PROGRAMS, Maker
+
+WRONG: dict[str, Any] = {"text": "abc", "object": object(), "numbers": [1.5, 1.5], "function": len, "nothing": ()}
+LISTS = ("padding", "stride", "dilation", "peer_stats", "slices", "permutation")
+INTERNAL = ("object is not iterable", "has no attribute", "cannot be interpreted", "not supported between",
+            "unhashable", "index out of range", "argument is not a float", "could not convert")  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def h100() -> Iterator[None]:
+    set_default_target("h100")
+    yield
+    set_default_target(None)
+
+
+class Watched(Maker):
+    """Keeps the arguments of the operation that a program calls, and calls it with one of them replaced."""
+
+    def __init__(self, replaced: str = "", value: Any = None) -> None:
+        super().__init__(cudnn)
+        self.given: dict[str, Any] = {}
+        graph = self.g
+        for name in OPERATIONS:
+            if hasattr(graph, name):
+                setattr(graph, name, self._call(getattr(graph, name), replaced, value))
+
+    def _call(self, method: Callable[..., Any], replaced: str, value: Any) -> Callable[..., Any]:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            bound = inspect.signature(method).bind(*args, **kwargs).arguments
+            self.given = {**bound.pop("keywords", {}), **bound}
+            return method(**({**self.given, replaced: value} if replaced else self.given))
+
+        return call
+
+
+def _build(program: Callable[[Any], Any], m: Maker) -> None:
+    program(m)
+    m.g.validate()
+    m.g.build_operation_graph()
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_an_argument_of_a_wrong_kind_is_refused_in_words(program: str) -> None:
+    plain = Watched()
+    PROGRAMS[program](plain)
+    for argument in plain.given:
+        for kind, value in WRONG.items():
+            if (kind == "nothing" and argument in LISTS) or (kind == "text" and argument == "name"):
+                continue  # what is not set is a ValueError of validate; a name is a text
+            with pytest.raises((TypeError, ValueError, RuntimeError, cudnn.cudnnGraphNotSupportedError)) as refused:
+                _build(PROGRAMS[program], Watched(argument, value))
+            words = str(refused.value)
+            assert not any(word in words for word in INTERNAL), (argument, value, words)
+
+
+@pytest.mark.parametrize("setter", ["dim", "stride", "name", "uid", "ragged_offset", "reordering_type",
+                                    "ragged_offset_multiplier", "alignment_value", "data_type"])  # fmt: skip
+def test_a_tensor_says_which_of_its_attributes_is_of_a_wrong_kind(setter: str) -> None:
+    m = Maker(cudnn)
+    for value in ([1.5], object(), len):
+        with pytest.raises(TypeError, match=r"needed|is no cudnn.data_type"):
+            getattr(m.t(2, 8, 16), f"set_{setter}")(value)
+        with pytest.raises(TypeError, match=r"needed|is no cudnn.data_type"):
+            m.g.tensor(**{"dim": [2, 8, 16], setter: value})
+    assert m.t(2, 8, 16).set_reordering_type(None).get_reordering_type() == cudnn.tensor_reordering.NONE
+    with pytest.raises(TypeError, match=r"scalar_type is 3, a cudnn.scalar_type is needed"):
+        m.g.tensor_scalar(0.5, 3)
+
+
+def test_numbers_of_numpy_are_taken_wherever_lists_of_int_and_ints_are() -> None:
+    m = Maker(cudnn)
+    one = np.array([1, 1])
+    y = m.g.conv_fprop(m.images()[0], m.t(16, 32, 3, 3, last=True), padding=one, stride=one, dilation=one)
+    at = m.g.gen_index(y, axis=np.int64(2))
+    m.g.relu(at, negative_slope=np.float32(0.5)).set_output(True)
+    m.g.validate()
+    m.g.build_operation_graph()
+    assert [node.node_type.name for node in m.g.nodes] == ["CONV_FPROP", "POINTWISE", "POINTWISE"]
+    assert len(m.g.find_tensor(y.get_uid()).get_dim()) == 4
+
+
+def test_flags_are_booleans() -> None:
+    m = Maker(cudnn)
+    q = m.t(2, 4, 64, 64)
+    with pytest.raises(TypeError, match=r"use_causal_mask of sdpa is 'False', a bool is needed"):
+        m.g.sdpa(q=q, k=q, v=q, generate_stats=False, use_causal_mask="False")
+    with pytest.raises(TypeError, match=r"diagonal_alignment of sdpa is 'TOP_LEFT', a cudnn.diagonal_alignment is"):
+        m.g.sdpa(q=q, k=q, v=q, generate_stats=False, diagonal_alignment="TOP_LEFT")
+    assert m.g.sdpa(q=q, k=q, v=q, generate_stats=False, use_causal_mask=np.bool_(True))[1] is None
+
+
+def test_what_is_missing_is_named_with_the_operation() -> None:
+    with pytest.raises(TypeError, match=r"matmul\(\): missing a required argument: 'B'"):
+        Maker(cudnn).g.matmul(Maker(cudnn).t(2, 8, 16))
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda m: m.g.concatenate([m.t(2, 8, 16), m.t(8, 16)], axis=2), r"concatenate .* 0 has \[2, 8, 16\]"),
+        (lambda m: m.g.moe_grouped_matmul(m.t(64, 32), m.t(32, 16), m.t(4, 1, 1, kind="INT32")), "Weight has"),
+        (lambda m: m.g.block_scale_quantize(m.t(1, 128, 128), block_size=0)[0], "block size"),
+        (lambda m: m.g.sdpa(*(m.t(2, 4, 64, 64) for _ in "qkv"), generate_stats=False, bias=m.t(64, 64))[0], "Bias"),
+        (lambda m: m.g.erf(m.g.tensor_scalar(0.5)), "every input of pointwise .* is a number"),
+        (lambda m: m.g.add(m.t(2, 8, 16), m.t(2, 8, 16).set_dim([])), "dims not set"),
+        (lambda m: m.g.slice(m.t(2, 8, 16), [slice(0, 1)] * 3).set_dim([2, 1, 1]), r"slices leave \[1, 1, 1\]"),
+    ],
+)
+def test_dims_that_do_not_fit_are_told(make: Callable[[Maker], Any], words: str) -> None:
+    with pytest.raises((ValueError, RuntimeError), match=words) as refused:
+        _build(lambda m: make(m).set_output(True), Maker(cudnn))
+    assert hasattr(refused.value, "code")
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "words"),
+    [
+        ("sm_version", "90", "sm_version is '90', an int is needed"),
+        ("sm_count", 2.5, "sm_count is 2.5, an int is needed"),
+        ("name", None, "name is None, a text is needed"),
+        ("kernel_cache", 3, "kernel_cache is 3, what create_kernel_cache returned is needed"),
+        ("device_property", "h100", "device_property is 'h100', what create_device_properties returned is needed"),
+    ],
+)
+def test_a_graph_says_which_of_its_options_is_of_a_wrong_kind(option: str, value: Any, words: str) -> None:
+    with pytest.raises(TypeError, match=words):
+        cudnn.pygraph(**{option: value})
+
+
+@pytest.mark.parametrize("given", [None, 3, "abc", object()])
+def test_what_is_no_variant_pack_is_refused_in_words(given: Any) -> None:
+    m = Maker(cudnn)
+    m.g.relu(m.t(2, 8, 16)).set_output(True)
+    m.g.build()
+    with pytest.raises(TypeError, match=r"the variant pack is .* is needed"):
+        m.g.execute(given, 0)
