@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import click
 from rich.console import Console
@@ -58,7 +60,9 @@ def run(files: tuple[str, ...], exclude: tuple[str, ...], tests: Path, path: Pat
 @click.option("--out", type=click.Path(path_type=Path), help="Write the comparison as JSON.")
 @click.option("--exceptions/--no-exceptions", default=True, help="Whether the kinds of exceptions have to be the same.")
 @click.option("--files", multiple=True, help="Compare this test file only; repeatable.")
-@click.option("--in-time", is_flag=True, help="Leave out what either run had no time for; how much is said.")
+@click.option(
+    "--in-time", is_flag=True, help="Leave out what either run had no time or GPU memory for; how much is said."
+)
 def compare(
     theirs: Path, ours: Path, out: Path | None, exceptions: bool, files: tuple[str, ...], in_time: bool
 ) -> None:
@@ -66,15 +70,21 @@ def compare(
     runs = [read_run(path) for path in (theirs, ours)]
     if files:
         runs = [(about, {key: row for key, row in rows.items() if row["file"] in files}) for about, rows in runs]
-    late = {key for _, rows in runs for key, row in rows.items() if in_time and row["outcome"] == "not run"}
+    late = {key for _, rows in runs for key, row in rows.items() if in_time and _lacked(row)}
     runs = [(about, {key: row for key, row in rows.items() if key not in late}) for about, rows in runs]
     data = compare_runs(runs[0], runs[1], exceptions)
     if late:
-        data["left out, of both, for want of time"] = len(late)
+        data["left out, of both, for want of time or memory"] = len(late)
     print_comparison(data, Console(width=None if sys.stdout.isatty() else 160))
     if out:
         out.write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
     sys.exit(1 if data["total"]["worse"] else 0)
+
+
+def _lacked(row: Mapping[str, Any]) -> bool:
+    """Return whether a test had no time, or no GPU memory since others took it."""
+    memory = ("torch.OutOfMemoryError", "torch.cuda.OutOfMemoryError", "Insufficient GPU memory")
+    return row["outcome"] == "not run" or str(row["reason"]).startswith(memory)
 
 
 @main.command()
@@ -101,6 +111,8 @@ def notebooks(
     out: Path,
 ) -> None:
     """Run every notebook of FOLDER as it is, and write where each one ended."""
+    if target and module == "cudnn":
+        raise click.UsageError("cudnn-frontend runs on the GPU of this machine only: --target is of our module")
     environment = environment_of(cudnn, path and path.resolve())
     about = read_about(module, environment, target)
     ends = run_notebooks(folder, module, environment, target=target, limit_s=limit_s, jobs=jobs)
