@@ -40,7 +40,7 @@ Those of attention, in ``sdpa/graph``, with the modules they import, in ``sdpa``
 
     test_flexible_sdpa 57c8fdf9, and of bprop 01a727ea   test_sdpa_custom_features 10bf12e8
     test_sdpa_edge_cases 73c5657e    common 752dc46d     knobs 07b111f1        registry f4f19cbe
-    test_mhas_v2 01a727ea
+    test_mhas_v2 01a727ea, in part with the fp16 of that commit, too
     context: f16 f4f19cbe, fp8 f68634fe, mxfp8 d6d35d69  generation: f16 6f251065, fp8 57c8fdf9
     bprop: f16 c1bb47df, fp8 73c5657e, mxfp8 1054c528    models/catalog 51a3de73
     models: context d6d35d69, bprop 104a33b0, generation 47030335
@@ -49,7 +49,9 @@ Those of attention, in ``sdpa/graph``, with the modules they import, in ``sdpa``
 
 ``suites/conftest.py`` is not public: a fixture ``env_info``, a dict of ``gpu_arch``, ``gpu_info`` and ``cudnn_ver``.
 This fp16 asks no implementation of the backward pass, whatever the ids of test_sdpa_custom_features say, and two ids of
-bprop name an argument that came after 1.32. Run the suites with ``--fast --sample 64``.
+bprop name an argument that came after 1.32, as does each backward pass of the fp16 of 01a727ea. Run the suites with
+``--fast --sample 64``, test_mhas_v2 with ``--fast --sample 8``, and those of its tests that draw nothing (``--files``
+takes ``FILE::TEST``) without; its test_sdpa_thd_output_stride_int64 needs a helper of cudnn-frontend's own kernels.
 
 Keep the folders ``test/python`` as they are: one test starts pytest from two folders above. Python needs torch,
 pytest, pytest-xdist, looseversion, numpy, click and rich; TransformerEngine only for the MXFP8 tests.
