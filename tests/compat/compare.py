@@ -26,23 +26,27 @@ def read_run(path: Path) -> Run:
     """Return what is said of the run, and its rows by id; of two rows of one id the later counts.
 
     The files of several runs may stand one after the other in one; ``sampled`` then says which test files were,
-    and ``fast``, where not all were the same, which ones.
+    ``fast``, where not all were the same, which ones, and ``our commit`` all that there are.
     """
     about: dict[str, Any] = {}
     rows: dict[str, Row] = {}
     run: dict[str, Any] = {}
     parts: dict[str, dict[int, set[int]]] = {}
     fast: dict[str, bool] = {}
+    commits: dict[str, None] = {}
     for text in path.read_text(encoding="utf-8").splitlines():
         line = json.loads(text)
         if "run" in line:
             run = line["run"]
+            commits.setdefault(run.get("our commit", "unknown"))
             about = about or {name: value for name, value in run.items() if name not in ("sample", "part")}
         else:
             rows[line["id"]] = line
             fast[line["file"]] = run.get("fast", False)
             if run.get("sample", 1) > 1:
                 parts.setdefault(line["file"], {}).setdefault(run["sample"], set()).add(run.get("part", 0))
+    if len(commits) > 1:
+        about["our commit"] = ", ".join(commits)
     if parts:
         about["sampled"] = {name: "; ".join(_sampled(*one) for one in of.items()) for name, of in parts.items()}
     if len({*fast.values()}) > 1:
