@@ -9,7 +9,7 @@ from typing import Any, SupportsIndex
 
 from ..errors import CudnnBackendError
 from ..execution.buffers import dlpack_facts
-from .arguments import instance, integers, number
+from .arguments import integers, number
 from .context import Context
 from .enums import DLPACK_TYPES, data_type, scalar_type, tensor_reordering, to_data_type
 from .errors import attribute_not_set
@@ -19,8 +19,6 @@ from .recorded import Node, Record
 from .tensors import tensor as UserTensor
 
 __all__ = ["WrittenGraph"]
-
-_SCALARS = scalar_type  # a parameter has that name, too
 
 
 class WrittenGraph:
@@ -105,7 +103,6 @@ class WrittenGraph:
         self, value: float | int, scalar_type: scalar_type = scalar_type.RUNTIME_PARAM, name: str = ""
     ) -> UserTensor:
         """Return a by-value scalar that holds its number, of rank 1."""
-        instance("scalar_type", scalar_type, _SCALARS, "a cudnn.scalar_type")
         whole = isinstance(value, SupportsIndex) and not isinstance(value, bool)
         made = UserTensor([1], [1], data_type.INT32 if whole else data_type.FLOAT, is_pass_by_value=True)
         made.set_name(name or f"scalar_{len(self.record.by_name())}")

@@ -77,8 +77,9 @@ def test_a_tensor_says_which_of_its_attributes_is_of_a_wrong_kind(setter: str) -
         with pytest.raises(TypeError, match=r"needed|is no cudnn.data_type"):
             m.g.tensor(**{"dim": [2, 8, 16], setter: value})
     assert m.t(2, 8, 16).set_reordering_type(None).get_reordering_type() == cudnn.tensor_reordering.NONE
-    with pytest.raises(TypeError, match=r"scalar_type is 3, a cudnn.scalar_type is needed"):
-        m.g.tensor_scalar(0.5, 3)
+    m.g.add(m.t(2, 8, 16), m.g.tensor_scalar(0.5, 3, "half"))
+    with pytest.raises(TypeError, match=r"scalar_type of 'half' is 3, a cudnn.scalar_type is needed"):
+        m.g.validate()
 
 
 def test_numbers_of_numpy_are_taken_wherever_lists_of_int_and_ints_are() -> None:
