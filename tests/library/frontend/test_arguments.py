@@ -176,3 +176,8 @@ def test_other_dims_are_read_where_a_workspace_is_asked_for(
     m.g.build()
     with pytest.raises(kind, match=words):
         m.g.get_workspace_size(None, uids, shapes, strides)
+
+
+def test_modes_of_a_decorated_function_are_modes() -> None:
+    with pytest.raises(TypeError, match=r"heur_modes is 3, a cudnn.heur_mode, or a list of them, is needed"):
+        cudnn.jit(3)
