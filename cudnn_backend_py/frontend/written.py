@@ -9,7 +9,7 @@ from typing import Any, SupportsIndex
 
 from ..errors import CudnnBackendError
 from ..execution.buffers import dlpack_facts
-from .arguments import integers, number
+from .arguments import instance, number
 from .context import Context
 from .enums import DLPACK_TYPES, data_type, scalar_type, tensor_reordering, to_data_type
 from .errors import attribute_not_set
@@ -49,22 +49,17 @@ class WrittenGraph:
         alignment_value: int = 1,
     ) -> UserTensor:
         """Return a new tensor of the graph; strides in elements, row-major where none are given."""
-        dims = integers("dim", dim)
-        strides = [] if stride is None else integers("stride", stride)
         context = self.context
         kind = to_data_type(data_type)
         if kind.backend is None:
             kind = context.intermediate if is_virtual else context.io
-        made = UserTensor(
-            dims,
-            strides or pack_strides(dims),
-            kind,
-            is_virtual,
-            is_pass_by_value,
-        )
-        made.stride_given = bool(strides)
-        made.set_name(name or f"tensor_{len(self.record.by_name())}")
-        made.set_ragged_offset(ragged_offset).set_reordering_type(reordering_type)
+        made = UserTensor(dim, () if stride is None else stride, kind, is_virtual, is_pass_by_value)
+        made.stride = made.stride or pack_strides(made.dim)
+        made.name = instance("name", name or f"tensor_{len(self.record.by_name())}", str, "a text")
+        if ragged_offset is not None:
+            made.set_ragged_offset(ragged_offset)
+        if reordering_type is not made.reordering:
+            made.set_reordering_type(reordering_type)
         made.set_ragged_offset_multiplier(ragged_offset_multiplier).set_alignment_value(alignment_value)
         if uid is not None and uid != -1:
             made.set_uid(uid)
