@@ -16,6 +16,7 @@ import click
 from ..errors import CudnnBackendError
 from ..system.nearest import did_you_mean
 from .as_cudnn import SUBMODULES, describe_torch, for_children, install
+from .errors import FrontendUsageError
 from .notebooks import read_cells, run_notebook
 
 __all__ = ["main", "start_of"]
@@ -127,6 +128,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except click.ClickException as error:
         error.show()
         raise SystemExit(error.exit_code) from None
+    except FrontendUsageError as error:
+        print(error.render(), file=sys.stderr)
+        raise SystemExit(2) from None
     if callable(run):
         run()
 

@@ -21,7 +21,9 @@ def instance(name: str, value: Any, kind: type[Kind], needed: str) -> Kind:
 
 
 def items_of(name: str, values: Any, needed: str) -> list[Any]:
-    """Return the items of a list, a tuple, a ``torch.Size`` or an array."""
+    """Return the items of a list, which is returned itself, a tuple, a ``torch.Size`` or an array."""
+    if type(values) is list:
+        return values
     if isinstance(values, (str, bytes, Mapping)) or not isinstance(values, Iterable):
         raise TypeError(f"{name} is {values!r}, {needed} is needed")
     try:

@@ -204,3 +204,4 @@ def for_children(folder: Path, target: str | None = None) -> None:
     package.mkdir()
     (package / "__init__.py").write_text(_CHILD.format(target=target, load=loading_program()))
     os.environ["PYTHONPATH"] = os.pathsep.join([str(folder), *filter(None, [os.environ.get("PYTHONPATH")])])
+    sys.path.insert(1, str(folder))  # multiprocessing gives its children this list; the first is the program's folder

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
+from .arguments import items_of
 from .enums import data_type, heur_mode
 from .graphs import pygraph
 from .tensors import tensor
@@ -56,7 +57,11 @@ def jit(
     heur_modes
         One heuristics mode, or several, for :meth:`pygraph.build`. A graph that has plans is not built again.
     """
-    modes = [heur_modes] if isinstance(heur_modes, heur_mode) else list(heur_modes)
+    modes = (
+        [heur_modes]
+        if isinstance(heur_modes, heur_mode)
+        else items_of("heur_modes", heur_modes, "a cudnn.heur_mode, or a list of them,")
+    )
 
     def decorate(
         function: Callable[P, tuple[pygraph, Sequence[tensor]]],

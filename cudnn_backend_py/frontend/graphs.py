@@ -509,7 +509,7 @@ class pygraph(
                     f"the loaded library is {self.target.library.version_text}",
                     fix="build the plan with the largest dims, and give get_workspace_size() bytes of it",
                 )
-            overrides = (override_uids, override_shapes or (), override_strides or ())
+            overrides = self._read_overrides(override_uids, override_shapes or (), override_strides or ())
             self._check_overrides(*overrides[:2])
             if self.target.device is None:
                 return self._runner(index).workspace_with(handle or self._handle, overrides)
@@ -519,6 +519,35 @@ class pygraph(
         if self._plans.is_built(index):
             return self._runner(index).workspace_bytes
         return self._memory.scratch_bytes + config.workspace_bytes
+
+    def _read_overrides(
+        self, uids: Any, shapes: Any, strides: Any
+    ) -> tuple[list[int], list[list[int]], list[list[int]]]:
+        """Return other dims and strides as lists, one of each for every uid, of its rank.
+
+        Raises
+        ------
+        RuntimeError
+            Where they are not as many, or a uid is no tensor's in memory.
+        """
+        assert self._memory is not None
+        named = integers("override_uids", uids)
+        dims, steps = (
+            [integers(f"{what} of uids", row) for row in items_of(what, rows, "a list of lists of int")]
+            for what, rows in (("override_shapes", shapes), ("override_strides", strides))
+        )
+        if not len(named) == len(dims) == len(steps):
+            raise invalid_value(
+                f"{len(named)} override_uids, {len(dims)} override_shapes and {len(steps)} override_strides were given",
+                fix="give one of each for every tensor",
+            )
+        ranks = {item.uid: len(item.dims) for item in self._memory.tensors}
+        for uid, *rows in zip(named, dims, steps, strict=True):
+            if uid not in ranks:
+                raise invalid_value(f"override_uids has {uid}, tensors in memory are {sorted(ranks)}")
+            if any(len(row) != ranks[uid] for row in rows):
+                raise invalid_value(f"uid {uid} has {ranks[uid]} dims, the dims and strides {rows} were given for it")
+        return named, dims, steps
 
     def query_tensor_attributes_of_uid(self, uid: int) -> UserTensor:
         """Return the tensor with that uid.

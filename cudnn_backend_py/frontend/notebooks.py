@@ -24,6 +24,7 @@ __all__ = ["read_cells", "run_notebook"]
 
 _TIMED = re.compile(r"\s*%time(it)?\s+(-\w+(\s+\d+)?\s+)*(?P<statement>[^-].*)")  # what runs a statement and times it
 _ASSIGNED = re.compile(r"(?P<name>[\w, ]+=\s*)[!%].*")
+_WRITING = re.compile(r"%%(writefile|file)\s+(?P<more>-a\s+)?(?P<name>\S.*)")
 _WATCHING = ("%%capture", "%%time", "%%timeit", "%%prun")
 
 
@@ -56,6 +57,9 @@ def _text(source: Any) -> str:
 
 def _plain(cell: str) -> str:
     lines = cell.splitlines()
+    if lines and (file := _WRITING.fullmatch(lines[0].rstrip())):
+        text = "".join(f"{line}\n" for line in lines[1:])
+        return f"open({file['name']!r}, {'a' if file['more'] else 'w'!r}, encoding='utf-8').write({text!r})"
     if lines and lines[0].startswith("%%"):  # all of the cell is another program's, but for those that only watch it
         lines = ["#", *(lines[1:] if lines[0].split()[0] in _WATCHING else "#" * (len(lines) - 1))]
     for _ in lines:  # only Python knows which lines begin a statement

@@ -13,6 +13,7 @@ from ..plans.engine import EngineConfig, Knob, OperationGraph
 from ..plans.plan import Plan, build_plan
 from ..system.quick_dataclass import dataclass
 from ..target import Target
+from .arguments import items_of
 from .enums import behavior_note, build_plan_policy, heur_mode, knob_type, numerical_note
 from .errors import (
     FrontendRuntimeError,
@@ -168,7 +169,7 @@ class PlanList:
         TypeError
             For what is no mode.
         """
-        named = [_mode(mode) for mode in modes]
+        named = [_mode(mode) for mode in items_of("heuristics", modes, "a list of cudnn.heur_mode")]
         names = [mode.name for mode in named if mode is not heur_mode.OPENSOURCE]
         if named and not names:
             raise kernel_not_offered("heur_mode.OPENSOURCE alone")

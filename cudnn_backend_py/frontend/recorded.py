@@ -445,7 +445,7 @@ def _may_be_tensor(annotation: str) -> bool:
 
 def _bind(method: str, parameters: Signature, graph: Any, args: Any, kwargs: Mapping[str, Any]) -> dict[str, Any]:
     try:
-        return dict(parameters.bind(graph, *args, **kwargs).arguments)
+        return parameters.bind(graph, *args, **kwargs).arguments
     except TypeError as error:
         raise TypeError(f"{method}(): {error}") from None
 

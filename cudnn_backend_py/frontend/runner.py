@@ -43,7 +43,9 @@ class Placement:
         self.graph = graph
         self.tensors = tuple(graph.variant_pack_tensors)
         self.constants = dict(constants)
-        self.slices = dict(slices)  # uid of a slice: (uid of the whole, bytes from its start)
+        read = {item.uid for item in self.tensors}  # a slice that no operation reads is none
+        # uid of a slice: (uid of the whole, bytes from its start)
+        self.slices = {uid: place for uid, place in slices.items() if uid in read}
         self.offsets, self.scratch_bytes = scratch_offsets(self.tensors)
 
     def user_uids(self) -> list[int]:

@@ -207,9 +207,12 @@ class tensor:
 
         Raises
         ------
+        TypeError
+            For a kind of scalar that is none.
         ValueError
             If one is missing, they differ in length, or the tensor is both virtual and by value.
         """
+        instance(f"scalar_type of {self.name!r}", self.scalar_type, scalar_type, "a cudnn.scalar_type")
         sizes = {"dims": self.dim, "strides": self.stride}
         missing = " and ".join(f"{what} not set" for what, given in sizes.items() if not given)
         if missing or len(self.dim) != len(self.stride):

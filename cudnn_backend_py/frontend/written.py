@@ -9,7 +9,7 @@ from typing import Any, SupportsIndex
 
 from ..errors import CudnnBackendError
 from ..execution.buffers import dlpack_facts
-from .arguments import instance, integers, number
+from .arguments import instance, number
 from .context import Context
 from .enums import DLPACK_TYPES, data_type, scalar_type, tensor_reordering, to_data_type
 from .errors import attribute_not_set
@@ -19,8 +19,6 @@ from .recorded import Node, Record
 from .tensors import tensor as UserTensor
 
 __all__ = ["WrittenGraph"]
-
-_SCALARS = scalar_type  # a parameter has that name, too
 
 
 class WrittenGraph:
@@ -51,22 +49,17 @@ class WrittenGraph:
         alignment_value: int = 1,
     ) -> UserTensor:
         """Return a new tensor of the graph; strides in elements, row-major where none are given."""
-        dims = integers("dim", dim)
-        strides = [] if stride is None else integers("stride", stride)
         context = self.context
         kind = to_data_type(data_type)
         if kind.backend is None:
             kind = context.intermediate if is_virtual else context.io
-        made = UserTensor(
-            dims,
-            strides or pack_strides(dims),
-            kind,
-            is_virtual,
-            is_pass_by_value,
-        )
-        made.stride_given = bool(strides)
-        made.set_name(name or f"tensor_{len(self.record.by_name())}")
-        made.set_ragged_offset(ragged_offset).set_reordering_type(reordering_type)
+        made = UserTensor(dim, () if stride is None else stride, kind, is_virtual, is_pass_by_value)
+        made.stride = made.stride or pack_strides(made.dim)
+        made.name = instance("name", name or f"tensor_{len(self.record.by_name())}", str, "a text")
+        if ragged_offset is not None:
+            made.set_ragged_offset(ragged_offset)
+        if reordering_type is not made.reordering:
+            made.set_reordering_type(reordering_type)
         made.set_ragged_offset_multiplier(ragged_offset_multiplier).set_alignment_value(alignment_value)
         if uid is not None and uid != -1:
             made.set_uid(uid)
@@ -105,7 +98,6 @@ class WrittenGraph:
         self, value: float | int, scalar_type: scalar_type = scalar_type.RUNTIME_PARAM, name: str = ""
     ) -> UserTensor:
         """Return a by-value scalar that holds its number, of rank 1."""
-        instance("scalar_type", scalar_type, _SCALARS, "a cudnn.scalar_type")
         whole = isinstance(value, SupportsIndex) and not isinstance(value, bool)
         made = UserTensor([1], [1], data_type.INT32 if whole else data_type.FLOAT, is_pass_by_value=True)
         made.set_name(name or f"scalar_{len(self.record.by_name())}")

@@ -6,7 +6,7 @@ which decides what is said where several apply. ``is_unified`` is its choice bet
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from dataclasses import field
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from ..context import Context
 
 __all__ = ["Request", "check", "check_softmax_outputs", "is_deterministic", "is_unified", "unified_lacks"]
+
+_SHORT = (data_type.HALF, data_type.BFLOAT16, data_type.FP8_E4M3, data_type.FP8_E5M2)
 
 Kind = Literal["half", "fp8", "mxfp8"]
 
@@ -67,6 +69,11 @@ class Request:
     def has(self, *names: str) -> bool:
         """Return whether the node has one of these tensors."""
         return any(name in self.tensors for name in names)
+
+    def holds(self, kinds: Container[data_type]) -> bool:
+        """Return whether q, k, v and o are of these types, where their types are known."""
+        given = (self.tensors[name].data_type for name in ("q", "k", "v", "o") if name in self.tensors)
+        return all(kind == data_type.NOT_SET or kind in kinds for kind in given)
 
     def size(self, name: str, axis: int) -> int:
         """Return a dim of a tensor."""
@@ -196,6 +203,7 @@ def unified_lacks(request: Request, context: Context) -> str | None:
     needs: tuple[tuple[bool, VersionTuple | None, str], ...] = (
         (True, (9, 13, 1), "it"),
         (context.is_dynamic_shape_enabled, None, "dynamic shapes"),
+        (not request.holds(_SHORT), None, "elements of other types than fp16, bf16 and fp8"),
         (has("block_mask"), (9, 14, 0), "a block mask"),
         (has("page_table_k", "page_table_v", "seq_len_q", "seq_len_kv"), (9, 15, 0), "page tables and lengths"),
         (has("bias", "dropout_seed", "dropout_offset", "sink"), (9, 21, 0), "bias, seed, offset and sink"),
@@ -453,6 +461,8 @@ def _check_implementation(request: Request, context: Context, say: _Refusals) ->
         what = "a ragged offset multiplier" if request.is_multiplied else "running sums of lengths (cu_seq_len)"
         lacks = unified_lacks(request, context)
         say.unsupported(True, f"the composite SDPA node does not support {what}, not supported; {lacks}")
+    elif not is_unified(request, context) and not request.holds((*_SHORT, data_type.FLOAT)):
+        say.unsupported(True, "attention is not supported with elements of other types than fp16, bf16, fp8 and fp32")
     elif not is_unified(request, context) and request.has("block_mask"):
         asked = request.implementation == attention_implementation.COMPOSITE
         say.unsupported(asked, "the composite SDPA node does not support a block mask, not supported")

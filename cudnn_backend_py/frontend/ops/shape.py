@@ -116,7 +116,7 @@ class _Slice(OpNode):
 
     def __init__(self, name: str, compute: Any, x: tensor, slices: Slices) -> None:
         super().__init__(name, check_type(compute), {"X": x}, {})
-        self.slices = items_of("slices", slices, "a list of slices")
+        self.slices = [*items_of("slices", slices, "a list of slices")]
         for item in self.slices:
             instance("a part of slices", item, slice, "a slice for each dim")
         self.ranges: list[tuple[int, int, int]] = []

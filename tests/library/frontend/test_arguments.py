@@ -77,8 +77,9 @@ def test_a_tensor_says_which_of_its_attributes_is_of_a_wrong_kind(setter: str) -
         with pytest.raises(TypeError, match=r"needed|is no cudnn.data_type"):
             m.g.tensor(**{"dim": [2, 8, 16], setter: value})
     assert m.t(2, 8, 16).set_reordering_type(None).get_reordering_type() == cudnn.tensor_reordering.NONE
-    with pytest.raises(TypeError, match=r"scalar_type is 3, a cudnn.scalar_type is needed"):
-        m.g.tensor_scalar(0.5, 3)
+    m.g.add(m.t(2, 8, 16), m.g.tensor_scalar(0.5, 3, "half"))
+    with pytest.raises(TypeError, match=r"scalar_type of 'half' is 3, a cudnn.scalar_type is needed"):
+        m.g.validate()
 
 
 def test_numbers_of_numpy_are_taken_wherever_lists_of_int_and_ints_are() -> None:
@@ -148,3 +149,35 @@ def test_what_is_no_variant_pack_is_refused_in_words(given: Any) -> None:
     m.g.build()
     with pytest.raises(TypeError, match=r"the variant pack is .* is needed"):
         m.g.execute(given, 0)
+
+
+def test_modes_of_heuristics_are_a_list() -> None:
+    m = Maker(cudnn)
+    m.g.relu(m.t(2, 8, 16)).set_output(True)
+    with pytest.raises(TypeError, match=r"heuristics is .*, a list of cudnn.heur_mode is needed"):
+        m.g.create_execution_plans(cudnn.heur_mode.A)
+
+
+@pytest.mark.parametrize(
+    ("uids", "shapes", "strides", "kind", "words"),
+    [
+        ([1], None, None, RuntimeError, "1 override_uids, 0 override_shapes and 0"),
+        ([9], [[1, 8, 16]], [[128, 16, 1]], RuntimeError, r"override_uids has 9, tensors in memory are \[1, 2, 3\]"),
+        ([1], [[8, 16]], [[16, 1]], RuntimeError, "uid 1 has 3 dims"),
+        ("a", [], [], TypeError, "override_uids is 'a', a list of int is needed"),
+        ([1], [["a", 8, 16]], [[128, 16, 1]], TypeError, "override_shapes of uids is 'a', an int is needed"),
+    ],
+)
+def test_other_dims_are_read_where_a_workspace_is_asked_for(
+    uids: Any, shapes: Any, strides: Any, kind: type[Exception], words: str
+) -> None:
+    m = Maker(cudnn, is_override_shape_enabled=True)
+    m.g.matmul(m.t(2, 8, 16), m.t(2, 16, 4)).set_output(True)
+    m.g.build()
+    with pytest.raises(kind, match=words):
+        m.g.get_workspace_size(None, uids, shapes, strides)
+
+
+def test_modes_of_a_decorated_function_are_modes() -> None:
+    with pytest.raises(TypeError, match=r"heur_modes is 3, a cudnn.heur_mode, or a list of them, is needed"):
+        cudnn.jit(3)

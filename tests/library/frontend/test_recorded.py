@@ -677,3 +677,14 @@ def test_a_graph_is_the_same_by_another_name_and_says_its_type_of_arithmetic() -
     text = repr(graphs[1].g)
     assert [node["compute_data_type"] for node in json.loads(text)["nodes"]] == ["FLOAT", "HALF"]
     assert text.startswith('{\n    "context"')
+
+
+def test_a_slice_that_nothing_reads_needs_no_buffer() -> None:
+    m = Maker(cudnn)
+    x, whole = m.t(2, 8, 16), m.t(2, 8, 16)
+    m.g.slice(whole, [slice(0, 1), slice(0, 8), slice(0, 16)])
+    y = m.g.relu(x).set_output(True)
+    m.g.build()
+    assert m.g._get_variant_pack_uids_sorted() == [x.uid, y.uid]
+    with pytest.raises(RuntimeError, match="plan-without-device"):  # another tensor's buffer is no matter
+        m.g.execute({x: 1 << 20, y: 1 << 21, whole: 1 << 22}, 0)

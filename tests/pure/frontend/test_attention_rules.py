@@ -367,7 +367,9 @@ def test_outputs_are_named_and_filled_in() -> None:
 )
 def test_auto_chooses_as_cudnn_frontend_does(version: tuple[int, int, int], options: Options, unified: bool) -> None:
     recorder = Recorder(version)
-    forward(recorder, **options)
+    o, _ = forward(recorder, **options)
+    assert o is not None
+    o.set_output(True)  # a virtual one would be of the graph's type of virtual tensors, float32
     assert any("SDPA" in op.kind.name for op in recorder.graph().ops) is unified
 
 
@@ -376,6 +378,24 @@ def test_dynamic_shapes_and_other_compute_types_are_never_unified() -> None:
         recorder = Recorder(situation=situation)
         forward(recorder)
         assert all("SDPA" not in op.kind.name for op in recorder.graph().ops)
+
+
+@pytest.mark.parametrize("implementation", [attention_implementation.AUTO, UNIFIED, COMPOSITE])
+@pytest.mark.parametrize("kind", [data_type.FLOAT, data_type.DOUBLE, data_type.INT8])
+@pytest.mark.parametrize("version", [(9, 19, 0), (9, 28, 0)])
+def test_floats_of_32_bits_are_never_unified_and_other_types_are_refused(
+    version: tuple[int, int, int], kind: data_type, implementation: attention_implementation
+) -> None:
+    """The one operation runs a kernel for 16 bits on them."""
+    recorder = Recorder(version)
+    tensors = {name: make(kind=kind) for name in "qkv"}
+    if kind is FLOAT and implementation is not UNIFIED:
+        forward(recorder, implementation=implementation, **tensors)
+        assert all("SDPA" not in op.kind.name for op in recorder.graph().ops)
+        return
+    forward(recorder, implementation=implementation, **tensors)
+    with pytest.raises(Refused, match="elements of other types than fp16, bf16"):
+        recorder.graph()
 
 
 def test_statistics_the_expanded_softmax_cannot_write_are_refused() -> None:

@@ -186,6 +186,18 @@ def test_children_import_the_frontend_only_if_asked(tmp_path: Path, script: Path
     assert "cudnn_backend_py/frontend" not in done.stdout
 
 
+def test_children_of_multiprocessing_import_the_frontend(tmp_path: Path) -> None:
+    parent = tmp_path / "parent.py"
+    parent.write_text(
+        "import multiprocessing\n"
+        "def name(_):\n    import cudnn\n    return cudnn.data_type.HALF.name\n"
+        "if __name__ == '__main__':\n    with multiprocessing.get_context('spawn').Pool(1) as pool:\n"
+        "        print(pool.map(name, [0]))\n"
+    )
+    done = runner("--children", str(parent), cwd=tmp_path, environment=with_package(), check=True)
+    assert done.stdout == "['HALF']\n"
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

@@ -75,7 +75,8 @@ def test_a_notebook_runs_in_its_folder_as_in_jupyter(tmp_path: Path) -> None:
     (tmp_path / "data.txt").write_text("data")
     path = notebook(
         tmp_path,
-        "import beside\ndisplay(beside.value, open('data.txt').read())",
+        "%%writefile made.py\nvalue = '''\n%d'''",
+        "import beside, made\nassert made.value == '\\n%d'\ndisplay(beside.value, open('data.txt').read())",
         "import asyncio\nasync def four():\n    return 4\nawait asyncio.sleep(0)\nprint(await four())",
         "def f(x: int) -> str: ...\nprint(f.__annotations__['x'] is int)",
     )
@@ -113,6 +114,9 @@ def test_a_file_that_is_none_is_told(tmp_path: Path, content: str) -> None:
     assert error.code == "notebook"
     with pytest.raises(FrontendUsageError):  # before anything runs
         start_of([str(path)])
+    done = run_python([*RUNNER, str(path)])
+    assert done.code == 2
+    assert done.stderr.startswith("notebook: ")
 
 
 def test_text_is_not_run(tmp_path: Path) -> None:
