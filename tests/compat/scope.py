@@ -120,7 +120,6 @@ _OPERANDS = "the private pack of buffers that cudnn-frontend's Python and compil
 #: Tests by their file and a part of their name in which ours differs because it means to, and why; counted apart.
 ON_PURPOSE = {
     ("conv/graph/test_conv_bias.py", "test_conv_relu_execution_plan_creation"): _BOTH,
-    (_NATIVE, "test_tensor_scalar_is_graph_owned"): f"{_AT_ONCE}: a type of scalar as text",
     (_NATIVE, "test_with_context"): f"{_AT_ONCE}: types as texts",
     (_NATIVE, "test_inspect"): f"{_AT_ONCE}: types as texts",
     (_NATIVE, "test_structured_out_dims"): f"{_AT_ONCE}: a mode as text",
