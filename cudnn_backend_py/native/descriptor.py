@@ -22,7 +22,7 @@ from ..errors import CudnnStatusError, UsageError
 from ..generated.attributes import ATTRIBUTE_FACTS, ATTRIBUTE_OWNER, ATTRIBUTES, AttributeFacts
 from ..generated.enums import AttributeName, AttributeType, DescriptorType
 from .crash_guards import Part, check_before_finalize, check_before_get, check_before_set, check_constant
-from .cuda import relaxed_capture, same_context
+from .cuda import beside_captures, same_context
 from .driver import current_device
 from .libcudnn import DescriptorPointer, HandlePointer, Library, Native, library
 from .values import C_TYPES, convert, from_c, is_a, read, read_number, show, show_typed
@@ -70,14 +70,10 @@ _RENUMBERED = {
 }
 
 
-# What has memory and code on the device, which go with it.
-_ON_DEVICE = (DescriptorType.EXECUTION_PLAN, DescriptorType.KERNEL_CACHE)
-
-
 def _create(lib: Library, kind: DescriptorType) -> _Owner:
     destroy: Callable[[Any], Any] = lib.cudnnBackendDestroyDescriptor
-    if kind in _ON_DEVICE and lib.driver.devices:
-        destroy = _beside_captures(destroy)
+    if lib.driver.devices:  # not plans alone: what they are made of may be the last to hold code on the device
+        destroy = beside_captures(destroy)
     owner = _Owner(DescriptorPointer(), destroy)
     number = _RENUMBERED.get(kind, kind) if lib.version == (9, 10, 0) else kind
     lib.cudnnBackendCreateDescriptor(number, ctypes.byref(owner.pointer))
@@ -112,7 +108,7 @@ class Handle(Native, wraps=True):
         self._owner: _Owner | None = None
         self._library = _chosen_library(on)
         self._pid = os.getpid()
-        owner = _Owner(HandlePointer(), _beside_captures(self._library.cudnnDestroy))
+        owner = _Owner(HandlePointer(), _destroyer(self._library.cudnnDestroy))
         self._library.cudnnCreate(ctypes.byref(owner.pointer))
         self.device = owner.device = current_device()
         self._owner = owner
@@ -171,11 +167,11 @@ class Handle(Native, wraps=True):
 ADDRESS_MAX = (1 << 64) - 1
 
 
-def _beside_captures(destroy: Callable[[Any], Any]) -> Callable[[Any], None]:
-    """Return what destroys without spoiling a capture that goes on, in this thread or another one."""
+def _destroyer(destroy: Callable[[Any], Any]) -> Callable[[Any], None]:
+    destroy = beside_captures(destroy)
 
     def run(pointer: Any) -> None:
-        with same_context(), relaxed_capture():  # cuDNN leaves a handle's GPU current
+        with same_context():  # cuDNN leaves the handle's GPU current
             destroy(pointer)
 
     return run

@@ -10,10 +10,10 @@ import pytest
 
 from cudnn_backend_py import open_target, plan
 from cudnn_backend_py.graph.attention import Attention, sdpa_backward
-from cudnn_backend_py.graph.faults.find import HAZARDS
+from cudnn_backend_py.graph.faults import FAULTS
 
 ORDERS = [(0, 2, 1), (2, 1, 0), (1, 0, 2), (2, 0, 1), (1, 2, 0)]  # of b, h and s in memory
-FAULT = next(fault for fault in HAZARDS if fault.code == "backward-stats-layout")
+FAULT = next(fault for fault in FAULTS if fault.code == "backward-stats-layout")
 
 
 @pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="the buffers are torch's, which is not installed")
