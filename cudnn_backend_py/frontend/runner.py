@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import weakref
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -56,6 +57,18 @@ class Placement:
         return uids + [whole for whole, _ in dict.fromkeys(self.slices.values()) if whole not in uids]
 
 
+_live: weakref.WeakSet[Runner] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    """CUDA does not survive a fork: let the child find out at its first call, by an exception."""
+    for runner in list(_live):
+        runner._handle_checked = object()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
 class Runner:
     """One plan ready to be executed with variant packs of users.
 
@@ -101,6 +114,8 @@ class Runner:
         self._is_special = bool(self._scratch or self._slices or self._constants or extra)
         self._has_workspace = plan.workspace_bytes > 0
         self._handle_checked: Any = object()  # no handle yet, and not None, which is refused
+        self._handle_address: int | None = None
+        _live.add(self)
         self._packs_to_check = PACKS_CHECKED
         self._user = [(position[uid], uid, by_uid.get(uid)) for uid in memory.user_uids()]
         self._mapped: MappedCall | None = None
@@ -113,12 +128,12 @@ class Runner:
 
     def execute(self, pack: Mapping[Any, Any], workspace: Any, handle: Any) -> None:
         """Run the plan with a user's variant pack."""
-        if handle is not self._handle_checked:
+        if handle is not self._handle_checked or handle._owner is None:  # which is closed
             if handle is None or isinstance(handle, DescribedHandle):
                 self._check_described(pack)
             self.check_handle(handle)
         try:
-            status = self._go(handle.owner.pointer.value, pack, workspace)
+            status = self._go(self._handle_address, pack, workspace)
         except CudnnBackendError as error:
             raise as_kind(FrontendRuntimeError, "the launch", error) from error
         if status:
@@ -286,6 +301,7 @@ class Runner:
             raise no_handle(handle)
         with status_as(FrontendRuntimeError, "the handle"):
             self.launcher.check_handle(handle)
+        self._handle_address = handle.owner.pointer.value
         self._handle_checked = handle
 
     def _check(self, pack: Mapping[Any, Any], key: tuple[int, ...]) -> None:

@@ -575,8 +575,33 @@ def test_a_compiled_call_tells_what_the_other_tells() -> None:
         g.execute(full | {None: 1, 99999: 7}, 1 << 20, handle)
     assert len(runner.launcher._packs) == 1
     handle.close()
-    with pytest.raises(RuntimeError, match="the launch: this handle is closed"):
+    with pytest.raises(RuntimeError, match="the handle: this handle is closed"):
         g.execute(full, 1 << 20, handle)
+
+
+LAUNCHED_BEFORE = """
+import os
+from cudnn_backend_py.frontend.handles import set_default_target
+from tests.library.frontend.test_lifecycle import null_handle, ready_to_run
+set_default_target("h100")
+(g, full), handle = ready_to_run(), null_handle()
+def launch():
+    try:
+        g.execute(full, 1 << 20, handle)
+    except RuntimeError as error:
+        print(error.code, flush=True)
+launch()
+child = os.fork()
+if not child:
+    launch()
+    os._exit(0)
+os.waitpid(child, 0)
+launch()
+"""
+
+
+def test_a_handle_that_launched_before_a_fork_is_refused_after_it() -> None:
+    assert run_code(LAUNCHED_BEFORE).stdout.split() == ["cudnn-status", "handle-after-fork", "cudnn-status"]
 
 
 def test_a_workspace_that_is_needed_is_asked_for() -> None:
