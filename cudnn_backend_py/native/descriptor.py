@@ -71,10 +71,8 @@ _RENUMBERED = {
 
 
 def _create(lib: Library, kind: DescriptorType) -> _Owner:
-    destroy: Callable[[Any], Any] = lib.cudnnBackendDestroyDescriptor
-    if lib.driver.devices:  # not plans alone: what they are made of may be the last to hold code on the device
-        destroy = beside_captures(destroy)
-    owner = _Owner(DescriptorPointer(), destroy)
+    # Not plans alone: what they are made of may be the last to hold code on the device.
+    owner = _Owner(DescriptorPointer(), _beside_captures(lib, lib.cudnnBackendDestroyDescriptor))
     number = _RENUMBERED.get(kind, kind) if lib.version == (9, 10, 0) else kind
     lib.cudnnBackendCreateDescriptor(number, ctypes.byref(owner.pointer))
     return owner
@@ -108,7 +106,7 @@ class Handle(Native, wraps=True):
         self._owner: _Owner | None = None
         self._library = _chosen_library(on)
         self._pid = os.getpid()
-        owner = _Owner(HandlePointer(), _destroyer(self._library.cudnnDestroy))
+        owner = _Owner(HandlePointer(), _destroyer(self._library))
         self._library.cudnnCreate(ctypes.byref(owner.pointer))
         self.device = owner.device = current_device()
         self._owner = owner
@@ -167,8 +165,12 @@ class Handle(Native, wraps=True):
 ADDRESS_MAX = (1 << 64) - 1
 
 
-def _destroyer(destroy: Callable[[Any], Any]) -> Callable[[Any], None]:
-    destroy = beside_captures(destroy)
+def _beside_captures(lib: Library, destroy: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    return beside_captures(destroy) if lib.driver.devices else destroy
+
+
+def _destroyer(lib: Library) -> Callable[[Any], None]:
+    destroy = _beside_captures(lib, lib.cudnnDestroy)
 
     def run(pointer: Any) -> None:
         with same_context():  # cuDNN leaves the handle's GPU current
