@@ -23,7 +23,6 @@ __all__ = [
     "Memory",
     "PointerFacts",
     "Timer",
-    "beside_captures",
     "captured_graph",
     "context_functions",
     "current_context",
@@ -199,24 +198,6 @@ def relaxed_capture() -> Iterator[None]:
         yield
     finally:
         run_driver("cuThreadExchangeStreamCaptureMode", ctypes.byref(mode))
-
-
-def beside_captures(do: Callable[[Any], Any]) -> Callable[[Any], None]:
-    """Return what does the same as :func:`relaxed_capture` would let it: for what is done very often.
-
-    C: ``cuThreadExchangeStreamCaptureMode``.
-    """
-    exchange = _driver().cuThreadExchangeStreamCaptureMode
-
-    def run(what: Any) -> None:
-        mode = ctypes.c_int(_CAPTURE_RELAXED)
-        exchange(ctypes.byref(mode))
-        try:
-            do(what)
-        finally:
-            exchange(ctypes.byref(mode))
-
-    return run
 
 
 def driver_function(name: str) -> Any:

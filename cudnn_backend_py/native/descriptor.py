@@ -22,7 +22,7 @@ from ..errors import CudnnStatusError, UsageError
 from ..generated.attributes import ATTRIBUTE_FACTS, ATTRIBUTE_OWNER, ATTRIBUTES, AttributeFacts
 from ..generated.enums import AttributeName, AttributeType, DescriptorType
 from .crash_guards import Part, check_before_finalize, check_before_get, check_before_set, check_constant
-from .cuda import beside_captures, same_context
+from .cuda import relaxed_capture, same_context
 from .driver import current_device
 from .libcudnn import DescriptorPointer, HandlePointer, Library, Native, library
 from .values import C_TYPES, convert, from_c, is_a, read, read_number, show, show_typed
@@ -166,7 +166,15 @@ ADDRESS_MAX = (1 << 64) - 1
 
 
 def _beside_captures(lib: Library, destroy: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    return beside_captures(destroy) if lib.driver.devices else destroy
+    """Return what destroys, where there is a GPU, without spoiling a capture that goes on."""
+    if not lib.driver.devices:
+        return destroy
+
+    def run(pointer: Any) -> None:
+        with relaxed_capture():
+            destroy(pointer)
+
+    return run
 
 
 def _destroyer(lib: Library) -> Callable[[Any], None]:
