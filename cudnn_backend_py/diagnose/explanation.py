@@ -14,6 +14,7 @@ from ..generated.enums import DataType, DescriptorType, HeurMode, Status
 from ..graph import Graph, GraphBuilder, Operation
 from ..graph.attention.recognize import read_attention
 from ..graph.attention.shape_class import find_class
+from ..graph.booleans import describe_booleans
 from ..graph.faults import known_hazards
 from ..graph.guard import MISTAKES, collecting, describe_failure, run_guarded
 from ..graph.ir import check_graph
@@ -435,6 +436,8 @@ class _Question:
             cause = ask_remedy(cause, self.graph, target, self.modes, build=self.build, measure=measure)
         if outcome is Outcome.NOT_SUPPORTED and stage in _OF_ENGINES and has_engine_in_cuda_13(self.graph, target):
             limits.append(CUDA_13_LIMIT)
+        if outcome is Outcome.SUPPORTED and (booleans := describe_booleans(self.graph)):
+            limits.append(booleans)
         return Verdict(
             outcome=outcome,
             stage=stage,

@@ -10,6 +10,7 @@ import numpy as np
 
 from ..errors import UsageError
 from ..generated.enums import DataType
+from ..graph.booleans import PACK_BOOLEANS
 from ..graph.data_types import DATA_TYPES, ELEMENT_BITS
 from ..graph.formats import encode
 from ..graph.ir import Tensor
@@ -122,19 +123,22 @@ def check_buffer(tensor: Tensor, buffer: DeviceBuffer) -> None:
             code="buffer-misaligned",
         )
     needed, codes = needed_type(tensor.data_type)
-    if buffer.element_bits is not None and needed:
-        if buffer.element_bits != needed:
-            raise UsageError(
-                f"buffer {name!r} has elements of {buffer.element_bits} bits ({buffer.type_text}), "
-                f"{tensor.data_type.name} has {needed}",
-                code="buffer-type",
-            )
-        if buffer.kind is not None and type_code(buffer.kind) not in codes:
-            raise UsageError(
-                f"buffer {name!r} holds {buffer.type_text}, {tensor.data_type.name} is needed",
-                code="buffer-type",
-                fix="convert it, or view it as unsigned integers of the same size to hand over raw bits",
-            )
+    if needed and buffer.element_bits not in (None, needed):
+        raise UsageError(
+            f"buffer {name!r} has elements of {buffer.element_bits} bits ({buffer.type_text}), "
+            f"{tensor.data_type.name} has {needed}",
+            code="buffer-type",
+        )
+    if codes and buffer.element_bits is not None and buffer.kind is not None and type_code(buffer.kind) not in codes:
+        packed = tensor.data_type is DataType.BOOLEAN
+        raise UsageError(
+            f"buffer {name!r} holds {buffer.type_text}, {tensor.data_type.name} is needed"
+            + ", of which eight lie in a byte" * packed,
+            code="buffer-type",
+            fix=PACK_BOOLEANS
+            if packed
+            else "convert it, or view it as unsigned integers of the same size to hand over raw bits",
+        )
     # A ragged tensor's dims are bounds; how far its sequences reach is in its offsets.
     ragged = tensor.ragged_offset is not None
     if buffer.size_bytes is not None and buffer.size_bytes < tensor.span_bytes and not ragged:
@@ -147,11 +151,13 @@ def check_buffer(tensor: Tensor, buffer: DeviceBuffer) -> None:
 
 @cache
 def needed_type(data_type: DataType) -> tuple[int, frozenset[int]]:
-    """Return the bits of an element and DLPack's type codes that :func:`check_buffer` takes; 0 bits for any type."""
-    bits = ELEMENT_BITS[data_type]
-    if data_type is DataType.BOOLEAN or bits < 8:
-        return 0, frozenset()
+    """Return the bits of an element and DLPack's type codes that :func:`check_buffer` takes; 0 bits, no codes for any.
+
+    Types of less than a byte are packed, so elements of a buffer may be anything but booleans for booleans.
+    """
+    bits, every = ELEMENT_BITS[data_type], frozenset(range(32))
+    if bits < 8:
+        return 0, every - {type_code("bool")} if data_type is DataType.BOOLEAN else frozenset()
     kind = DATA_TYPES[data_type].dlpack.rstrip("0123456789")
     known = frozenset(map(type_code, DL_TYPES))
-    wrong = known - {type_code(kind), type_code("uint")} if kind else frozenset()
-    return bits, frozenset(range(32)) - wrong
+    return bits, every - (known - {type_code(kind), type_code("uint")} if kind else frozenset())

@@ -46,7 +46,7 @@ from .kernels import OPERATIONS as KERNEL_OPERATIONS
 from .log import log_graph
 from .ops.attention import AttentionOps
 from .ops.linear import ConvOps, MatmulOps, MoeOps, ReductionOps
-from .ops.node import Emitter, FrontendHazardWarning, Node, fill_type, prepare, telling_dims
+from .ops.node import Emitter, FrontendHazardWarning, Node, fill_type, prepare, telling_dims, warn_of_graph
 from .ops.norm import NormOps
 from .ops.pointwise import PointwiseOps
 from .ops.shape import BlockScaleOps, ShapeOps
@@ -806,7 +806,7 @@ class pygraph(
             self._memory = memory
             self._current = self._runners[0] = self._new_runner(plan, memory, {})
         self._plans.take(plan)
-        self._warn_of_faults(memory.graph)
+        warn_of_graph(memory.graph, self.target.sm, self.target.library.version)
 
     def _read_text(self, text: str) -> None:
         """Become the graph of a JSON text, to be built."""
@@ -823,10 +823,7 @@ class pygraph(
         self._emitter = Emitter(self.context, self.name)
         self._memory = Placement(self._graph, {}, {})
         self._validated = True
-        self._warn_of_faults(self._graph)
-
-    def _warn_of_faults(self, graph: Graph) -> None:
-        warn_of(known_hazards(graph, self.target.sm, self.target.library.version), FrontendHazardWarning)
+        warn_of_graph(self._graph, self.target.sm, self.target.library.version)
 
     # timing
 

@@ -98,7 +98,8 @@ static int fits(const struct wanted *w, const struct dl_tensor *t, uint64_t plac
     const int64_t bits = (int64_t)t->bits * t->lanes;
     int64_t elements = 1; /* from the first to the last one */
     if (place & w->misaligned) return 0;
-    if (w->bits != 0 && (bits != w->bits || !(w->codes >> (t->code < 31 ? t->code : 31) & 1))) return 0;
+    if (w->bits != 0 && bits != w->bits) return 0;
+    if (w->codes != 0 && !(w->codes >> (t->code < 31 ? t->code : 31) & 1)) return 0;
     for (int32_t axis = 0; axis < t->rank; ++axis) {
         if (t->dims[axis] == 0) return w->bytes == 0;
         if (t->strides == NULL)

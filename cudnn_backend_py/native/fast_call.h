@@ -20,8 +20,8 @@ struct dl_tensor { /* DLTensor of DLPack 1 */
 struct wanted { /* what a tensor of the graph needs of a buffer */
     int64_t bytes;       /* from the first to the last element */
     uint64_t misaligned; /* bits of an address that must be 0 */
-    int32_t bits;        /* of an element; 0 for any type */
-    uint32_t codes;      /* DLPack's type codes that will do, as bits; all from 31 on share the last bit */
+    int32_t bits;        /* of an element; 0 for any */
+    uint32_t codes;      /* DLPack's type codes that will do, as bits; all from 31 on share the last bit; 0 for any */
 };
 
 struct python { /* of its stable ABI */

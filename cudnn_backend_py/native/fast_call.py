@@ -202,8 +202,8 @@ class _Mapping(ctypes.Structure):
 class Wanted(NamedTuple):
     """What a tensor of the graph needs of a buffer.
 
-    ``bytes`` from the first element to the last one, ``alignment`` in bytes, ``bits`` of an element (0 for any type),
-    ``codes`` of DLPack's types that will do.
+    ``bytes`` from the first element to the last one, ``alignment`` in bytes, ``bits`` of an element (0 for any),
+    ``codes`` of DLPack's types that will do (none for any).
     """
 
     bytes: int

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 from ...errors import CudnnBackendError
 from ...generated.enums import DataType, TensorReordering
 from ...graph import GraphBuilder
-from ...graph.faults import FaultWarning, known_hazards, warn_of
+from ...graph.booleans import BOOLEANS_IN_MEMORY, describe_booleans
+from ...graph.faults import FaultWarning, known_hazards, warn_of, warn_once
 from ...graph.ir import Graph, Tensor, packed_strides
 from ..enums import data_type, to_data_type
 from ..errors import attribute_not_set, invalid_value
@@ -17,6 +18,7 @@ from ..tensors import tensor as UserTensor
 
 if TYPE_CHECKING:
     from ...plans.choice import EngineChoice
+    from ...system.version import VersionTuple
     from ..context import Context
 
 __all__ = [
@@ -29,11 +31,19 @@ __all__ = [
     "pack_strides",
     "prepare",
     "telling_dims",
+    "warn_of_graph",
 ]
 
 
 class FrontendHazardWarning(FaultWarning):
-    """The graph is built as cudnn-frontend builds it, and cuDNN is known to get it wrong."""
+    """The graph is built as cudnn-frontend builds it, and cuDNN, or its usual buffers, are known to get it wrong."""
+
+
+def warn_of_graph(graph: Graph, sm: int, version: VersionTuple) -> None:
+    """Warn of each fault that cuDNN is known to have with a graph, and of booleans in its buffers."""
+    warn_of(known_hazards(graph, sm, version), FrontendHazardWarning)
+    if said := describe_booleans(graph):
+        warn_once(BOOLEANS_IN_MEMORY, said, FrontendHazardWarning)
 
 
 class Node:
@@ -152,9 +162,9 @@ class Emitter:
         self.slices: dict[int, tuple[int, int]] = {}
 
     def graph(self) -> Graph:
-        """Return the graph as a value, with a warning of each fault that cuDNN is known to have with it."""
+        """Return the graph as a value, with the warnings of :func:`warn_of_graph`."""
         made = self.g.graph()
-        warn_of(known_hazards(made, self.context.sm, self.context.version), FrontendHazardWarning)
+        warn_of_graph(made, self.context.sm, self.context.version)
         return made
 
     def tensor(self, source: UserTensor) -> Tensor:

@@ -6,7 +6,7 @@ from ...system.version import VersionTuple
 from .. import Graph
 from ..attention.recognize import read_attention
 from .fault import Fault, Form, Reproduction, Sharing, Use
-from .find import HAZARDS, FaultWarning, check_hazards, find_faults, find_hazards, name_failure, warn_of
+from .find import HAZARDS, FaultWarning, check_hazards, find_faults, find_hazards, name_failure, warn_of, warn_once
 from .table import FAULTS, MEASURED
 
 __all__ = [
@@ -28,6 +28,7 @@ __all__ = [
     "known_hazards",
     "name_failure",
     "warn_of",
+    "warn_once",
 ]
 
 Hazard = KnownHazard = Fault  # names of earlier versions

@@ -14,7 +14,16 @@ from ..rewrite.tensors import attempt
 from .fault import Fault, Sharing, Use
 from .table import FAULTS
 
-__all__ = ["HAZARDS", "FaultWarning", "check_hazards", "find_faults", "find_hazards", "name_failure", "warn_of"]
+__all__ = [
+    "HAZARDS",
+    "FaultWarning",
+    "check_hazards",
+    "find_faults",
+    "find_hazards",
+    "name_failure",
+    "warn_of",
+    "warn_once",
+]
 
 HAZARDS = tuple(fault for fault in FAULTS if fault.refused)
 
@@ -100,14 +109,19 @@ def _upstream(graph: Graph, name: str) -> Graph | None:
 def warn_of(faults: Iterable[Fault], category: type[FaultWarning] = FaultWarning) -> None:
     """Warn of faults, of each once in a process."""
     for fault in faults:
-        if (category, fault.code) not in _warned:
-            _warned.add((category, fault.code))
-            said = fault.evidence or fault.source
-            warnings.warn(
-                f"cuDNN gets this wrong ({fault.code}): {fault.what}. {fault.effect}; {said}. What helps: {fault.fix}",
-                category,
-                stacklevel=3,
-            )
+        said = fault.evidence or fault.source
+        warn_once(
+            fault.code,
+            f"cuDNN gets this wrong ({fault.code}): {fault.what}. {fault.effect}; {said}. What helps: {fault.fix}",
+            category,
+        )
+
+
+def warn_once(code: str, text: str, category: type[FaultWarning]) -> None:
+    """Warn by a text that names its code, of each code once in a process."""
+    if (category, code) not in _warned:
+        _warned.add((category, code))
+        warnings.warn(text, category, stacklevel=4)
 
 
 def check_hazards(use: Use) -> None:

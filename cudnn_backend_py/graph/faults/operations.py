@@ -321,20 +321,6 @@ def _norm(*, quantized: bool) -> Graph:
     return g.graph()
 
 
-def _select(*, virtual: bool) -> Graph:
-    """Return a selection by a mask from memory, or by one that the graph makes."""
-    g = GraphBuilder("selection", io_type=DataType.FLOAT)
-    dims = (8, 64, 64)
-    a, b = g.tensor("a", dims), g.tensor("b", dims)
-    mask = (
-        g.pointwise(PointwiseMode.CMP_GT, a, b, compute_type=DataType.FLOAT)
-        if virtual
-        else g.tensor("mask", dims, DataType.BOOLEAN)
-    )
-    g.pointwise(PointwiseMode.BINARY_SELECT, a, b, mask, name="y", virtual=False)
-    return g.graph()
-
-
 def _signal(*, wanted: bool) -> Graph:
     """Return a matmul with or without a signal when it is done."""
     g = GraphBuilder("signal")
@@ -343,14 +329,6 @@ def _signal(*, wanted: bool) -> Graph:
     if wanted:
         flag, y = g.tensor("flag", (1, 1, 1), DataType.INT32), g.tensor("y", (1, 128, 128))
         g.operation(DescriptorType.OPERATION_SIGNAL, mode=SignalMode.SET, value=7, flag=flag, x=c, y=y)
-    return g.graph()
-
-
-def _compare() -> Graph:
-    """Return a comparison written to memory."""
-    g = GraphBuilder("comparison", io_type=DataType.FLOAT)
-    a, b = g.tensor("a", (8, 64, 64)), g.tensor("b", (8, 64, 64))
-    g.pointwise(PointwiseMode.CMP_GT, a, b, compute_type=DataType.FLOAT, name="mask", virtual=False)
     return g.graph()
 
 
@@ -622,24 +600,6 @@ OTHER_OPERATIONS: tuple[Fault, ...] = (
         reproductions={"": lambda: _norm(quantized=True)},
         unlike=lambda: _norm(quantized=False),
         cure=lambda: _norm(quantized=False),
-    ),
-    Fault(
-        "booleans-in-memory",
-        what="BOOLEAN tensors in memory",
-        effect=(
-            "they are not read and written as one byte per element, and cuDNN takes the graph: masks and results "
-            "are wrong"
-        ),
-        fix="keep booleans inside the graph",
-        source="https://github.com/NVIDIA/cudnn-frontend/blob/main/samples/python/70_boolean_cmp_logic.ipynb",
-        evidence=(
-            "measured with 9.19.0 on sm_90: a comparison written to memory, and a BINARY_SELECT that reads its mask; "
-            "the notebook, which says that 9.22.0 has no such fault, has 109 of 512 wrong with 9.19.0 and 9.28.0 alike"
-        ),
-        graph=lambda graph: any(tensor.data_type is DataType.BOOLEAN for tensor in look.in_memory(graph)),
-        reproductions={"": lambda: _select(virtual=False), "written": _compare},
-        unlike=lambda: _select(virtual=True),
-        cure=lambda: _select(virtual=True),
     ),
     Fault(
         "signal",

@@ -12,7 +12,16 @@ from typing import Any
 
 import pytest
 
-from cudnn_backend_py import DescriptorType, EnvironmentNotReady, Graph, GraphBuilder, explain, library
+from cudnn_backend_py import (
+    DataType,
+    DescriptorType,
+    EnvironmentNotReady,
+    Graph,
+    GraphBuilder,
+    PointwiseMode,
+    explain,
+    library,
+)
 from cudnn_backend_py.diagnose import Basis, Judge, Outcome, Question, Verdict, control_graph
 from cudnn_backend_py.graph.attention import sdpa_forward
 from tests.support.child import ROOT, Finished, older_cudnn, run_code, run_python
@@ -376,3 +385,13 @@ def test_a_plan_is_not_said_to_run_on_a_gpu_that_is_only_described() -> None:
     assert verdict.cause.code == "execute-without-device"
     with Judge() as judge:
         assert judge.ask(Question(graph, "sm80", execute=True)).cause == verdict.cause
+
+
+@pytest.mark.parametrize("target", ["a100", "h100", "b200"])
+def test_booleans_in_memory_are_a_remark_and_no_fault(target: str) -> None:
+    g = GraphBuilder("comparison", io_type=DataType.FLOAT)
+    a, b = g.tensor("a", (8, 64, 64)), g.tensor("b", (8, 64, 64))
+    g.pointwise(PointwiseMode.CMP_GT, a, b, compute_type=DataType.FLOAT, name="mask", virtual=False)
+    verdict = explain(g.graph(), target)
+    assert (verdict.supported, verdict.hazards) == (True, ())
+    assert [remark for remark in verdict.remarks if "(booleans-in-memory): of 'mask' eight elements" in remark]

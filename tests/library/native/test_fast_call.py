@@ -23,7 +23,7 @@ from cudnn_backend_py import (
     build_plan,
     open_target,
 )
-from cudnn_backend_py.execution.buffers import exchange
+from cudnn_backend_py.execution.buffers import exchange, type_code
 from cudnn_backend_py.execution.executable import _wanted
 from cudnn_backend_py.graph.attention import sdpa_forward
 from cudnn_backend_py.native import fast_call as module
@@ -224,6 +224,16 @@ def test_whatever_is_not_as_expected_is_left_to_python(
     call = make(plan, launcher, framework)
     assert call.go(buffers(**changes)) == LOOK_CLOSER
     assert reaches_execute(call, buffers())
+
+
+@pytest.mark.parametrize(("bits", "codes", "fits"), [(0, {UINT}, False), (0, {FLOAT}, True), (0, set(), True)])
+def test_codes_count_where_elements_may_have_any_bits(
+    plan: Plan, launcher: Launcher, framework: Framework, bits: int, codes: set[int], fits: bool
+) -> None:
+    wanted = [_wanted(item) for item in plan.graph.variant_pack_tensors if not item.by_value]
+    wanted[-1] = wanted[-1]._replace(bits=bits, codes=frozenset(codes))
+    call = make(plan, launcher, framework, wanted=wanted)
+    assert reaches_execute(call, buffers()) == fits
 
 
 def test_only_the_very_type_is_read(plan: Plan, launcher: Launcher, framework: Framework) -> None:
@@ -569,7 +579,9 @@ def test_what_a_tensor_wants() -> None:
     fp8 = _wanted(g.tensor("fp8", (1, 4, 64), data_type=DataType.FP8_E4M3))
     assert fp8.bits == 8
     assert set(range(16)) <= fp8.codes
-    assert _wanted(g.tensor("mask", (1, 4, 64), data_type=DataType.BOOLEAN)).bits == 0
+    mask = _wanted(g.tensor("mask", (1, 4, 64), data_type=DataType.BOOLEAN))
+    assert (mask.bytes, mask.bits, frozenset(range(32)) - mask.codes) == (32, 0, {type_code("bool")})
+    assert _wanted(g.tensor("packed", (1, 4, 64), data_type=DataType.INT4))[2:] == (0, frozenset())
 
 
 def test_frameworks_without_c_functions_have_no_fast_path() -> None:

@@ -126,6 +126,16 @@ def test_buffers_that_fit(described: Tensor, buffer: DeviceBuffer) -> None:
             DeviceBuffer(4096, 1, 8, "uint8"),
             "buffer-too-small: buffer 'b' reaches over 1 bytes, bool[9] with strides (1,) needs 2",
         ),
+        (
+            tensor("b", 8, data_type=DataType.BOOLEAN),
+            DeviceBuffer(4096, 8, 8, "bool8"),
+            "buffer-type: buffer 'b' holds bool8, BOOLEAN is needed, of which eight lie in a byte",
+        ),
+        (
+            tensor("b", 8, data_type=DataType.BOOLEAN),
+            DeviceBuffer(4096, 8, 8, "|b1"),
+            "buffer-type: buffer 'b' holds |b1, BOOLEAN is needed, of which eight lie in a byte",
+        ),
     ],
 )
 def test_buffers_that_do_not_fit(described: Tensor, buffer: DeviceBuffer, message: str) -> None:
