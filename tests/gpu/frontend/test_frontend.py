@@ -16,6 +16,8 @@ from tests.support.child import ROOT, run_python
 from tests.support.seed_cells import PLACES, cells_of, find_seed, program
 
 NO_TORCH = "did not run: torch is not installed, and the program's tensors are torch's"
+# A process that used torch's autograd aborts at its end now and then, with either module: one and two of 14 on an H200.
+END = "print('to the end with', cudnn.__file__, flush=True)\nimport os\nos._exit(0)"
 EXAMPLES = sorted(path.name for path in (ROOT / "examples").glob("frontend_*.py"))
 
 
@@ -34,7 +36,7 @@ def test_notebook_runs_to_its_end(seed: int, tmp_path: Path) -> None:
     cells = cells_of(path.read_text(encoding="utf-8"))
     assert sum("assert_close" in cell for cell in cells) == 2
     script = tmp_path / f"notebook_{seed:03}.py"
-    script.write_text(program([*cells, "print('to the end with', cudnn.__file__)"]), encoding="utf-8")
+    script.write_text(program([*cells, END]), encoding="utf-8")
     done = run_python(["-m", "cudnn_backend_py.frontend", str(script)], timeout_s=300)
     assert done.code == 0, done.stderr
     assert f"to the end with {ROOT / 'cudnn_backend_py' / 'frontend'}" in done.stdout

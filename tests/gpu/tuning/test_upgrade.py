@@ -48,6 +48,8 @@ def test_what_the_time_is_over_for_is_named_and_not_run() -> None:
     none = time_changes(asked, dict.fromkeys("ab", graph), until=0.0, keep=keep)
     assert (none.changes, none.not_timed, told) == (changes, ("a", "b"), [])
     found = time_changes(asked, dict.fromkeys("ab", graph), keep=keep)
-    assert [one.not_timed for one in told] == [("b",), (), (), ()]
+    assert told[0].not_timed == ("b",)
+    assert len(told) >= 4  # each graph timed and compared; what seems faster is timed again
+    assert not any(one.not_timed for one in told[1:])
     assert {one.times.old_state for one in told[1].changes if one.times} == {"not compared"}
     assert {one.times.old_state for one in found.changes if one.times} == {"right"}
