@@ -171,6 +171,26 @@ def test_sublibrary_that_is_no_library(tmp_path: Path) -> None:
     assert "engines_precompiled" in fault["headline"]
 
 
+OPEN = """
+from cudnn_backend_py import EnvironmentNotReady
+from cudnn_backend_py.target import open_target
+try:
+    open_target("h100")
+except EnvironmentNotReady as error:
+    print(error.code, error.sections["where"], error.sections["fix"])
+"""
+
+
+def test_a_target_whose_libraries_do_not_load_leads_to_what_is_in_the_way(tmp_path: Path) -> None:
+    """Not to a driver, which is there or has its stub."""
+    broken = tmp_path / "broken"
+    broken.write_bytes(b"\x7fELF cut off")
+    folder = cudnn_folder(tmp_path, older(), replaced={"engines_runtime_compiled": broken})
+    done = run_code(OPEN, environment={**os.environ, "CUDNN_BACKEND_LIBRARY": str(folder)})
+    assert done.stdout.startswith("device-description-unavailable "), done.stdout
+    assert "cudnn-backend info names what is in the way" in done.stdout
+
+
 def test_file_name_of_another_version(tmp_path: Path) -> None:
     folder = cudnn_folder(tmp_path, older(), without=["graph"])
     shutil.copy(older() / "libcudnn_graph.so.9", folder / "libcudnn_graph.so.9.14.0")
