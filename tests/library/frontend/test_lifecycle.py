@@ -626,7 +626,7 @@ def test_the_workspace_for_other_dims_is_asked_of_cudnn() -> None:
 
 def test_overrides_of_different_counts_are_a_runtime_error() -> None:
     g, full = ready_to_run()
-    with pytest.raises(RuntimeError, match="1 uids, 2 dims and 1 strides"):
+    with pytest.raises(RuntimeError, match="2 override_shapes and 1 override_strides"):
         g.execute(full, 1 << 20, null_handle(), [min(full)], [[1], [2]], [[1]])
 
 
@@ -637,7 +637,7 @@ def test_refused_launch_with_overrides_is_a_runtime_error() -> None:
         g.execute(full, 1 << 20, null_handle(), [uid], [[1, 2, 128, 64]], [[16384, 8192, 64, 1]])
     assert isinstance(caught.value, FrontendRuntimeError)
     assert "CUDNN_STATUS_" in caught.value.sections["cudnn"]
-    with pytest.raises(RuntimeError, match="1 uids, 2 dims and 1 strides"):
+    with pytest.raises(RuntimeError, match="2 override_shapes and 1 override_strides"):
         g.execute(full, 1 << 20, null_handle(), [uid], [[1], [2]], [[1]])
 
 
@@ -685,6 +685,45 @@ def test_graph_of_a_given_device_description_cannot_be_timed() -> None:
     assert messages[0] == messages[1]
     with pytest.raises(TypeError, match="create_handle"):
         g.autotune({}, 0, handle=77)
+
+
+def test_a_graph_that_takes_a_plan_forgets_the_plans_it_had() -> None:
+    g, _ = matmul()
+    g.build()
+    data = g.serialize(as_bytes=True)
+    g.create_execution_plans([cudnn.heur_mode.FALLBACK])
+    g.build_plans(cudnn.build_plan_policy.ALL)
+    assert len(g.plans) > 1
+    g._runner(1)
+    g.deserialize(data)
+    with pytest.raises(RuntimeError, match="Plan index 1 is invalid"):
+        g.execute_plan_at_index({}, 0, 1)
+
+
+def test_deselected_plans_are_not_timed() -> None:
+    g, _ = matmul()
+    g.create_execution_plans()
+    g.build_plans(cudnn.build_plan_policy.ALL)
+    names = [g.get_plan_name_at_index(index) for index in g._built_plans()]
+    assert len(names) > 1
+    g.deselect_engines(names[:1])
+    assert names[0] not in [g.get_plan_name_at_index(index) for index in g._built_plans()]
+    g.deselect_engines(names)
+    with pytest.raises(RuntimeError, match="no plan is built"):
+        g.autotune({}, 0)
+
+
+def test_buffers_come_as_a_list_wherever_a_plan_is_run() -> None:
+    g, full = ready_to_run()
+    for run in (
+        lambda pack: g.autotune(pack, 0),
+        lambda pack: g.populate_cuda_graph(None, pack, 0, 0),
+        lambda pack: g.update_cuda_graph(None, pack, 0, 0),
+    ):
+        with pytest.raises(ValueError, match="1 buffers were given for the uids"):
+            run([4096])
+        with pytest.raises(RuntimeError, match="plan-without-device"):
+            run(list(full.values()))
 
 
 def test_graph_for_a_described_handle_cannot_be_timed() -> None:
@@ -840,6 +879,10 @@ def test_dims_that_cudnn_gets_wrong_are_refused_and_those_built_for_run(monkeypa
         with pytest.raises(cudnn.cudnnGraphNotSupportedError, match="override-shapes-of-attention") as caught:
             run(full, 1 << 20, null_handle(), same[0], [other], same[2])
         assert str(other) in caught.value.sections["where"]
+    again = cudnn.pygraph(is_override_shape_enabled=True)
+    again.deserialize(g.serialize(as_bytes=True))
+    with pytest.raises(cudnn.cudnnGraphNotSupportedError, match="override-shapes-of-attention"):
+        again.execute(full, 1 << 20, null_handle(), same[0], [other], same[2])
 
 
 def test_a_kernel_cache_of_attention_serves_one_shape(monkeypatch: pytest.MonkeyPatch) -> None:
