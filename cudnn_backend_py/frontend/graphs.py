@@ -822,7 +822,7 @@ class pygraph(
         with status_as(GraphRefused, "the JSON of the graph"):
             data = read_text(text)
             if is_read(data):
-                self.context.take_types(data.get("context"))
+                self._take_context(data.get("context"))
                 write_graph(self, data)
                 return
             self._graph = graph_of_text(data)
@@ -830,6 +830,18 @@ class pygraph(
         self._memory = Placement(self._graph, {}, {})
         self._validated = True
         self._warn_of_faults(self._graph)
+
+    def _take_context(self, said: Any) -> None:
+        """Take what the JSON of a graph says of the whole; what this one was asked for besides stays."""
+        if not isinstance(said, Mapping):
+            return
+        self.context.take(said)
+        self._override_shapes |= said.get("is_override_shape_enabled") is True
+        name, count = said.get("name"), said.get("sm_count")
+        if isinstance(name, str):
+            self.name = name
+        if type(count) is int and count >= 0:
+            self.sm_count = count
 
     def _warn_of_faults(self, graph: Graph) -> None:
         warn_of(known_hazards(graph, self.target.sm, self.target.library.version), FrontendHazardWarning)
