@@ -39,6 +39,7 @@ from .errors import (
     kernel_not_offered,
     no_such_plan,
     not_supported,
+    of_another_graph,
     status_as,
     wrong_for_other_dims,
 )
@@ -246,11 +247,14 @@ class pygraph(
     def _check_uids(self) -> None:
         owners: dict[int, UserTensor] = {}
         for item in self._used():
-            if item.uid_given and owners.setdefault(item.uid, item) is not item:
-                raise invalid_value(
-                    f"uid {item.uid} belongs to two tensors, {owners[item.uid].name!r} and {item.name!r}",
-                    fix="set_uid() with a number of its own for each",
-                )
+            if not item.uid or (other := owners.setdefault(item.uid, item)) is item:
+                continue
+            if item.owner is not self.record.owner and item.owner is not None:  # an offset, which no operation names
+                raise of_another_graph(item.name, item.uid, other.name)
+            raise invalid_value(
+                f"uid {item.uid} belongs to two tensors, {other.name!r} and {item.name!r}",
+                fix="set_uid() with a number of its own for each",
+            )
 
     def _used(self) -> list[UserTensor]:
         """Return every tensor nodes touch, ragged offsets included, each once."""

@@ -269,6 +269,37 @@ def test_a_tensor_that_a_built_graph_has_no_use_for_may_still_change() -> None:
         next(iter(g.record.tensors)).set_name("b")
 
 
+@pytest.mark.parametrize("given", [False, True])
+@pytest.mark.parametrize("offset", [False, True])
+def test_a_tensor_of_another_graph_whose_uid_is_taken_is_called_so(given: bool, offset: bool) -> None:
+    g, other = new_graph(), new_graph()
+    x = g.tensor(name="x", dim=[1, 64, 64], stride=[4096, 64, 1])
+    y = other.tensor(name="y", dim=[1, 64, 64], stride=[4096, 64, 1])
+    if given:
+        x.set_uid(7)
+        y.set_uid(7)
+    words = r"tensor 'y' belongs to another graph, where it got uid [17], which is that of tensor 'x' in this one"
+    if offset:
+        g.relu(x.set_ragged_offset(y)).set_output(True)
+        with pytest.raises(ValueError, match=words):
+            g.validate()
+        return
+    with pytest.raises(ValueError, match=words):
+        g.add(a=x, b=y)
+    assert not g.nodes
+    with pytest.raises(RuntimeError, match="empty-graph"):
+        g.graph()
+
+
+def test_results_get_no_uid_that_a_tensor_of_another_graph_brings() -> None:
+    g, other = new_graph(), new_graph()
+    x = g.tensor(name="x", dim=[1, 64, 64], stride=[4096, 64, 1])
+    other.tensor(name="z", dim=[1, 64, 64], stride=[4096, 64, 1])
+    y = other.tensor(name="y", dim=[1, 64, 64], stride=[4096, 64, 1])
+    g.add(a=x, b=y).set_output(True)
+    assert sorted(item.uid for item in g.graph().tensors) == [1, 2, 3]
+
+
 def planned(*modes: Any) -> cudnn.pygraph:
     g, _ = matmul()
     g.validate()
