@@ -797,6 +797,16 @@ def test_vectors_are_laid_out_as_cpp_reads_them() -> None:
     assert list((ctypes.c_int64 * 3).from_address(inner[0])) == [1, 2, 3]
 
 
+def test_a_log_that_cannot_be_written_is_warned_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDNN_FRONTEND_LOG_INFO", "1")
+    monkeypatch.setenv("CUDNN_FRONTEND_LOG_FILE", str(tmp_path / "none" / "log"))
+    g, _ = matmul()
+    with pytest.warns(
+        UserWarning, match="CUDNN_FRONTEND_LOG_FILE is .*, which cannot be written .*: give another file"
+    ):
+        g.build_operation_graph()
+
+
 def test_graph_is_logged_as_json_where_the_environment_asks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log = tmp_path / "log"
     monkeypatch.setenv("CUDNN_FRONTEND_LOG_INFO", "1")
