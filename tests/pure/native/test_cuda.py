@@ -7,6 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
+from cudnn_backend_py import UsageError
+from cudnn_backend_py.execution.cuda_graph import CudaGraph
 from cudnn_backend_py.native import cuda
 from cudnn_backend_py.native.cuda import CudaGraphHandle
 
@@ -42,6 +44,16 @@ def test_a_bound_launch_of_a_closed_cuda_graph_reaches_no_memory_that_is_gone(gr
     launch()
     destroyed = [("cuGraphExecDestroy", 16), ("cuGraphDestroy", 8)]
     assert graph._cuda.calls == [("cuGraphLaunch", 16), *destroyed, ("cuGraphLaunch", None)]
+
+
+def test_a_closed_cuda_graph_of_a_plan_is_called_closed(graph: CudaGraphHandle) -> None:
+    made = object.__new__(CudaGraph)
+    made._graph, made._held, made._elsewhere = graph, [], False
+    made.close()
+    for use in (made, made.launch, made.update, lambda: made.launch(7)):
+        with pytest.raises(UsageError, match="cuda-graph-closed: this CUDA graph is closed"):
+            use()
+    assert graph._cuda.calls == [("cuGraphExecDestroy", 16), ("cuGraphDestroy", 8)]
 
 
 def test_a_form_that_cannot_be_made_anew_is_destroyed_once(
