@@ -759,6 +759,10 @@ class pygraph(
         """Return a hash of the graph that is the same in every process, and whatever the graph is called."""
         content = self.to_json()
         del content["context"]["name"]
+        if any("score_mod" in node for node in content["nodes"]):  # a function, known by what it writes
+            from ..graph.serial import graph_to_json
+
+            content["graph"] = graph_to_json(self.graph()) | {"name": ""}
         digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).digest()
         return int.from_bytes(digest[:8], "little", signed=True)
 

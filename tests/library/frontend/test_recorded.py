@@ -560,6 +560,16 @@ def _scaled(m: Maker, **options: Any) -> Any:
     return m.g.sdpa(*(m.t(*Q) for _ in "qkv"), attn_scale=0.125, generate_stats=False, **options)
 
 
+def test_a_function_of_the_scores_is_part_of_the_key() -> None:
+    def key(name: str, modify: Any) -> int:
+        m = Maker(cudnn, name=name)
+        _scaled(m, score_mod=modify)[0].set_output(True)
+        return m.g.key()
+
+    keys = [key("one", lambda g, score: g.relu(score)), key("two", lambda g, score: g.relu(score))]
+    assert keys[0] == keys[1] != key("one", lambda g, score: g.tanh(score))
+
+
 @pytest.mark.parametrize(("asked", "said"), [("AUTO", "UNIFIED"), ("UNIFIED", "UNIFIED"), ("COMPOSITE", "COMPOSITE")])
 def test_the_text_says_what_auto_came_to(asked: str, said: str) -> None:
     """cudnn-frontend reads no text of attention whose implementation is left open."""
