@@ -24,7 +24,7 @@ from .target import list_profiles, read_device
 from .target.environment import Fault, check_environment, has_nvrtc
 from .versions import store as versions
 
-__all__ = ["collect_info", "render_info", "start_record", "write_record"]
+__all__ = ["collect_info", "find_commit", "render_info", "start_record", "write_record"]
 
 
 def collect_info() -> dict[str, Any]:
@@ -108,7 +108,7 @@ def start_record(kind: str, facts: Iterable[str] = ("cudnn_backend_py", "python"
     """Return how every record of figures begins: schema, date, command, commit, machine, facts of :func:`collect_info`.
 
     The command is the line that measures it again; of files outside the working folder it has the names alone. The
-    commit is that of the working folder; ``CUDNN_BACKEND_COMMIT`` says it where the sources travel without git.
+    commit is that of the working folder, see :func:`find_commit`.
     """
     known = collect_info()
     return {
@@ -116,7 +116,7 @@ def start_record(kind: str, facts: Iterable[str] = ("cudnn_backend_py", "python"
         "version": 1,
         "date": datetime.now(UTC).strftime("%Y-%m-%d"),
         "command": _command(sys.orig_argv[1:]),
-        "commit": os.environ.get("CUDNN_BACKEND_COMMIT") or _commit(),
+        "commit": find_commit(Path()),
         "machine": platform.machine(),
         "cores": len(os.sched_getaffinity(0)),
         "environment": {name: known[name] for name in facts if name in known},
@@ -138,9 +138,16 @@ def _command(words: Sequence[str]) -> str:
     return shlex.join(named if named and named[0] == "cudnn-backend" else ["python", *named])
 
 
-def _commit() -> str:
+def find_commit(folder: Path) -> str:
+    """Return the commit of a folder, with ``-dirty`` behind it where files differ from it; "unknown" without git.
+
+    Of sources that travel without git, the variable ``CUDNN_BACKEND_COMMIT`` says it.
+    """
+    if said := os.environ.get("CUDNN_BACKEND_COMMIT"):
+        return said
+    command = ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
     try:
-        found = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False)
+        found = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     except OSError:  # there is no git
         return "unknown"
     return found.stdout.strip() or "unknown"

@@ -6,6 +6,7 @@ import weakref
 from collections.abc import Mapping
 from typing import Any, Protocol
 
+from ..errors import UsageError
 from ..native.cuda import CudaGraphHandle, current_context, in_context
 from .stream_state import StreamState
 
@@ -54,7 +55,14 @@ class CudaGraph:
         return self._graph.graph.value or 0
 
     def update(self, *buffers: Any, **named: Any) -> None:
-        """Give the graph other buffers. C: ``cudnnBackendUpdateCudaGraph``, ``cuGraphExecUpdate``."""
+        """Give the graph other buffers. C: ``cudnnBackendUpdateCudaGraph``, ``cuGraphExecUpdate``.
+
+        Raises
+        ------
+        UsageError
+            ``cuda-graph-closed``.
+        """
+        self._check_open()
         executable = self._executable
         by_name = executable.resolve(buffers, named)
         state = executable.state_for(by_name.values())
@@ -69,9 +77,10 @@ class CudaGraph:
         Raises
         ------
         CudnnBackendError
-            ``cuda-driver``.
+            ``cuda-driver``, ``cuda-graph-closed``.
         """
         if stream is not None or (self._elsewhere and current_context() != self._context):
+            self._check_open()
             with in_context(self._context):
                 self._graph.launch(self._stream if stream is None else stream)
         elif self._go():
@@ -83,3 +92,11 @@ class CudaGraph:
         """Destroy the graph; work on the device goes on."""
         self._graph.close()
         self._held.clear()
+        self._go = self._check_open
+
+    def _check_open(self) -> int:
+        if not self.address:
+            raise UsageError(
+                "this CUDA graph is closed", code="cuda-graph-closed", fix="run.cuda_graph(...) makes another"
+            )
+        return 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import field
 from typing import Any
 
@@ -48,12 +49,13 @@ class Context(GraphContext):
         """Type of arithmetic, float32 where the graph says none."""
         return _or_float(self.compute_data_type)
 
-    def take_types(self, said: Any) -> None:
-        """Take the types that the JSON of a graph says."""
+    def take(self, said: Mapping[str, Any]) -> None:
+        """Take the types that the JSON of a graph says, and whether its kernels are shared over shapes."""
         for name in ("io_data_type", "intermediate_data_type", "compute_data_type"):
-            kind = said.get(name) if isinstance(said, dict) else None
+            kind = said.get(name)
             if isinstance(kind, str) and kind in data_type.__members__:
                 setattr(self, name, data_type[kind])
+        self.is_dynamic_shape_enabled |= said.get("is_dynamic_shape_enabled") is True
 
     @property
     def version(self) -> Version:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import wraps
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar, cast
 
 from .arguments import items_of
 from .enums import data_type, heur_mode
@@ -35,12 +35,14 @@ def graph_cache(key_fn: Callable[P, Hashable], maxsize: int = 256) -> Callable[[
         @wraps(function)
         def cached(*args: P.args, **kwargs: P.kwargs) -> R:
             key = key_fn(*args, **kwargs)
-            if key not in kept:
-                result = function(*args, **kwargs)
-                if len(kept) >= maxsize:
-                    kept.pop(next(iter(kept)))
-                kept[key] = result
-            return kept[key]
+            found = kept.get(key, kept)
+            if found is not kept:
+                return cast(R, found)
+            result = function(*args, **kwargs)
+            if len(kept) >= maxsize:
+                with suppress(StopIteration, RuntimeError):  # another thread changed the dict
+                    kept.pop(next(iter(kept)), None)
+            return kept.setdefault(key, result)
 
         return cached
 

@@ -33,6 +33,7 @@ __all__ = [
     "kernel_not_offered",
     "no_such_plan",
     "not_supported",
+    "of_another_graph",
     "status_as",
     "wrong_for_other_dims",
 ]
@@ -120,6 +121,15 @@ class FrontendUsageError(_Telling, UsageError):
 def attribute_not_set(headline: str, **sections: str | None) -> FrontendValueError:
     """Return the error for something that must be set, or set otherwise: a ``ValueError``."""
     return FrontendValueError(headline, code="frontend-attribute", **sections)
+
+
+def of_another_graph(name: str, uid: int, other: str) -> FrontendValueError:
+    """Return the error for a tensor of another graph, whose uid a tensor of this one has."""
+    return attribute_not_set(
+        f"tensor {name!r} belongs to another graph, where it got uid {uid}, which is that of tensor "
+        f"{other!r} in this one",
+        fix="make it here, as with tensor_like(), or give it a number of its own with set_uid()",
+    )
 
 
 def not_supported(headline: str, **sections: str | None) -> cudnnGraphNotSupportedError:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..errors import CudnnBackendError
 from ..importers.frontend_json import number_in
 from .enums import (
     attention_implementation,
@@ -18,6 +19,7 @@ from .enums import (
     reduction_mode,
     resample_mode,
     reshape_mode,
+    rng_distribution,
     tensor_reordering,
 )
 from .errors import invalid_value
@@ -92,6 +94,29 @@ CALLS: dict[str, _Call] = {
         {"X": "input", "MEAN": "mean", "INV_VARIANCE": "inv_variance", "SCALE": "scale", "BIAS": "bias"},
     ),
     "GENSTATS": _Call("genstats", {"X": "input"}),
+    "BN_FINALIZE": _Call(
+        "bn_finalize",
+        {
+            "SUM": "sum",
+            "SQ_SUM": "sq_sum",
+            "SCALE": "scale",
+            "BIAS": "bias",
+            "EPSILON": "epsilon",
+            "ACCUM_COUNT": "accum_count",
+            **_RUNNING,
+        },
+    ),
+    "RNG": _Call(
+        "rng",
+        {"Seed": "seed", "Offset": "offset"},
+        {
+            "distribution": ("distribution", _of(rng_distribution)),
+            "bernoulli_probability": ("bernoulli_probability", _number),
+        },
+    ),
+    "PAGED_CACHE_LOAD": _Call(
+        "paged_cache_load", {"container": "container", "seqLen": "seq_len", "pageTable": "page_table"}
+    ),
     "RESHAPE": _Call("reshape", {"X": "input"}, {"reshape_mode": ("reshape_mode", _of(reshape_mode))}),
     "TRANSPOSE": _Call("transpose", {"X": "input"}, {"permutation": ("permutation", _same)}),
     "ROPE": _Call("rope", {"INPUT": "input", "FREQS": "freqs"}, _ROTATION),
@@ -152,7 +177,7 @@ _NUMBERS = {
     "relu_upper_clip": "upper_clip",
     "swish_beta": "swish_beta",
 }
-_WITHOUT_COMPUTE = ("reshape", "concatenate")
+_WITHOUT_COMPUTE = ("reshape", "concatenate", "rng", "paged_cache_load")
 
 
 def is_read(data: Any) -> bool:
@@ -174,7 +199,13 @@ def write_graph(graph: Any, data: Mapping[str, Any]) -> None:
     """
     writer = _Writer(graph, data)
     for node in data["nodes"]:
-        writer.write(node)
+        try:
+            writer.write(node)
+        except CudnnBackendError:
+            raise
+        except (LookupError, TypeError, ValueError, ArithmeticError) as error:
+            name = str(node.get("name"))[:60]
+            raise invalid_value(f"node {name!r} of the JSON cannot be read: {error}") from error
 
 
 def _known(port: Any) -> str:
@@ -216,6 +247,8 @@ class _Writer:
         else:
             self._operation(node, given)
         made = self.graph._nodes[-1].outputs
+        if node["tag"] == "RESHAPE":  # says the dims of its result, whose tensor may not
+            made["Y"].set_dim(node.get("dim") or ()).set_stride(node.get("stride") or ())
         for port, key in outputs.items():
             if port not in made:
                 name = str(node.get("name"))[:60]
@@ -230,15 +263,18 @@ class _Writer:
         if compute is not None and method not in _WITHOUT_COMPUTE:
             arguments["compute_data_type"] = _member(data_type, compute)
         name = node.get("name")
-        try:
-            getattr(self.graph, method)(**arguments, name=name if isinstance(name, str) else "")
-        except TypeError as error:
-            raise invalid_value(f"node {str(name)[:60]!r} of the JSON cannot be read: {error}") from None
+        getattr(self.graph, method)(**arguments, name=name if isinstance(name, str) else "")
 
     def _attention(self, node: Mapping[str, Any], given: Mapping[str, tensor]) -> None:
         outputs = {_known(port): key for port, key in node["outputs"].items()}
         tensors = {_known(port): item for port, item in given.items()}
         tensors |= {name: self._tensor(key) for name, key in outputs.items() if name in _WRITTEN}
+        if node.get("score_mod"):
+            name = str(node.get("name"))[:60]
+            raise invalid_value(
+                f"attention {name!r} of the JSON has a function of the scores, which no text holds",
+                fix="write that graph by its program, or serialize() the built plan",
+            )
         if node.get("attn_scale_value") is not None:
             tensors.pop("scale", None)  # which a graph that was built has as a tensor, too
         for name in ("k", "v"):
@@ -294,6 +330,8 @@ class _Writer:
         left = [port for port in given if port not in call.ports]
         if left:
             raise invalid_value(f"node {str(node.get('name'))[:60]!r} of the JSON has {', '.join(left)[:60]}, unread")
+        if node.get("peer_stats"):
+            arguments["peer_stats"] = [self._tensor(key) for key in node["peer_stats"]]
         for key, (argument, read) in call.numbers.items():
             if node.get(key) is not None:
                 arguments[argument] = read(node[key])
@@ -317,7 +355,7 @@ class _Writer:
         return method, arguments
 
     def _record(self, key: Any) -> Mapping[str, Any]:
-        record = self.records.get(key)
+        record = self.records.get(key) if isinstance(key, str | int) else None
         if not isinstance(record, dict):
             raise invalid_value(f"the JSON of the graph has no tensor {str(key)[:60]!r}")
         return record
@@ -351,6 +389,10 @@ class _Writer:
             item.value = number_in(record.get("pass_by_value"))
         if record.get("reordering_type") is not None:
             item.set_reordering_type(_member(tensor_reordering, record["reordering_type"]))
+        if record.get("alignment") is not None:
+            item.set_alignment(record["alignment"])
+        if record.get("vector") is not None:
+            item.set_vector_count_and_dimension(*record["vector"])
         if record.get("ragged_offset_uid") is not None:
             item.set_ragged_offset(self._tensor(record["ragged_offset_uid"]))
             item.set_ragged_offset_multiplier(record.get("ragged_offset_multiplier", 1))

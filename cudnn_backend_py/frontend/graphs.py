@@ -14,6 +14,7 @@ from ..errors import NotSupportedStatus
 from ..generated.enums import DescriptorType
 from ..graph.faults import Fault, Sharing, known_hazards, warn_of
 from ..graph.ir import Graph, Tensor
+from ..native.launch import Overrides
 from ..plans.engine import OperationGraph
 from ..plans.plan import Plan
 from .arguments import instance, integers, items_of, whole
@@ -38,6 +39,7 @@ from .errors import (
     kernel_not_offered,
     no_such_plan,
     not_supported,
+    of_another_graph,
     status_as,
     wrong_for_other_dims,
 )
@@ -245,11 +247,14 @@ class pygraph(
     def _check_uids(self) -> None:
         owners: dict[int, UserTensor] = {}
         for item in self._used():
-            if item.uid_given and owners.setdefault(item.uid, item) is not item:
-                raise invalid_value(
-                    f"uid {item.uid} belongs to two tensors, {owners[item.uid].name!r} and {item.name!r}",
-                    fix="set_uid() with a number of its own for each",
-                )
+            if not item.uid or (other := owners.setdefault(item.uid, item)) is item:
+                continue
+            if item.owner is not self.record.owner and item.owner is not None:  # an offset, which no operation names
+                raise of_another_graph(item.name, item.uid, other.name)
+            raise invalid_value(
+                f"uid {item.uid} belongs to two tensors, {other.name!r} and {item.name!r}",
+                fix="set_uid() with a number of its own for each",
+            )
 
     def _used(self) -> list[UserTensor]:
         """Return every tensor nodes touch, ragged offsets included, each once."""
@@ -302,10 +307,7 @@ class pygraph(
         overridden = self._override_shapes and version >= OVERRIDE_SINCE
         ways: dict[Sharing, bool] = {"kernel cache": dynamic, "override shapes": overridden}
         for way in (way for way, wanted in ways.items() if wanted):
-            faults = known_hazards(graph, self.target.sm, version, way)
-            if faults:
-                self._wrong_ways[way] = faults[0]
-            warn_of(faults, FrontendHazardWarning)
+            warn_of(self._find_wrong(graph, way), FrontendHazardWarning)
         fault = self._wrong_ways.get("kernel cache")
         if fault is not None and self._cache is not None:
             self._cache.check_dims([item.dims for item in graph.variant_pack_tensors], fault)
@@ -316,6 +318,13 @@ class pygraph(
             )
             if self._cache is not None:
                 self._cache.for_graph(self._operation_graph.descriptor)
+
+    def _find_wrong(self, graph: Graph, way: Sharing) -> list[Fault]:
+        """Return the faults of sharing a plan in this way, and remember the first: other dims are refused with it."""
+        faults = known_hazards(graph, self.target.sm, self.target.library.version, way)
+        if faults:
+            self._wrong_ways[way] = faults[0]
+        return faults
 
     @property
     def operation_graph(self) -> OperationGraph:
@@ -483,12 +492,10 @@ class pygraph(
         cudnnGraphNotSupportedError
             For other dims than the plan was built with, before cuDNN 9.23 or where it gets them wrong.
         """
-        if self._current is None or override_uids:
-            index = self._plans.chosen()
-            return self.get_workspace_size_plan_at_index(
-                index, handle, override_uids, override_shapes, override_strides
-            )
-        return self._current.workspace_bytes
+        if self._current is not None and override_uids is None:
+            return self._current.workspace_bytes
+        index = self._plans.chosen()
+        return self.get_workspace_size_plan_at_index(index, handle, override_uids, override_shapes, override_strides)
 
     def get_workspace_size_plan_at_index(
         self,
@@ -502,51 +509,66 @@ class pygraph(
 
         With other dims cuDNN wants a device's handle; for a described target it is what the plan as built needs.
         """
-        if override_uids:
+        self._plans.check_included(index)
+        config = self._plans.config(index)
+        assert self._memory is not None
+        overrides = self._read_overrides(override_uids, override_shapes, override_strides)
+        if overrides is not None:
             if self.target.library.version < WORKSPACE_SINCE:
                 raise not_supported(
                     "the workspace for other dims than the plan was built with is known since cuDNN 9.23.0, "
                     f"the loaded library is {self.target.library.version_text}",
                     fix="build the plan with the largest dims, and give get_workspace_size() bytes of it",
                 )
-            overrides = self._read_overrides(override_uids, override_shapes or (), override_strides or ())
-            self._check_overrides(*overrides[:2])
             if self.target.device is None:
                 return self._runner(index).workspace_with(handle or self._handle, overrides)
-        self._plans.check_included(index)
-        config = self._plans.config(index)
-        assert self._memory is not None
         if self._plans.is_built(index):
             return self._runner(index).workspace_bytes
         return self._memory.scratch_bytes + config.workspace_bytes
 
-    def _read_overrides(
-        self, uids: Any, shapes: Any, strides: Any
-    ) -> tuple[list[int], list[list[int]], list[list[int]]]:
-        """Return other dims and strides as lists, one of each for every uid, of its rank.
+    def _read_overrides(self, uids: Any, shapes: Any, strides: Any) -> Overrides | None:
+        """Return other dims and strides as lists, one of each for every uid, of its rank; None where no uid is named.
 
         Raises
         ------
+        TypeError
+            For what is no list of int, or no list of such lists.
         RuntimeError
-            Where they are not as many, or a uid is no tensor's in memory.
+            Where they are not as many, a uid is no tensor's or comes twice, or a number is negative.
+        cudnnGraphNotSupportedError
+            For other dims than the plan was built with, where cuDNN was measured to get them wrong.
         """
-        assert self._memory is not None
-        named = integers("override_uids", uids)
+        named = [] if uids is None else integers("override_uids", uids)
+        if not named:
+            return None
         dims, steps = (
             [integers(f"{what} of uids", row) for row in items_of(what, rows, "a list of lists of int")]
+            if rows is not None
+            else []
             for what, rows in (("override_shapes", shapes), ("override_strides", strides))
         )
-        if not len(named) == len(dims) == len(steps):
+        if not len(set(named)) == len(named) == len(dims) == len(steps):
             raise invalid_value(
-                f"{len(named)} override_uids, {len(dims)} override_shapes and {len(steps)} override_strides were given",
-                fix="give one of each for every tensor",
+                f"override_uids is {named}, {len(dims)} override_shapes and {len(steps)} override_strides were given",
+                fix="name each tensor once, and give one of each for it",
             )
-        ranks = {item.uid: len(item.dims) for item in self._memory.tensors}
+        assert self._memory is not None
+        built = {item.uid: item for item in self._memory.graph.tensors}
+        fault = self._wrong_ways.get("override shapes")
         for uid, *rows in zip(named, dims, steps, strict=True):
-            if uid not in ranks:
-                raise invalid_value(f"override_uids has {uid}, tensors in memory are {sorted(ranks)}")
-            if any(len(row) != ranks[uid] for row in rows):
-                raise invalid_value(f"uid {uid} has {ranks[uid]} dims, the dims and strides {rows} were given for it")
+            if uid not in built:
+                raise invalid_value(
+                    f"override_uids has {uid}, the graph's tensors have {sorted(built)}",
+                    fix="name a tensor of the graph",
+                )
+            rank = len(built[uid].dims)
+            if any(len(row) != rank or min(row, default=0) < 0 for row in rows):
+                raise invalid_value(
+                    f"the dims {rows[0]} and strides {rows[1]} were given for uid {uid}, which has {rank} dims",
+                    fix=f"give {rank} of each, none negative",
+                )
+            if fault is not None and not built[uid].virtual and built[uid].dims != tuple(rows[0]):
+                raise wrong_for_other_dims(fault, f"uid {uid} has dims {rows[0]}, built were {list(built[uid].dims)}")
         return named, dims, steps
 
     def query_tensor_attributes_of_uid(self, uid: int) -> UserTensor:
@@ -614,11 +636,11 @@ class pygraph(
             runner = self._chosen_runner()
         if self._bound or type(tensor_dict) is not dict or tensor_uids is not None:
             tensor_dict = self._pack(tensor_dict, tensor_uids)
-        if override_uids:
-            overrides = (override_uids, override_shapes or (), override_strides or ())
-            self._check_overrides(*overrides[:2])
-            runner.execute_with(tensor_dict, workspace, handle or self._handle, overrides)
-            return
+        if override_uids is not None:
+            overrides = self._read_overrides(override_uids, override_shapes, override_strides)
+            if overrides is not None:
+                runner.execute_with(tensor_dict, workspace, handle or self._handle, overrides)
+                return
         runner.execute(tensor_dict, workspace, handle or self._handle)
 
     def _pack(self, given: Mapping[Any, Any] | Sequence[Any], uids: Sequence[int] | None) -> dict[Any, Any]:
@@ -658,28 +680,11 @@ class pygraph(
         self._plans.check_included(index)
         runner = self._runner(index)
         pack = self._pack(tensor_dict, tensor_uids)
-        if override_uids:
-            overrides = (override_uids, override_shapes or (), override_strides or ())
-            self._check_overrides(*overrides[:2])
+        overrides = self._read_overrides(override_uids, override_shapes, override_strides)
+        if overrides is None:
+            runner.execute(pack, workspace, handle or self._handle)
+        else:
             runner.execute_with(pack, workspace, handle or self._handle, overrides)
-            return
-        runner.execute(pack, workspace, handle or self._handle)
-
-    def _check_overrides(self, uids: Sequence[int], shapes: Sequence[Sequence[int]]) -> None:
-        """Refuse other dims than the plan was built with, where cuDNN was measured to get them wrong.
-
-        Raises
-        ------
-        cudnnGraphNotSupportedError
-            With the fault, and what was measured.
-        """
-        fault = self._wrong_ways.get("override shapes")
-        if fault is None or self._memory is None:
-            return
-        built = {item.uid: item.dims for item in self._memory.tensors}
-        for uid, dims in zip(uids, shapes, strict=False):
-            if uid in built and built[uid] != tuple(dims):
-                raise wrong_for_other_dims(fault, f"uid {uid} has dims {list(dims)}, built were {list(built[uid])}")
 
     def _execute(self, var_pack: Mapping[int, int], workspace: int, handle: Any = None, *overrides: Any) -> None:
         self.execute(var_pack, workspace, handle, *overrides)
@@ -690,6 +695,8 @@ class pygraph(
         self.execute_plan_at_index(var_pack, workspace, index, handle, *overrides)
 
     def _get_variant_pack_uids_sorted(self) -> list[int]:
+        if self._memory is None:
+            self._emit()
         assert self._memory is not None
         return sorted(self._memory.user_uids())
 
@@ -705,11 +712,13 @@ class pygraph(
         self, handle: Any, variant_pack: Mapping[Any, Any], workspace: Any, cuda_graph: int
     ) -> None:
         """Add the plan's nodes to an empty ``cudaGraph_t``, given by its address."""
-        self._chosen_runner().populate(variant_pack, workspace, handle or self._handle, cuda_graph)
+        pack = self._pack(variant_pack, None)
+        self._chosen_runner().populate(pack, workspace, handle or self._handle, cuda_graph)
 
     def update_cuda_graph(self, handle: Any, variant_pack: Mapping[Any, Any], workspace: Any, cuda_graph: int) -> None:
         """Give a populated ``cudaGraph_t`` the addresses of another variant pack."""
-        self._chosen_runner().update(variant_pack, workspace, handle or self._handle, cuda_graph)
+        pack = self._pack(variant_pack, None)
+        self._chosen_runner().update(pack, workspace, handle or self._handle, cuda_graph)
 
     def _chosen_runner(self) -> Runner:
         return self._current if self._current is not None else self._runner(self._plans.chosen())
@@ -750,6 +759,10 @@ class pygraph(
         """Return a hash of the graph that is the same in every process, and whatever the graph is called."""
         content = self.to_json()
         del content["context"]["name"]
+        if any("score_mod" in node for node in content["nodes"]):  # a function, known by what it writes
+            from ..graph.serial import graph_to_json
+
+            content["graph"] = graph_to_json(self.graph()) | {"name": ""}
         digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).digest()
         return int.from_bytes(digest[:8], "little", signed=True)
 
@@ -763,7 +776,6 @@ class pygraph(
         cudnnGraphNotSupportedError
             Before a plan is built.
         """
-        assert self._memory is not None or self._current is None
         if self._current is None or self._memory is None:
             raise not_supported("no plan is built, so there is nothing to serialize", fix="build() first")
         from . import serialize as saved
@@ -803,9 +815,11 @@ class pygraph(
 
         with status_as(FrontendRuntimeError, "the serialized graph"):
             plan, memory = saved.load(source[-1], self.target)
-            self._memory = memory
-            self._current = self._runners[0] = self._new_runner(plan, memory, {})
+            runner = self._new_runner(plan, memory, {})
+        self._memory, self._current, self._runners = memory, runner, {0: runner}
         self._plans.take(plan)
+        self._wrong_ways.clear()
+        self._find_wrong(memory.graph, "override shapes")
         warn_of_graph(memory.graph, self.target.sm, self.target.library.version)
 
     def _read_text(self, text: str) -> None:
@@ -816,7 +830,7 @@ class pygraph(
         with status_as(GraphRefused, "the JSON of the graph"):
             data = read_text(text)
             if is_read(data):
-                self.context.take_types(data.get("context"))
+                self._take_context(data.get("context"))
                 write_graph(self, data)
                 return
             self._graph = graph_of_text(data)
@@ -825,22 +839,30 @@ class pygraph(
         self._validated = True
         warn_of_graph(self._graph, self.target.sm, self.target.library.version)
 
+    def _take_context(self, said: Any) -> None:
+        """Take what the JSON of a graph says of the whole; what this one was asked for besides stays."""
+        if not isinstance(said, Mapping):
+            return
+        self.context.take(said)
+        self._override_shapes |= said.get("is_override_shape_enabled") is True
+        name, count = said.get("name"), said.get("sm_count")
+        if isinstance(name, str):
+            self.name = name
+        if type(count) is int and count >= 0:
+            self.sm_count = count
+
     # timing
 
     def _built_plans(self) -> list[int]:
-        built = [index for index in range(len(self._plans)) if self._plans.is_built(index)]
+        """Return the indices of the plans that are built, those that are deselected by their names left out."""
+        built = self._plans.runnable()
         if not built:
             raise invalid_value("no plan is built", fix="build_plans(cudnn.build_plan_policy.ALL)")
         return built
 
     def get_autotune_workspace_size(self) -> int:
         """Return the bytes the largest built plan needs."""
-        sizes = [
-            self._runner(index).workspace_bytes for index in range(len(self._plans)) if self._plans.is_built(index)
-        ]
-        if not sizes:
-            raise invalid_value("no plan is built", fix="build_plans(cudnn.build_plan_policy.ALL)")
-        return max(sizes)
+        return max(self._runner(index).workspace_bytes for index in self._built_plans())
 
     def autotune(self, variant_pack: Mapping[Any, Any], workspace: Any, handle: Any = None) -> None:
         """Run every built plan, and let :meth:`execute` run the fastest from now on.
@@ -855,13 +877,14 @@ class pygraph(
         from ..execution.timing import gpu_time
 
         chosen: Any = handle or self._handle
+        pack = self._pack(variant_pack, None)
         times = {}
         for index in self._built_plans():
             runner = self._runner(index)
             runner.check_handle(chosen)
             with status_as(FrontendRuntimeError, f"plan {index} could not be timed"):
                 times[index] = gpu_time(
-                    partial(runner.execute, variant_pack, workspace, chosen), chosen.stream, device=chosen.device or 0
+                    partial(runner.execute, pack, workspace, chosen), chosen.stream, device=chosen.device or 0
                 )
         self._plans.candidate = min(times, key=times.__getitem__)
         self._choose()

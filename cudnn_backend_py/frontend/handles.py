@@ -29,6 +29,7 @@ __all__ = [
     "destroy_handle",
     "device_properties",
     "get_stream",
+    "kept_handle",
     "kernel_cache",
     "no_handle",
     "set_default_target",
@@ -39,7 +40,7 @@ __all__ = [
 
 _lock = threading.Lock()
 _default_target: str | None = None
-_own_handles: dict[tuple[int, int], Handle] = {}  # by process and device
+_own_handles: dict[tuple[int, ...], Handle] = {}  # by process and device
 
 
 class DeviceInfo(int):
@@ -273,13 +274,24 @@ def own_handle() -> Handle:
     It is not that of :func:`~cudnn_backend_py.plans.build.shared_target`, whose stream
     :func:`~cudnn_backend_py.execution.execute` may set.
     """
+    _check_gpu(library())
+    return kept_handle(_own_handles, current_device())
+
+
+def kept_handle(handles: dict[tuple[int, ...], Handle], *key: int) -> Handle:
+    """Return the handle of this process and `key`; it is made where there is none, or none that is open.
+
+    Raises
+    ------
+    RuntimeError
+        Where there is no GPU.
+    """
     lib = library()
     _check_gpu(lib)
-    key = (os.getpid(), current_device())
     with _lock:
-        handle = _own_handles.get(key)
+        handle = handles.get((os.getpid(), *key))
         if handle is None or handle.closed:
-            handle = _own_handles[key] = _new_handle(lib)
+            handle = handles[(os.getpid(), *key)] = _new_handle(lib)
         return handle
 
 

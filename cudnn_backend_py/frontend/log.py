@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Callable
 from typing import Any
+from warnings import warn
 
 __all__ = ["log_graph"]
 
@@ -14,7 +15,8 @@ __all__ = ["log_graph"]
 def log_graph(to_json: Callable[[], Any]) -> None:
     """Write what `to_json` returns where ``CUDNN_FRONTEND_LOG_FILE`` says, if ``CUDNN_FRONTEND_LOG_INFO`` is 1.
 
-    The file is a path, ``stdout`` or ``stderr``; a path is appended to.
+    The file is a path, ``stdout`` or ``stderr``; a path is appended to. One that cannot be written is warned of: the
+    graph is built all the same.
     """
     if os.environ.get("CUDNN_FRONTEND_LOG_INFO") != "1":
         return
@@ -24,5 +26,10 @@ def log_graph(to_json: Callable[[], Any]) -> None:
     if stream is not None:
         stream.write(line)
         return
-    with open(place, "a", encoding="utf-8") as file:
-        file.write(line)
+    try:
+        with open(place, "a", encoding="utf-8") as file:
+            file.write(line)
+    except OSError as error:
+        warn(
+            f"CUDNN_FRONTEND_LOG_FILE is {place!r}, which cannot be written ({error}): give another file", stacklevel=2
+        )

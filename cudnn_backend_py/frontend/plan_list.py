@@ -377,6 +377,10 @@ class PlanList:
             yield index
             index += 1
 
+    def runnable(self) -> list[int]:
+        """Return the indices of the built plans that run: those that are not deselected by their names."""
+        return sorted(index for index in self._plans if self._why_named(index) is None)
+
     def is_built(self, index: int) -> bool:
         """Return whether a plan is built."""
         return index in self._plans

@@ -14,7 +14,7 @@ from ..system.quick_dataclass import dataclass
 from .arguments import instance
 from .context import GraphContext
 from .enums import NodeType, data_type
-from .errors import attribute_not_set, invalid_value, kernel_not_offered
+from .errors import attribute_not_set, invalid_value, kernel_not_offered, of_another_graph
 from .ops.infer import infer_matmul, infer_pointwise
 from .ops.node import pack_strides
 from .tensors import tensor
@@ -264,8 +264,14 @@ class Record:
         self.busy = False
 
     def add(self, item: tensor) -> tensor:
-        """Take a tensor, with a uid if it has none."""
-        if item.uid_given and item not in self.tensors:
+        """Take a tensor, of another graph too, with a uid if it has none.
+
+        Raises
+        ------
+        ValueError
+            If its uid is that of another tensor.
+        """
+        if item.uid and item not in self.tensors:
             self.claim(item, item.uid)
         self.tensors.setdefault(item)
         item.owner = self.owner
@@ -293,8 +299,8 @@ class Record:
             item.stride = item.stride if item.stride_given else []
 
     def _fresh_uid(self, but: int = 0) -> int:
-        given = {but, *(item.uid for item in self.tensors if item.uid_given)}
-        while self._next_uid in given:
+        taken = {but, *(item.uid for item in self.tensors)}
+        while self._next_uid in taken:
             self._next_uid += 1
         self._next_uid += 1
         return self._next_uid - 1
@@ -311,11 +317,13 @@ class Record:
         Raises
         ------
         ValueError
-            If a program gave it to another tensor.
+            If a program gave it to another tensor; for a tensor of another graph, if another one has it.
         """
         other = next((other for other in self.tensors if other.uid == uid and other is not item), None)
         if other is None:
             return
+        if item.owner is not None and item.owner is not self.owner:
+            raise of_another_graph(item.name, uid, other.name)
         if other.uid_given:
             raise attribute_not_set(
                 f"uid {uid} is already user-assigned to tensor {other.name!r}", fix="give each tensor a uid of its own"
@@ -403,13 +411,13 @@ def _noting(method: str, operation: Operation, add: Callable[..., Any]) -> Calla
             for key, item in kwargs.items()
         }
         _note_arguments(node, operation, method, _flat(_bind(method, parameters, self, args, kwargs)))
+        for item in (*node.inputs.values(), *node.outputs.values()):
+            record.add(item)
         record.busy = True
         try:
             result = add(self, *args, **kwargs)
         finally:
             record.busy = False
-        for item in (*node.inputs.values(), *node.outputs.values()):
-            record.add(item)
         _note_results(record, node, operation, result, out_dims)
         record.nodes.append(node)
         if node.node_type not in _LATER:

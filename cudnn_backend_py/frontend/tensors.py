@@ -129,6 +129,7 @@ class tensor:
             "uid_assigned": self.uid_given,
             "alignment": self.alignment,
             "ragged_offset_multiplier": self.ragged_offset_multiplier,
+            **({} if self.vector_count == 1 else {"vector": [self.vector_count, self.vector_dimension]}),
             **({} if self.ragged_offset is None else {"ragged_offset_uid": self.ragged_offset.uid}),
         }
 

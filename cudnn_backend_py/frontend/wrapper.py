@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -10,10 +11,11 @@ from importlib import import_module
 from types import TracebackType
 from typing import Any, Self
 
+from ..native import Handle
 from .enums import TORCH_NAMES, heur_mode, to_data_type
 from .errors import FrontendRuntimeError, attribute_not_set, invalid_value
 from .graphs import pygraph
-from .handles import DescribedHandle, create_handle, default_target, destroy_handle, set_stream
+from .handles import DescribedHandle, create_handle, default_target, destroy_handle, kept_handle, set_stream
 from .recorded import OPERATIONS
 from .tensors import tensor
 
@@ -63,11 +65,11 @@ def _torch(purpose: str) -> Any:
         ) from error
 
 
-_default_handles: dict[int, Any] = {}  # by device
+_default_handles: dict[tuple[int, ...], Handle] = {}  # by process, thread and device
 
 
 def get_default_handle(stream: Any = None) -> Any:
-    """Return the handle that ``Graph(handle="auto")`` runs on: one per device, on torch's current stream.
+    """Return the handle that ``Graph(handle="auto")`` runs on: one per thread and device, on torch's current stream.
 
     Parameters
     ----------
@@ -82,10 +84,7 @@ def get_default_handle(stream: Any = None) -> Any:
     if default_target() is not None:
         return create_handle()
     cuda = _torch("the default handle follows torch's current stream").cuda
-    device = cuda.current_device()
-    if device not in _default_handles:
-        _default_handles[device] = create_handle()
-    handle = _default_handles[device]
+    handle = kept_handle(_default_handles, threading.get_ident(), cuda.current_device())
     set_stream(handle=handle, stream=cuda.current_stream().cuda_stream if stream is None else stream)
     return handle
 

@@ -516,6 +516,7 @@ class CudaGraphHandle:
         result = _UpdateResult()
         if self._cuda.cuGraphExecUpdate_v2(self.executable, self.graph, ctypes.byref(result)):
             run_driver("cuGraphExecDestroy", self.executable)
+            self.executable.value = None  # what is bound holds the same object
             self.instantiate()
 
     def launch(self, stream: int) -> None:
@@ -532,4 +533,4 @@ class CudaGraphHandle:
             self._cuda.cuGraphExecDestroy(self.executable)
         if self.graph:
             self._cuda.cuGraphDestroy(self.graph)
-        self.executable, self.graph = ctypes.c_void_p(), ctypes.c_void_p()
+        self.executable.value = self.graph.value = None

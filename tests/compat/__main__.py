@@ -12,12 +12,18 @@ from typing import Any
 import click
 from rich.console import Console
 
+from cudnn_backend_py.info import find_commit
+
 from .compare import compare as compare_runs
 from .compare import print_comparison, read_run
 from .notebooks import read_about, run_notebooks
-from .run import Plan, commit_of, environment_of, run_files
+from .run import REPOSITORY, Plan, environment_of, run_files
 from .scope import FILES
 from .surface import FACTS, PAGE, read_facts, read_surface, render
+
+
+def _find_ours() -> str:
+    return find_commit(REPOSITORY)
 
 
 @click.group()
@@ -32,7 +38,7 @@ def main() -> None:
     "--tests", type=click.Path(path_type=Path, exists=True), required=True, help="cudnn-frontend's test/python."
 )
 @click.option("--tests-commit", default="unknown", help="Which commit these tests are.")
-@click.option("--our-commit", default="", help="Which commit ours is, where git cannot say.")
+@click.option("--our-commit", default=_find_ours, help="Which commit ours is, where git cannot say.")
 @click.option("--target", help="A described GPU (h100, a100); without it, the GPU of this machine.")
 @click.option("--cudnn", help="A cuDNN version of the cache, or the folder of a libcudnn.so.9.")
 @click.option("--files", multiple=True, help="A test file; repeatable. Without it, all of backend graphs.")
@@ -92,7 +98,7 @@ def _lacked(row: Mapping[str, Any]) -> bool:
 @click.option("--module", type=click.Choice(["frontend", "cudnn"]), required=True, help="What is imported as cudnn.")
 @click.option("--path", type=click.Path(path_type=Path, exists=True), help="The folder which holds the module cudnn.")
 @click.option("--notebooks-commit", default="unknown", help="Which commit these notebooks are.")
-@click.option("--our-commit", default="", help="Which commit ours is, where git cannot say.")
+@click.option("--our-commit", default=_find_ours, help="Which commit ours is, where git cannot say.")
 @click.option("--target", help="A described GPU (h100, a100); without it, the GPU of this machine.")
 @click.option("--cudnn", help="A cuDNN version of the cache, or the folder of a libcudnn.so.9.")
 @click.option("--limit", "limit_s", default=600.0, show_default=True, help="Seconds for one notebook.")
@@ -116,7 +122,7 @@ def notebooks(
     environment = environment_of(cudnn, path and path.resolve())
     about = read_about(module, environment, target)
     ends = run_notebooks(folder, module, environment, target=target, limit_s=limit_s, jobs=jobs)
-    about |= {"module": module, "notebooks commit": notebooks_commit, "our commit": our_commit or commit_of()}
+    about |= {"module": module, "notebooks commit": notebooks_commit, "our commit": our_commit}
     out.write_text(json.dumps({**about, "notebooks": ends}, indent=1) + "\n", encoding="utf-8")
     for name, said in ends.items():
         print(f"{name}: {said['end']}", *said.get("warned of", ()))

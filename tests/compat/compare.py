@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+import click
 from rich.console import Console
 from rich.table import Table
 
@@ -20,6 +21,7 @@ Run = tuple[dict[str, Any], dict[str, Row]]
 OUTCOMES = ("passed", "skipped", "failed", "crashed", "not run")
 MOST_IDS = 50
 REACHED = "reached execute"
+_GIVEN = ("cudnn", "device")  # what runs that say something of each other have in common
 
 
 def read_run(path: Path) -> Run:
@@ -27,6 +29,11 @@ def read_run(path: Path) -> Run:
 
     The files of several runs may stand one after the other in one; ``sampled`` then says which test files were,
     ``fast``, where not all were the same, which ones, and ``our commit`` all that there are.
+
+    Raises
+    ------
+    click.UsageError
+        Where the runs are of several modules, cuDNN versions or GPUs.
     """
     about: dict[str, Any] = {}
     rows: dict[str, Row] = {}
@@ -38,6 +45,7 @@ def read_run(path: Path) -> Run:
         line = json.loads(text)
         if "run" in line:
             run = line["run"]
+            _check_alike(about, run, ("module", "module version", *_GIVEN), str(path))
             commits.setdefault(run.get("our commit", "unknown"))
             about = about or {name: value for name, value in run.items() if name not in ("sample", "part")}
         else:
@@ -52,6 +60,12 @@ def read_run(path: Path) -> Run:
     if len({*fast.values()}) > 1:
         about["fast"] = [name for name, was in fast.items() if was]
     return about, rows
+
+
+def _check_alike(one: Mapping[str, Any], other: Mapping[str, Any], names: Iterable[str], where: str) -> None:
+    for name in names:
+        if name in one and name in other and one[name] != other[name]:
+            raise click.UsageError(f"{where}: {name} is {one[name]} and {other[name]}, give runs of one and the same")
 
 
 def _sampled(sample: int, parts: set[int]) -> str:
@@ -146,7 +160,13 @@ def compare(theirs: Run, ours: Run, exceptions: bool = True) -> dict[str, Any]:
         What :func:`read_run` returns.
     exceptions
         Whether the kinds of the exceptions that came out of ``cudnn`` calls have to be the same, in order.
+
+    Raises
+    ------
+    click.UsageError
+        Where cuDNN, GPU, torch, marker or seed of the two are not the same.
     """
+    _check_alike(theirs[0], ours[0], (*_GIVEN, "torch", "mark", "seed"), "theirs and ours")
     files: dict[str, Any] = {}
     for name in dict.fromkeys(row["file"] for row in (*theirs[1].values(), *ours[1].values())):
         left = {key: row for key, row in theirs[1].items() if row["file"] == name}

@@ -18,7 +18,7 @@ from rich.console import Console
 
 from .scope import LARGE
 
-__all__ = ["Plan", "commit_of", "environment_of", "run_files"]
+__all__ = ["REPOSITORY", "Plan", "environment_of", "run_files"]
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
@@ -47,7 +47,7 @@ class Plan:
     together: bool = False
     limit_s: float = 3600.0
     tests_commit: str = "unknown"
-    our_commit: str = ""
+    our_commit: str = "unknown"
 
 
 def run_files(plan: Plan, console: Console) -> None:
@@ -81,7 +81,7 @@ def _write(plan: Plan, about: Mapping[str, Any], rows: Iterable[Mapping[str, Any
         **about,
         "module": plan.module,
         "tests commit": plan.tests_commit,
-        "our commit": plan.our_commit or commit_of(),
+        "our commit": plan.our_commit,
     }
     run.update({"mark": plan.mark, "sample": plan.sample, "part": plan.part, "seed": plan.seed, "fast": plan.fast})
     lines = [json.dumps(line) for line in ({"run": run}, *rows)]
@@ -192,10 +192,3 @@ def missing_row(test: str, file: str, reason: str, outcome: str = "not run") -> 
     """Return the row of a test which left none."""
     row = {"id": test, "file": file, "outcome": outcome, "reason": reason, "stage": "", "executes": 0, "graphs": []}
     return {**row, "errors": [], "errors_in_all": 0, "seconds": 0.0}
-
-
-def commit_of() -> str:
-    """Return the commit of this checkout, or "unknown" where git cannot say."""
-    git = ["git", "-C", str(REPOSITORY), "describe", "--always", "--dirty", "--abbrev=12"]
-    done = subprocess.run(git, capture_output=True, text=True)
-    return done.stdout.strip() or "unknown"

@@ -9,6 +9,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import click
 import pytest
 from click.testing import CliRunner
 
@@ -89,6 +90,17 @@ def test_the_command_fails_where_ours_is_worse(tmp_path: Path, executes: int, st
     assert result.exit_code == status
     written = json.loads((tmp_path / "out.json").read_text())
     assert (written["theirs"]["cudnn"], written["total"]["worse"]) == ("9.19.0", 1 - executes)
+
+
+def test_runs_of_different_kinds_are_not_compared(tmp_path: Path) -> None:
+    about = {"module": "cudnn", "cudnn": "9.19.0", "device": "described h100", "seed": 0}
+    for name, value in {"cudnn": "9.28.0", "device": "described a100", "seed": 1}.items():
+        with pytest.raises(click.UsageError, match=f"theirs and ours: {name} is .* and {value}, give runs of one"):
+            compare((about, {}), ({**about, "module": "frontend", name: value}, {}))
+    lines = [json.dumps({"run": {**about, "cudnn": version}}) for version in ("9.19.0", "9.28.0")]
+    (tmp_path / "runs").write_text("\n".join(lines))
+    with pytest.raises(click.UsageError, match=r"runs: cudnn is 9\.19\.0 and 9\.28\.0"):
+        read_run(tmp_path / "runs")
 
 
 class Compiled:

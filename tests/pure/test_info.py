@@ -7,6 +7,8 @@ import sys
 
 import pytest
 
+from cudnn_backend_py.info import find_commit
+
 PROGRAM = "import json; from cudnn_backend_py.info import start_record; print(json.dumps(start_record('kind')))"
 
 
@@ -26,3 +28,28 @@ def test_a_record_has_its_command_and_no_folder_of_the_machine(words, command, t
     done = subprocess.run([sys.executable, *given], env=environment, capture_output=True, text=True, check=True)
     assert json.loads(done.stdout)["command"] == command
     assert str(tmp_path) not in done.stdout
+
+
+def test_the_commit_of_a_record_is_of_its_folder_and_says_what_git_cannot(tmp_path, monkeypatch):
+    monkeypatch.delenv("CUDNN_BACKEND_COMMIT", raising=False)
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
+    assert find_commit(tmp_path) == "unknown"
+
+    def git(*words):
+        who = ["-c", "user.name=a", "-c", "user.email=a@b"]
+        done = subprocess.run(["git", *who, *words], cwd=tmp_path, capture_output=True, text=True, check=True)
+        return done.stdout.strip()
+
+    git("init", "-q")
+    (tmp_path / "file").write_text("one")
+    git("add", "file")
+    git("commit", "-qm", "one")
+    git("tag", "-a", "v1", "-m", "one")
+    head = git("rev-parse", "HEAD")
+    assert find_commit(tmp_path) == head
+    (tmp_path / "file").write_text("two")
+    assert find_commit(tmp_path) == f"{head}-dirty"
+    monkeypatch.setenv("PATH", "")
+    assert find_commit(tmp_path) == "unknown"
+    monkeypatch.setenv("CUDNN_BACKEND_COMMIT", "abc")
+    assert find_commit(tmp_path) == "abc"

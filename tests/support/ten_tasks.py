@@ -23,6 +23,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from cudnn_backend_py.info import find_commit
 from tests.support.chromium import Browser
 from tests.support.pages import BLOCKS, ROOT
 
@@ -244,14 +245,6 @@ def try_task(task: Task, folder: Path, environment: Mapping[str, str]) -> dict[s
     return {"task": task.task, **facts, **told}
 
 
-def commit_of_checkout() -> str:
-    """Return the commit of this checkout; of sources that travel without git, ``CUDNN_BACKEND_COMMIT`` says it."""
-    if said := os.environ.get("CUDNN_BACKEND_COMMIT"):
-        return said
-    done = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False)
-    return done.stdout.strip()
-
-
 def main() -> None:
     """Make the environment, try the tasks, and write them to the record, beside those tried on another machine."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
@@ -276,7 +269,7 @@ def main() -> None:
         installed = round(time.monotonic() - begun, 1)
         environment = {
             **os.environ,
-            "CUDNN_BACKEND_COMMIT": commit_of_checkout(),
+            "CUDNN_BACKEND_COMMIT": find_commit(ROOT),
             "PATH": f"{home / 'venv' / 'bin'}{os.pathsep}{os.environ['PATH']}",
             "PYTHONPATH": str(options.torch.resolve() if options.torch else ""),
             "XDG_CACHE_HOME": str(home / "cache"),

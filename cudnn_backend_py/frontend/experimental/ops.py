@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from functools import cache
 from importlib import import_module
 from typing import Any
 
+from ..decorators import graph_cache
 from ..enums import data_type, heur_mode, moe_grouped_matmul_mode, to_data_type
 from ..errors import attribute_not_set, kernel_not_offered
 from ..graphs import pygraph
@@ -15,7 +15,6 @@ __all__ = ["moe_grouped_matmul"]
 
 _KERNELS = ("layer_norm", "rms_norm", "swiglu_mlp")
 _MODES = {"none": (), "gather": ("token_index",), "scatter": ("token_index", "token_ks")}
-_GRAPHS = 256
 
 
 def moe_grouped_matmul(
@@ -69,7 +68,7 @@ def moe_grouped_matmul(
     torch = import_module("torch")
     out = torch.empty((1, rows, weight.shape[2]), dtype=token.dtype, device=token.device)
     handle = get_default_handle()
-    graph, workspace_bytes = _graph(kinds, mode, int(top_k), tuple(out.shape), token.device, handle)
+    graph, workspace_bytes = _graph(kinds, mode, int(top_k), tuple(out.shape), str(token.device), handle)
     workspace = torch.empty(workspace_bytes, dtype=torch.uint8, device=token.device)
     graph.execute({**tensors, "out": out}, workspace, handle=handle)
     return out
@@ -83,24 +82,11 @@ def _check_mode(mode: str, given: dict[str, Any]) -> None:
         raise attribute_not_set(f"mode {mode!r} requires {' and '.join(missing)}", fix="give int32 tensors [1, n, 1]")
 
 
-@cache
-def _kept() -> dict[Any, tuple[pygraph, int]]:
-    return {}
-
-
+@graph_cache(lambda kinds, mode, top_k, out, device, handle: (kinds, mode, top_k, device))
 def _graph(
-    kinds: tuple[Any, ...], mode: str, top_k: int, out: tuple[int, ...], device: Any, handle: Any
+    kinds: tuple[Any, ...], mode: str, top_k: int, out: tuple[int, ...], device: str, handle: Any
 ) -> tuple[pygraph, int]:
-    kept = _kept()
-    key = (kinds, mode, top_k, str(device))
-    if key not in kept:
-        while len(kept) >= _GRAPHS:
-            kept.pop(next(iter(kept)))
-        kept[key] = _build(kinds, mode, top_k, out, handle)
-    return kept[key]
-
-
-def _build(kinds: tuple[Any, ...], mode: str, top_k: int, out: tuple[int, ...], handle: Any) -> tuple[pygraph, int]:
+    """Return the graph of these arguments, built, and the bytes of its workspace; `device` tells GPUs apart."""
     kind = to_data_type(kinds[0][3])
     graph = pygraph(handle=handle, io_data_type=kind, compute_data_type=data_type.FLOAT)
     tensors: dict[str, Any] = {

@@ -107,6 +107,7 @@ class AttentionNode(Node):
             "right_bound": r.right,
             "diagonal_alignment": r.alignment.name,
             "is_mxfp8": r.kind == "mxfp8",
+            **({"score_mod": True} if r.score_mod or r.score_mod_bprop else {}),
             **(
                 {"is_deterministic_algorithm": r.deterministic}
                 if r.backward

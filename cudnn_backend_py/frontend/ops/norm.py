@@ -84,6 +84,14 @@ class _Norm(OpNode):
 
     mode: NormMode
 
+    def to_json(self) -> dict[str, Any]:
+        """Return the node as plain data: statistics of other GPUs are a list beside the inputs, of batch norms."""
+        shown = super().to_json()
+        if self.tag not in ("BATCHNORM", "DBN"):
+            return shown
+        own = {port: uid for port, uid in shown["inputs"].items() if not port.startswith(_PEER)}
+        return {**shown, "inputs": own, "peer_stats": [uid for port, uid in shown["inputs"].items() if port not in own]}
+
     def _emit(self, to: Emitter, kind: DescriptorType, ports: dict[str, str], result: str, **more: Any) -> None:
         every = {**self.inputs, **self.outputs}
         fields: dict[str, Any] = {field: to.tensor(every[port]) for port, field in ports.items() if port in every}

@@ -57,7 +57,8 @@ class _Reshape(OpNode):
         self.output("Y")
 
     def parameters(self) -> dict[str, Any]:
-        return {"reshape_mode": self.mode.name}
+        y = self.outputs["Y"]
+        return {"reshape_mode": self.mode.name, "dim": list(y.dim), "stride": list(y.stride)}
 
     def infer_shapes(self) -> None:
         x, y = self.inputs["X"], self.outputs["Y"]
@@ -119,7 +120,6 @@ class _Slice(OpNode):
         self.slices = [*items_of("slices", slices, "a list of slices")]
         for item in self.slices:
             instance("a part of slices", item, slice, "a slice for each dim")
-        self.ranges: list[tuple[int, int, int]] = []
         self.output("Y").data_type = getattr(x, "data_type", NOT_SET)
 
     def infer(self, context: Context) -> None:
@@ -128,6 +128,11 @@ class _Slice(OpNode):
         if y.data_type == NOT_SET:
             y.data_type = x.data_type  # of the input, before that of virtual tensors
         super().infer(context)
+
+    @property
+    def ranges(self) -> list[tuple[int, int, int]]:
+        """Start, stop and step in each dim."""
+        return [one.indices(size) for one, size in zip(self.slices, self.inputs["X"].dim, strict=False)]
 
     def parameters(self) -> dict[str, Any]:
         return {
@@ -141,7 +146,6 @@ class _Slice(OpNode):
             raise attribute_not_set(
                 f"slice {self.name!r} has {len(self.slices)} slices for {len(x.dim)} dims", fix="give one for each dim"
             )
-        self.ranges = [one.indices(size) for one, size in zip(self.slices, x.dim, strict=True)]
         for axis, (_, _, step) in enumerate(self.ranges):
             if step <= 0:
                 raise invalid_value(f"slice {self.name!r} has an invalid step of {step} in dim {axis}, 1 is the least")
@@ -284,7 +288,8 @@ class _Resample(OpNode):
             self.output("Index")
 
     def parameters(self) -> dict[str, Any]:
-        return {"resample_mode": self.mode.name, "padding_mode": self.padding.name, **self.window}
+        modes = {"resample_mode": self.mode.name, "padding_mode": self.padding.name}
+        return {**modes, **self.window, "generate_index": "Index" in self.outputs}
 
     def check(self, context: Context) -> None:
         super().check(context)

@@ -161,21 +161,54 @@ def test_modes_of_heuristics_are_a_list() -> None:
 @pytest.mark.parametrize(
     ("uids", "shapes", "strides", "kind", "words"),
     [
-        ([1], None, None, RuntimeError, "1 override_uids, 0 override_shapes and 0"),
-        ([9], [[1, 8, 16]], [[128, 16, 1]], RuntimeError, r"override_uids has 9, tensors in memory are \[1, 2, 3\]"),
-        ([1], [[8, 16]], [[16, 1]], RuntimeError, "uid 1 has 3 dims"),
+        ([1], None, None, RuntimeError, r"override_uids is \[1\], 0 override_shapes and 0 override_strides"),
+        (
+            [1, 1],
+            [[1, 8, 16]] * 2,
+            [[128, 16, 1]] * 2,
+            RuntimeError,
+            r"override_uids is \[1, 1\], 2 .* name each .* once",
+        ),
+        ([9], [[1, 8, 16]], [[128, 16, 1]], RuntimeError, r"override_uids has 9, the graph's tensors have \[1, 2, 3\]"),
+        ([1], [[8, 16]], [[16, 1]], RuntimeError, r"dims \[8, 16\] .* for uid 1, which has 3 dims; give 3 of each"),
+        ([1], [[-1, 8, 16]], [[128, 16, 1]], RuntimeError, "none negative"),
+        (np.array([1, 9]), np.ones((2, 3), int), np.ones((2, 3), int), RuntimeError, "override_uids has 9"),
         ("a", [], [], TypeError, "override_uids is 'a', a list of int is needed"),
         ([1], [["a", 8, 16]], [[128, 16, 1]], TypeError, "override_shapes of uids is 'a', an int is needed"),
     ],
 )
-def test_other_dims_are_read_where_a_workspace_is_asked_for(
+def test_other_dims_are_read_before_cudnn_sees_them(
     uids: Any, shapes: Any, strides: Any, kind: type[Exception], words: str
 ) -> None:
+    g, pack, other = _product(), {1: 4096, 2: 4096, 3: 4096}, (uids, shapes, strides)
+    for run in (
+        lambda: g.get_workspace_size(None, *other),
+        lambda: g.execute(pack, 0, None, *other),
+        lambda: g.execute_plan_at_index(pack, 0, 0, None, *other),
+    ):
+        with pytest.raises(kind, match=words):
+            run()
+
+
+def test_no_other_dims_are_those_of_the_plan() -> None:
+    g = _product()
+    for none in (None, [], (), np.array([], int)):
+        assert g.get_workspace_size(None, none, [], []) == g.get_workspace_size()
+        with pytest.raises(RuntimeError, match="plan-without-device"):
+            g.execute({1: 4096, 2: 4096, 3: 4096}, 0, None, none, [], [])
+
+
+def test_other_dims_of_a_plan_that_is_not_there() -> None:
+    g = Maker(cudnn, is_override_shape_enabled=True).g
+    with pytest.raises(RuntimeError, match="Plan index 0 is invalid: the graph has no plans"):
+        g.get_workspace_size_plan_at_index(0, None, [1], [[1]], [[1]])
+
+
+def _product() -> cudnn.pygraph:
     m = Maker(cudnn, is_override_shape_enabled=True)
     m.g.matmul(m.t(2, 8, 16), m.t(2, 16, 4)).set_output(True)
     m.g.build()
-    with pytest.raises(kind, match=words):
-        m.g.get_workspace_size(None, uids, shapes, strides)
+    return m.g
 
 
 def test_modes_of_a_decorated_function_are_modes() -> None:

@@ -269,6 +269,37 @@ def test_a_tensor_that_a_built_graph_has_no_use_for_may_still_change() -> None:
         next(iter(g.record.tensors)).set_name("b")
 
 
+@pytest.mark.parametrize("given", [False, True])
+@pytest.mark.parametrize("offset", [False, True])
+def test_a_tensor_of_another_graph_whose_uid_is_taken_is_called_so(given: bool, offset: bool) -> None:
+    g, other = new_graph(), new_graph()
+    x = g.tensor(name="x", dim=[1, 64, 64], stride=[4096, 64, 1])
+    y = other.tensor(name="y", dim=[1, 64, 64], stride=[4096, 64, 1])
+    if given:
+        x.set_uid(7)
+        y.set_uid(7)
+    words = r"tensor 'y' belongs to another graph, where it got uid [17], which is that of tensor 'x' in this one"
+    if offset:
+        g.relu(x.set_ragged_offset(y)).set_output(True)
+        with pytest.raises(ValueError, match=words):
+            g.validate()
+        return
+    with pytest.raises(ValueError, match=words):
+        g.add(a=x, b=y)
+    assert not g.nodes
+    with pytest.raises(RuntimeError, match="empty-graph"):
+        g.graph()
+
+
+def test_results_get_no_uid_that_a_tensor_of_another_graph_brings() -> None:
+    g, other = new_graph(), new_graph()
+    x = g.tensor(name="x", dim=[1, 64, 64], stride=[4096, 64, 1])
+    other.tensor(name="z", dim=[1, 64, 64], stride=[4096, 64, 1])
+    y = other.tensor(name="y", dim=[1, 64, 64], stride=[4096, 64, 1])
+    g.add(a=x, b=y).set_output(True)
+    assert sorted(item.uid for item in g.graph().tensors) == [1, 2, 3]
+
+
 def planned(*modes: Any) -> cudnn.pygraph:
     g, _ = matmul()
     g.validate()
@@ -626,7 +657,7 @@ def test_the_workspace_for_other_dims_is_asked_of_cudnn() -> None:
 
 def test_overrides_of_different_counts_are_a_runtime_error() -> None:
     g, full = ready_to_run()
-    with pytest.raises(RuntimeError, match="1 uids, 2 dims and 1 strides"):
+    with pytest.raises(RuntimeError, match="2 override_shapes and 1 override_strides"):
         g.execute(full, 1 << 20, null_handle(), [min(full)], [[1], [2]], [[1]])
 
 
@@ -637,7 +668,7 @@ def test_refused_launch_with_overrides_is_a_runtime_error() -> None:
         g.execute(full, 1 << 20, null_handle(), [uid], [[1, 2, 128, 64]], [[16384, 8192, 64, 1]])
     assert isinstance(caught.value, FrontendRuntimeError)
     assert "CUDNN_STATUS_" in caught.value.sections["cudnn"]
-    with pytest.raises(RuntimeError, match="1 uids, 2 dims and 1 strides"):
+    with pytest.raises(RuntimeError, match="2 override_shapes and 1 override_strides"):
         g.execute(full, 1 << 20, null_handle(), [uid], [[1], [2]], [[1]])
 
 
@@ -687,6 +718,45 @@ def test_graph_of_a_given_device_description_cannot_be_timed() -> None:
         g.autotune({}, 0, handle=77)
 
 
+def test_a_graph_that_takes_a_plan_forgets_the_plans_it_had() -> None:
+    g, _ = matmul()
+    g.build()
+    data = g.serialize(as_bytes=True)
+    g.create_execution_plans([cudnn.heur_mode.FALLBACK])
+    g.build_plans(cudnn.build_plan_policy.ALL)
+    assert len(g.plans) > 1
+    g._runner(1)
+    g.deserialize(data)
+    with pytest.raises(RuntimeError, match="Plan index 1 is invalid"):
+        g.execute_plan_at_index({}, 0, 1)
+
+
+def test_deselected_plans_are_not_timed() -> None:
+    g, _ = matmul()
+    g.create_execution_plans()
+    g.build_plans(cudnn.build_plan_policy.ALL)
+    names = [g.get_plan_name_at_index(index) for index in g._built_plans()]
+    assert len(names) > 1
+    g.deselect_engines(names[:1])
+    assert names[0] not in [g.get_plan_name_at_index(index) for index in g._built_plans()]
+    g.deselect_engines(names)
+    with pytest.raises(RuntimeError, match="no plan is built"):
+        g.autotune({}, 0)
+
+
+def test_buffers_come_as_a_list_wherever_a_plan_is_run() -> None:
+    g, full = ready_to_run()
+    for run in (
+        lambda pack: g.autotune(pack, 0),
+        lambda pack: g.populate_cuda_graph(None, pack, 0, 0),
+        lambda pack: g.update_cuda_graph(None, pack, 0, 0),
+    ):
+        with pytest.raises(ValueError, match="1 buffers were given for the uids"):
+            run([4096])
+        with pytest.raises(RuntimeError, match="plan-without-device"):
+            run(list(full.values()))
+
+
 def test_graph_for_a_described_handle_cannot_be_timed() -> None:
     g, _ = matmul(handle=cudnn.create_handle())
     g.build([cudnn.heur_mode.A, cudnn.heur_mode.FALLBACK])
@@ -725,6 +795,16 @@ def test_vectors_are_laid_out_as_cpp_reads_them() -> None:
     inner = (ctypes.c_void_p * 9).from_address(words[0])
     assert [(inner[3 * i + 1] - inner[3 * i]) // 8 for i in range(3) if inner[3 * i] is not None] == [3, 0, 1]
     assert list((ctypes.c_int64 * 3).from_address(inner[0])) == [1, 2, 3]
+
+
+def test_a_log_that_cannot_be_written_is_warned_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDNN_FRONTEND_LOG_INFO", "1")
+    monkeypatch.setenv("CUDNN_FRONTEND_LOG_FILE", str(tmp_path / "none" / "log"))
+    g, _ = matmul()
+    with pytest.warns(
+        UserWarning, match="CUDNN_FRONTEND_LOG_FILE is .*, which cannot be written .*: give another file"
+    ):
+        g.build_operation_graph()
 
 
 def test_graph_is_logged_as_json_where_the_environment_asks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -840,6 +920,10 @@ def test_dims_that_cudnn_gets_wrong_are_refused_and_those_built_for_run(monkeypa
         with pytest.raises(cudnn.cudnnGraphNotSupportedError, match="override-shapes-of-attention") as caught:
             run(full, 1 << 20, null_handle(), same[0], [other], same[2])
         assert str(other) in caught.value.sections["where"]
+    again = cudnn.pygraph(is_override_shape_enabled=True)
+    again.deserialize(g.serialize(as_bytes=True))
+    with pytest.raises(cudnn.cudnnGraphNotSupportedError, match="override-shapes-of-attention"):
+        again.execute(full, 1 << 20, null_handle(), same[0], [other], same[2])
 
 
 def test_a_kernel_cache_of_attention_serves_one_shape(monkeypatch: pytest.MonkeyPatch) -> None:

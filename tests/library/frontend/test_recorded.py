@@ -435,6 +435,93 @@ def test_a_graph_is_written_again_from_its_json(name: str) -> None:
         assert plain(again) == want
 
 
+def _per_channel(m: Maker, count: int) -> list[cudnn.tensor]:
+    return [m.g.tensor([1, 8, 1, 1], data_type=cudnn.data_type.FLOAT) for _ in range(count)]
+
+
+def _halves(m: Maker, count: int) -> list[cudnn.tensor]:
+    return [m.g.tensor_scalar(0.5) for _ in range(count)]
+
+
+def _wholes(m: Maker, *dims: int) -> cudnn.tensor:
+    return m.g.tensor(list(dims), data_type=cudnn.data_type.INT32)
+
+
+def _write_peers(m: Maker) -> Any:
+    peers = [m.g.tensor([2, 16, 1, 1], data_type=cudnn.data_type.FLOAT) for _ in range(2)]
+    return m.g.batchnorm(m.t(2, 8, 4, 4), *_per_channel(m, 4), *_halves(m, 2), peer_stats=peers)
+
+
+def _write_backward_peers(m: Maker) -> Any:
+    peers = [m.g.tensor([2, 16, 1, 1], data_type=cudnn.data_type.FLOAT) for _ in range(2)]
+    return m.g.batchnorm_backward(m.t(2, 8, 4, 4), m.t(2, 8, 4, 4), *_per_channel(m, 3), peer_stats=peers)
+
+
+def _write_slice(m: Maker) -> Any:
+    return m.g.relu(m.g.slice(m.t(2, 8, 16), [slice(1), slice(2, None, 2), slice(None)]))
+
+
+def _write_pages(m: Maker) -> Any:
+    loaded = m.g.paged_cache_load(m.t(8, 2, 16, 64), _wholes(m, 2, 1, 1, 1), _wholes(m, 2, 1, 4, 1))
+    return loaded.set_dim([2, 2, 64, 64]).set_stride([8192, 4096, 64, 1])
+
+
+#: Graphs whose text has more than those of `PROGRAMS`.
+MORE: dict[str, Callable[[Maker], Any]] = {
+    "pooling with an index": lambda m: m.g.resample(
+        m.t(2, 8, 16, 16), [2, 2], [2, 2], [0, 0], [0, 0], generate_index=True
+    ),
+    "reshape": lambda m: m.g.reshape(m.t(2, 8, 16)).set_dim([16, 16]).set_stride([16, 1]),
+    "slice": _write_slice,
+    "random numbers": lambda m: m.g.rng(
+        _wholes(m, 1, 1, 1), _wholes(m, 1, 1, 1), bernoulli_probability=0.5
+    ).set_dim([2, 8, 8]).set_stride([64, 8, 1]),
+    "statistics of other GPUs": _write_peers,
+    "statistics of other GPUs, backward": _write_backward_peers,
+    "sums to a norm": lambda m: m.g.bn_finalize(
+        *_per_channel(m, 4), *_halves(m, 2), *_per_channel(m, 2), *_halves(m, 1)
+    ),
+    "pages": _write_pages,
+    "elements in fours": lambda m: m.g.relu(m.t(2, 8, 16).set_vector_count_and_dimension(4, 1)),
+    "less alignment": lambda m: m.g.relu(m.t(2, 8, 16).set_alignment(4)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MORE)
+@pytest.mark.parametrize("checked", [False, True])
+def test_nothing_is_lost_in_the_text_of_a_graph(name: str, checked: bool) -> None:
+    m = Maker(cudnn, name="mine", is_override_shape_enabled=True, is_dynamic_shape_enabled=True, sm_count=7)
+    made = MORE[name](m)
+    for item in made if isinstance(made, list) else [made]:
+        if item is not None:
+            item.set_output(True)
+    if checked:
+        m.g.validate()
+    text = repr(m.g)
+    again = cudnn.pygraph()
+    again.deserialize(text)
+    assert (again.name, again.sm_count) == ("mine", 7)
+    assert json.loads(repr(again))["context"] == json.loads(text)["context"]
+    assert again.graph() == m.g.graph()
+
+
+def test_dims_of_a_reshape_may_stand_at_the_operation_alone() -> None:
+    m = Maker(cudnn)
+    m.g.reshape(m.t(2, 8, 16)).set_dim([16, 16]).set_stride([16, 1]).set_output(True)
+    text = json.loads(repr(m.g))
+    text["tensors"][1] |= {"dim": [], "stride": []}
+    again = cudnn.pygraph()
+    again.deserialize(json.dumps(text))
+    assert again.graph() == m.g.graph()
+
+
+def test_a_function_of_the_scores_is_in_no_text() -> None:
+    m = Maker(cudnn)
+    _scaled(m, score_mod=lambda g, score: g.relu(score))
+    with pytest.raises(RuntimeError, match="has a function of the scores, which no text holds"):
+        cudnn.pygraph().deserialize(repr(m.g))
+
+
 LISTED = {
     "json_version": "2.0",
     "context": {"io_data_type": "HALF", "intermediate_data_type": "FLOAT", "compute_data_type": "FLOAT"},
@@ -463,17 +550,24 @@ LISTED = {
 }  # fmt: skip
 
 
-UNREAD = {"BATCHNORM": {"peer_stats"}, "DBN": {"peer_stats"}, "RESHAPE": {"dim", "stride"}}  # of nodes it never reads
-
-
 def test_nodes_of_the_text_have_all_that_cudnn_frontend_writes() -> None:
     """It reads each key by its name, and refuses the whole text where one is missing."""
     ours, theirs = keys_of_nodes(cudnn), read_facts()["nodes in JSON"]
-    assert {tag: lacks for tag in theirs if (lacks := set(theirs[tag]) - set(ours[tag]))} == UNREAD
+    assert {tag: lacks for tag in theirs if (lacks := set(theirs[tag]) - set(ours[tag]))} == {}
 
 
 def _scaled(m: Maker, **options: Any) -> Any:
     return m.g.sdpa(*(m.t(*Q) for _ in "qkv"), attn_scale=0.125, generate_stats=False, **options)
+
+
+def test_a_function_of_the_scores_is_part_of_the_key() -> None:
+    def key(name: str, modify: Any) -> int:
+        m = Maker(cudnn, name=name)
+        _scaled(m, score_mod=modify)[0].set_output(True)
+        return m.g.key()
+
+    keys = [key("one", lambda g, score: g.relu(score)), key("two", lambda g, score: g.relu(score))]
+    assert keys[0] == keys[1] != key("one", lambda g, score: g.tanh(score))
 
 
 @pytest.mark.parametrize(("asked", "said"), [("AUTO", "UNIFIED"), ("UNIFIED", "UNIFIED"), ("COMPOSITE", "COMPOSITE")])
@@ -544,6 +638,13 @@ def test_a_graph_of_a_list_of_tensors_is_built() -> None:
         ({"inputs": {"X": 1}}, "cannot be read"),
         ({"inputs": {"X": 1, "W": 2, "V": 2}}, "V"),
         ({"inputs": None}, "no inputs"),
+        ({"inputs": {"X": [1], "W": 2}}, r"no tensor '\[1\]'"),
+        ({"tag": "SLICE", "inputs": {"X": 1}}, "'conv' of the JSON cannot be read: 'slices'"),
+        ({"tag": "SLICE", "inputs": {"X": 1}, "slices": [3]}, "'conv' of the JSON cannot be read"),
+        (
+            {"tag": "TRANSPOSE", "inputs": {"X": 1}, "permutation": 3},
+            "'conv' of the JSON cannot be read: permutation is 3",
+        ),
         ({"tag": "SDPA", "inputs": {"X": 1}, "outputs": {"O": 3}}, "attention of the JSON has 'X'"),
         ({"tag": "POINTWISE", "inputs": {"IN_0": 1}, "mode": "FLY"}, "no elementwise operation"),
         ({"compute_data_type": "SOFT"}, "where a data_type is needed"),

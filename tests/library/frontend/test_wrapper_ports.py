@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from cudnn_backend_py import frontend as cudnn
-from cudnn_backend_py.frontend import handles
+from cudnn_backend_py.frontend import handles, wrapper
+from tests.library.frontend.test_lifecycle import null_handle
 from tests.support.meta_torch import DTYPES, Tensor
 
 TYPES = {
@@ -177,6 +181,38 @@ def test_the_described_target_is_also_the_default_handle(monkeypatch: pytest.Mon
     monkeypatch.setattr(graph, "_handle", "auto")
     with pytest.raises(RuntimeError, match="plan-without-device"):
         graph({"mm::0": A, "mm::B": B, "add.0::b": BIAS}, workspace=1)
+
+
+def test_each_thread_has_a_default_handle_on_its_own_stream(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two threads that shared one would set the stream of each other's launches."""
+    streams = threading.local()
+    torch = SimpleNamespace(
+        cuda=SimpleNamespace(
+            current_device=lambda: 0, current_stream=lambda: SimpleNamespace(cuda_stream=streams.value)
+        )
+    )
+    set_streams: list[tuple[Any, int]] = []
+    monkeypatch.setattr(handles, "_default_target", None)
+    monkeypatch.setattr(handles, "_check_gpu", lambda lib: None)
+    monkeypatch.setattr(handles, "_new_handle", lambda lib: null_handle())
+    monkeypatch.setattr(wrapper, "_torch", lambda purpose: torch)
+    monkeypatch.setattr(wrapper, "set_stream", lambda handle, stream: set_streams.append((handle, stream)))
+    monkeypatch.setattr(wrapper, "_default_handles", {})
+
+    def ask(stream: int) -> Any:
+        streams.value = stream
+        return wrapper.get_default_handle()
+
+    mine = ask(1)
+    with ThreadPoolExecutor(1) as pool:
+        others = pool.submit(ask, 2).result()
+        assert pool.submit(ask, 2).result() is others is not mine
+    assert ask(1) is mine
+    assert set_streams == [(mine, 1), (others, 2), (others, 2), (mine, 1)]
+    mine.close()
+    assert ask(1) is not mine
+    wrapper.destroy_default_handle()
+    assert others.closed
 
 
 def test_jit_builds_once_and_returns_uids() -> None:

@@ -1,0 +1,72 @@
+"""CUDA objects of ours, as far as no GPU is needed: what is left of them when they are gone."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+
+import pytest
+
+from cudnn_backend_py import UsageError
+from cudnn_backend_py.execution.cuda_graph import CudaGraph
+from cudnn_backend_py.native import cuda
+from cudnn_backend_py.native.cuda import CudaGraphHandle
+
+
+class Driver:
+    """Driver functions that note the addresses they are given, in place of a GPU's."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, int | None]] = []
+
+    def __getitem__(self, name: str) -> Callable[..., int]:
+        def call(first: ctypes.c_void_p, *_others: object) -> int:
+            self.calls.append((name, first.value))
+            return 0
+
+        return call
+
+    __getattr__ = __getitem__
+
+
+@pytest.fixture
+def graph() -> CudaGraphHandle:
+    made = object.__new__(CudaGraphHandle)
+    made._cuda, made.graph, made.executable = Driver(), ctypes.c_void_p(8), ctypes.c_void_p(16)
+    return made
+
+
+def test_a_bound_launch_of_a_closed_cuda_graph_reaches_no_memory_that_is_gone(graph: CudaGraphHandle) -> None:
+    launch = graph.bound(0)
+    launch()
+    graph.close()
+    graph.close()
+    launch()
+    destroyed = [("cuGraphExecDestroy", 16), ("cuGraphDestroy", 8)]
+    assert graph._cuda.calls == [("cuGraphLaunch", 16), *destroyed, ("cuGraphLaunch", None)]
+
+
+def test_a_closed_cuda_graph_of_a_plan_is_called_closed(graph: CudaGraphHandle) -> None:
+    made = object.__new__(CudaGraph)
+    made._graph, made._held, made._elsewhere = graph, [], False
+    made.close()
+    for use in (made, made.launch, made.update, lambda: made.launch(7)):
+        with pytest.raises(UsageError, match="cuda-graph-closed: this CUDA graph is closed"):
+            use()
+    assert graph._cuda.calls == [("cuGraphExecDestroy", 16), ("cuGraphDestroy", 8)]
+
+
+def test_a_form_that_cannot_be_made_anew_is_destroyed_once(
+    graph: CudaGraphHandle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def run(name: str, first: object, *_others: object) -> None:
+        if name == "cuGraphInstantiateWithFlags":
+            raise RuntimeError(name)
+        graph._cuda[name](first)
+
+    monkeypatch.setattr(cuda, "run_driver", run)
+    monkeypatch.setattr(Driver, "cuGraphExecUpdate_v2", lambda *_: 1, raising=False)
+    with pytest.raises(RuntimeError, match="cuGraphInstantiateWithFlags"):
+        graph.update()
+    graph.close()
+    assert graph._cuda.calls == [("cuGraphExecDestroy", 16), ("cuGraphDestroy", 8)]

@@ -1,0 +1,122 @@
+"""Figures on the pages: those of the logs that the pages point to."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+EXECUTION, FRONTEND, MEASUREMENTS = (
+    (ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8") for name in ("execution", "frontend", "measurements")
+)
+HOST = {
+    "C loop around `cudnnBackendExecute`: the floor": "C loop",
+    "`step()`, bound to its buffers": "same pointers",
+    "`run(...)`, the same buffers, by position": "same buffers, by position",
+    "`run(...)`, other buffers at each call": "fresh pointers",
+    "a CUDA graph of cuDNN's own, replayed": "CUDA graph",
+    "`cudnn_backend_py.frontend`, the same buffers": "our frontend, same",
+    "`cudnn_backend_py.frontend`, other buffers at each call": "our frontend, fresh",
+    "cudnn-frontend, the same buffers": "cudnn-frontend, same",
+    "cudnn-frontend, other buffers at each call": "cudnn-frontend, fresh",
+}
+DENSE, PACKED, PAGED = (
+    "dense, b1 h2 s128 d64 causal f16",
+    "packed, b4 h8/2 s128 d64 causal f16",
+    "paged, b4 h8/2 1 of 512 d64 f16",
+)
+OPERATORS = (
+    (DENSE, "ours"),
+    (DENSE, "torch cudnn"),
+    (DENSE, "torch flash"),
+    (PACKED, "ours"),
+    (PACKED, "torch varlen"),
+    (PAGED, "ours"),
+)
+
+
+def read(name: str) -> Any:
+    return json.loads((ROOT / "logs" / name).read_text(encoding="utf-8"))
+
+
+def row(*cells: str) -> str:
+    return f"| {' | '.join(cells)} |\n"
+
+
+@pytest.mark.parametrize("words", HOST)
+def test_host_times_of_plans(words: str) -> None:
+    host = read("bench-h200-cudnn-9.19.0.json")["host"]
+    assert row(words, *(f"{host[way][HOST[words]]['median_us']:.1f}" for way in ("forward", "backward"))) in EXECUTION
+
+
+def test_first_results() -> None:
+    fresh = read("bench-h200-cudnn-9.19.0.json")["fresh"]
+    names = ("ahead of time", "disk cache", "cold", "our frontend", "cudnn-frontend")
+    said = re.search(
+        r"comes after (\d+) ms with a plan built ahead of time, (\d+) with one on disk, (\d+) with neither, (\d+)\s"
+        r"with `cudnn_backend_py.frontend`, and (\d+) with cudnn-frontend",
+        EXECUTION,
+    )
+    assert said is not None
+    assert [*map(int, said.groups())] == [round(fresh[name]["total"]) for name in names]
+
+
+@pytest.mark.parametrize("way", ["no gradients", "with gradients", "backward"])
+def test_host_times_of_operators(way: str) -> None:
+    us = read("torch-calls-h200-cudnn-9.19.0.json")["us"]
+    found = [us.get(f"{case}: {way}", {}).get(who) for case, who in OPERATORS]
+    assert row(way, *("-" if one is None else f"{one['median_us']:.1f}" for one in found)) in EXECUTION
+
+
+def test_host_times_of_operators_beside_the_table() -> None:
+    us = read("torch-calls-h200-cudnn-9.19.0.json")["us"]
+    loop = us[f"{PACKED}: no gradients"]["C loop"]["median_us"]
+    assert f"A C loop over the plan of the packed call takes {loop:.1f}." in EXECUTION
+    each = [
+        us[f"{DENSE}: {way}"]["ours, in Python"]["median_us"] for way in ("no gradients", "with gradients", "backward")
+    ]
+    assert "takes {:.1f}, {:.1f} and {:.1f}.".format(*each) in " ".join(EXECUTION.split())
+
+
+def test_costs_of_the_frontend() -> None:
+    ratios = read("frontend-costs-h200-cudnn-9.19.0.json")["ratios"]
+    names = ("forward, same", "backward, same", "forward, fresh", "backward, fresh", "first result")
+    assert (
+        "takes {:.2f} of its host time forward and {:.2f} backward on the same buffers, {:.2f} and {:.2f} on other "
+        "buffers, the first result of a fresh process {:.2f}"
+    ).format(*(ratios[name] for name in names)) in " ".join(MEASUREMENTS.split())
+
+
+COMPARED = [line for line in FRONTEND.splitlines() if line.startswith("|") and "logs/frontend-tests-" in line]
+
+
+@pytest.mark.parametrize("line", COMPARED, ids=[re.sub(r"[^\w ]", "", line)[:30] for line in COMPARED])
+def test_counts_of_compared_tests(line: str) -> None:
+    """The tests, and behind them graphs compared with 1.23, or what differs on purpose with 1.32; worse nowhere."""
+    totals = [read(name)["total"] for name in re.findall(r"logs/(frontend-tests-[\w.-]+\.json)", line)]
+    tests, other = [int(cell.replace(",", "")) for cell in line.split("|") if re.fullmatch(r" [\d,]+ ", cell)]
+    assert tests == sum(total["ours"]["ids"] for total in totals)
+    assert other == sum(total["on purpose" if len(totals) > 1 else "graphs compared"] for total in totals)
+    assert all(total["worse"] == 0 for total in totals)
+
+
+def test_counts_of_what_was_run_on_a_gpu() -> None:
+    data, page = read("frontend-tests-1.32-h200-cudnn-9.19.0.json"), " ".join(FRONTEND.split())
+    total, left = data["total"], data["left out, of both, for want of time or memory"]
+    assert (total["worse"], total["better"]) == (0, 0)
+    assert (
+        f"{total['ours']['ids']:,} tests, worse in none, better in none, {total['on purpose']} differ on purpose, the "
+        f"graphs of {total['graphs compared']:,} compared"
+    ) in page
+    assert f"{left} more are left out of both" in page
+
+
+def test_counts_of_the_tests_of_1_24() -> None:
+    page = " ".join(FRONTEND.split())
+    totals = [read(name)["total"] for name in re.findall(r"frontend-tests-1\.24-[\w.-]+\.json", page)]
+    assert len(totals) == 7
+    assert all(total["worse"] == 0 and f"{total['ours']['ids']:,}" in page for total in totals)
