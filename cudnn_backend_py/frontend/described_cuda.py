@@ -334,10 +334,11 @@ def _snapshot(device: object = None, **kwargs: Any) -> dict[str, Any]:
 
 
 #: Functions of torch.cuda with nothing to do here.
-_IDLE = ("_sleep", "init", "_lazy_init", "synchronize", "empty_cache", "ipc_collect", "set_per_process_memory_fraction",
-         "reset_peak_memory_stats", "reset_max_memory_allocated", "reset_max_memory_cached",
-         "reset_accumulated_memory_stats", "set_sync_debug_mode", "_record_memory_history", "set_rng_state",
-         "set_rng_state_all", "reset_peak_host_memory_stats", "reset_accumulated_host_memory_stats")  # fmt: skip
+_IDLE = ("_sleep", "check_error", "init", "_lazy_init", "synchronize", "empty_cache", "ipc_collect",
+         "set_per_process_memory_fraction", "reset_peak_memory_stats", "reset_max_memory_allocated",
+         "reset_max_memory_cached", "reset_accumulated_memory_stats", "set_sync_debug_mode",
+         "_record_memory_history", "set_rng_state", "set_rng_state_all", "reset_peak_host_memory_stats",
+         "reset_accumulated_host_memory_stats")  # fmt: skip
 
 #: Functions of torch.cuda whose answer is a number of bytes; no memory of a described GPU is ever taken.
 _BYTES = ("memory_allocated", "max_memory_allocated", "memory_reserved", "max_memory_reserved", "memory_cached",
@@ -407,7 +408,7 @@ def answer_for_cuda(properties: Mapping[str, Any]) -> None:
         **{name: lambda device=None: 0 for name in _BYTES},
         **{name: idle() for name in _IDLE},
     }
-    parts = [getattr(torch.cuda, name) for name in ("memory", "random", "streams", "graphs")]
+    parts = [getattr(torch.cuda, name) for name in ("memory", "random", "streams", "graphs", "profiler")]
     for name, answer in answers.items():
         for module in (torch.cuda, *parts):
             if name in vars(module):

@@ -12,6 +12,7 @@ import contextlib
 import ctypes
 import functools
 import math
+import re
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, cast
@@ -131,6 +132,17 @@ def _number(value: Any) -> Any:
     return 1 if shadow is None else shadow.item()
 
 
+_OPTIONS = re.compile(r"(?=, (?:dtype|size|requires_grad|grad_fn)=|\)$)")
+
+
+def _show(func: Any, tensor: torch.Tensor, **options: Any) -> str:
+    """Return the text of a tensor as torch has it on a GPU: with its values, where they are known."""
+    shadow = _shadow(tensor)
+    if shadow is None:
+        return str(func(tensor, **options)).replace("device='meta'", f"device='{CUDA}'")
+    return _OPTIONS.sub(f", device='{CUDA}'", repr(shadow), count=1)
+
+
 def _size(value: Any) -> Any:
     """Return a size as a number where a program gives it as a tensor."""
     known = _is_meta(value) and value.dim() == 0 and _shadow(value) is not None
@@ -212,6 +224,8 @@ class _CudaAsMeta(TorchFunctionMode):  # type: ignore[misc]
             args, kwargs = self._cast(args, kind), {key: self._cast(item, kind) for key, item in kwargs.items()}
         if name in _to_cpu or (name == "to" and self._goes_to_cpu(args, kwargs)):
             return self._read(func, args, kwargs)
+        if name == "__repr__":
+            return _show(func, *args, **kwargs)
         if name == "__iter__":
             return iter(self._compute(torch.Tensor.unbind, args, {}))
         if name in _to_number or (name == "__format__" and args[0].dim() == 0):
@@ -312,8 +326,8 @@ class _CudaAsMeta(TorchFunctionMode):  # type: ignore[misc]
                 return func(
                     args[0], *_map(args[1:], _number), **{key: _map(item, _number) for key, item in kwargs.items()}
                 )
-            if "expected device meta" in str(error):
-                words = str(error).replace("expected device meta", f"expected device {CUDA}")
+            if "device meta" in str(error):
+                words = str(error).replace("device meta", f"device {CUDA}")
                 raise RuntimeError(words) from None
             raise
         with sizes.patch(meta_nonzero_assume_all_nonzero=True):

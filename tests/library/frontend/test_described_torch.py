@@ -317,6 +317,11 @@ assert large.sum().cpu().numpy().shape == () and torch.nn.DataParallel(torch.nn.
 assert torch.jit.trace(torch.nn.Linear(4, 4).cuda(), x)(x).is_cuda
 
 
+assert repr(torch.zeros(2, device="cuda")) == "tensor([0., 0.], device='cuda:0')" and "meta" not in repr(large)
+assert repr(half.zero_()[0]) == "tensor([0., 0., 0.], device='cuda:0', dtype=torch.float16)"
+torch.cuda.profiler.start()
+
+
 class Other:
     __cuda_array_interface__ = x.half().__cuda_array_interface__
 
