@@ -10,27 +10,33 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import itertools
+import functools
 import math
+import re
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, cast
 
+import numpy
 import torch
 from torch.fx.experimental import _config as sizes
 from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
 from torch.utils._device import DeviceContext, _device_constructors
 
+from .described_autocast import cast_for
+from .described_cuda import CUDA, Profile, answer_for_cuda, check_ordinal, idle
+
 __all__ = ["NumbersNeeded", "install"]
 
 SHADOW_ELEMENTS = 1 << 14
-CUDA = torch.device("cuda:0")
 META = torch.device("meta")
 CPU = torch.device("cpu")
 DLPACK_CUDA = 2
 
 _inside = threading.local()
-_addresses = itertools.count(1)
+_addresses: dict[int, tuple[int, int]] = {}  # of storages: where they lie, and up to how many bytes
+_free = [0x700000000000]
+_ROOM = 1 << 21
 _device = torch._C.TensorBase.device
 _to_cpu = frozenset({"cpu", "numpy", "tolist", "__array__"})
 _to_number = frozenset({"item", "__bool__", "__int__", "__float__", "__index__", "equal", "allclose", "is_nonzero"})
@@ -59,6 +65,17 @@ def _is_cuda(value: Any) -> bool:
     if isinstance(value, torch.device):
         return bool(value.type == "cuda")
     return isinstance(value, str) and (value == "cuda" or value.startswith("cuda:"))
+
+
+def _is_index(value: Any) -> bool:
+    """Return whether a device is given by its number alone, which is a GPU's."""
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _device_of(name: str, position: int, argument: Any) -> Any:
+    """Return an argument; a GPU that ``Tensor.to`` or ``Module.to`` has by its number is a device."""
+    known = {"to": 1, "_parse_to": 0}.get(name) == position and _is_index(argument)
+    return torch.device("cuda", argument) if known else argument
 
 
 def _map(value: Any, change: Callable[[Any], Any]) -> Any:
@@ -97,11 +114,33 @@ def _as_cpu(value: Any) -> Any:
 
 
 def _as_meta(value: Any) -> Any:
-    return META if _is_cuda(value) else value
+    if not _is_cuda(value):
+        return value
+    check_ordinal(torch.device(value).index or 0)
+    return META
 
 
 def _emptied(value: Any) -> Any:
     return torch.empty_like(value, device=META) if isinstance(value, torch.Tensor) else value
+
+
+def _number(value: Any) -> Any:
+    """Return a tensor that is one number as that number, 1 where it is not known."""
+    if not _is_meta(value) or value.dim():
+        return value
+    shadow = _shadow(value)
+    return 1 if shadow is None else shadow.item()
+
+
+_OPTIONS = re.compile(r"(?=, (?:dtype|size|requires_grad|grad_fn)=|\)$)")
+
+
+def _show(func: Any, tensor: torch.Tensor, **options: Any) -> str:
+    """Return the text of a tensor as torch has it on a GPU: with its values, where they are known."""
+    shadow = _shadow(tensor)
+    if shadow is None:
+        return str(func(tensor, **options)).replace("device='meta'", f"device='{CUDA}'")
+    return _OPTIONS.sub(f", device='{CUDA}'", repr(shadow), count=1)
 
 
 def _size(value: Any) -> Any:
@@ -153,12 +192,20 @@ class _CudaAsMeta(TorchFunctionMode):  # type: ignore[misc]
     def _answer(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         name = getattr(func, "__name__", "")
         if func is torch.device:
-            return func(*args, **kwargs)
+            return torch.device("cuda", *args) if args and _is_index(args[0]) else func(*args, **kwargs)
         if name == "cuda" and args and isinstance(args[0], torch.Tensor):
-            func, args, kwargs, name = torch.Tensor.to, (args[0], CUDA), {}, "to"
-        if name == "pin_memory":
-            return args[0]
-        kwargs.pop("pin_memory", None)
+            where = next((item for item in (*args[1:], kwargs.get("device")) if type(item) is not bool), None)
+            func, args, kwargs, name = torch.Tensor.to, (args[0], CUDA if where is None else where), {}, "to"
+        if _is_index(kwargs.get("device")):
+            kwargs["device"] = torch.device("cuda", kwargs["device"])
+        args = tuple(_device_of(name, at, arg) for at, arg in enumerate(args))
+        if name in ("pin_memory", "is_pinned") and not _is_meta(args[0]):
+            return _pin(args[0].detach()) if name == "pin_memory" else hasattr(args[0], "_compat_pinned")
+        if name == "get_device" and _is_meta(args[0]):
+            return 0
+        if name == "type":
+            return self._type(func, *args, **kwargs)
+        pinned = kwargs.pop("pin_memory", False)
         if func in _device_constructors() and kwargs.get("device") is None and _is_cuda(_default_device()):
             kwargs["device"] = CUDA
         leaves = list(_leaves((args, kwargs)))
@@ -166,14 +213,44 @@ class _CudaAsMeta(TorchFunctionMode):  # type: ignore[misc]
             _is_meta(leaf) or _is_cuda(leaf) or (isinstance(leaf, torch.device) and leaf == META) for leaf in leaves
         )
         if not touches_meta:
-            return func(*args, **kwargs)
+            made = func(*args, **kwargs)
+            return _pin(made) if pinned else made
+        if name == "__reduce_ex__" and _is_meta(args[0]):
+            return _reduce(args[0])
+        if name in ("tensor", "as_tensor") and hasattr(args[0], "__cuda_array_interface__") and not _is_meta(args[0]):
+            return _of_cuda_array(args[0].__cuda_array_interface__, kwargs.get("dtype"))
+        tensors = [leaf for leaf in leaves if _is_meta(leaf)]
+        if kwargs.get("out") is None and (kind := cast_for(name, tensors)) is not None:
+            args, kwargs = self._cast(args, kind), {key: self._cast(item, kind) for key, item in kwargs.items()}
         if name in _to_cpu or (name == "to" and self._goes_to_cpu(args, kwargs)):
             return self._read(func, args, kwargs)
+        if name == "__repr__":
+            return _show(func, *args, **kwargs)
         if name == "__iter__":
             return iter(self._compute(torch.Tensor.unbind, args, {}))
         if name in _to_number or (name == "__format__" and args[0].dim() == 0):
             return self._number(func, args, kwargs)
         return self._compute(func, args, kwargs)
+
+    def _cast(self, value: Any, kind: Callable[[torch.Tensor], torch.dtype]) -> Any:
+        def cast_one(leaf: Any) -> Any:
+            known = _is_meta(leaf) and leaf.dtype != kind(leaf)
+            return self._compute(torch.Tensor.to, (leaf, kind(leaf)), {}) if known else leaf
+
+        return _map(value, cast_one)
+
+    def _type(self, func: Any, tensor: torch.Tensor, dtype: Any = None, *args: Any, **kwargs: Any) -> Any:
+        """Answer ``tensor.type()``, or give the tensor the type of a class of tensors, here or on the GPU."""
+        name = dtype if isinstance(dtype, str) else getattr(dtype, "__name__", "")
+        if dtype is None:
+            words = func(torch.empty(0, dtype=tensor.dtype))
+            return words.replace("torch.", "torch.cuda.") if _is_meta(tensor) else words
+        if isinstance(dtype, _LegacyType) or name.startswith("torch.cuda."):
+            kind = getattr(torch.cuda, name.rpartition(".")[2])
+            return self._answer(torch.Tensor.to, (tensor, CUDA, kind.dtype), {})
+        if not isinstance(dtype, torch.dtype) and _is_meta(tensor):
+            return self._answer(torch.Tensor.cpu, (tensor,), {}).type(dtype)
+        return self._answer(torch.Tensor.to, (tensor, dtype), {}) if _is_meta(tensor) else func(tensor, dtype)
 
     @staticmethod
     def _goes_to_cpu(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
@@ -186,6 +263,8 @@ class _CudaAsMeta(TorchFunctionMode):  # type: ignore[misc]
     @staticmethod
     def _read(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         shadow = _shadow(args[0]) if _is_meta(args[0]) else args[0]
+        if shadow is None and args[0].numel() == 1:
+            shadow = torch.ones(args[0].shape, dtype=args[0].dtype)
         if shadow is None:
             raise NumbersNeeded(f"{func.__name__} of a tensor of shape {tuple(args[0].shape)}")
         return func(shadow.clone(), *args[1:], **kwargs)
@@ -200,6 +279,11 @@ class _CudaAsMeta(TorchFunctionMode):  # type: ignore[misc]
 
     def _compute(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         name = getattr(func, "__name__", "")
+        if (kernel := _kernel_of(func)) is not None:
+            try:
+                return func(*args, **kwargs)
+            except NotImplementedError:  # only for CUDA, and without gradients
+                return kernel(*args, **kwargs)
         shadow = self._shadow_of(func, args, kwargs)
         meta_kwargs = {key: _map(item, _as_meta) for key, item in kwargs.items() if key != "generator"}
         if name in _factories:
@@ -238,8 +322,12 @@ class _CudaAsMeta(TorchFunctionMode):  # type: ignore[misc]
         except RuntimeError as error:
             if "a meta tensor" in str(error) and shadow is not _UNKNOWN:  # repeat_interleave
                 return _map(shadow, _emptied)
-            if "expected device meta" in str(error):
-                words = str(error).replace("expected device meta", f"expected device {CUDA}")
+            if "item() cannot be called" in str(error):  # a factor that is a tensor
+                return func(
+                    args[0], *_map(args[1:], _number), **{key: _map(item, _number) for key, item in kwargs.items()}
+                )
+            if "device meta" in str(error):
+                words = str(error).replace("device meta", f"device {CUDA}")
                 raise RuntimeError(words) from None
             raise
         with sizes.patch(meta_nonzero_assume_all_nonzero=True):
@@ -322,9 +410,28 @@ def _tensor_data_ptr(tensor: torch.Tensor) -> int:
     with torch._C.DisableTorchFunction():
         if _device.__get__(tensor).type != "meta":
             return int(_base_data_ptr(tensor))
-        if "_compat_address" not in tensor.__dict__:
-            tensor.__dict__["_compat_address"] = 0x700000000000 + next(_addresses) * (1 << 32)
-        return int(tensor.__dict__["_compat_address"])
+        try:
+            storage = tensor.untyped_storage()
+        except NotImplementedError:  # a sparse tensor
+            return int(_base_data_ptr(tensor))
+        return _address_of(storage) + int(tensor.storage_offset()) * int(tensor.element_size())
+
+
+def _address_of(storage: torch.UntypedStorage) -> int:
+    """Return where a storage lies; one that torch makes in the place of one that is gone may lie there, too."""
+    address, size = _addresses.get(storage._cdata, (0, -1))
+    if size < storage.nbytes():
+        address = _free[0]
+        _addresses[storage._cdata] = address, storage.nbytes()
+        _free[0] += (storage.nbytes() // _ROOM + 2) * _ROOM
+    return address
+
+
+_base_storage_data_ptr = torch.UntypedStorage.data_ptr
+
+
+def _storage_data_ptr(storage: torch.UntypedStorage) -> int:
+    return _address_of(storage) if storage.device.type == "meta" else int(_base_storage_data_ptr(storage))
 
 
 # DLPack of a tensor on the pretended device
@@ -410,13 +517,70 @@ def _from_dlpack(source: Any, **options: Any) -> torch.Tensor:
     return source if _is_meta(source) else _base_from_dlpack(source, **options)
 
 
+def _of_cuda_array(facts: Mapping[str, Any], dtype: torch.dtype | None) -> torch.Tensor:
+    """Return a tensor like an array of another library on the GPU."""
+    kind = torch.from_numpy(numpy.empty(0, facts["typestr"])).dtype
+    made = torch.empty(tuple(facts["shape"]), dtype=kind, device=META)
+    if facts.get("strides"):
+        steps = [step // made.element_size() for step in facts["strides"]]
+        made = torch.empty_strided(tuple(facts["shape"]), steps, dtype=kind, device=META)
+    return made if dtype is None else made.to(dtype)
+
+
+# Tensors in files
+
+
+_loading = threading.local()
+
+
+def _reduce(tensor: torch.Tensor) -> Any:
+    """Return what pickle writes of a tensor on the GPU: its values where they are known, else its shape alone."""
+    shadow = _shadow(tensor)
+    stand_in = torch.empty_strided(tensor.shape, (0,) * tensor.dim(), dtype=tensor.dtype) if shadow is None else shadow
+    strides = tuple(tensor.stride()) if tensor.layout == torch.strided else None
+    return _rebuild, (stand_in.detach(), strides, tensor.requires_grad, shadow is not None)
+
+
+def _rebuild(values: torch.Tensor, strides: tuple[int, ...] | None, requires_grad: bool, known: bool) -> torch.Tensor:
+    if getattr(_loading, "on_cpu", False):
+        if not known:
+            raise NumbersNeeded(f"a copy on the CPU of a tensor of shape {tuple(values.shape)}")
+        return values.requires_grad_(requires_grad)
+    made = torch.empty_like(values, device=META)
+    if strides is not None and made.stride() != strides:
+        made = torch.empty_strided(values.shape, strides, dtype=values.dtype, device=META)
+    _set_shadow(made, values if known else None)
+    return made.requires_grad_(requires_grad)
+
+
 _base_load = torch.load
 
 
 def _load(file: Any, map_location: Any = None, *args: Any, **options: Any) -> Any:
-    if _is_cuda(map_location):
-        return _to_cuda(_base_load(file, CPU, *args, **options))
-    return _base_load(file, map_location, *args, **options)
+    where = map_location.get("cuda:0", "cuda") if isinstance(map_location, Mapping) else map_location
+    if callable(where):
+        where = where(_Storage(), "cuda:0")
+        where = getattr(where, "place", where)
+    _loading.on_cpu = where is not None and not _is_cuda(where)
+    try:
+        loaded = _base_load(file, CPU if where is None or _is_cuda(where) else where, *args, **options)
+    finally:
+        _loading.on_cpu = False
+    return _to_cuda(loaded) if _is_cuda(map_location) else loaded
+
+
+class _Storage:
+    """What a function for ``map_location`` is given: a storage read from a file, which it may move to the GPU."""
+
+    place = "cpu"
+
+    def cuda(self, *args: Any, **kwargs: Any) -> _Storage:
+        self.place = "cuda"
+        return self
+
+    def cpu(self) -> _Storage:
+        self.place = "cpu"
+        return self
 
 
 def _to_cuda(value: Any) -> Any:
@@ -427,149 +591,157 @@ def _to_cuda(value: Any) -> Any:
     return value.to(CUDA) if isinstance(value, torch.Tensor) else value
 
 
-# torch.cuda
+_base_new_parameter = torch.nn.Parameter.__new__
 
 
-class _Stream:
-    cuda_stream = 0
-    device = CUDA
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None: ...
-
-    def __enter__(self) -> _Stream:
-        return self
-
-    def __exit__(self, *args: object) -> None: ...
-
-    def synchronize(self) -> None: ...
-
-    def query(self) -> bool:
-        return True
-
-    def is_capturing(self) -> bool:
-        return False
-
-    def wait_stream(self, stream: object) -> None: ...
-
-    def record_event(self, event: Any = None) -> Any:
-        return event or _Event()
-
-    def wait_event(self, event: object) -> None: ...
+def _new_parameter(kind: Any, data: Any = None, requires_grad: bool = True) -> Any:
+    """Make a parameter of a tensor, which keeps its values."""
+    made = _base_new_parameter(kind, data, requires_grad)
+    if _is_meta(made) and _is_meta(data):
+        _set_shadow(made, _shadow(data))
+    return made
 
 
-class _Runtime:
-    """Stands for ``torch.cuda.cudart()``, of which programs call what begins and ends a profile."""
-
-    def __getattr__(self, name: str) -> Callable[..., int]:
-        return lambda *args: 0
+def _pin(tensor: torch.Tensor) -> torch.Tensor:
+    tensor.__dict__["_compat_pinned"] = True
+    return tensor
 
 
-class _Event:
-    def __init__(self, *args: Any, **kwargs: Any) -> None: ...
-
-    def record(self, stream: object = None) -> None: ...
-
-    def synchronize(self) -> None: ...
-
-    def query(self) -> bool:
-        return True
-
-    def elapsed_time(self, other: object) -> float:
-        return 1.0
+# Classes of tensors: torch.cuda.HalfTensor
 
 
-class _Graph:
-    def __init__(self, *args: Any, **kwargs: Any) -> None: ...
+class _LegacyType(type):
+    """A class such as ``torch.cuda.HalfTensor``: makes tensors of one type on the GPU, and has them as instances."""
 
-    def replay(self) -> None: ...
+    is_cuda = True
+    layout = torch.strided
+    dtype: torch.dtype
 
-    def reset(self) -> None: ...
+    def __instancecheck__(cls, value: object) -> bool:
+        return isinstance(value, torch.Tensor) and value.is_cuda and value.dtype == cls.dtype
 
-
-class _Profile:
-    """Stands for ``torch.profiler.profile``, whose recordings are empty here."""
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None: ...
-
-    def __enter__(self) -> _Profile:
-        return self
-
-    def __exit__(self, *args: object) -> None: ...
-
-    def start(self) -> None: ...
-
-    def stop(self) -> None: ...
-
-    def step(self) -> None: ...
-
-    def export_chrome_trace(self, path: str) -> None: ...
-
-    def events(self) -> list[Any]:
-        return _Rows()
-
-    def key_averages(self, *args: Any, **kwargs: Any) -> list[Any]:
-        return _Rows()
+    def __call__(cls, first: Any = 0, *more: int, device: object = None) -> Any:
+        if torch.is_tensor(first):
+            return first.to(CUDA, cls.dtype)
+        by_sizes = isinstance(first, (int, torch.Size))
+        return (torch.empty if by_sizes else torch.tensor)(first, *more, dtype=cls.dtype, device=CUDA)
 
 
-class _Rows(list[Any]):
-    def table(self, *args: Any, **kwargs: Any) -> str:
-        return ""
+_legacy_default = torch.set_default_tensor_type
 
 
-class _Properties:
-    def __init__(self, properties: Mapping[str, Any]) -> None:
-        self.name = properties["deviceName"]
-        self.major, self.minor = divmod(properties["deviceVer"] // 10, 10)
-        self.multi_processor_count = properties["multiProcessorCount"]
-        self.total_memory = properties["totalGlobalMem"]
-        self.L2_cache_size = properties["l2CacheSize"]
-        self.shared_memory_per_block_optin = properties["maxSharedMemoryPerBlockOptin"]
-        self.warp_size = 32
-        self.shared_memory_per_block = properties["maxSharedMemoryPerBlock"]
-        self.regs_per_multiprocessor = properties["maxRegistersPerSM"]
-        self.max_threads_per_multi_processor = properties["maxThreadsPerSM"]
-        self.memory_bus_width = properties["memoryBusWidth"]
-        self.is_integrated = self.is_multi_gpu_board = 0
+def _set_default_tensor_type(kind: Any) -> None:
+    if isinstance(kind, str) and kind.startswith("torch.cuda."):
+        kind = getattr(torch.cuda, kind.rpartition(".")[2])
+    if isinstance(kind, _LegacyType):
+        torch.set_default_dtype(kind.dtype)
+        torch.set_default_device("cuda")
+    else:
+        torch.set_default_device(None)
+        _legacy_default(kind)
 
-    def __getattr__(self, name: str) -> Any:
-        raise AttributeError(
-            f"the description of {self.__dict__.get('name')} has no {name}: no GPU is here to be asked"
+
+def _legacy_types() -> dict[str, _LegacyType]:
+    names = [name for name in vars(torch.cuda) if name.endswith("Tensor") and hasattr(torch, name)]
+    return {
+        name: _LegacyType(name, (), {"__module__": "torch.cuda", "dtype": getattr(torch, name).dtype}) for name in names
+    }
+
+
+# Nested tensors
+
+
+def _refuse_strided(make: Callable[..., Any]) -> Callable[..., Any]:
+    """Refuse what torch makes for real devices alone: nested tensors of its older, strided layout."""
+
+    @functools.wraps(make)
+    def checked(tensors: Any, *args: Any, **kwargs: Any) -> Any:
+        device = kwargs.get("device") or next(
+            (leaf.device for leaf in _leaves(tensors) if isinstance(leaf, torch.Tensor)), None
         )
+        if kwargs.get("layout") in (None, torch.strided) and _is_cuda(device or _default_device()):
+            raise NotImplementedError(
+                "a nested tensor of the strided layout cannot be on a GPU that is described: give layout=torch.jagged"
+            )
+        return make(tensors, *args, **kwargs)
+
+    return checked
 
 
-class _Generator(torch.Generator):  # type: ignore[misc]
-    def __new__(cls, device: Any = None) -> Any:
-        return super().__new__(cls, CPU)
+# What torch calls of the program: backward passes, hooks and operators of its own
 
 
-def _nothing() -> Callable[..., None]:
-    """Return a function that does nothing: another one at each call, since torch tells functions apart."""
-    return lambda *args, **kwargs: None
+@contextlib.contextmanager
+def _as_program() -> Iterator[None]:
+    """Let code of the program that torch calls, below an operation of tensors, have the GPU as well."""
+    depth, _inside.depth = getattr(_inside, "depth", 0), 0
+    try:
+        if any(isinstance(mode, _CudaAsMeta) for mode in _get_current_function_mode_stack()):
+            yield
+        else:
+            with _CudaAsMeta():
+                yield
+    finally:
+        _inside.depth = depth
+
+
+def _program(function: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        with _as_program():
+            return function(*args, **kwargs)
+
+    return call
+
+
+_base_push_hooks = torch._C._autograd._push_saved_tensors_default_hooks
+
+
+def _push_hooks(pack: Callable[..., Any], unpack: Callable[..., Any]) -> None:
+    _base_push_hooks(_program(pack), _program(unpack))
+
+
+_base_set_anomaly = torch.set_anomaly_enabled
+
+
+def _set_anomaly_enabled(mode: bool, check_nan: bool = True) -> None:
+    """Watch for anomalies of a backward pass, but for numbers that are none: no number is known."""
+    _base_set_anomaly(mode, False)
+
+
+_base_impl = torch.library.Library.impl
+_kernels: dict[str, Callable[..., Any]] = {}
+_KEYS = ("CUDA", "CompositeExplicitAutograd", "CompositeImplicitAutograd", "")
+
+
+def _kernel_of(function: Any) -> Callable[..., Any] | None:
+    """Return the program's own kernel of an operator of the program; None for torch's operators."""
+    packet = getattr(function, "overloadpacket", function)
+    return _kernels.get(getattr(packet, "_qualified_op_name", ""))
+
+
+def _library_impl(self: Any, op_name: Any, fn: Any, dispatch_key: str = "", *args: Any, **kwargs: Any) -> Any:
+    """Register a kernel; tensors of the GPU get the one for CUDA, and not what only knows their shapes."""
+    name = op_name if isinstance(op_name, str) else op_name.name()
+    name = name if "::" in name else f"{self.ns}::{name}"
+    name = name.partition(".")[0]
+    if dispatch_key in _KEYS and callable(fn):
+        fn = _kernels[name] = _program(fn)
+    elif dispatch_key == "Meta" and callable(fn):
+        only_shapes = fn
+
+        def fn(*args: Any, **kwargs: Any) -> Any:
+            return _kernels.get(name, only_shapes)(*args, **kwargs)
+
+    return _base_impl(self, op_name, fn, dispatch_key, *args, **kwargs)
+
+
+# Programs, and torch as a whole
 
 
 def _compile(model: Any = None, **options: Any) -> Any:
     """Stand for ``torch.compile``: dynamo cannot trace tensors of a GPU that is not there: all runs as written."""
     return (lambda model: model) if model is None else model
-
-
-#: Functions of torch.cuda with nothing to do here.
-_IDLE = ("_sleep", "seed", "seed_all", "set_per_process_memory_fraction", "reset_max_memory_allocated",
-         "reset_max_memory_cached", "reset_accumulated_memory_stats", "set_sync_debug_mode")  # fmt: skip
-
-
-def _accelerator() -> dict[str, Any]:
-    """Return what torch.accelerator (2.6) answers, of what this torch has of it."""
-    answers: dict[str, Any] = {
-        "is_available": lambda: True,
-        "device_count": lambda: 1,
-        "current_accelerator": lambda check_available=False: torch.device("cuda"),
-        "current_device_index": lambda: 0,
-        "current_device_idx": lambda: 0,
-        "current_stream": lambda device=None: _Stream(),
-        **{name: _nothing() for name in ("synchronize", "set_device_index", "set_device_idx", "set_stream")},
-    }
-    has = vars(getattr(torch, "accelerator", None) or object)
-    return {name: answer for name, answer in answers.items() if name in has}
 
 
 def _refuse_driver(name: str) -> Any:
@@ -589,62 +761,12 @@ def install(properties: Mapping[str, Any], cudnn_version: Callable[[], int]) -> 
     cudnn_version
         What ``torch.backends.cudnn.version()`` answers, asked late.
     """
-    one = _Properties(properties)
-    answers: dict[str, Any] = {
-        "is_available": lambda: True,
-        "is_initialized": lambda: True,
-        "init": _nothing(),
-        "_lazy_init": _nothing(),
-        "device_count": lambda: 1,
-        "current_device": lambda: 0,
-        "set_device": _nothing(),
-        "get_device_name": lambda device=None: one.name,
-        "get_device_capability": lambda device=None: (one.major, one.minor),
-        "get_device_properties": lambda device=None: one,
-        "get_arch_list": lambda: [f"sm_{one.major}{one.minor}"],
-        "synchronize": _nothing(),
-        "empty_cache": _nothing(),
-        "ipc_collect": _nothing(),
-        "mem_get_info": lambda device=None: (one.total_memory, one.total_memory),
-        "memory_allocated": lambda device=None: 0,
-        "max_memory_allocated": lambda device=None: 0,
-        "memory_reserved": lambda device=None: 0,
-        "reset_peak_memory_stats": _nothing(),
-        "get_rng_state": lambda device=None: torch.empty(0),
-        "set_rng_state": _nothing(),
-        "manual_seed": _nothing(),
-        "manual_seed_all": _nothing(),
-        "Stream": _Stream,
-        "ExternalStream": type("ExternalStream", (_Stream,), {}),
-        "Event": _Event,
-        "CUDAGraph": _Graph,
-        "current_stream": lambda device=None: _Stream(),
-        "default_stream": lambda device=None: _Stream(),
-        "set_stream": _nothing(),
-        "stream": lambda stream=None: _Stream(),
-        "device": type("device", (_Stream,), {"idx": 0}),
-        "graph": lambda *args, **kwargs: _Stream(),
-        "is_current_stream_capturing": lambda: False,
-        "cudart": _Runtime,
-        "can_device_access_peer": lambda device, peer: False,
-        "max_memory_reserved": lambda device=None: 0,
-        "make_graphed_callables": lambda callables, *args, **kwargs: callables,
-        "memory_stats": lambda device=None: {},
-        "memory_summary": lambda device=None, abbreviated=False: "",
-        "memory_snapshot": lambda *args, **kwargs: [],
-        **{name: _nothing() for name in _IDLE},
-    }
-    for name, answer in answers.items():
-        setattr(torch.cuda, name, answer)
-    for name, answer in _accelerator().items():
-        setattr(torch.accelerator, name, answer)
-    for name in ("range_push", "range_pop", "mark"):
-        setattr(torch.cuda.nvtx, name, _nothing())
+    answer_for_cuda(properties)
     torch.backends.cudnn.version = cudnn_version
-    torch.profiler.profile = _Profile
-    torch.compile, torch.nn.Module.compile = _compile, _nothing()
+    torch.profiler.profile = Profile
+    torch.compile, torch.nn.Module.compile = _compile, idle()
+    torch.jit.trace = lambda model=None, *args, **kwargs: model  # which would end the process
     torch.version.cuda = torch.version.cuda or "13.0"
-    torch.Generator = _Generator
     tensor = torch.Tensor
     tensor.device = property(_plain(_tensor_device))
     tensor.is_cuda = property(_plain(_tensor_is_cuda))
@@ -653,8 +775,21 @@ def install(properties: Mapping[str, Any], cudnn_version: Callable[[], int]) -> 
     tensor.__dlpack__ = _tensor_dlpack
     tensor.__dlpack_device__ = _tensor_dlpack_device
     tensor.__cuda_array_interface__ = property(_plain(_tensor_cuda_array))
-    tensor.record_stream = _nothing()
+    tensor.record_stream = idle()
     torch.load = _load
+    torch.serialization.add_safe_globals([_rebuild])
+    torch.nn.Parameter.__new__ = _new_parameter
+    torch.UntypedStorage.data_ptr = _storage_data_ptr
+    for name, kind in _legacy_types().items():
+        setattr(torch.cuda, name, kind)
+    torch.set_default_tensor_type = _set_default_tensor_type
+    torch.autograd._engine_run_backward = _program(torch.autograd._engine_run_backward)
+    torch._C._autograd._push_saved_tensors_default_hooks = _push_hooks
+    torch.set_anomaly_enabled = _set_anomaly_enabled
+    torch._C._scatter = lambda tensor, *args: (tensor.to(CUDA),)  # to all GPUs, which is one
+    torch.library.Library.impl = _library_impl
+    torch.nested.nested_tensor = _refuse_strided(torch.nested.nested_tensor)
+    torch.nested.as_nested_tensor = _refuse_strided(torch.nested.as_nested_tensor)
     torch.from_dlpack = torch.utils.dlpack.from_dlpack = _from_dlpack
     torch.utils.dlpack.to_dlpack = _tensor_dlpack
     vars(torch._C)["__getattr__"] = _refuse_driver

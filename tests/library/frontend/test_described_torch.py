@@ -152,3 +152,195 @@ def test_torch_is_answered_for_the_described_gpu_or_says_that_it_is_described(tm
     done = run_python(["-m", "cudnn_backend_py.frontend", "--target", "h100", str(path)])
     assert (done.code, done.stdout.strip()) == (0, "all answered"), done.stderr
     assert "reached the size of what unique gives, which only a GPU computes" in done.stderr
+
+
+# What programs of torch use beside tensors, each as a program that ends well on a GPU.
+
+AUTOCAST = """
+import torch
+from torch.cuda.amp import GradScaler
+
+x, w = torch.randn(8, 16, device="cuda", requires_grad=True), torch.randn(16, 4, device="cuda")
+with torch.autocast("cuda", dtype=torch.float16):
+    made = x @ w
+    assert made.dtype == torch.float16 and made.softmax(-1).dtype == torch.float32
+    assert torch.nn.functional.mse_loss(made, made).dtype == torch.float32
+    assert torch.nn.LayerNorm(4).cuda()(made).dtype == torch.float32 and (made + 1).dtype == torch.float16
+    with torch.autocast("cuda", enabled=False):
+        assert (x @ w).dtype == torch.float32
+with torch.autocast("cuda", dtype=torch.bfloat16):
+    assert torch.nn.LSTM(16, 4).cuda()(x)[0].dtype == torch.bfloat16
+    assert torch.nn.Conv2d(1, 1, 1).cuda()(torch.randn(1, 1, 2, 2, device="cuda")).dtype == torch.bfloat16
+assert (x @ w).dtype == torch.float32
+scaler, optimizer = GradScaler(), torch.optim.SGD([x], lr=0.1)
+scaler.scale(made.float().sum()).backward()
+scaler.step(optimizer)
+scaler.update()
+assert x.grad.dtype == torch.float32 and x.grad.is_cuda
+"""
+
+STREAMS = """
+import torch
+
+one, two = torch.cuda.Stream(), torch.cuda.Stream(device="cuda:0", priority=-1)
+assert one != two and one.cuda_stream not in (0, two.cuda_stream) and isinstance(one, (torch.cuda.Stream, torch.Stream))
+assert torch.cuda.current_stream() == torch.cuda.default_stream() and torch.cuda.current_stream().cuda_stream == 0
+with torch.cuda.stream(one):
+    assert torch.cuda.current_stream() == one
+    with torch.cuda.stream(two):
+        assert torch.cuda.current_stream("cuda:0") == two
+    assert torch.cuda.current_stream() == one
+assert torch.cuda.ExternalStream(one.cuda_stream) == one and len({one, two, one}) == 2
+graph = torch.cuda.CUDAGraph()
+assert not torch.cuda.is_current_stream_capturing()
+with torch.cuda.graph(graph, stream=two, pool=torch.cuda.graph_pool_handle()):
+    assert torch.cuda.is_current_stream_capturing() and torch.cuda.current_stream() == two
+assert not torch.cuda.is_current_stream_capturing() and graph.pool() == graph.pool()
+graph.replay()
+start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+start.record(), end.record(), end.wait(one)
+assert start.elapsed_time(end) > 0
+assert torch.cuda.memory_stats()["allocated_bytes.all.current"] == 0 and torch.accelerator.memory_allocated() == 0
+assert torch.cuda.memory.memory_allocated() == 0 and torch.cuda.mem_get_info()[1] > 1 << 30
+generator = torch.Generator(device="cuda").manual_seed(7)
+assert generator.device.type == "cuda" and generator.initial_seed() == 7
+assert torch.randn(3, device="cuda", generator=generator).is_cuda
+assert isinstance(torch.default_generator, torch.Generator)
+state = torch.cuda.get_rng_state()
+assert state.dtype == torch.uint8 and not state.is_cuda and torch.cuda.default_generators[0].device.type == "cuda"
+with torch.random.fork_rng(devices=[0]):
+    torch.cuda.manual_seed(3)
+cpu = torch.ones(2)
+for refused in (lambda: torch.cuda.set_device(1), lambda: cpu.to("cuda:1"), lambda: cpu.cuda(1)):
+    try:
+        refused()
+    except RuntimeError as error:
+        assert "invalid device ordinal" in str(error)
+    else:
+        raise AssertionError
+"""
+
+BACKWARD = """
+import torch
+from torch.utils.checkpoint import checkpoint
+
+places = []
+
+class Twice(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, g):
+        places.extend((g.device.type, ctx.saved_tensors[0].device.type, torch.zeros(2, device="cuda").device.type))
+        return g * 2
+
+x = torch.ones(3, device="cuda", requires_grad=True)
+x.register_hook(lambda g: places.append(g.device.type))
+Twice.apply(x).sum().backward()
+torch.autograd.grad(Twice.apply(x).sum(), x)
+with torch.autograd.graph.saved_tensors_hooks(lambda t: t.cpu(), lambda t: t.cuda()):
+    (x * x).sum().backward()
+assert len(places) == 9 and set(places) == {"cuda"}, places
+model = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.ReLU()).cuda()
+for reentrant in (False, True):
+    checkpoint(model, x, use_reentrant=reentrant).sum().backward()
+with torch.autograd.set_detect_anomaly(True):
+    model(x).sum().backward()
+
+
+@torch.library.custom_op("of_a_program::twice", mutates_args=(), device_types="cuda")
+def twice(x: torch.Tensor) -> torch.Tensor:
+    assert x.is_cuda and torch.empty(1, device="cuda").is_cuda
+    places.append("kernel")
+    return x * 2
+
+
+twice.register_fake(lambda x: torch.empty_like(x))
+twice.register_autograd(lambda ctx, g: g * 2)
+twice(x).sum().backward()
+library = torch.library.Library("of_a_program_too", "DEF")
+library.define("add(Tensor x) -> Tensor")
+library.impl("add", lambda x: [places.append("kernel"), x + 1][1], "CUDA")
+assert torch.ops.of_a_program_too.add(x).is_cuda and places.count("kernel") == 2, places
+"""
+
+FILES = """
+import copy, io, pickle, torch
+
+model = torch.nn.Linear(2, 2).cuda()
+large = torch.randn(300, 300, device="cuda").T
+file = io.BytesIO()
+torch.save({"model": model.state_dict(), "few": torch.arange(3, device="cuda"), "large": large}, file)
+
+
+def load(**options):
+    file.seek(0)
+    return torch.load(file, **options)
+
+
+assert file.tell() < 10000
+for options in ({}, {"map_location": "cuda:0"}, {"map_location": lambda storage, place: storage.cuda(0)}):
+    loaded = load(**options)
+    assert loaded["few"].is_cuda and loaded["few"].tolist() == [0, 1, 2]
+    assert loaded["large"].stride() == (1, 300) and loaded["large"].is_cuda
+    model.load_state_dict(loaded["model"])
+few = pickle.loads(pickle.dumps(torch.arange(3, device="cuda")))
+assert few.is_cuda and few.tolist() == [0, 1, 2] and copy.deepcopy(large).is_cuda
+file.seek(0), file.truncate(), torch.save(few, file)
+assert not load(map_location="cpu").is_cuda and not load(map_location={"cuda:0": "cpu"}).is_cuda
+assert torch.nn.Parameter(torch.ones(2, device="cuda")).tolist() == [1, 1]
+"""
+
+DEVICES = """
+import torch
+
+half = torch.cuda.HalfTensor(2, 3)
+assert half.is_cuda and half.dtype == torch.float16 and half.shape == (2, 3) and half.type() == "torch.cuda.HalfTensor"
+assert isinstance(half, torch.cuda.HalfTensor) and not isinstance(torch.ones(1), torch.cuda.FloatTensor)
+assert torch.cuda.LongTensor([1, 2]).tolist() == [1, 2] and torch.ones(2).type("torch.cuda.FloatTensor").is_cuda
+torch.set_default_tensor_type(torch.cuda.FloatTensor)
+assert torch.ones(2).is_cuda
+torch.set_default_tensor_type(torch.FloatTensor)
+assert not torch.ones(2).is_cuda
+x = torch.zeros(4, 4, device=0)
+assert x.get_device() == 0 and torch.ones(2).to(0).is_cuda and torch.nn.Linear(2, 2).to(0).weight.is_cuda
+assert torch.device(0) == x.device
+assert x[1:].data_ptr() - x.data_ptr() == 16 and x.view(-1).data_ptr() == x.data_ptr() != x.clone().data_ptr()
+assert x.untyped_storage().data_ptr() == x.data_ptr()
+assert torch.ones(2, pin_memory=True).is_pinned() and torch.ones(2).pin_memory().is_pinned()
+assert not torch.ones(2).is_pinned()
+large = torch.randn(400, 400, device="cuda")
+assert large.sum().cpu().numpy().shape == () and torch.nn.DataParallel(torch.nn.Linear(2, 2).cuda())(x[:, :2]).is_cuda
+assert torch.jit.trace(torch.nn.Linear(4, 4).cuda(), x)(x).is_cuda
+
+
+assert repr(torch.zeros(2, device="cuda")) == "tensor([0., 0.], device='cuda:0')" and "meta" not in repr(large)
+assert repr(half.zero_()[0]) == "tensor([0., 0., 0.], device='cuda:0', dtype=torch.float16)"
+torch.cuda.profiler.start()
+
+
+class Other:
+    __cuda_array_interface__ = x.half().__cuda_array_interface__
+
+
+assert torch.as_tensor(Other(), device="cuda").dtype == torch.float16
+torch.optim.LBFGS([weight := large.clone().requires_grad_()]).step(lambda: [s := weight.sum(), s.backward()][0])
+assert torch.nested.nested_tensor([torch.ones(2, 3)], layout=torch.jagged, device="cuda").is_cuda
+try:
+    torch.nested.nested_tensor([torch.ones(2, 3)], device="cuda")
+except NotImplementedError as error:
+    assert "give layout=torch.jagged" in str(error)
+else:
+    raise AssertionError
+"""
+
+
+@pytest.mark.parametrize("program", [AUTOCAST, STREAMS, BACKWARD, FILES, DEVICES])
+def test_a_program_ends_as_it_does_where_the_gpu_is(tmp_path: Path, program: str) -> None:
+    path = tmp_path / "program.py"
+    path.write_text(program + "\nprint('to its end')")
+    done = run_python(["-m", "cudnn_backend_py.frontend", "--target", "h100", str(path)])
+    assert (done.code, done.stdout) == (0, "to its end\n"), done.stderr

@@ -1,0 +1,442 @@
+"""What `torch.cuda` and `torch.accelerator` answer for a GPU that is not there: streams, graphs, memory, generators."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import itertools
+import pickle
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+__all__ = ["CUDA", "Generator", "Profile", "answer_for_cuda", "check_ordinal", "idle"]
+
+CUDA = torch.device("cuda:0")
+_CUDA_TYPE = 1  # in c10's enumeration of devices
+_STATE_BYTES = 16  # of a generator on a GPU: its seed and its offset
+
+_here = threading.local()  # the stream of this thread, and whether it is captured
+_handles = itertools.count(0x500000000000, 0x100)
+_numbers = itertools.count(1)
+
+
+def idle() -> Callable[..., None]:
+    """Return a function that does nothing: another one at each call, since torch tells functions apart."""
+    return lambda *args, **kwargs: None
+
+
+# Streams, events, graphs
+
+
+class _Stream:
+    """A stream: a handle of its own, on which all is done as soon as it is asked for."""
+
+    device = CUDA
+    device_index = 0
+    device_type = _CUDA_TYPE
+
+    def __init__(self, device: object = None, priority: int = 0, *, stream_ptr: int | None = None, **more: object):
+        self.cuda_stream = next(_handles) if stream_ptr is None else stream_ptr
+        self.priority = min(priority, 0)
+        self._outer: list[_Stream] = []
+
+    @property
+    def stream_id(self) -> int:
+        return self.cuda_stream
+
+    native_handle = stream_id
+
+    @property
+    def _as_parameter_(self) -> ctypes.c_void_p:
+        return ctypes.c_void_p(self.cuda_stream)
+
+    @staticmethod
+    def priority_range() -> tuple[int, int]:
+        return 0, -5
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Stream) and self.cuda_stream == other.cuda_stream
+
+    def __hash__(self) -> int:
+        return hash(self.cuda_stream)
+
+    def __repr__(self) -> str:
+        return f"<torch.cuda.Stream device={self.device} cuda_stream={self.cuda_stream:#x}>"
+
+    def __enter__(self) -> _Stream:
+        self._outer.append(_current_stream())
+        _here.stream = self
+        return self
+
+    def __exit__(self, *args: object) -> None:
+        _here.stream = self._outer.pop()
+
+    def synchronize(self) -> None: ...
+
+    def query(self) -> bool:
+        return True
+
+    def is_capturing(self) -> bool:
+        return _is_capturing()
+
+    def wait_stream(self, stream: object) -> None: ...
+
+    def wait_event(self, event: object) -> None: ...
+
+    def record_event(self, event: Any = None) -> Any:
+        return event or _Event()
+
+
+class _ExternalStream(_Stream):
+    def __init__(self, stream_ptr: int, device: object = None, **more: object) -> None:
+        super().__init__(device, stream_ptr=int(stream_ptr))
+
+
+_default_stream = _Stream(stream_ptr=0)
+
+
+def _current_stream(device: object = None) -> _Stream:
+    found: _Stream = getattr(_here, "stream", _default_stream)
+    return found
+
+
+def _set_stream(stream: _Stream | None) -> None:
+    if stream is not None:
+        _here.stream = stream
+
+
+def _is_capturing() -> bool:
+    return getattr(_here, "capturing", False)
+
+
+class _Event:
+    device = CUDA
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self.cuda_event = self.event_id = next(_handles)
+
+    def record(self, stream: object = None) -> None: ...
+
+    def wait(self, stream: object = None) -> None: ...
+
+    def synchronize(self) -> None: ...
+
+    def query(self) -> bool:
+        return True
+
+    def elapsed_time(self, other: object) -> float:
+        return 1.0
+
+
+class _Graph:
+    """A CUDA graph: what is captured is done once, without numbers, and a replay does nothing."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self._pool = _pool_handle()
+
+    def capture_begin(self, *args: Any, **kwargs: Any) -> None:
+        _here.capturing = True
+
+    def capture_end(self) -> None:
+        _here.capturing = False
+
+    def pool(self) -> tuple[int, int]:
+        return self._pool
+
+    def instantiate(self) -> None: ...
+
+    def replay(self) -> None: ...
+
+    def reset(self) -> None: ...
+
+    def enable_debug_mode(self) -> None: ...
+
+    def debug_dump(self, path: str) -> None: ...
+
+
+@contextlib.contextmanager
+def _capture(cuda_graph: Any, pool: Any = None, stream: Any = None, capture_error_mode: str = "") -> Iterator[None]:
+    with stream or _Stream():
+        cuda_graph.capture_begin()
+        try:
+            yield
+        finally:
+            cuda_graph.capture_end()
+
+
+def _pool_handle() -> tuple[int, int]:
+    return 0, next(_numbers)
+
+
+class _Pool:
+    """A pool of memory, `torch.cuda.MemPool`."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self.id = _pool_handle()
+
+
+@contextlib.contextmanager
+def _with_pool(pool: object, device: object = None) -> Iterator[None]:
+    yield
+
+
+class _Runtime:
+    """Stands for ``torch.cuda.cudart()``, of which programs call what begins and ends a profile."""
+
+    def __getattr__(self, name: str) -> Callable[..., int]:
+        return lambda *args: 0
+
+
+class Profile:
+    """Stands for ``torch.profiler.profile``, whose recordings are empty here."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None: ...
+
+    def __enter__(self) -> Profile:
+        return self
+
+    def __exit__(self, *args: object) -> None: ...
+
+    def start(self) -> None: ...
+
+    def stop(self) -> None: ...
+
+    def step(self) -> None: ...
+
+    def export_chrome_trace(self, path: str) -> None: ...
+
+    def events(self) -> list[Any]:
+        return _Rows()
+
+    def key_averages(self, *args: Any, **kwargs: Any) -> list[Any]:
+        return _Rows()
+
+
+class _Rows(list[Any]):
+    def table(self, *args: Any, **kwargs: Any) -> str:
+        return ""
+
+
+# Generators
+
+
+class _AnyGenerator(type(torch.Generator)):  # type: ignore[misc]
+    def __instancecheck__(cls, value: object) -> bool:
+        return isinstance(value, _base_generator)
+
+
+_base_generator = torch.Generator
+
+
+class Generator(torch.Generator, metaclass=_AnyGenerator):  # type: ignore[misc]
+    """Stands for ``torch.Generator``: one of a GPU draws on the CPU, and says that it is the GPU's."""
+
+    def __new__(cls, device: Any = None) -> Any:
+        made = super().__new__(cls, torch.device("cpu"))
+        made._device = torch.device("cpu" if device is None else device)
+        made._offset = 0
+        return made
+
+    @property
+    def device(self) -> torch.device:
+        return CUDA if self._device.type == "cuda" else self._device
+
+    def get_offset(self) -> int:
+        return int(self._offset)
+
+    def set_offset(self, offset: int) -> Generator:
+        self._offset = offset
+        return self
+
+    def clone_state(self) -> Generator:
+        other = Generator(self._device).set_offset(self._offset)
+        other.set_state(self.get_state())
+        return other
+
+    graphsafe_get_state = clone_state
+
+    def graphsafe_set_state(self, other: Generator) -> None:
+        self.set_state(other.get_state())
+        self._offset = other._offset
+
+
+# The device and its memory
+
+
+class _Properties:
+    def __init__(self, properties: Mapping[str, Any]) -> None:
+        self.name = properties["deviceName"]
+        self.major, self.minor = divmod(properties["deviceVer"] // 10, 10)
+        self.multi_processor_count = properties["multiProcessorCount"]
+        self.total_memory = properties["totalGlobalMem"]
+        self.L2_cache_size = properties["l2CacheSize"]
+        self.shared_memory_per_block = properties["maxSharedMemoryPerBlock"]
+        self.shared_memory_per_block_optin = properties["maxSharedMemoryPerBlockOptin"]
+        self.shared_memory_per_multiprocessor = (
+            self.shared_memory_per_block_optin + properties["reservedSharedMemoryPerBlock"]
+        )
+        self.warp_size = 32
+        self.regs_per_multiprocessor = properties["maxRegistersPerSM"]
+        self.max_threads_per_multi_processor = properties["maxThreadsPerSM"]
+        self.max_threads_per_block = properties["maxThreadsPerBlock"]
+        self.clock_rate = properties["smClockRateKHz"]
+        self.memory_clock_rate = properties["memClockRateKHz"]
+        self.memory_bus_width = properties["memoryBusWidth"]
+        self.gcnArchName = self.name
+        self.is_integrated = self.is_multi_gpu_board = 0
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(
+            f"the description of {self.__dict__.get('name')} has no {name}: no GPU is here to be asked"
+        )
+
+    def __repr__(self) -> str:
+        return (
+            f"_CudaDeviceProperties(name='{self.name}', major={self.major}, minor={self.minor}, "
+            f"total_memory={self.total_memory >> 20}MB, multi_processor_count={self.multi_processor_count}, "
+            f"L2_cache_size={self.L2_cache_size >> 20}MB)"
+        )
+
+
+def check_ordinal(device: int) -> None:
+    """Refuse a second GPU.
+
+    Raises
+    ------
+    RuntimeError
+        As CUDA has it where there is none.
+    """
+    if device > 0:
+        raise RuntimeError(f"CUDA error: invalid device ordinal: cuda:{device}, and one GPU is described")
+
+
+def _select(device: int) -> int:
+    """Make a device the current one and return the one that was, as torch's contexts of devices ask for it."""
+    check_ordinal(device)
+    return 0
+
+
+def _set_device(device: Any) -> None:
+    check_ordinal(device if isinstance(device, int) else torch.device(device).index or 0)
+
+
+def _dump_snapshot(filename: str = "dump_snapshot.pickle", *args: Any, **kwargs: Any) -> None:
+    Path(filename).write_bytes(pickle.dumps(_snapshot()))
+
+
+def _snapshot(device: object = None, **kwargs: Any) -> dict[str, Any]:
+    return {"segments": [], "device_traces": [], "allocator_settings": {}, "external_annotations": []}
+
+
+#: Functions of torch.cuda with nothing to do here.
+_IDLE = ("_sleep", "check_error", "init", "_lazy_init", "synchronize", "empty_cache", "ipc_collect",
+         "set_per_process_memory_fraction", "reset_peak_memory_stats", "reset_max_memory_allocated",
+         "reset_max_memory_cached", "reset_accumulated_memory_stats", "set_sync_debug_mode",
+         "_record_memory_history", "set_rng_state", "set_rng_state_all", "reset_peak_host_memory_stats",
+         "reset_accumulated_host_memory_stats")  # fmt: skip
+
+#: Functions of torch.cuda whose answer is a number of bytes; no memory of a described GPU is ever taken.
+_BYTES = ("memory_allocated", "max_memory_allocated", "memory_reserved", "max_memory_reserved", "memory_cached",
+          "max_memory_cached")  # fmt: skip
+
+
+def answer_for_cuda(properties: Mapping[str, Any]) -> None:
+    """Let ``torch.cuda`` and ``torch.accelerator`` answer for a described GPU.
+
+    Parameters
+    ----------
+    properties
+        cuDNN's description of the device: the JSON object of a described target.
+    """
+    one = _Properties(properties)
+    generator = Generator(CUDA)
+    seed = generator.manual_seed
+    answers: dict[str, Any] = {
+        "is_available": lambda: True,
+        "is_initialized": lambda: True,
+        "device_count": lambda: 1,
+        "current_device": lambda: 0,
+        "set_device": _set_device,
+        "_exchange_device": _select,
+        "_maybe_exchange_device": _select,
+        "get_device_name": lambda device=None: one.name,
+        "get_device_capability": lambda device=None: (one.major, one.minor),
+        "get_device_properties": lambda device=None: one,
+        "get_arch_list": lambda: [f"sm_{one.major}{one.minor}"],
+        "get_sync_debug_mode": lambda: 0,
+        "can_device_access_peer": lambda device, peer: False,
+        "mem_get_info": lambda device=None: (one.total_memory, one.total_memory),
+        "get_rng_state": lambda device=None: torch.zeros(_STATE_BYTES, dtype=torch.uint8, device="cpu"),
+        "get_rng_state_all": lambda: [torch.zeros(_STATE_BYTES, dtype=torch.uint8, device="cpu")],
+        "manual_seed": lambda number: seed(int(number)) and None,
+        "manual_seed_all": lambda number: seed(int(number)) and None,
+        "seed": lambda: generator.seed() and None,
+        "seed_all": lambda: generator.seed() and None,
+        "initial_seed": lambda: generator.initial_seed(),
+        "default_generators": (generator,),
+        "Stream": _Stream,
+        "ExternalStream": _ExternalStream,
+        "Event": _Event,
+        "current_stream": _current_stream,
+        "default_stream": lambda device=None: _default_stream,
+        "set_stream": _set_stream,
+        "stream": lambda stream=None: stream or _current_stream(),
+        "StreamContext": lambda stream=None: stream or _current_stream(),
+        "CUDAGraph": _Graph,
+        "graph": _capture,
+        "graph_pool_handle": _pool_handle,
+        "is_current_stream_capturing": _is_capturing,
+        "make_graphed_callables": lambda callables, *args, **kwargs: callables,
+        "MemPool": _Pool,
+        "use_mem_pool": _with_pool,
+        "cudart": _Runtime,
+        "memory_stats": lambda device=None: Counter(),
+        "memory_stats_as_nested_dict": lambda device=None: {},
+        "host_memory_stats": lambda: Counter(),
+        "memory_summary": lambda device=None, abbreviated=False: "",
+        "memory_snapshot": lambda *args, **kwargs: [],
+        "list_gpu_processes": lambda device=None: "",
+        "get_per_process_memory_fraction": lambda device=None: 1.0,
+        "get_allocator_backend": lambda: "native",
+        "_snapshot": _snapshot,
+        "_dump_snapshot": _dump_snapshot,
+        **{name: lambda device=None: 0 for name in _BYTES},
+        **{name: idle() for name in _IDLE},
+    }
+    parts = [getattr(torch.cuda, name) for name in ("memory", "random", "streams", "graphs", "profiler")]
+    for name, answer in answers.items():
+        for module in (torch.cuda, *parts):
+            if name in vars(module):
+                setattr(module, name, answer)
+    for name in ("range_push", "range_pop", "mark"):
+        setattr(torch.cuda.nvtx, name, idle())
+    torch.Stream, torch.Event, torch.Generator = _Stream, _Event, Generator
+    for name, answer in _accelerator(one).items():
+        setattr(torch.accelerator, name, answer)
+
+
+def _accelerator(one: _Properties) -> dict[str, Any]:
+    """Return what torch.accelerator (2.6) answers, of what this torch has of it."""
+    answers: dict[str, Any] = {
+        "is_available": lambda: True,
+        "device_count": lambda: 1,
+        "current_accelerator": lambda check_available=False: torch.device("cuda"),
+        "current_device_index": lambda: 0,
+        "current_device_idx": lambda: 0,
+        "current_stream": _current_stream,
+        "set_stream": _set_stream,
+        "set_device_index": _set_device,
+        "set_device_idx": _set_device,
+        "device_index": lambda device: torch.cuda.device(device),
+        "get_memory_info": lambda device=None: (one.total_memory, one.total_memory),
+        "memory_stats": lambda device=None: Counter(),
+        **{name: lambda device=None: 0 for name in _BYTES},
+        **{name: idle() for name in ("synchronize", "empty_cache", "empty_host_cache", *_IDLE)},
+    }
+    has = vars(getattr(torch, "accelerator", None) or object)
+    return {name: answer for name, answer in answers.items() if name in has}
