@@ -359,12 +359,13 @@ class pygraph(
 
     def _require_operation_graph(self) -> None:
         if self._operation_graph is None:
-            if not self._validated:
-                self.validate()
             with _said_with_plans():
+                if not self._validated:
+                    self.validate()
                 self.build_operation_graph()
 
     def _require_plans(self) -> None:
+        """Ask heuristics, if they are not yet."""
         if self._memory is None or not len(self._plans):
             self.create_execution_plans()
 
@@ -446,8 +447,7 @@ class pygraph(
         `ctx` is for the kernels of cudnn-frontend's own; plans of cuDNN make no use of it, there as here.
         """
         if not len(self._plans):
-            self.validate()
-            self.build_operation_graph()
+            self._require_operation_graph()
             self.create_execution_plans(heuristics)
         self.check_support()
         self.build_plans()
@@ -783,6 +783,8 @@ class pygraph(
         ------
         RuntimeError
             If it is no such data, or of another cuDNN version or architecture.
+        TypeError
+            If it is neither bytes, nor a list of their numbers, nor text.
         """
         if len(source) == 3:
             *source, _enforce_precompiled = source  # type: ignore[assignment]  # a flag of no effect
@@ -801,8 +803,11 @@ class pygraph(
             return
         from . import serialize as saved
 
+        data = source[-1]
+        if not isinstance(data, (bytes, bytearray, memoryview)):
+            data = items_of("the serialized graph", data, "bytes, a list of their numbers, or the JSON of a graph")
         with status_as(FrontendRuntimeError, "the serialized graph"):
-            plan, memory = saved.load(source[-1], self.target)
+            plan, memory = saved.load(data, self.target)
             self._memory = memory
             self._current = self._runners[0] = self._new_runner(plan, memory, {})
         self._plans.take(plan)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from operator import index
 from typing import Any, Self
 
@@ -11,7 +13,7 @@ from ..generated.enums import CudaGraphRetention, KnobType
 from ..plans.choice import EngineChoice
 from ..plans.engine import OperationGraph
 from .enums import behavior_note, cuda_graph_retention, is_frontend_knob_type, knob_type, numerical_note
-from .errors import FrontendRuntimeError, FrontendValueError, status_as
+from .errors import FrontendRuntimeError, FrontendValueError, cudnnGraphNotSupportedError, status_as
 from .plan_list import PlanConfig, PlanList, knob
 from .runner import Runner
 
@@ -29,6 +31,9 @@ class PlanChoice:
     def operation_graph(self) -> OperationGraph:
         """The finalized operation graph."""
         raise NotImplementedError
+
+    @abstractmethod
+    def _require_plans(self) -> None: ...
 
     # filters
 
@@ -80,7 +85,9 @@ class PlanChoice:
         return [PlanConfig(*self.get_engine_and_knobs_at_index(index), index) for index in range(self._plans.count)]
 
     def backend_plan_entries(self) -> list[PlanConfig]:
-        """Return :attr:`plans`: all are cuDNN's."""
+        """Return :attr:`plans`, asked for if they are not yet: all are cuDNN's, none where it refuses the graph."""
+        with suppress(cudnnGraphNotSupportedError):
+            self._require_plans()
         return self.plans
 
     @property

@@ -16,6 +16,7 @@ from ..target import Target
 from .arguments import items_of
 from .enums import behavior_note, build_plan_policy, heur_mode, knob_type, numerical_note
 from .errors import (
+    FrontendIndexError,
     FrontendRuntimeError,
     PlanExcluded,
     cudnnGraphNotSupportedError,
@@ -127,9 +128,7 @@ class PlanList:
         Raises
         ------
         IndexError
-            If there is none at that index.
-        RuntimeError
-            If there are none at all.
+            If there is none at that index, or none at all.
         """
         if not hasattr(index, "__index__"):
             raise no_such_plan(index, len(self))
@@ -138,8 +137,9 @@ class PlanList:
         if not self._configs and index in self._plans:
             return self._config_of(self._plans[index])
         if not self._configs:
-            raise invalid_value(
+            raise FrontendIndexError(
                 f"Plan index {index} is invalid: the graph has no plans",
+                code="frontend-value",
                 fix="create_execution_plans(...), then build_plans()",
             )
         if not 0 <= index < len(self._configs):

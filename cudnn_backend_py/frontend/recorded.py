@@ -312,6 +312,8 @@ class Record:
         ------
         ValueError
             If a program gave it to another tensor.
+        RuntimeError
+            If cuDNN has the operations of the other one already.
         """
         other = next((other for other in self.tensors if other.uid == uid and other is not item), None)
         if other is None:
@@ -320,6 +322,7 @@ class Record:
             raise attribute_not_set(
                 f"uid {uid} is already user-assigned to tensor {other.name!r}", fix="give each tensor a uid of its own"
             )
+        self.change(f"uid {uid} for tensor {item.name!r} changes that of tensor {other.name!r} in", other)
         other.uid = self._fresh_uid(but=uid)
 
     def name_of(self, operation: str, name: str) -> str:

@@ -63,8 +63,7 @@ class WrittenGraph:
         made.set_ragged_offset_multiplier(ragged_offset_multiplier).set_alignment_value(alignment_value)
         if uid is not None and uid != -1:
             made.set_uid(uid)
-        self._created.append(made)
-        return self.record.add(made)
+        return self._take(made)
 
     _make_tensor = tensor
 
@@ -79,18 +78,8 @@ class WrittenGraph:
             If `template` is no tensor of any kind.
         """
         if isinstance(template, UserTensor):
-            made = self.tensor(
-                template.dim,
-                template.stride,
-                template.data_type,
-                is_virtual or template.virtual,
-                template.by_value,
-                template.ragged_offset,
-                template.reordering,
-                name,
-            )
-            made.set_alignment(template.alignment).set_ragged_offset_multiplier(template.ragged_offset_multiplier)
-            return made
+            by_value = template.by_value
+            return self.tensor(template.dim, template.stride, template.data_type, is_virtual, by_value, name=name)
         dims, strides, kind, on_host = _facts(template)
         return self.tensor(dims, strides, kind, is_virtual, is_pass_by_value=on_host, name=name)
 
@@ -103,8 +92,13 @@ class WrittenGraph:
         made.set_name(name or f"scalar_{len(self.record.by_name())}")
         made.value = int(value) if whole else number("value", value)
         made.scalar_type = scalar_type
+        return self._take(made)
+
+    def _take(self, made: UserTensor) -> UserTensor:
+        """Take a new tensor, unless its uid is another's."""
+        self.record.add(made)
         self._created.append(made)
-        return self.record.add(made)
+        return made
 
     # inspection
 

@@ -163,6 +163,38 @@ def test_empty_graph_validates_and_cannot_be_built() -> None:
     g.validate()
     with pytest.raises(RuntimeError, match="no operations"):
         g.build_operation_graph()
+    with pytest.raises(cudnn.cudnnGraphNotSupportedError, match="no operations"):
+        g.build()  # which asks for plans, and a RuntimeError, too
+
+
+@pytest.mark.parametrize("step", ["create_execution_plans", "check_support", "build_plans", "build"])
+@pytest.mark.parametrize("kind", [RuntimeError, cudnn.cudnnGraphNotSupportedError])
+def test_what_plans_are_refused_for_before_cudnn_is_asked_is_of_both_kinds(step: str, kind: type[Exception]) -> None:
+    """cudnn-frontend says it at validate or, of some families of graphs, with their plans."""
+    g = new_graph()
+    x = g.tensor(dim=[2, 8, 16], stride=[128, 16, 1])
+    g.transpose(x, permutation=[0, 0, 1]).set_output(True)
+    with pytest.raises(kind, match="permutation"):
+        getattr(g, step)()
+
+
+def test_plans_of_cudnn_are_asked_for_where_a_program_asks_whether_there_are_any() -> None:
+    g, _ = matmul()
+    assert len(g.backend_plan_entries()) == g.get_execution_plan_count() > 0
+    assert causal(d=63)[0].backend_plan_entries() == []
+
+
+@pytest.mark.parametrize("given", [None, 5, 10**12, 1.5, {}, object()])
+def test_what_is_no_serialized_graph_by_its_kind_is_a_type_error(given: Any) -> None:
+    with pytest.raises(TypeError, match="the serialized graph is"):
+        new_graph().deserialize(given)
+
+
+def test_plans_that_are_not_there_yet_are_of_both_kinds() -> None:
+    """cudnn-frontend says so before plans are asked for, and as an IndexError behind it."""
+    for kind in (IndexError, RuntimeError):
+        with pytest.raises(kind, match="Plan index 0 is invalid"):
+            matmul()[0].get_engine_and_knobs_at_index(0)
 
 
 def test_operation_graph_without_validate() -> None:
