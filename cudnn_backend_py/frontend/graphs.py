@@ -234,7 +234,8 @@ class pygraph(
         RuntimeError
             If cuDNN has its operations already, unless only an `item` changes that is in none of them.
         """
-        if self._operation_graph is not None or (self._memory is not None and not self._nodes):
+        read = self._memory is not None and not self._nodes
+        if self._operation_graph is not None or self._plans.any_built or read:
             if item is not None and item not in self._used():
                 return
             raise invalid_value(
@@ -808,7 +809,7 @@ class pygraph(
             data = items_of("the serialized graph", data, "bytes, a list of their numbers, or the JSON of a graph")
         with status_as(FrontendRuntimeError, "the serialized graph"):
             plan, memory = saved.load(data, self.target)
-            self._memory = memory
+            self._become(memory)
             self._current = self._runners[0] = self._new_runner(plan, memory, {})
         self._plans.take(plan)
         self._warn_of_faults(memory.graph)
@@ -824,11 +825,15 @@ class pygraph(
                 self.context.take_types(data.get("context"))
                 write_graph(self, data)
                 return
-            self._graph = graph_of_text(data)
-        self._emitter = Emitter(self.context, self.name)
-        self._memory = Placement(self._graph, {}, {})
+            memory = Placement(graph_of_text(data), {}, {})
+        self._become(memory)
         self._validated = True
-        self._warn_of_faults(self._graph)
+        self._warn_of_faults(memory.graph)
+
+    def _become(self, memory: Placement) -> None:
+        """Be a graph that was written elsewhere."""
+        self._graph, self._memory = memory.graph, memory
+        self._emitter = Emitter(self.context, self.name)
 
     def _warn_of_faults(self, graph: Graph) -> None:
         warn_of(known_hazards(graph, self.target.sm, self.target.library.version), FrontendHazardWarning)

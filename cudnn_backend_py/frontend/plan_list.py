@@ -271,10 +271,10 @@ class PlanList:
         return None
 
     def check_support(self) -> None:
-        """Check that a config is left after the filters."""
+        """Check that a config, or the plan that was built elsewhere, is left after the filters."""
         reasons = [self._why_barred(index) for index in range(len(self._configs))]
         if None not in reasons:  # not even with all modes asked?
-            reasons = [self._why_barred(index) for index in range(self.count)]
+            reasons = [self._why_barred(index) for index in range(len(self))]
         if None not in reasons:
             raise self._refused(
                 "no execution plan is left that supports this graph", "plans-deselected", _lines(reasons) or None
@@ -308,7 +308,7 @@ class PlanList:
         return True
 
     def _bars_candidate(self) -> bool:
-        return self.candidate != -1 and bool(self._configs) and self._why_barred(self.candidate) is not None
+        return self.candidate != -1 and self._why_barred(self.candidate) is not None
 
     def build_at(self, index: int) -> None:
         """Build one plan and make it the candidate, whichever was selected before.
@@ -373,9 +373,14 @@ class PlanList:
     def _indices(self) -> Iterator[int]:
         """Yield the indices of all configs, those of modes that are asked meanwhile among them."""
         index = 0
-        while index < len(self._configs) or index < self.count:
+        while index < len(self._configs) or index < len(self):
             yield index
             index += 1
+
+    @property
+    def any_built(self) -> bool:
+        """Whether a plan is built, here or elsewhere."""
+        return bool(self._plans)
 
     def is_built(self, index: int) -> bool:
         """Return whether a plan is built."""

@@ -127,6 +127,27 @@ def test_a_deserialized_graph_answers_about_its_plan_and_tensors() -> None:
     assert again.query_tensor_attributes_of_uid(c.get_uid()).get_dim() == c.get_dim()
 
 
+@pytest.mark.parametrize("step", ["check_support", "build_plans", "build"])
+def test_the_steps_of_a_build_leave_a_plan_that_was_built_elsewhere(step: str) -> None:
+    """A program that reads its plan, or writes it, may take the same steps behind both."""
+    saved = _built(matmul).serialize(as_bytes=True)
+    for g in (new_graph(), matmul()[0], _built(lambda: matmul(32))):
+        g.deserialize(saved)
+        getattr(g, step)()
+        assert g.serialize(as_bytes=True) == saved
+        g.deselect_engines([g.get_plan_name_at_index(0)])
+        with pytest.raises(cudnn.cudnnGraphNotSupportedError, match="is deselected by the name"):
+            getattr(g, step)()
+
+
+def test_a_written_graph_with_a_plan_that_was_built_elsewhere_changes_no_more() -> None:
+    g, c = matmul()
+    g.deserialize(_built(matmul).serialize())
+    with pytest.raises(RuntimeError, match="relu is added to a graph"):
+        g.relu(c)
+    assert g.serialize()
+
+
 def test_torch_dtypes_are_types_and_operations_come_before_the_operation_graph() -> None:
     class half:  # as torch.float16 calls itself
         def __str__(self) -> str:
