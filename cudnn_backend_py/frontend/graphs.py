@@ -757,6 +757,9 @@ class pygraph(
     def serialize(self, *, as_bytes: bool = False, include_kernels: bool = True) -> list[int] | bytes:
         """Return the built plan with what is needed to run it, as the numbers of a byte string, or as bytes.
 
+        They are in cudnn-frontend's format, whose Python and C++ read them, too, unless the graph has a scalar of
+        another type than FLOAT, INT32 and INT64, or several slices of one tensor, which that format cannot hold.
+
         `include_kernels` is for cudnn-frontend's own kernels; cuDNN's plans always have theirs.
 
         Raises
@@ -769,13 +772,16 @@ class pygraph(
             raise not_supported("no plan is built, so there is nothing to serialize", fix="build() first")
         from . import serialize as saved
 
-        data = saved.dump(self._current.plan, self._memory)
+        notes = [note.name for note in self.get_behavior_notes()]
+        data = saved.dump(self._current.plan, self._memory, notes)
         return data if as_bytes else list(data)
 
     def deserialize(
         self, *source: Any, handle_: Any = None, pyobj: Any = None, enforce_precompiled: bool = False
     ) -> None:
-        """Take what :meth:`serialize` returned, or the JSON of a graph: ``deserialize(data)`` or ``(handle, data)``.
+        """Take what :meth:`serialize` returned, cudnn-frontend's or ours, or the JSON of a graph.
+
+        The arguments are ``(data)`` or ``(handle, data)``.
 
         A serialized plan is ready to run, and never compiled again. It holds code that runs on the GPU: take it from
         sources you trust. JSON, a str, is cudnn-frontend's text of a graph; its graph is then built as any other.
@@ -807,7 +813,7 @@ class pygraph(
         data = source[-1]
         if not isinstance(data, (bytes, bytearray, memoryview)):
             data = items_of("the serialized graph", data, "bytes, a list of their numbers, or the JSON of a graph")
-        with status_as(FrontendRuntimeError, "the serialized graph"):
+        with status_as(FrontendRuntimeError, "the serialized graph", fix="build the graph and serialize() it again"):
             plan, memory = saved.load(data, self.target)
             self._become(memory)
             self._current = self._runners[0] = self._new_runner(plan, memory, {})

@@ -6,7 +6,7 @@ import struct
 from collections.abc import Callable, Iterable
 from typing import Any, Self
 
-from .arguments import instance, integers, whole
+from .arguments import instance, integers, single, whole
 from .enums import data_type, scalar_type, tensor_reordering, to_data_type
 from .errors import attribute_not_set, invalid_value
 
@@ -17,7 +17,7 @@ _RUNTIME = scalar_type.RUNTIME_PARAM
 
 def as_bits(value: float | None) -> str | None:
     """Return a number as cudnn-frontend writes it in a graph's text: the digits of its four bytes."""
-    return None if value is None else struct.pack(">f", value).hex().upper()
+    return None if value is None else struct.pack(">f", single("value", value)).hex().upper()
 
 
 def _by_value(value: float | int | None) -> dict[str, Any] | None:
