@@ -70,7 +70,7 @@ _OWN_CACHE = "what create_kernel_cache returned"
 
 
 #: What our builder refuses of an operation, and cuDNN only where it is asked for engines.
-_SAID_WITH_PLANS = ("dim-not-positive", "missing-producer", "pointwise-not-broadcastable")
+_SAID_WITH_PLANS = ("dim-not-positive", "missing-producer", "pointwise-not-broadcastable", "uid-twice")
 
 
 @contextmanager

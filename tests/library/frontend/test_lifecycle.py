@@ -723,6 +723,9 @@ def test_graph_of_a_given_device_description() -> None:
     assert g.target.sm == 80
     with pytest.raises(RuntimeError, match="no JSON"):
         cudnn.create_device_properties("{")
+    for value in ("[]", "5", "null", '"x"'):
+        with pytest.raises(RuntimeError, match="a JSON object is needed"):
+            cudnn.create_device_properties(value)
 
 
 def test_graph_of_a_given_device_description_cannot_be_timed() -> None:
@@ -758,6 +761,9 @@ def test_kernel_cache_serves_other_shapes_and_is_saved() -> None:
     matmul(64, kernel_cache=cache)[0].build([cudnn.heur_mode.FALLBACK])
     text = cache.serialize()
     again = cudnn.create_kernel_cache()
+    for given in (None, b"{}", 5):
+        with pytest.raises(TypeError, match="the serialized kernel cache is"):
+            again.deserialize(given)  # type: ignore[arg-type]
     again.deserialize(text)
     with pytest.raises(RuntimeError, match="in use already"):
         again.deserialize(text)
