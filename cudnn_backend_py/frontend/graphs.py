@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any, Self
 
-from ..errors import NotSupportedStatus
+from ..errors import CudnnStatusError, EnvironmentNotReady, NotSupportedStatus
 from ..generated.enums import DescriptorType
 from ..graph.faults import Fault, Sharing, known_hazards, warn_of
 from ..graph.ir import Graph, Tensor
@@ -784,17 +784,20 @@ class pygraph(
         The arguments are ``(data)`` or ``(handle, data)``.
 
         A serialized plan is ready to run, and never compiled again. It holds code that runs on the GPU: take it from
-        sources you trust. JSON, a str, is cudnn-frontend's text of a graph; its graph is then built as any other.
+        sources you trust. JSON, a str, is cudnn-frontend's text of a graph; its graph is then built as any other,
+        which `enforce_precompiled` refuses. That may also be the last of the arguments.
 
         Raises
         ------
         RuntimeError
-            If it is no such data, or of another cuDNN version or architecture.
+            If it is no such data.
+        cudnnGraphNotSupportedError
+            If it is of another cuDNN version or architecture (a ``RuntimeError``, too), or a plan is wanted of JSON.
         TypeError
             If it is neither bytes, nor a list of their numbers, nor text.
         """
-        if len(source) == 3:
-            *source, _enforce_precompiled = source  # type: ignore[assignment]  # a flag of no effect
+        if len(source) == 3 or (len(source) == 2 and isinstance(source[1], bool)):
+            *source, enforce_precompiled = source  # type: ignore[assignment]
         if pyobj is not None:
             source = (*source, pyobj)
         if handle_ is not None:
@@ -806,6 +809,11 @@ class pygraph(
             self.target = self.context.target = target_of(handle, None)
             self._handle = handle
         if isinstance(source[-1], str):
+            if enforce_precompiled:
+                raise not_supported(
+                    "the JSON of a graph has no plan, which enforce_precompiled asks for",
+                    fix="give what serialize() returned, or leave enforce_precompiled out",
+                )
             self._read_text(source[-1])
             return
         from . import serialize as saved
@@ -814,7 +822,10 @@ class pygraph(
         if not isinstance(data, (bytes, bytearray, memoryview)):
             data = items_of("the serialized graph", data, "bytes, a list of their numbers, or the JSON of a graph")
         with status_as(FrontendRuntimeError, "the serialized graph", fix="build the graph and serialize() it again"):
-            plan, memory = saved.load(data, self.target)
+            try:
+                plan, memory = saved.load(data, self.target)
+            except (EnvironmentNotReady, CudnnStatusError) as error:  # a program builds the graph then
+                raise as_kind(GraphRefused, "the serialized graph", error) from error
             self._become(memory)
             self._current = self._runners[0] = self._new_runner(plan, memory, {})
         self._plans.take(plan)

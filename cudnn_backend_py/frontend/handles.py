@@ -13,6 +13,7 @@ from ..generated.enums import AttributeName as Attr
 from ..generated.enums import DescriptorType
 from ..graph.faults import Fault
 from ..native import Descriptor, Handle, Library, current_device, library
+from ..printable import shown
 from ..system.strict import parse_json
 from ..target import Profile, Target, device_profile, open_target, read_device
 from .arguments import instance, whole
@@ -222,7 +223,7 @@ def _described(handle: Any) -> DescribedHandle:
 
 def no_handle(handle: object) -> TypeError:
     """Return the error for what is no handle of this module."""
-    return TypeError(f"handle is {handle!r}, a cudnn.Handle is needed: what cudnn.create_handle() returned")
+    return TypeError(f"handle is {shown(handle)}, a cudnn.Handle is needed: what cudnn.create_handle() returned")
 
 
 def destroy_handle(handle: Handle | DescribedHandle) -> None:

@@ -11,6 +11,7 @@ from ..errors import CudnnBackendError, CudnnStatusError, NotSupportedStatus
 from ..plans.choice import EngineChoice
 from ..plans.engine import EngineConfig, Knob, OperationGraph
 from ..plans.plan import Plan, build_plan
+from ..printable import shown
 from ..system.quick_dataclass import dataclass
 from ..target import Target
 from .arguments import items_of
@@ -247,7 +248,7 @@ class PlanList:
         known = _NOTES[kind].__members__
         names = [note.name for note in notes if isinstance(note, Enum) and note.name in known]
         if len(names) < len(notes):
-            raise TypeError(f"{notes!r} are no such notes, a list of cudnn.{_NOTES[kind].__name__} is needed")
+            raise TypeError(f"{shown(notes)} are no such notes, a list of cudnn.{_NOTES[kind].__name__} is needed")
         self._notes += [(kind, name, keep) for name in names]
 
     def _why_barred(self, index: int) -> str | None:
@@ -405,7 +406,7 @@ def _mode(mode: Any) -> heur_mode:
     try:
         return heur_mode(mode)
     except ValueError:
-        raise TypeError(f"{mode!r} is no mode of heuristics, a cudnn.heur_mode is needed") from None
+        raise TypeError(f"{shown(mode)} is no mode of heuristics, a cudnn.heur_mode is needed") from None
 
 
 def _lines(texts: Iterable[str | None]) -> str:

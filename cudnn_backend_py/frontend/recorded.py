@@ -10,6 +10,7 @@ from functools import cache, wraps
 from inspect import Parameter, Signature, signature
 from typing import Any, TypeVar
 
+from ..printable import shown
 from ..system.quick_dataclass import dataclass
 from .arguments import instance
 from .context import GraphContext
@@ -533,7 +534,7 @@ def _note_arguments(node: Node, operation: Operation, method: str, given: Mappin
             continue
         if name in operation.lists or name == "dropout":
             if not isinstance(value, Iterable):
-                raise TypeError(f"{name} of {method} is {value!r}, a list is needed")
+                raise TypeError(f"{name} of {method} is {shown(value)}, a list is needed")
             _note_list(node, name, value)
         elif isinstance(value, tensor):
             if name in operation.written:

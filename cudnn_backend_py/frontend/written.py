@@ -9,6 +9,7 @@ from typing import Any, SupportsIndex
 
 from ..errors import CudnnBackendError
 from ..execution.buffers import dlpack_facts
+from ..printable import shown
 from .arguments import instance, number
 from .context import Context
 from .enums import DLPACK_TYPES, data_type, scalar_type, tensor_reordering, to_data_type
@@ -192,7 +193,7 @@ def _facts(source: Any) -> tuple[Sequence[int], Sequence[int], data_type, bool]:
         return tuple(source.shape), tuple(source.stride()), kind, source.device.type == "cpu"
     if not hasattr(source, "__dlpack__"):
         raise attribute_not_set(
-            f"{source!r} is neither a tensor of this module nor one with DLPack (__dlpack__)",
+            f"{shown(source)} is neither a tensor of this module nor one with DLPack (__dlpack__)",
             fix="give a cudnn.tensor, or a torch, CuPy, JAX or NumPy array",
         )
     facts = dlpack_facts(source)

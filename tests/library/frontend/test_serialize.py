@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import struct
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -139,3 +140,42 @@ def test_a_change_is_found(field: str) -> None:
     content[field] = content[field].replace("1", "2", 1)
     with pytest.raises(RuntimeError, match="was changed since it was serialized"):
         cudnn.pygraph().deserialize(write_ubjson(content))
+
+
+@pytest.mark.parametrize("kind", [RuntimeError, cudnn.cudnnGraphNotSupportedError])
+@pytest.mark.parametrize("change", [{"cudnnVersion": 91900}, {"smVersion": 800}])
+def test_a_plan_of_another_cudnn_or_gpu_is_a_graph_that_is_not_supported(
+    change: dict[str, int], kind: type[Exception]
+) -> None:
+    """As with cudnn-frontend: a program that keeps plans builds the graph again then."""
+    content = read_ubjson(built(PROGRAMS["matmul"]).serialize(as_bytes=True))
+    theirs = {key: item for key, item in content.items() if not key.startswith("cudnn_backend_py")}
+    plan = json.loads(theirs["cudnn_backend_data"])
+    (plan if "cudnnVersion" in change else plan["engine"]).update(change)
+    with pytest.raises(kind, match="mismatch"):
+        cudnn.pygraph().deserialize(write_ubjson(theirs | {"cudnn_backend_data": json.dumps(plan)}))
+
+
+def test_a_plan_is_not_made_of_json_where_one_is_asked_for() -> None:
+    g = built(PROGRAMS["matmul"])
+    data, text = g.serialize(as_bytes=True), repr(g)
+    ways: list[tuple[tuple[Any, ...], dict[str, bool]]] = [
+        ((True,), {}),
+        ((), {"enforce_precompiled": True}),
+    ]
+    for more, named in ways:
+        for first in ((), (None,)):
+            with pytest.raises(cudnn.cudnnGraphNotSupportedError, match="has no plan, which enforce_precompiled"):
+                cudnn.pygraph().deserialize(*first, text, *more, **named)
+            read = cudnn.pygraph()
+            read.deserialize(*first, data, *more, **named)
+            assert read.get_workspace_size() == g.get_workspace_size()
+
+
+def test_what_is_wrong_is_shown_cut() -> None:
+    """An error shows the beginning of what it was given, which may be a whole plan."""
+    data = built(PROGRAMS["matmul"]).serialize(as_bytes=True)
+    for call in (lambda: cudnn.pygraph().deserialize(data, 5), lambda: cudnn.pygraph().tensor(dim=data)):
+        with pytest.raises(TypeError) as caught:
+            call()
+        assert len(str(caught.value)) < 500
