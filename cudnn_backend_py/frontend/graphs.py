@@ -839,7 +839,10 @@ class pygraph(
         with status_as(GraphRefused, "the JSON of the graph"):
             data = read_text(text)
             if is_read(data):
-                self.context.take_types(data.get("context"))
+                said = data.get("context")
+                self.context.take_types(said)
+                if isinstance(said, dict) and type(count := said.get("sm_count")) is int and count > 0:
+                    self.sm_count = count
                 write_graph(self, data)
                 return
             memory = Placement(graph_of_text(data), {}, {})

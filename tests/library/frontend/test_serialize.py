@@ -52,12 +52,19 @@ def _parts(m: Maker) -> Any:
     return m.g.matmul(first, second)
 
 
+def _grouped(m: Maker) -> Any:
+    loss, weight = m.t(1, 64, 14, 20, last=True), m.t(64, 16, 5, 1, last=True)
+    made = m.g.conv_dgrad(loss, weight, padding=[2, 2], stride=[1, 1], dilation=[1, 1])
+    return made.set_dim([1, 32, 14, 16])
+
+
 WRITTEN: dict[str, Callable[[Maker], Any]] = {
     "a product": PROGRAMS["matmul"],
     "scratch and scalars": PROGRAMS["sdpa_backward"],
     "a scalar that is given": PROGRAMS["rmsnorm"],
     "slopes": _slopes,
     "a slice": _part,
+    "a convolution of two groups": _grouped,
 }
 
 
@@ -179,3 +186,13 @@ def test_what_is_wrong_is_shown_cut() -> None:
         with pytest.raises(TypeError) as caught:
             call()
         assert len(str(caught.value)) < 500
+
+
+def test_multiprocessors_that_the_json_of_a_graph_names_are_asked_for() -> None:
+    """As cudnn-frontend 1.32 does."""
+    m = Maker(cudnn, sm_count=66)
+    PROGRAMS["matmul"](m).set_output(True)
+    m.g.build_operation_graph()
+    read = cudnn.pygraph()
+    read.deserialize(repr(m.g))
+    assert read.to_json()["context"]["sm_count"] == 66
