@@ -179,10 +179,15 @@ def _read_theirs(content: Mapping[str, Any]) -> tuple[PlanRecord, Placement]:
         logged = read_logged_choice(plan["engine"])
         if logged is None:
             raise GraphError("cuDNN's plan names no engine", code="plan-file")
-        places = {int(uid): (int(how), values) for uid, (how, _, values) in content["workspace_modifications"].items()}
+        places = {int(uid): place for uid, place in content["workspace_modifications"].items()}
         constants = {
-            uid: [_float_of(bits) for bits in values] for uid, (how, values) in places.items() if how == _COPIED
+            uid: [_float_of(bits) for bits in values] for uid, (how, _, values) in places.items() if how == _COPIED
         }
+        scratch = {uid: int(offset) for uid, (how, offset, _) in places.items() if how not in (_COPIED, _CLEARED)}
+        cleared = [uid for uid, (how, *_) in places.items() if how == _CLEARED]
+        size = int(content["fe_workspace_size"])
+        if not all(0 <= offset < size for offset in scratch.values()):
+            raise ValueError(f"scratch lies at {scratch} of {size} bytes")
         numbers = {int(uid): _number_of(value) for uid, value in content["pass_by_values"].items()}
         slices = {int(uid): (int(whole), int(start)) for whole, (uid, start) in content["variant_pack_replacements"]}
         version = Version.from_number(plan["cudnnVersion"])
@@ -191,7 +196,6 @@ def _read_theirs(content: Mapping[str, Any]) -> tuple[PlanRecord, Placement]:
         if isinstance(error, CudnnBackendError):
             raise
         raise GraphError(f"the graph that cudnn-frontend serialized is not whole: {error}", code="plan-file") from None
-    cleared = sorted(uid for uid, (how, _) in places.items() if how == _CLEARED)
     if cleared:
         raise GraphError(
             f"the graph that cudnn-frontend serialized clears memory before each launch (uids {cleared}), which is not"
@@ -199,7 +203,6 @@ def _read_theirs(content: Mapping[str, Any]) -> tuple[PlanRecord, Placement]:
             code="plan-file",
             fix="build the graph here",
         )
-    scratch = {uid for uid, (how, _) in places.items() if how != _COPIED}
     changed = {
         item.uid: replace(item, value=numbers.get(item.uid), scratch=item.uid in scratch)
         for item in graph.variant_pack_tensors
@@ -207,7 +210,7 @@ def _read_theirs(content: Mapping[str, Any]) -> tuple[PlanRecord, Placement]:
     }
     choice = EngineChoice.from_log(*logged)
     record = PlanRecord(str(version), "", sm, choice.tag, {}, content[_PLAN])
-    return record, Placement(replace_tensors(graph, changed), constants, slices)
+    return record, Placement(replace_tensors(graph, changed), constants, slices, (scratch, size))
 
 
 def read_text(text: str) -> Any:
