@@ -39,7 +39,7 @@ JSON_VERSION = "2.0"  # of cudnn-frontend's format
 _HASH_BYTES = 32
 _OWN, _SEAL, _PLAN = "cudnn_backend_py", "cudnn_backend_py_sha256", "cudnn_backend_data"
 _COPIED, _CLEARED = 0, 1  # what cudnn-frontend does to memory in front of the workspace before a launch; 2: nothing
-_KINDS = {DataType.INT64: 0, DataType.INT32: 1, DataType.FLOAT: 3}  # of scalars, as its C++ counts them
+_KINDS = ("INT64", "INT32", "HALF", "FLOAT")  # of scalars, as its C++ counts them; how it writes a HALF is not known
 
 
 def dump(plan: Plan, memory: Placement, notes: Sequence[str] = ()) -> bytes:
@@ -71,7 +71,7 @@ def _as_theirs(memory: Placement, notes: Sequence[str]) -> dict[str, Any]:
         places[str(uid)] = [_COPIED, size, [as_bits(value) for value in values]]
         size += -(-4 * len(values) // SCRATCH_ALIGNMENT) * SCRATCH_ALIGNMENT
     known = [item for item in memory.tensors if item.value is not None]
-    runs = all(item.data_type in _KINDS for item in known)
+    runs = all(_is_known(item) for item in known)
     runs = runs and len({whole for whole, _ in memory.slices.values()}) == len(memory.slices)  # one slice of each whole
     return {
         **({"json_version": JSON_VERSION} if runs else {}),
@@ -79,7 +79,7 @@ def _as_theirs(memory: Placement, notes: Sequence[str]) -> dict[str, Any]:
         "tensors": [_tensor_as_theirs(item) for item in memory.tensors],
         "behavior_notes": [list(notes)],
         "variant_pack_uids": [item.uid for item in memory.tensors],
-        "pass_by_values": {str(item.uid): _scalar(item) for item in known if item.data_type in _KINDS},
+        "pass_by_values": {str(item.uid): _scalar(item) for item in known if _is_known(item)},
         "workspace_modifications": places,
         "aligned_operands": {},
         "variant_pack_replacements": [[whole, [uid, start]] for uid, (whole, start) in memory.slices.items()],
@@ -88,9 +88,13 @@ def _as_theirs(memory: Placement, notes: Sequence[str]) -> dict[str, Any]:
     }
 
 
+def _is_known(item: Any) -> bool:
+    return item.data_type.name in ("INT64", "INT32", "FLOAT")
+
+
 def _scalar(item: Any) -> dict[str, Any]:
     floating = item.data_type is DataType.FLOAT
-    return {"index": _KINDS[item.data_type], "value": as_bits(item.value) if floating else int(item.value)}
+    return {"index": _KINDS.index(item.data_type.name), "value": as_bits(item.value) if floating else int(item.value)}
 
 
 def _tensor_as_theirs(item: Any) -> dict[str, Any]:
@@ -102,7 +106,7 @@ def _tensor_as_theirs(item: Any) -> dict[str, Any]:
         "data_type": item.data_type.name,
         "is_virtual": False,
         "is_pass_by_value": item.by_value,
-        "pass_by_value": _scalar(item) if item.value is not None and item.data_type in _KINDS else None,
+        "pass_by_value": _scalar(item) if item.value is not None and _is_known(item) else None,
         "reordering_type": item.reordering.name,
     }
 
@@ -154,9 +158,9 @@ def _read(raw: bytes) -> dict[str, Any]:
 
 def _number_of(value: Mapping[str, Any]) -> float | int:
     """Return a scalar of cudnn-frontend's, whose floats are the eight digits of their four bytes."""
-    if value["index"] not in _KINDS.values():
+    if value["index"] not in (0, 1, 3):
         raise ValueError(f"a scalar is {value}")
-    if value["index"] != _KINDS[DataType.FLOAT]:
+    if value["index"] != _KINDS.index("FLOAT"):
         return int(value["value"])
     return _float_of(value["value"])
 
