@@ -8,6 +8,8 @@ from operator import index
 from struct import pack, unpack
 from typing import Any, TypeVar, cast
 
+from ..printable import shown
+
 __all__ = ["instance", "integers", "items_of", "number", "single", "whole"]
 
 Kind = TypeVar("Kind")
@@ -16,7 +18,7 @@ Kind = TypeVar("Kind")
 def instance(name: str, value: Any, kind: type[Kind], needed: str) -> Kind:
     """Return what is an instance of a class; NumPy's booleans are taken for a ``bool``."""
     if not isinstance(value, kind) and not (kind is bool and type(value).__name__ in ("bool", "bool_")):
-        raise TypeError(f"{name} is {value!r}, {needed} is needed")
+        raise TypeError(f"{name} is {shown(value)}, {needed} is needed")
     return cast(Kind, value)
 
 
@@ -25,11 +27,11 @@ def items_of(name: str, values: Any, needed: str) -> list[Any]:
     if type(values) is list:
         return values
     if isinstance(values, (str, bytes, Mapping)) or not isinstance(values, Iterable):
-        raise TypeError(f"{name} is {values!r}, {needed} is needed")
+        raise TypeError(f"{name} is {shown(values)}, {needed} is needed")
     try:
         return list(values)
     except TypeError:  # an array of no dims
-        raise TypeError(f"{name} is {values!r}, {needed} is needed") from None
+        raise TypeError(f"{name} is {shown(values)}, {needed} is needed") from None
 
 
 def integers(name: str, values: Any) -> list[int]:
@@ -42,7 +44,7 @@ def whole(name: str, value: Any) -> int:
     try:
         return index(value)
     except TypeError:
-        raise TypeError(f"{name} is {value!r}, an int is needed") from None
+        raise TypeError(f"{name} is {shown(value)}, an int is needed") from None
 
 
 def number(name: str, value: Any) -> float:
@@ -52,7 +54,7 @@ def number(name: str, value: Any) -> float:
             return float(value)
     except (TypeError, ValueError, RuntimeError, OverflowError):
         pass
-    raise TypeError(f"{name} is {value!r}, a float is needed")
+    raise TypeError(f"{name} is {shown(value)}, a float is needed")
 
 
 def single(name: str, value: Any) -> float:

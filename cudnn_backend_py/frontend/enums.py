@@ -7,6 +7,7 @@ from typing import Any
 
 from ..generated import enums as backend
 from ..graph.data_types import DATA_TYPES
+from ..printable import shown
 
 __all__ = [
     "FRONTEND_KNOB_TYPE_BASE",
@@ -384,5 +385,5 @@ def to_data_type(value: Any) -> data_type:
         return data_type.NOT_SET
     found = _TORCH_TYPES.get(str(value))
     if found is None:
-        raise TypeError(f"{value!r} is no cudnn.data_type and no torch dtype with one")
+        raise TypeError(f"{shown(value)} is no cudnn.data_type and no torch dtype with one")
     return found

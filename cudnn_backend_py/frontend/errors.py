@@ -94,8 +94,8 @@ class FrontendRuntimeError(_Telling, RuntimeError):
     """A value that cannot be, or a call that cuDNN refused."""
 
 
-class FrontendIndexError(_Telling, IndexError):
-    """A plan that the graph does not have."""
+class FrontendIndexError(FrontendRuntimeError, IndexError):
+    """A plan that the graph does not have; a ``RuntimeError``, too, which cudnn-frontend says of a graph with none."""
 
 
 class FrontendKeyError(_Telling, KeyError):

@@ -327,6 +327,8 @@ class _Writer:
             }
         call = CALLS[tag]
         arguments: dict[str, Any] = {call.ports[port]: item for port, item in given.items() if port in call.ports}
+        if tag == "RMS_NORM_BPROP":
+            arguments["has_dbias"] = "DBIAS" in node["outputs"]
         left = [port for port in given if port not in call.ports]
         if left:
             raise invalid_value(f"node {str(node.get('name'))[:60]!r} of the JSON has {', '.join(left)[:60]}, unread")

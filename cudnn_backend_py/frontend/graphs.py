@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any, Self
 
-from ..errors import NotSupportedStatus
+from ..errors import CudnnStatusError, EnvironmentNotReady, NotSupportedStatus
 from ..generated.enums import DescriptorType
 from ..graph.faults import Fault, Sharing, known_hazards, warn_of
 from ..graph.ir import Graph, Tensor
@@ -72,7 +72,7 @@ _OWN_CACHE = "what create_kernel_cache returned"
 
 
 #: What our builder refuses of an operation, and cuDNN only where it is asked for engines.
-_SAID_WITH_PLANS = ("dim-not-positive", "missing-producer", "pointwise-not-broadcastable")
+_SAID_WITH_PLANS = ("dim-not-positive", "missing-producer", "pointwise-not-broadcastable", "uid-twice")
 
 
 @contextmanager
@@ -236,7 +236,8 @@ class pygraph(
         RuntimeError
             If cuDNN has its operations already, unless only an `item` changes that is in none of them.
         """
-        if self._operation_graph is not None or (self._memory is not None and not self._nodes):
+        read = self._memory is not None and not self._nodes
+        if self._operation_graph is not None or self._plans.any_built or read:
             if item is not None and item not in self._used():
                 return
             raise invalid_value(
@@ -368,12 +369,13 @@ class pygraph(
 
     def _require_operation_graph(self) -> None:
         if self._operation_graph is None:
-            if not self._validated:
-                self.validate()
             with _said_with_plans():
+                if not self._validated:
+                    self.validate()
                 self.build_operation_graph()
 
     def _require_plans(self) -> None:
+        """Ask heuristics, if they are not yet."""
         if self._memory is None or not len(self._plans):
             self.create_execution_plans()
 
@@ -455,8 +457,7 @@ class pygraph(
         `ctx` is for the kernels of cudnn-frontend's own; plans of cuDNN make no use of it, there as here.
         """
         if not len(self._plans):
-            self.validate()
-            self.build_operation_graph()
+            self._require_operation_graph()
             self.create_execution_plans(heuristics)
         self.check_support()
         self.build_plans()
@@ -769,6 +770,9 @@ class pygraph(
     def serialize(self, *, as_bytes: bool = False, include_kernels: bool = True) -> list[int] | bytes:
         """Return the built plan with what is needed to run it, as the numbers of a byte string, or as bytes.
 
+        They are in cudnn-frontend's format, whose Python and C++ read them, too, unless the graph has a scalar of
+        another type than FLOAT, INT32 and INT64, or several slices of one tensor, which that format cannot hold.
+
         `include_kernels` is for cudnn-frontend's own kernels; cuDNN's plans always have theirs.
 
         Raises
@@ -780,24 +784,32 @@ class pygraph(
             raise not_supported("no plan is built, so there is nothing to serialize", fix="build() first")
         from . import serialize as saved
 
-        data = saved.dump(self._current.plan, self._memory)
+        notes = [note.name for note in self.get_behavior_notes()]
+        data = saved.dump(self._current.plan, self._memory, notes)
         return data if as_bytes else list(data)
 
     def deserialize(
         self, *source: Any, handle_: Any = None, pyobj: Any = None, enforce_precompiled: bool = False
     ) -> None:
-        """Take what :meth:`serialize` returned, or the JSON of a graph: ``deserialize(data)`` or ``(handle, data)``.
+        """Take what :meth:`serialize` returned, cudnn-frontend's or ours, or the JSON of a graph.
+
+        The arguments are ``(data)`` or ``(handle, data)``.
 
         A serialized plan is ready to run, and never compiled again. It holds code that runs on the GPU: take it from
-        sources you trust. JSON, a str, is cudnn-frontend's text of a graph; its graph is then built as any other.
+        sources you trust. JSON, a str, is cudnn-frontend's text of a graph; its graph is then built as any other,
+        which `enforce_precompiled` refuses. That may also be the last of the arguments.
 
         Raises
         ------
         RuntimeError
-            If it is no such data, or of another cuDNN version or architecture.
+            If it is no such data.
+        cudnnGraphNotSupportedError
+            If it is of another cuDNN version or architecture (a ``RuntimeError``, too), or a plan is wanted of JSON.
+        TypeError
+            If it is neither bytes, nor a list of their numbers, nor text.
         """
-        if len(source) == 3:
-            *source, _enforce_precompiled = source  # type: ignore[assignment]  # a flag of no effect
+        if len(source) == 3 or (len(source) == 2 and isinstance(source[1], bool)):
+            *source, enforce_precompiled = source  # type: ignore[assignment]
         if pyobj is not None:
             source = (*source, pyobj)
         if handle_ is not None:
@@ -809,14 +821,26 @@ class pygraph(
             self.target = self.context.target = target_of(handle, None)
             self._handle = handle
         if isinstance(source[-1], str):
+            if enforce_precompiled:
+                raise not_supported(
+                    "the JSON of a graph has no plan, which enforce_precompiled asks for",
+                    fix="give what serialize() returned, or leave enforce_precompiled out",
+                )
             self._read_text(source[-1])
             return
         from . import serialize as saved
 
-        with status_as(FrontendRuntimeError, "the serialized graph"):
-            plan, memory = saved.load(source[-1], self.target)
+        data = source[-1]
+        if not isinstance(data, (bytes, bytearray, memoryview)):
+            data = items_of("the serialized graph", data, "bytes, a list of their numbers, or the JSON of a graph")
+        with status_as(FrontendRuntimeError, "the serialized graph", fix="build the graph and serialize() it again"):
+            try:
+                plan, memory = saved.load(data, self.target)
+            except (EnvironmentNotReady, CudnnStatusError) as error:  # a program builds the graph then
+                raise as_kind(GraphRefused, "the serialized graph", error) from error
             runner = self._new_runner(plan, memory, {})
-        self._memory, self._current, self._runners = memory, runner, {0: runner}
+        self._become(memory)
+        self._current, self._runners = runner, {0: runner}
         self._plans.take(plan)
         self._wrong_ways.clear()
         self._find_wrong(memory.graph, "override shapes")
@@ -833,11 +857,15 @@ class pygraph(
                 self._take_context(data.get("context"))
                 write_graph(self, data)
                 return
-            self._graph = graph_of_text(data)
-        self._emitter = Emitter(self.context, self.name)
-        self._memory = Placement(self._graph, {}, {})
+            memory = Placement(graph_of_text(data), {}, {})
+        self._become(memory)
         self._validated = True
-        warn_of_graph(self._graph, self.target.sm, self.target.library.version)
+        warn_of_graph(memory.graph, self.target.sm, self.target.library.version)
+
+    def _become(self, memory: Placement) -> None:
+        """Be a graph that was written elsewhere."""
+        self._graph, self._memory = memory.graph, memory
+        self._emitter = Emitter(self.context, self.name)
 
     def _take_context(self, said: Any) -> None:
         """Take what the JSON of a graph says of the whole; what this one was asked for besides stays."""

@@ -13,9 +13,10 @@ from ..generated.enums import AttributeName as Attr
 from ..generated.enums import DescriptorType
 from ..graph.faults import Fault
 from ..native import Descriptor, Handle, Library, current_device, library
+from ..printable import shown
 from ..system.strict import parse_json
 from ..target import Profile, Target, device_profile, open_target, read_device
-from .arguments import whole
+from .arguments import instance, whole
 from .errors import FrontendRuntimeError, FrontendUsageError, invalid_value, status_as, wrong_for_other_dims
 
 __all__ = [
@@ -223,7 +224,7 @@ def _described(handle: Any) -> DescribedHandle:
 
 def no_handle(handle: object) -> TypeError:
     """Return the error for what is no handle of this module."""
-    return TypeError(f"handle is {handle!r}, a cudnn.Handle is needed: what cudnn.create_handle() returned")
+    return TypeError(f"handle is {shown(handle)}, a cudnn.Handle is needed: what cudnn.create_handle() returned")
 
 
 def destroy_handle(handle: Handle | DescribedHandle) -> None:
@@ -359,6 +360,11 @@ def create_device_properties(source: int | str) -> device_properties:
             properties = parse_json(source, "the text of device properties", code="frontend-value")
         except GraphError as error:
             raise invalid_value(error.headline) from None
+        if not isinstance(properties, dict):
+            raise invalid_value(
+                f"the text of device properties is {source[:60]!r}, a JSON object is needed",
+                fix="give what serialize() of device properties returned",
+            )
         return device_properties(properties, source)
     if _default_target is not None:
         properties = _described_target(_default_target).profile.properties
@@ -453,7 +459,10 @@ class kernel_cache:
         ------
         RuntimeError
             If it holds kernels already, or cuDNN refuses the text.
+        TypeError
+            If it is no text.
         """
+        instance("the serialized kernel cache", text, str, "a text")
         with self._lock, status_as(FrontendRuntimeError, "the kernel cache"):
             if self._descriptor is not None:
                 raise invalid_value("this kernel cache is in use already", fix="cudnn.create_kernel_cache()")

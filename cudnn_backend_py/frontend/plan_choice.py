@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import os
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from operator import index
 from typing import Any, Self
 
 from ..generated.enums import CudaGraphRetention, KnobType
 from ..plans.choice import EngineChoice
 from ..plans.engine import OperationGraph
+from ..printable import shown
 from .enums import behavior_note, cuda_graph_retention, is_frontend_knob_type, knob_type, numerical_note
-from .errors import FrontendRuntimeError, FrontendValueError, status_as
+from .errors import FrontendRuntimeError, FrontendValueError, cudnnGraphNotSupportedError, status_as
 from .plan_list import PlanConfig, PlanList, knob
 from .runner import Runner
 
@@ -30,6 +33,9 @@ class PlanChoice:
         """The finalized operation graph."""
         raise NotImplementedError
 
+    @abstractmethod
+    def _require_plans(self) -> None: ...
+
     # filters
 
     def deselect_workspace_greater_than(self, workspace_limit: int) -> Self:
@@ -46,7 +52,7 @@ class PlanChoice:
         """Leave out plans whose name contains one of these, such as ``eng3`` or ``k24=7``, besides those of before."""
         names = list(engine_names)
         if isinstance(engine_names, str) or not all(isinstance(name, str) for name in names):
-            raise TypeError(f"names of engines are {engine_names!r}, a list of texts is needed")
+            raise TypeError(f"names of engines are {shown(engine_names)}, a list of texts is needed")
         self._plans.barred_names += names
         if self._plans.drop_barred():
             self._current = None
@@ -80,7 +86,9 @@ class PlanChoice:
         return [PlanConfig(*self.get_engine_and_knobs_at_index(index), index) for index in range(self._plans.count)]
 
     def backend_plan_entries(self) -> list[PlanConfig]:
-        """Return :attr:`plans`: all are cuDNN's."""
+        """Return :attr:`plans`, asked for if they are not yet: all are cuDNN's, none where it refuses the graph."""
+        with suppress(cudnnGraphNotSupportedError):
+            self._require_plans()
         return self.plans
 
     @property
@@ -138,7 +146,7 @@ def _integer(value: int, what: str) -> int:
     try:
         return index(value)
     except TypeError:
-        raise TypeError(f"{value!r} is no {what}, an int is needed") from None
+        raise TypeError(f"{shown(value)} is no {what}, an int is needed") from None
 
 
 def check_retention(given: Any) -> cuda_graph_retention | None:
@@ -152,7 +160,7 @@ def check_retention(given: Any) -> cuda_graph_retention | None:
     try:
         return None if given is None else cuda_graph_retention(given)
     except ValueError:
-        raise TypeError(f"cuda_graph_retention is {given!r}, a cudnn.cuda_graph_retention is needed") from None
+        raise TypeError(f"cuda_graph_retention is {shown(given)}, a cudnn.cuda_graph_retention is needed") from None
 
 
 def engine_choice(engine_id: int, knobs: Mapping[knob_type, int] | None) -> EngineChoice:
@@ -172,8 +180,8 @@ def engine_choice(engine_id: int, knobs: Mapping[knob_type, int] | None) -> Engi
     engine_id = _integer(engine_id, "number of an engine")
     given = {} if knobs is None else knobs
     if not isinstance(given, Mapping):
-        raise TypeError(f"knobs are {knobs!r}, {{cudnn.knob_type: int}} is needed")
-    chosen = {_backend_knob(item): _integer(value, f"value of {item!r}") for item, value in given.items()}
+        raise TypeError(f"knobs are {shown(knobs)}, {{cudnn.knob_type: int}} is needed")
+    chosen = {_backend_knob(item): _integer(value, f"value of {shown(item)}") for item, value in given.items()}
     if is_python_engine(engine_id):
         raise FrontendValueError(
             f"engine {engine_id} is of cudnn-frontend's own, the numbers of cuDNN's are below {CPP_OSS_ENGINE_ID_BASE}",
@@ -187,7 +195,7 @@ def _backend_knob(item: knob_type) -> KnobType:
     try:
         named = knob_type(item)
     except ValueError:
-        raise TypeError(f"{item!r} is no knob, a cudnn.knob_type is needed") from None
+        raise TypeError(f"{shown(item)} is no knob, a cudnn.knob_type is needed") from None
     found = KnobType.__members__.get(named.name)
     if found is None:
         status = "NOT_SUPPORTED" if is_frontend_knob_type(named) else "INVALID_VALUE"

@@ -11,11 +11,13 @@ from ..errors import CudnnBackendError, CudnnStatusError, NotSupportedStatus
 from ..plans.choice import EngineChoice
 from ..plans.engine import EngineConfig, Knob, OperationGraph
 from ..plans.plan import Plan, build_plan
+from ..printable import shown
 from ..system.quick_dataclass import dataclass
 from ..target import Target
 from .arguments import items_of
 from .enums import behavior_note, build_plan_policy, heur_mode, knob_type, numerical_note
 from .errors import (
+    FrontendIndexError,
     FrontendRuntimeError,
     PlanExcluded,
     cudnnGraphNotSupportedError,
@@ -127,9 +129,7 @@ class PlanList:
         Raises
         ------
         IndexError
-            If there is none at that index.
-        RuntimeError
-            If there are none at all.
+            If there is none at that index, or none at all.
         """
         if not hasattr(index, "__index__"):
             raise no_such_plan(index, len(self))
@@ -138,8 +138,9 @@ class PlanList:
         if not self._configs and index in self._plans:
             return self._config_of(self._plans[index])
         if not self._configs:
-            raise invalid_value(
+            raise FrontendIndexError(
                 f"Plan index {index} is invalid: the graph has no plans",
+                code="frontend-value",
                 fix="create_execution_plans(...), then build_plans()",
             )
         if not 0 <= index < len(self._configs):
@@ -247,7 +248,7 @@ class PlanList:
         known = _NOTES[kind].__members__
         names = [note.name for note in notes if isinstance(note, Enum) and note.name in known]
         if len(names) < len(notes):
-            raise TypeError(f"{notes!r} are no such notes, a list of cudnn.{_NOTES[kind].__name__} is needed")
+            raise TypeError(f"{shown(notes)} are no such notes, a list of cudnn.{_NOTES[kind].__name__} is needed")
         self._notes += [(kind, name, keep) for name in names]
 
     def _why_barred(self, index: int) -> str | None:
@@ -271,10 +272,10 @@ class PlanList:
         return None
 
     def check_support(self) -> None:
-        """Check that a config is left after the filters."""
+        """Check that a config, or the plan that was built elsewhere, is left after the filters."""
         reasons = [self._why_barred(index) for index in range(len(self._configs))]
         if None not in reasons:  # not even with all modes asked?
-            reasons = [self._why_barred(index) for index in range(self.count)]
+            reasons = [self._why_barred(index) for index in range(len(self))]
         if None not in reasons:
             raise self._refused(
                 "no execution plan is left that supports this graph", "plans-deselected", _lines(reasons) or None
@@ -308,7 +309,7 @@ class PlanList:
         return True
 
     def _bars_candidate(self) -> bool:
-        return self.candidate != -1 and bool(self._configs) and self._why_barred(self.candidate) is not None
+        return self.candidate != -1 and self._why_barred(self.candidate) is not None
 
     def build_at(self, index: int) -> None:
         """Build one plan and make it the candidate, whichever was selected before.
@@ -373,13 +374,18 @@ class PlanList:
     def _indices(self) -> Iterator[int]:
         """Yield the indices of all configs, those of modes that are asked meanwhile among them."""
         index = 0
-        while index < len(self._configs) or index < self.count:
+        while index < len(self._configs) or index < len(self):
             yield index
             index += 1
 
     def runnable(self) -> list[int]:
         """Return the indices of the built plans that run: those that are not deselected by their names."""
         return sorted(index for index in self._plans if self._why_named(index) is None)
+
+    @property
+    def any_built(self) -> bool:
+        """Whether a plan is built, here or elsewhere."""
+        return bool(self._plans)
 
     def is_built(self, index: int) -> bool:
         """Return whether a plan is built."""
@@ -404,7 +410,7 @@ def _mode(mode: Any) -> heur_mode:
     try:
         return heur_mode(mode)
     except ValueError:
-        raise TypeError(f"{mode!r} is no mode of heuristics, a cudnn.heur_mode is needed") from None
+        raise TypeError(f"{shown(mode)} is no mode of heuristics, a cudnn.heur_mode is needed") from None
 
 
 def _lines(texts: Iterable[str | None]) -> str:

@@ -10,6 +10,7 @@ from functools import cache, wraps
 from inspect import Parameter, Signature, signature
 from typing import Any, TypeVar
 
+from ..printable import shown
 from ..system.quick_dataclass import dataclass
 from .arguments import instance
 from .context import GraphContext
@@ -318,6 +319,8 @@ class Record:
         ------
         ValueError
             If a program gave it to another tensor; for a tensor of another graph, if another one has it.
+        RuntimeError
+            If cuDNN has the operations of the other one already.
         """
         other = next((other for other in self.tensors if other.uid == uid and other is not item), None)
         if other is None:
@@ -328,6 +331,7 @@ class Record:
             raise attribute_not_set(
                 f"uid {uid} is already user-assigned to tensor {other.name!r}", fix="give each tensor a uid of its own"
             )
+        self.change(f"uid {uid} for tensor {item.name!r} changes that of tensor {other.name!r} in", other)
         other.uid = self._fresh_uid(but=uid)
 
     def name_of(self, operation: str, name: str) -> str:
@@ -538,7 +542,7 @@ def _note_arguments(node: Node, operation: Operation, method: str, given: Mappin
             continue
         if name in operation.lists or name == "dropout":
             if not isinstance(value, Iterable):
-                raise TypeError(f"{name} of {method} is {value!r}, a list is needed")
+                raise TypeError(f"{name} of {method} is {shown(value)}, a list is needed")
             _note_list(node, name, value)
         elif isinstance(value, tensor):
             if name in operation.written:

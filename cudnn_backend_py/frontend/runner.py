@@ -32,7 +32,8 @@ PACKS_CHECKED = 16
 class Placement:
     """Where the tensors of a graph lie that no user gives: scratch in front of the workspace, constants, slices.
 
-    ``scratch_bytes`` is what :meth:`pygraph.get_workspace_size` adds to a plan's workspace.
+    ``scratch_bytes`` is what :meth:`pygraph.get_workspace_size` adds to a plan's workspace. `scratch` says where
+    scratch lies, by uid, and how many bytes there are, where another program has laid it out.
     """
 
     def __init__(
@@ -40,6 +41,7 @@ class Placement:
         graph: Graph,
         constants: Mapping[int, Sequence[float]],
         slices: Mapping[int, tuple[int, int]],
+        scratch: tuple[dict[int, int], int] | None = None,
     ) -> None:
         self.graph = graph
         self.tensors = tuple(graph.variant_pack_tensors)
@@ -47,7 +49,7 @@ class Placement:
         read = {item.uid for item in self.tensors}  # a slice that no operation reads is none
         # uid of a slice: (uid of the whole, bytes from its start)
         self.slices = {uid: place for uid, place in slices.items() if uid in read}
-        self.offsets, self.scratch_bytes = scratch_offsets(self.tensors)
+        self.offsets, self.scratch_bytes = scratch or scratch_offsets(self.tensors)
 
     def user_uids(self) -> list[int]:
         """Return the uids a variant pack of the user must have, those of sliced wholes among them."""

@@ -6,9 +6,9 @@ import struct
 from collections.abc import Callable, Iterable
 from typing import Any, Self
 
-from .arguments import instance, integers, whole
+from .arguments import instance, integers, single, whole
 from .enums import data_type, scalar_type, tensor_reordering, to_data_type
-from .errors import attribute_not_set
+from .errors import attribute_not_set, invalid_value
 
 __all__ = ["as_bits", "tensor"]
 
@@ -17,7 +17,7 @@ _RUNTIME = scalar_type.RUNTIME_PARAM
 
 def as_bits(value: float | None) -> str | None:
     """Return a number as cudnn-frontend writes it in a graph's text: the digits of its four bytes."""
-    return None if value is None else struct.pack(">f", value).hex().upper()
+    return None if value is None else struct.pack(">f", single("value", value)).hex().upper()
 
 
 def _by_value(value: float | int | None) -> dict[str, Any] | None:
@@ -157,6 +157,7 @@ class tensor:
         ValueError
             If a program gave it to another tensor of the graph.
         """
+        self._announce("set_uid", uid=whole("uid", uid))
         graph = self._graph()
         if graph is not None:
             graph.record.claim(self, whole("uid", uid))
@@ -181,9 +182,22 @@ class tensor:
         return self._set("set_is_pass_by_value", by_value=bool(value))
 
     def set_ragged_offset(self, ragged_offset: tensor | None) -> Self:
-        """Set the tensor that says where each sequence begins, in elements."""
+        """Set the tensor that says where each sequence begins, in elements.
+
+        Raises
+        ------
+        RuntimeError
+            If its own offsets are this tensor, or lead back to it.
+        """
         if ragged_offset is not None:
-            instance("ragged_offset", ragged_offset, tensor, "a cudnn.tensor")
+            link: tensor | None = instance("ragged_offset", ragged_offset, tensor, "a cudnn.tensor")
+            while link is not None and link is not self:
+                link = link.ragged_offset
+            if link is self:
+                raise invalid_value(
+                    f"the ragged_offset of tensor {self.name!r} is {ragged_offset.name!r}, which leads back to it",
+                    fix="give a tensor of its own, of the batch and one more, INT32 or INT64",
+                )
         return self._set("set_ragged_offset", ragged_offset=ragged_offset)
 
     def set_ragged_offset_multiplier(self, multiplier: int) -> Self:
@@ -251,12 +265,16 @@ class tensor:
         return list(self.stride if self._is_settled(self.stride) else self.foresee()[1])
 
     def _set(self, method: str, **values: Any) -> Self:
-        changes = any(getattr(self, name) != value for name, value in values.items() if not name.endswith("_given"))
-        if changes and (graph := self._graph()) is not None:
-            graph.record.change(f"{method} of tensor {self.name!r} changes", self)
+        self._announce(method, **values)
         for name, value in values.items():
             setattr(self, name, value)
         return self
+
+    def _announce(self, method: str, **values: Any) -> None:
+        """Tell the graph of what is about to change, which it may refuse."""
+        changes = any(getattr(self, name) != value for name, value in values.items() if not name.endswith("_given"))
+        if changes and (graph := self._graph()) is not None:
+            graph.record.change(f"{method} of tensor {self.name!r} changes", self)
 
     def _graph(self) -> Any:
         return None if self.owner is None else self.owner()

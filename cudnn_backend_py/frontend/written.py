@@ -9,6 +9,7 @@ from typing import Any, SupportsIndex
 
 from ..errors import CudnnBackendError
 from ..execution.buffers import dlpack_facts
+from ..printable import shown
 from .arguments import instance, number
 from .context import Context
 from .enums import DLPACK_TYPES, data_type, scalar_type, tensor_reordering, to_data_type
@@ -63,8 +64,7 @@ class WrittenGraph:
         made.set_ragged_offset_multiplier(ragged_offset_multiplier).set_alignment_value(alignment_value)
         if uid is not None and uid != -1:
             made.set_uid(uid)
-        self._created.append(made)
-        return self.record.add(made)
+        return self._take(made)
 
     _make_tensor = tensor
 
@@ -79,18 +79,8 @@ class WrittenGraph:
             If `template` is no tensor of any kind.
         """
         if isinstance(template, UserTensor):
-            made = self.tensor(
-                template.dim,
-                template.stride,
-                template.data_type,
-                is_virtual or template.virtual,
-                template.by_value,
-                template.ragged_offset,
-                template.reordering,
-                name,
-            )
-            made.set_alignment(template.alignment).set_ragged_offset_multiplier(template.ragged_offset_multiplier)
-            return made
+            by_value = template.by_value
+            return self.tensor(template.dim, template.stride, template.data_type, is_virtual, by_value, name=name)
         dims, strides, kind, on_host = _facts(template)
         return self.tensor(dims, strides, kind, is_virtual, is_pass_by_value=on_host, name=name)
 
@@ -103,8 +93,13 @@ class WrittenGraph:
         made.set_name(name or f"scalar_{len(self.record.by_name())}")
         made.value = int(value) if whole else number("value", value)
         made.scalar_type = scalar_type
+        return self._take(made)
+
+    def _take(self, made: UserTensor) -> UserTensor:
+        """Take a new tensor, unless its uid is another's."""
+        self.record.add(made)
         self._created.append(made)
-        return self.record.add(made)
+        return made
 
     # inspection
 
@@ -198,7 +193,7 @@ def _facts(source: Any) -> tuple[Sequence[int], Sequence[int], data_type, bool]:
         return tuple(source.shape), tuple(source.stride()), kind, source.device.type == "cpu"
     if not hasattr(source, "__dlpack__"):
         raise attribute_not_set(
-            f"{source!r} is neither a tensor of this module nor one with DLPack (__dlpack__)",
+            f"{shown(source)} is neither a tensor of this module nor one with DLPack (__dlpack__)",
             fix="give a cudnn.tensor, or a torch, CuPy, JAX or NumPy array",
         )
     facts = dlpack_facts(source)

@@ -1,5 +1,5 @@
 # Generated from cudnn_graph.h 9.28.0 and facts.toml. Do not edit.
-# seal: sha256:9cc6dee5274e488ad3ccefe742681ee476e08adb948f8484a3c59e291fb657b5
+# seal: sha256:f5712b9209546f6f110c81f51854b37c73d60ab3f7210995ac9cd9f676f20512
 # Command: python -m cudnn_backend_py.codegen
 """What operations write, their defaults and names in cuDNN's log: what the header does not say."""
 
@@ -103,6 +103,7 @@ LOGGED_NAMES: dict[DescriptorType, dict[str, str]] = {
         "stride": "convolution.filter_strides",
         "dilation": "convolution.dilations",
         "conv": "convolution",
+        "groupcount": "",
     },
     _D.OPERATION_CONVOLUTION_BACKWARD_FILTER: {
         "mode": "convolution.conv_mode",
@@ -112,6 +113,7 @@ LOGGED_NAMES: dict[DescriptorType, dict[str, str]] = {
         "stride": "convolution.filter_strides",
         "dilation": "convolution.dilations",
         "conv": "convolution",
+        "groupcount": "",
     },
     _D.OPERATION_CONVOLUTION_BACKWARD_DATA: {
         "mode": "convolution.conv_mode",
@@ -121,6 +123,7 @@ LOGGED_NAMES: dict[DescriptorType, dict[str, str]] = {
         "stride": "convolution.filter_strides",
         "dilation": "convolution.dilations",
         "conv": "convolution",
+        "groupcount": "",
     },
     _D.OPERATION_POINTWISE: {
         "pointwisemode": "pointwise.mode",

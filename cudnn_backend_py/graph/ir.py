@@ -677,6 +677,14 @@ def _cycle(waits_for: list[set[int]]) -> list[int]:
 def _register(tensor: Tensor, tensors: dict[int, Tensor], names: dict[str, int]) -> None:
     known = tensors.setdefault(tensor.uid, tensor)
     if known is not tensor and known != tensor:
+        if known.name == tensor.name:
+            other = [name for name in Tensor.__slots__ if getattr(known, name) != getattr(tensor, name)]
+            raise GraphError(
+                f"tensor {tensor.name!r} (uid {tensor.uid}) is used in two ways, with other {', '.join(other)}",
+                code="uid-twice",
+                where=f"{known}\n{tensor}",
+                fix="give one of its uses a tensor of its own: another input, or what another operation writes",
+            )
         raise GraphError(
             f"uid {tensor.uid} belongs to two tensors, {known.name!r} and {tensor.name!r}",
             code="uid-twice",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TypeVar
 
+from ...printable import shown
 from ..context import Context
 from ..recorded import Record
 from ..tensors import tensor
@@ -31,6 +32,8 @@ class OpsBase:
         """
         for port, item in node.inputs.items():
             if not isinstance(item, tensor):
-                raise TypeError(f"{port} of {node.tag.lower()} {node.name!r} is {item!r}, a cudnn.tensor is needed")
+                raise TypeError(
+                    f"{port} of {node.tag.lower()} {node.name!r} is {shown(item)}, a cudnn.tensor is needed"
+                )
         self._nodes.append(node)
         return node

@@ -174,3 +174,13 @@ def test_a_block_mask_on_sm_10x_needs_cudnn_926(sm: int, version: tuple[int, ...
             assert g._nodes[-1].engine_choice(context) is None
     finally:
         set_default_target(None)
+
+
+def test_a_key_that_an_operation_wrote_is_refused_by_what_differs(h100: None) -> None:
+    """Attention reads K the other way round than the operation writes it; cudnn-frontend says no engine supports it."""
+    g = new_graph()
+    q, k, v = qkv(g)
+    o, _ = g.sdpa(q=q, k=g.relu(k, name="positive"), v=v, attn_scale=0.1, generate_stats=False)
+    o.set_output(True)
+    with pytest.raises(cudnn.cudnnGraphNotSupportedError, match=r"'positive::OUT_0' .* in two ways, with other dims"):
+        g.build_operation_graph()

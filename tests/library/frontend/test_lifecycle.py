@@ -19,6 +19,7 @@ import cudnn_backend_py.frontend as cudnn
 from cudnn_backend_py import Attr, CudnnStatusError, find_profile
 from cudnn_backend_py.frontend.errors import FrontendRuntimeError
 from cudnn_backend_py.frontend.handles import set_default_target
+from cudnn_backend_py.frontend.ubjson import read_ubjson
 from cudnn_backend_py.graph.faults import find, known_hazards
 from cudnn_backend_py.native import Handle, library
 from cudnn_backend_py.native.descriptor import _Owner
@@ -127,6 +128,27 @@ def test_a_deserialized_graph_answers_about_its_plan_and_tensors() -> None:
     assert again.query_tensor_attributes_of_uid(c.get_uid()).get_dim() == c.get_dim()
 
 
+@pytest.mark.parametrize("step", ["check_support", "build_plans", "build"])
+def test_the_steps_of_a_build_leave_a_plan_that_was_built_elsewhere(step: str) -> None:
+    """A program that reads its plan, or writes it, may take the same steps behind both."""
+    saved = _built(matmul).serialize(as_bytes=True)
+    for g in (new_graph(), matmul()[0], _built(lambda: matmul(32))):
+        g.deserialize(saved)
+        getattr(g, step)()
+        assert g.serialize(as_bytes=True) == saved
+        g.deselect_engines([g.get_plan_name_at_index(0)])
+        with pytest.raises(cudnn.cudnnGraphNotSupportedError, match="is deselected by the name"):
+            getattr(g, step)()
+
+
+def test_a_written_graph_with_a_plan_that_was_built_elsewhere_changes_no_more() -> None:
+    g, c = matmul()
+    g.deserialize(_built(matmul).serialize())
+    with pytest.raises(RuntimeError, match="relu is added to a graph"):
+        g.relu(c)
+    assert g.serialize()
+
+
 def test_torch_dtypes_are_types_and_operations_come_before_the_operation_graph() -> None:
     class half:  # as torch.float16 calls itself
         def __str__(self) -> str:
@@ -163,6 +185,38 @@ def test_empty_graph_validates_and_cannot_be_built() -> None:
     g.validate()
     with pytest.raises(RuntimeError, match="no operations"):
         g.build_operation_graph()
+    with pytest.raises(cudnn.cudnnGraphNotSupportedError, match="no operations"):
+        g.build()  # which asks for plans, and a RuntimeError, too
+
+
+@pytest.mark.parametrize("step", ["create_execution_plans", "check_support", "build_plans", "build"])
+@pytest.mark.parametrize("kind", [RuntimeError, cudnn.cudnnGraphNotSupportedError])
+def test_what_plans_are_refused_for_before_cudnn_is_asked_is_of_both_kinds(step: str, kind: type[Exception]) -> None:
+    """cudnn-frontend says it at validate or, of some families of graphs, with their plans."""
+    g = new_graph()
+    x = g.tensor(dim=[2, 8, 16], stride=[128, 16, 1])
+    g.transpose(x, permutation=[0, 0, 1]).set_output(True)
+    with pytest.raises(kind, match="permutation"):
+        getattr(g, step)()
+
+
+def test_plans_of_cudnn_are_asked_for_where_a_program_asks_whether_there_are_any() -> None:
+    g, _ = matmul()
+    assert len(g.backend_plan_entries()) == g.get_execution_plan_count() > 0
+    assert causal(d=63)[0].backend_plan_entries() == []
+
+
+@pytest.mark.parametrize("given", [None, 5, 10**12, 1.5, {}, object()])
+def test_what_is_no_serialized_graph_by_its_kind_is_a_type_error(given: Any) -> None:
+    with pytest.raises(TypeError, match="the serialized graph is"):
+        new_graph().deserialize(given)
+
+
+def test_plans_that_are_not_there_yet_are_of_both_kinds() -> None:
+    """cudnn-frontend says so before plans are asked for, and as an IndexError behind it."""
+    for kind in (IndexError, RuntimeError):
+        with pytest.raises(kind, match="Plan index 0 is invalid"):
+            matmul()[0].get_engine_and_knobs_at_index(0)
 
 
 def test_operation_graph_without_validate() -> None:
@@ -503,7 +557,9 @@ def test_serialized_graphs_of_earlier_versions_are_read() -> None:
     """They say everything of the plan but the target's name."""
     g, _ = causal()
     g.build([cudnn.heur_mode.A, cudnn.heur_mode.FALLBACK])
-    earlier = {name: item for name, item in json.loads(bytes(g.serialize())[32:]).items() if name != "target"}
+    now = read_ubjson(g.serialize(as_bytes=True))
+    earlier = {**json.loads(now["cudnn_backend_py"]), "plan": now["cudnn_backend_data"]}
+    del earlier["target"]
     again = cudnn.pygraph(handle=cudnn.create_handle())
     again.deserialize(sealed(earlier))
     assert again.get_workspace_size() == g.get_workspace_size()
@@ -698,6 +754,9 @@ def test_graph_of_a_given_device_description() -> None:
     assert g.target.sm == 80
     with pytest.raises(RuntimeError, match="no JSON"):
         cudnn.create_device_properties("{")
+    for value in ("[]", "5", "null", '"x"'):
+        with pytest.raises(RuntimeError, match="a JSON object is needed"):
+            cudnn.create_device_properties(value)
 
 
 def test_graph_of_a_given_device_description_cannot_be_timed() -> None:
@@ -772,6 +831,9 @@ def test_kernel_cache_serves_other_shapes_and_is_saved() -> None:
     matmul(64, kernel_cache=cache)[0].build([cudnn.heur_mode.FALLBACK])
     text = cache.serialize()
     again = cudnn.create_kernel_cache()
+    for given in (None, b"{}", 5):
+        with pytest.raises(TypeError, match="the serialized kernel cache is"):
+            again.deserialize(given)  # type: ignore[arg-type]
     again.deserialize(text)
     with pytest.raises(RuntimeError, match="in use already"):
         again.deserialize(text)

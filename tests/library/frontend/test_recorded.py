@@ -203,6 +203,51 @@ def test_a_uid_belongs_to_one_tensor() -> None:
         with pytest.raises(ValueError, match="is already user-assigned to tensor"):
             take()
     assert g.find_tensor(3) is taker
+    g.relu(given).set_output(True)
+    g.validate()
+    assert [item.uid for item in g.graph().variant_pack_tensors].count(2) == 1  # what was refused left nothing behind
+
+
+@pytest.mark.parametrize(
+    "take",
+    [
+        lambda m, result: result.set_uid(1),
+        lambda m, result: m.t(2, 8, 16).set_uid(1),
+        lambda m, result: m.t(2, 8, 16, uid=1),
+    ],
+)
+def test_uids_of_a_built_graph_stay(take: Callable[[Maker, Any], Any]) -> None:
+    """A uid that is refused is not taken from the tensor which has it either: its buffer would be missed."""
+    m = Maker(cudnn)
+    x = m.t(2, 8, 16, name="x")
+    result = m.g.relu(x).set_output(True)
+    m.g.build_operation_graph()
+    with pytest.raises(RuntimeError, match="cuDNN has already"):
+        take(m, result)
+    assert (x.get_uid(), result.get_uid()) == (1, 2)
+    assert m.g.find_tensor(1) is x
+
+
+def test_offsets_that_lead_back_to_their_tensor_are_refused() -> None:
+    m = Maker(cudnn)
+    first, second = m.t(2, 8, 16, name="first"), m.t(3, kind="INT32", name="second")
+    with pytest.raises(RuntimeError, match="ragged_offset of tensor 'first' is 'first', which leads back"):
+        first.set_ragged_offset(first)
+    first.set_ragged_offset(second)
+    with pytest.raises(RuntimeError, match="ragged_offset of tensor 'second' is 'first', which leads back"):
+        second.set_ragged_offset(first)
+
+
+def test_a_tensor_like_another_is_in_memory_and_dense_unless_it_is_asked_for() -> None:
+    """As in cudnn-frontend 1.32: dims, strides, type and whether it is by value."""
+    m = Maker(cudnn)
+    x = m.t(2, 8, 16, ragged_offset=m.t(3, kind="INT32"), ragged_offset_multiplier=4)
+    inner = m.g.relu(x)
+    like, like_inner = m.g.tensor_like(x), m.g.tensor_like(inner)
+    assert (like.get_dim(), like.get_stride(), like.get_ragged_offset()) == (x.get_dim(), x.get_stride(), None)
+    assert like.get_ragged_offset_multiplier() == 1
+    assert (inner.get_is_virtual(), like_inner.get_is_virtual()) == (True, False)
+    assert m.g.tensor_like(inner, is_virtual=True).get_is_virtual()
 
 
 @pytest.mark.parametrize(

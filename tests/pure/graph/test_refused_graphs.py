@@ -308,7 +308,7 @@ GRAPHS: list[Case] = [
     (
         "uid-twice",
         lambda: Graph((relu(X, Y), relu(dataclasses.replace(X, alignment=4), Z))),
-        f"uid {X.uid} belongs to two tensors, 'x' and 'x'",
+        f"tensor 'x' (uid {X.uid}) is used in two ways, with other alignment",
     ),
     (
         "uid-twice",

@@ -1,0 +1,219 @@
+"""Bytes of a built graph in cudnn-frontend's format, for described targets."""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+import cudnn_backend_py.frontend as cudnn
+from cudnn_backend_py.frontend.handles import set_default_target
+from cudnn_backend_py.frontend.ubjson import read_ubjson, write_ubjson
+from tests.compat.programs import PROGRAMS, Maker, Q
+
+A = cudnn.heur_mode.A
+
+
+@pytest.fixture(autouse=True)
+def h100() -> Iterator[None]:
+    set_default_target("h100")
+    yield
+    set_default_target(None)
+
+
+def built(write: Callable[[Maker], Any]) -> cudnn.pygraph:
+    m = Maker(cudnn)
+    made = write(m)
+    for item in made if isinstance(made, (list, tuple)) else [made]:
+        item.set_output(True)
+    m.g.build([A, cudnn.heur_mode.FALLBACK])
+    return m.g
+
+
+def _slopes(m: Maker) -> Any:
+    """Attention whose slopes are on the device, behind no scratch."""
+    made, _ = m.g.sdpa(
+        q=m.t(*Q), k=m.t(*Q), v=m.t(*Q), attn_scale=0.5, generate_stats=False, use_causal_mask=True, use_alibi_mask=True
+    )
+    return made.set_dim(list(Q)).set_stride([16384, 4096, 64, 1])
+
+
+def _part(m: Maker) -> Any:
+    x = m.t(4, 64, 64, name="whole")
+    return m.g.matmul(m.g.slice(x, [slice(1, 3), slice(0, 64), slice(0, 64)]), m.t(2, 64, 64))
+
+
+def _parts(m: Maker) -> Any:
+    x = m.t(4, 64, 64, name="whole")
+    first, second = (m.g.slice(x, [slice(at, at + 2), slice(0, 64), slice(0, 64)]) for at in (0, 2))
+    return m.g.matmul(first, second)
+
+
+def _grouped(m: Maker) -> Any:
+    loss, weight = m.t(1, 64, 14, 20, last=True), m.t(64, 16, 5, 1, last=True)
+    made = m.g.conv_dgrad(loss, weight, padding=[2, 2], stride=[1, 1], dilation=[1, 1])
+    return made.set_dim([1, 32, 14, 16])
+
+
+WRITTEN: dict[str, Callable[[Maker], Any]] = {
+    "a product": PROGRAMS["matmul"],
+    "scratch and scalars": PROGRAMS["sdpa_backward"],
+    "a scalar that is given": PROGRAMS["rmsnorm"],
+    "slopes": _slopes,
+    "a slice": _part,
+    "a convolution of two groups": _grouped,
+}
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+def test_a_graph_without_what_is_ours_is_read_as_cudnn_frontends(name: str) -> None:
+    """cudnn-frontend's bytes have no graph of this package's: it is the one of cuDNN's plan."""
+    g = built(WRITTEN[name])
+    content = read_ubjson(g.serialize(as_bytes=True))
+    theirs = {key: item for key, item in content.items() if not key.startswith("cudnn_backend_py")}
+    assert len(theirs) == len(content) - 2
+    read = cudnn.pygraph()
+    read.deserialize(write_ubjson(theirs))
+    assert read._get_variant_pack_uids_sorted() == g._get_variant_pack_uids_sorted()
+    assert read._memory is not None
+    assert g._memory is not None
+    slopes = content["fe_workspace_size"] - g._memory.scratch_bytes  # which are in front of the workspace there
+    assert read.get_workspace_size() == g.get_workspace_size() + slopes
+    assert read._memory.offsets == g._memory.offsets
+    assert read.get_plan_name_at_index(0).startswith(g.get_plan_name_at_index(0).split("_")[0])
+    assert (read._memory.constants, read._memory.slices) == (g._memory.constants, g._memory.slices)
+    scalars = [{item.uid: item.value for item in each._memory.tensors if item.by_value} for each in (read, g)]
+    assert scalars[0] == pytest.approx(scalars[1])
+
+
+def test_cudnn_frontend_is_told_where_its_c_plus_plus_puts_everything() -> None:
+    content = read_ubjson(built(PROGRAMS["sdpa_backward"]).serialize(as_bytes=True))
+    assert content["json_version"] == "2.0"
+    kinds = {item["index"] for item in content["pass_by_values"].values()}
+    assert kinds == {3}  # float
+    assert {struct.unpack(">f", bytes.fromhex(item["value"]))[0] for item in content["pass_by_values"].values()} >= {
+        0.125
+    }
+    places = content["workspace_modifications"].values()
+    assert all(how == 2 and offset < content["fe_workspace_size"] for how, offset, _ in places)
+    assert len({offset for _, offset, _ in places}) == len(places) > 0
+    uids = {item["uid"] for item in content["tensors"]}
+    assert uids == set(content["variant_pack_uids"])
+    assert content["behavior_notes"][0]
+    slopes = read_ubjson(built(_slopes).serialize(as_bytes=True))
+    ((how, offset, values),) = slopes["workspace_modifications"].values()
+    assert (how, offset, values) == (0, 0, ["3E800000", "3D800000", "3C800000", "3B800000"])  # floats, as C++ has them
+    assert slopes["fe_workspace_size"] == 128
+    ((whole, (part, start)),) = read_ubjson(built(_part).serialize(as_bytes=True))["variant_pack_replacements"]
+    assert (whole, start) == (1, 2 * 4096)
+    assert part != whole
+
+
+def test_what_the_format_cannot_hold_is_not_said_to_be_of_its_version() -> None:
+    """cudnn-frontend refuses the bytes then, and this package reads them."""
+    g = built(_parts)
+    data = g.serialize(as_bytes=True)
+    assert "json_version" not in read_ubjson(data)
+    read = cudnn.pygraph()
+    read.deserialize(data)
+    assert read._get_variant_pack_uids_sorted() == g._get_variant_pack_uids_sorted()
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"workspace_modifications": {"3": [1, 0, ["42800000"]]}}, r"clears memory before each launch \(uids \[3\]\)"),
+        ({"workspace_modifications": None}, "is not whole"),
+        ({"fe_workspace_size": None}, "is not whole"),
+        ({"workspace_modifications": {"3": [2, 64, []]}}, "is not whole: scratch lies at"),
+        ({"pass_by_values": {"3": {"index": 2, "value": 1}}}, "is not whole: a scalar is"),
+        ({"workspace_modifications": {"3": [0, 0, [64.0]]}}, "is not whole"),
+        ({"workspace_modifications": {"3": [0, 0, ["42"]]}}, "is not whole"),
+        ({"cudnn_backend_data": "{}"}, "the logged graph has no list of nodes"),
+        ({"cudnn_backend_data": 5}, "it has no plan"),
+        ({"variant_pack_replacements": [[1]]}, "is not whole"),
+    ],
+)
+def test_what_cannot_be_read_of_theirs_is_said(change: dict[str, Any], told: str) -> None:
+    content = read_ubjson(built(PROGRAMS["matmul"]).serialize(as_bytes=True))
+    theirs = {key: item for key, item in content.items() if not key.startswith("cudnn_backend_py")}
+    with pytest.raises(RuntimeError, match=told) as caught:
+        cudnn.pygraph().deserialize(write_ubjson(theirs | change))
+    assert isinstance(caught.value, cudnn.errors.FrontendRuntimeError)
+
+
+@pytest.mark.parametrize("field", ["cudnn_backend_data", "cudnn_backend_py", "cudnn_backend_py_sha256"])
+def test_a_change_is_found(field: str) -> None:
+    content = read_ubjson(built(PROGRAMS["matmul"]).serialize(as_bytes=True))
+    content[field] = content[field].replace("1", "2", 1)
+    with pytest.raises(RuntimeError, match="was changed since it was serialized"):
+        cudnn.pygraph().deserialize(write_ubjson(content))
+
+
+@pytest.mark.parametrize("kind", [RuntimeError, cudnn.cudnnGraphNotSupportedError])
+@pytest.mark.parametrize("change", [{"cudnnVersion": 91900}, {"smVersion": 800}])
+def test_a_plan_of_another_cudnn_or_gpu_is_a_graph_that_is_not_supported(
+    change: dict[str, int], kind: type[Exception]
+) -> None:
+    """As with cudnn-frontend: a program that keeps plans builds the graph again then."""
+    content = read_ubjson(built(PROGRAMS["matmul"]).serialize(as_bytes=True))
+    theirs = {key: item for key, item in content.items() if not key.startswith("cudnn_backend_py")}
+    plan = json.loads(theirs["cudnn_backend_data"])
+    (plan if "cudnnVersion" in change else plan["engine"]).update(change)
+    with pytest.raises(kind, match="mismatch"):
+        cudnn.pygraph().deserialize(write_ubjson(theirs | {"cudnn_backend_data": json.dumps(plan)}))
+
+
+def test_a_plan_is_not_made_of_json_where_one_is_asked_for() -> None:
+    g = built(PROGRAMS["matmul"])
+    data, text = g.serialize(as_bytes=True), repr(g)
+    ways: list[tuple[tuple[Any, ...], dict[str, bool]]] = [
+        ((True,), {}),
+        ((), {"enforce_precompiled": True}),
+    ]
+    for more, named in ways:
+        for first in ((), (None,)):
+            with pytest.raises(cudnn.cudnnGraphNotSupportedError, match="has no plan, which enforce_precompiled"):
+                cudnn.pygraph().deserialize(*first, text, *more, **named)
+            read = cudnn.pygraph()
+            read.deserialize(*first, data, *more, **named)
+            assert read.get_workspace_size() == g.get_workspace_size()
+
+
+def test_what_is_wrong_is_shown_cut() -> None:
+    """An error shows the beginning of what it was given, which may be a whole plan."""
+    data = built(PROGRAMS["matmul"]).serialize(as_bytes=True)
+    for call in (lambda: cudnn.pygraph().deserialize(data, 5), lambda: cudnn.pygraph().tensor(dim=data)):
+        with pytest.raises(TypeError) as caught:
+            call()
+        assert len(str(caught.value)) < 500
+
+
+def test_multiprocessors_that_the_json_of_a_graph_names_are_asked_for() -> None:
+    """As cudnn-frontend 1.32 does."""
+    m = Maker(cudnn, sm_count=66)
+    PROGRAMS["matmul"](m).set_output(True)
+    m.g.build_operation_graph()
+    read = cudnn.pygraph()
+    read.deserialize(repr(m.g))
+    assert read.to_json()["context"]["sm_count"] == 66
+
+
+@pytest.mark.parametrize("has_dbias", [True, False])
+def test_a_gradient_of_the_bias_that_was_left_out_is_left_out_of_the_json(has_dbias: bool) -> None:
+    m = Maker(cudnn)
+    grad, x = m.images(2)
+    made = m.g.rmsnorm_backward(
+        grad=grad, input=x, scale=m.f(1, 32, 4, 4), inv_variance=m.f(8, 1, 1, 1), has_dbias=has_dbias
+    )
+    for item in made:
+        if item is not None:
+            item.set_output(True)
+    m.g.build_operation_graph()
+    read = cudnn.pygraph()
+    read.deserialize(repr(m.g))
+    read.build_operation_graph()
+    assert len(read.nodes[0].outputs) == 2 + has_dbias

@@ -1,0 +1,64 @@
+"""UBJSON as cudnn-frontend's bytes of a graph have it."""
+
+from __future__ import annotations
+
+import random
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+from cudnn_backend_py import GraphError
+from cudnn_backend_py.frontend.ubjson import read_ubjson, write_ubjson
+
+VALUE: dict[str, Any] = {
+    "": None,
+    "flags": [True, False],
+    "numbers": [0, -128, 127, 128, 255, 256, -129, 32767, 32768, 2**31 - 1, 2**31, -(2**63), 2**63 - 1, 0.1, -1e300],
+    "text": "é" * 200,
+    "nested": [{"a": [[], {}]}, []],
+}
+
+
+def test_what_is_written_is_read() -> None:
+    assert read_ubjson(write_ubjson(VALUE)) == VALUE
+
+
+def test_the_bytes_are_those_of_the_specification() -> None:
+    assert write_ubjson({"uid": [1, 200, None, True, "x"]}) == b"{i\x03uid[i\x01U\xc8ZTSi\x01x]}"
+    assert read_ubjson(b"[d\x3f\x80\x00\x00I\xff\xfe]") == [1.0, -2]
+
+
+def test_what_is_cut_or_changed_is_refused_or_another_value_and_nothing_else() -> None:
+    data = write_ubjson(VALUE)
+    for end in range(len(data)):
+        with pytest.raises(GraphError, match="no serialized graph"):
+            read_ubjson(data[:end])
+    rng = random.Random(1)
+    for _ in range(2000):
+        changed = bytearray(data)
+        changed[rng.randrange(len(data))] = rng.randrange(256)
+        with suppress(GraphError):
+            read_ubjson(bytes(changed))
+
+
+@pytest.mark.parametrize(
+    ("data", "told"),
+    [
+        (b"", "ends or breaks off"),
+        (b"[" * 70, "64 lists and objects deep"),
+        (b"ZZ", "goes on behind byte 1"),
+        (b"SL" + b"\x7f" * 8, "are left"),
+        (b"Si\xff", "a text of -1 bytes"),
+        (b"Sd\x00\x00\x00\x00", "no length of a text"),
+        (b"[$i#i\x02ab", "has b'\\$' at byte 1"),
+    ],
+)
+def test_what_is_none_is_refused_in_words(data: bytes, told: str) -> None:
+    with pytest.raises(GraphError, match=told):
+        read_ubjson(data)
+
+
+def test_numbers_of_more_than_64_bits_are_not_written() -> None:
+    with pytest.raises(GraphError, match="more than 64 bits"):
+        write_ubjson([2**63])
