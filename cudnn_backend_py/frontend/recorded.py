@@ -275,7 +275,8 @@ class Record:
         if item.uid and item not in self.tensors:
             self.claim(item, item.uid)
         self.tensors.setdefault(item)
-        item.owner = self.owner
+        if self.owner is not None:  # which the record of a function of the scores has not
+            item.owner = self.owner
         if not item.uid_given and not item.uid:
             item.uid = self._fresh_uid()
         return item
@@ -325,7 +326,7 @@ class Record:
         other = next((other for other in self.tensors if other.uid == uid and other is not item), None)
         if other is None:
             return
-        if item.owner is not None and item.owner is not self.owner:
+        if None not in (item.owner, self.owner) and item.owner is not self.owner:
             raise of_another_graph(item.name, uid, other.name)
         if other.uid_given:
             raise attribute_not_set(

@@ -90,6 +90,26 @@ def test_a_score_modifier_of_the_user_is_planned_in_both_forms(
     assert cap.get_uid() in {tensor.uid for tensor in g.graph().variant_pack_tensors}
 
 
+def test_a_modifier_reads_tensors_of_its_graph_after_any_number_of_operations(h100: None) -> None:
+    """Uids in the modifier count from 1, so that some meet those of the graph around."""
+    for count in range(8):
+        g = new_graph()
+        q, k, v = qkv(g)
+        low = by_value(g, "low")
+
+        def modify(inner: Any, score: cudnn.tensor, count: int = count, low: cudnn.tensor = low) -> cudnn.tensor:
+            for _ in range(count):
+                score = inner.add(a=score, b=score)
+            return inner.mul(a=score, b=low)
+
+        o, _ = g.sdpa(q, k, v, is_inference=True, score_mod=modify)
+        o.set_output(True)
+        g.validate()
+        g.build_operation_graph()
+        assert low.get_uid() in {tensor.uid for tensor in g.graph().variant_pack_tensors}
+        assert low.owner is q.owner
+
+
 def test_masks_written_as_modifiers_are_planned_in_both_directions(h100: None) -> None:
     g = new_graph()
     q, k, v, o, d_o = qkv(g, names="qkvop")

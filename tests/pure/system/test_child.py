@@ -405,7 +405,8 @@ def test_the_version_is_not_asked_for_again_in_the_child(given: str, kept: str) 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_what_ends_a_process_ends_the_command_that_it_runs(number: int) -> None:
     code = f"""
-import os, sys
+import os, signal, sys
+signal.signal({int(number)}, signal.SIG_DFL)  # whoever started the tests may ignore it, as nohup does
 from {child.__name__} import run_command
 run_command([sys.executable, "-c", "import os, time; print(os.getpid(), flush=True); time.sleep(600)"], os.environ)
 """
