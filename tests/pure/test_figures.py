@@ -112,7 +112,7 @@ def test_counts_of_what_was_run_on_a_gpu() -> None:
         f"{total['ours']['ids']:,} tests, worse in none, better in none, {total['on purpose']} differ on purpose, the "
         f"graphs of {total['graphs compared']:,} compared"
     ) in page
-    assert f"{left} more are left out of both" in page
+    assert f"{left:,} more are left out of both" in page
 
 
 def test_counts_of_the_tests_of_1_24() -> None:
