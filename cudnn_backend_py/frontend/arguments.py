@@ -36,7 +36,11 @@ def items_of(name: str, values: Any, needed: str) -> list[Any]:
 
 def integers(name: str, values: Any) -> list[int]:
     """Return a list of integers."""
-    return [whole(name, item) for item in items_of(name, values, "a list of int")]
+    items = items_of(name, values, "a list of int")
+    try:
+        return list(map(index, items))
+    except TypeError:
+        return [whole(name, item) for item in items]  # one of them says what it is
 
 
 def whole(name: str, value: Any) -> int:

@@ -543,9 +543,7 @@ class pygraph(
         if not named:
             return None
         dims, steps = (
-            [integers(f"{what} of uids", row) for row in items_of(what, rows, "a list of lists of int")]
-            if rows is not None
-            else []
+            [] if rows is None else [integers(what, row) for row in items_of(what, rows, "a list of lists of int")]
             for what, rows in (("override_shapes", shapes), ("override_strides", strides))
         )
         if not len(set(named)) == len(named) == len(dims) == len(steps):
@@ -554,22 +552,22 @@ class pygraph(
                 fix="name each tensor once, and give one of each for it",
             )
         assert self._memory is not None
-        built = {item.uid: item for item in self._memory.graph.tensors}
+        built = self._memory.by_uid
         fault = self._wrong_ways.get("override shapes")
-        for uid, *rows in zip(named, dims, steps, strict=True):
+        for uid, row, step in zip(named, dims, steps, strict=True):
             if uid not in built:
                 raise invalid_value(
                     f"override_uids has {uid}, the graph's tensors have {sorted(built)}",
                     fix="name a tensor of the graph",
                 )
             rank = len(built[uid].dims)
-            if any(len(row) != rank or min(row, default=0) < 0 for row in rows):
+            if not len(row) == len(step) == rank or min((*row, *step), default=0) < 0:
                 raise invalid_value(
-                    f"the dims {rows[0]} and strides {rows[1]} were given for uid {uid}, which has {rank} dims",
+                    f"the dims {row} and strides {step} were given for uid {uid}, which has {rank} dims",
                     fix=f"give {rank} of each, none negative",
                 )
-            if fault is not None and not built[uid].virtual and built[uid].dims != tuple(rows[0]):
-                raise wrong_for_other_dims(fault, f"uid {uid} has dims {rows[0]}, built were {list(built[uid].dims)}")
+            if fault is not None and not built[uid].virtual and built[uid].dims != tuple(row):
+                raise wrong_for_other_dims(fault, f"uid {uid} has dims {row}, built were {list(built[uid].dims)}")
         return named, dims, steps
 
     def query_tensor_attributes_of_uid(self, uid: int) -> UserTensor:

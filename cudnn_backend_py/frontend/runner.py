@@ -44,7 +44,8 @@ class Placement:
         scratch: tuple[dict[int, int], int] | None = None,
     ) -> None:
         self.graph = graph
-        self.tensors = tuple(graph.variant_pack_tensors)
+        self.by_uid = {item.uid: item for item in graph.tensors}
+        self.tensors = tuple(item for item in self.by_uid.values() if not item.virtual)
         self.constants = dict(constants)
         read = {item.uid for item in self.tensors}  # a slice that no operation reads is none
         # uid of a slice: (uid of the whole, bytes from its start)

@@ -174,7 +174,7 @@ def test_modes_of_heuristics_are_a_list() -> None:
         ([1], [[-1, 8, 16]], [[128, 16, 1]], RuntimeError, "none negative"),
         (np.array([1, 9]), np.ones((2, 3), int), np.ones((2, 3), int), RuntimeError, "override_uids has 9"),
         ("a", [], [], TypeError, "override_uids is 'a', a list of int is needed"),
-        ([1], [["a", 8, 16]], [[128, 16, 1]], TypeError, "override_shapes of uids is 'a', an int is needed"),
+        ([1], [["a", 8, 16]], [[128, 16, 1]], TypeError, "override_shapes is 'a', an int is needed"),
     ],
 )
 def test_other_dims_are_read_before_cudnn_sees_them(
