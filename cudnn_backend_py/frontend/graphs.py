@@ -41,7 +41,6 @@ from .errors import (
     not_supported,
     of_another_graph,
     status_as,
-    wrong_for_other_dims,
 )
 from .handles import device_properties, kernel_cache, target_of
 from .kernels import OPERATIONS as KERNEL_OPERATIONS
@@ -52,6 +51,7 @@ from .ops.node import Emitter, FrontendHazardWarning, Node, fill_type, prepare, 
 from .ops.norm import NormOps
 from .ops.pointwise import PointwiseOps
 from .ops.shape import BlockScaleOps, ShapeOps
+from .overrides import read_overrides
 from .plan_choice import PlanChoice, check_retention, engine_choice
 from .plan_list import PlanList
 from .private_names import PrivateNames
@@ -528,47 +528,11 @@ class pygraph(
         return self._memory.scratch_bytes + config.workspace_bytes
 
     def _read_overrides(self, uids: Any, shapes: Any, strides: Any) -> Overrides | None:
-        """Return other dims and strides as lists, one of each for every uid, of its rank; None where no uid is named.
-
-        Raises
-        ------
-        TypeError
-            For what is no list of int, or no list of such lists.
-        RuntimeError
-            Where they are not as many, a uid is no tensor's or comes twice, or a number is negative.
-        cudnnGraphNotSupportedError
-            For other dims than the plan was built with, where cuDNN was measured to get them wrong.
-        """
-        named = [] if uids is None else integers("override_uids", uids)
-        if not named:
+        """Return other dims and strides, refused as :func:`read_overrides` does; None where no uid is named."""
+        if uids is None:
             return None
-        dims, steps = (
-            [] if rows is None else [integers(what, row) for row in items_of(what, rows, "a list of lists of int")]
-            for what, rows in (("override_shapes", shapes), ("override_strides", strides))
-        )
-        if not len(set(named)) == len(named) == len(dims) == len(steps):
-            raise invalid_value(
-                f"override_uids is {named}, {len(dims)} override_shapes and {len(steps)} override_strides were given",
-                fix="name each tensor once, and give one of each for it",
-            )
         assert self._memory is not None
-        built = self._memory.by_uid
-        fault = self._wrong_ways.get("override shapes")
-        for uid, row, step in zip(named, dims, steps, strict=True):
-            if uid not in built:
-                raise invalid_value(
-                    f"override_uids has {uid}, the graph's tensors have {sorted(built)}",
-                    fix="name a tensor of the graph",
-                )
-            rank = len(built[uid].dims)
-            if not len(row) == len(step) == rank or min((*row, *step), default=0) < 0:
-                raise invalid_value(
-                    f"the dims {row} and strides {step} were given for uid {uid}, which has {rank} dims",
-                    fix=f"give {rank} of each, none negative",
-                )
-            if fault is not None and not built[uid].virtual and built[uid].dims != tuple(row):
-                raise wrong_for_other_dims(fault, f"uid {uid} has dims {row}, built were {list(built[uid].dims)}")
-        return named, dims, steps
+        return read_overrides(self._memory, self._wrong_ways.get("override shapes"), uids, shapes, strides)
 
     def query_tensor_attributes_of_uid(self, uid: int) -> UserTensor:
         """Return the tensor with that uid.

@@ -20,8 +20,8 @@ def describe_booleans(graph: Graph) -> str:
     """Return what to mind where a graph reads or writes booleans in device memory; empty if it does not."""
     found = [
         repr(tensor.name)
-        for tensor in graph.tensors
-        if tensor.data_type is DataType.BOOLEAN and not (tensor.virtual or tensor.by_value)
+        for tensor in graph.variant_pack_tensors
+        if tensor.data_type is DataType.BOOLEAN and not tensor.by_value
     ]
     if not found:
         return ""

@@ -1,0 +1,60 @@
+"""Other dims and strides than a plan was built with, as programs give them for a launch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..graph.faults import Fault
+from ..native.launch import Overrides
+from .arguments import integers, items_of
+from .errors import invalid_value, wrong_for_other_dims
+from .runner import Placement
+
+__all__ = ["read_overrides"]
+
+
+def read_overrides(memory: Placement, fault: Fault | None, uids: Any, shapes: Any, strides: Any) -> Overrides | None:
+    """Return other dims and strides as lists, one of each for every uid, of its rank; None where no uid is named.
+
+    Parameters
+    ----------
+    fault
+        What cuDNN was measured to get wrong where the dims of a tensor in memory are others, if anything.
+
+    Raises
+    ------
+    TypeError
+        For what is no list of int, or no list of such lists.
+    RuntimeError
+        Where they are not as many, a uid is no tensor's or comes twice, or a number is negative.
+    cudnnGraphNotSupportedError
+        For other dims than the plan was built with, where there is a `fault`.
+    """
+    named = integers("override_uids", uids)
+    if not named:
+        return None
+    dims, steps = (
+        [] if rows is None else [integers(what, row) for row in items_of(what, rows, "a list of lists of int")]
+        for what, rows in (("override_shapes", shapes), ("override_strides", strides))
+    )
+    if not len(set(named)) == len(named) == len(dims) == len(steps):
+        raise invalid_value(
+            f"override_uids is {named}, {len(dims)} override_shapes and {len(steps)} override_strides were given",
+            fix="name each tensor once, and give one of each for it",
+        )
+    built = memory.by_uid
+    for uid, row, step in zip(named, dims, steps, strict=True):
+        if uid not in built:
+            raise invalid_value(
+                f"override_uids has {uid}, the graph's tensors have {sorted(built)}",
+                fix="name a tensor of the graph",
+            )
+        rank = len(built[uid].dims)
+        if not len(row) == len(step) == rank or min((*row, *step), default=0) < 0:
+            raise invalid_value(
+                f"the dims {row} and strides {step} were given for uid {uid}, which has {rank} dims",
+                fix=f"give {rank} of each, none negative",
+            )
+        if fault is not None and not built[uid].virtual and built[uid].dims != tuple(row):
+            raise wrong_for_other_dims(fault, f"uid {uid} has dims {row}, built were {list(built[uid].dims)}")
+    return named, dims, steps
