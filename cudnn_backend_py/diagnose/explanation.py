@@ -103,7 +103,7 @@ def explain(
     check_graph(graph)
     asked = [mode] if isinstance(mode, (HeurMode, str)) else list(mode)
     modes = tuple(heur_mode(item) for item in asked)
-    name = str(target or "gpu")
+    name = target if isinstance(target, str) else "gpu" if target is None else target.name
     lib = loaded_library()
     if lib is None:
         faults = check_environment(build=build or execute)  # loads the library, if that does not end the process

@@ -3,99 +3,37 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
-import os
-import tempfile
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from pathlib import Path
 from typing import Any, Self, TypedDict
 
 from ..errors import CudnnBackendError
-from ..graph import Graph, graph_from_json, graph_to_json
+from ..graph import Graph, graph_from_json
 from ..graph.faults import known_hazards
 from ..graph.guard import collecting
 from ..native import loaded_library
-from ..native.environment import sublibraries
-from ..native.find import LIBRARY_VARIABLE, NVRTC_VARIABLE, cudnn_places
-from ..plans.engine import heur_mode
 from ..plans.refusals import furthest_reason
 from ..system.child import TIMED_OUT, Child, Say, serve
 from ..system.version import Version
-from ..target import Profile, find_profile, open_target
+from ..target import Profile, open_target
 from ..target.environment import environment_fault_after_crash
-from ..versions.store import environment_for, require_installed
+from ..versions.setup import Setup
 from .causes.find import suspects
 from .explanation import CRASHED, cause_of, control_graph, explain
-from .verdict import SCHEMA_VERSION, STAGES, Asked, Basis, Cause, Outcome, Stage, Verdict
+from .question import GPU, Question, read_profile
+from .verdict import STAGES, Asked, Basis, Cause, Outcome, Stage, Verdict
 
-__all__ = ["CUDNN_TIMED_OUT", "DID_NOT_START", "FAULTS", "Judge", "Question", "judge", "library_identity"]
+__all__ = ["CUDNN_TIMED_OUT", "DID_NOT_START", "FAULTS", "GPU", "Judge", "Question", "judge"]
 
 CUDNN_TIMED_OUT = "cudnn-timed-out"  # codes of causes
 DID_NOT_START = "judge-did-not-start"
 FAULTS = ("SIGSEGV", "SIGBUS", "SIGABRT", "SIGFPE", "SIGILL")  # ends that are cuDNN's doing, not the user's
-GPU = "gpu"
 
+_MOST_IDLE = 4  # processes of other setups than the last that a judge keeps
 _CRASHES = 8  # plans of one graph that may crash before the rest is given up
-
-
-@dataclass(frozen=True)
-class Question:
-    """A graph, and what it is judged for.
-
-    Parameters
-    ----------
-    target
-        A described GPU (``sm90``), the path of a device JSON, or ``gpu`` for the one of this machine.
-    version
-        An installed cuDNN such as ``9.19.0``; None for the library this process would load.
-    modes, build, execute, causes, shapes
-        As for :func:`explain`.
-    """
-
-    graph: Graph
-    target: str = GPU
-    version: str | None = None
-    modes: tuple[str, ...] = ("A", "FALLBACK")
-    build: bool = False
-    execute: bool = False
-    causes: bool = True
-    shapes: bool = False
-
-    def key(self) -> str:
-        """Return a SHA-256 of all that decides the answer: graph, target, cuDNN, modes, and form of a verdict."""
-        target = GPU if self.target == GPU else find_profile(self.target).json()
-        asked = [self.modes, self.build, self.execute, self.causes, self.shapes]
-        parts = [SCHEMA_VERSION, _graph_text(self.graph), target, library_identity(self.version), *asked]
-        return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
-
-    def options(self) -> dict[str, Any]:
-        """Return all but the graph as plain data."""
-        names = ("target", "version", "build", "execute", "causes", "shapes")
-        return {"modes": list(self.modes), **{name: getattr(self, name) for name in names}}
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the question as plain data."""
-        return {"graph": graph_to_json(self.graph), **self.options()}
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Question:
-        """Return the question that ``to_dict`` gave.
-
-        Raises
-        ------
-        GraphError
-            What ``graph_from_json`` refuses.
-        """
-        return cls(**{**data, "graph": graph_from_json(data["graph"]), "modes": tuple(data["modes"])})
-
-
-@lru_cache(maxsize=256)
-def _graph_text(graph: Graph) -> str:
-    return json.dumps(graph_to_json(graph))
 
 
 @lru_cache(maxsize=256)
@@ -103,39 +41,7 @@ def _read_graph(text: str) -> Graph:
     return graph_from_json(json.loads(text))
 
 
-_CHOOSING = (LIBRARY_VARIABLE, NVRTC_VARIABLE, "LD_LIBRARY_PATH", "LD_PRELOAD")
-
-
 _NO_GPU = {"CUDA_VISIBLE_DEVICES": ""}  # of children that are asked about described GPUs
-
-
-def _chosen(version: str | None) -> tuple[str | None, ...]:
-    """Return the variables that decide which libraries a new child loads: a living one keeps those it has."""
-    return tuple(os.environ.get(name) for name in _CHOOSING[0 if version is None else 2 :])
-
-
-def library_identity(version: str | None) -> str:
-    """Return what tells a cuDNN from any other: version and wheel; for this process' own its file, time and parts.
-
-    Raises
-    ------
-    EnvironmentNotReady
-        ``cudnn-version-not-installed``.
-    """
-    return _identity(version, _chosen(version))
-
-
-@lru_cache(maxsize=64)
-def _identity(version: str | None, _chosen_by: tuple[str | None, ...]) -> str:
-    if version is not None:
-        installed = require_installed(version)
-        return f"{installed.version} {installed.flavor} {installed.cuda}"
-    place = next((place.path for place in cudnn_places() if place.path), None)
-    if place is None or not Path(place).is_file():
-        return str(place)
-    facts = Path(place).resolve().stat()
-    parts = ",".join(sublibraries(Path(place).parent))
-    return f"{place} {facts.st_mtime_ns} {facts.st_size} {parts}"
 
 
 class Judge:
@@ -163,8 +69,7 @@ class Judge:
         self._limit_s = limit_s
         self._step = step
         self._fresh = fresh
-        # By version and what chose it, and whether they see a GPU.
-        self._idle: dict[tuple[str | None, tuple[str | None, ...], bool], list[Child]] = {}
+        self._idle: dict[tuple[Setup, bool], list[Child]] = {}  # by setup, and whether they see a GPU
 
     def __enter__(self) -> Self:
         return self
@@ -187,20 +92,15 @@ class Judge:
         Raises
         ------
         UsageError
-            ``unknown-target``, ``unknown-enumerator``; ``child-not-usable`` where a signal's handler forked meanwhile,
-            in the forked process.
+            ``child-not-usable`` where a signal's handler forked meanwhile, in the forked process.
         EnvironmentNotReady
-            ``cudnn-version-not-installed``, ``child-not-started``.
+            ``cudnn-files-changed`` if library files changed after the question was made; ``child-not-started``.
         CudnnBackendError
             ``judging-failed``, ``answer-damaged``: a fault of this package.
         """
         return self._ask(question, self._limit_s)
 
     def _ask(self, question: Question, limit_s: float) -> Verdict:
-        if question.target != GPU:
-            find_profile(question.target)
-        for mode in question.modes:
-            heur_mode(mode)
         skip: dict[str, str] = {}
         while True:
             answer = self._ask_once(question, tuple(skip), limit_s)
@@ -218,10 +118,8 @@ class Judge:
         Variations are asked in forked processes, which have no GPU: so on the properties that the GPU itself gave. The
         cause is taken only where cuDNN refuses the graph there for the same reason.
         """
-        with tempfile.TemporaryDirectory() as folder:
-            file = Path(folder) / "device.json"
-            file.write_text(json.dumps(device), encoding="utf-8")
-            described = self._ask(replace(question, target=str(file)), limit_s)
+        profile = Profile("device", str(device["deviceName"]), (), device, {}, {})
+        described = self._ask(replace(question, target=profile, version=question.setup), limit_s)
         cause, own = described.cause, furthest_reason(verdict.candidates)
         same = (described.outcome, described.stage) == (verdict.outcome, verdict.stage)
         if cause is None or cause.basis is not Basis.MEASURED or not same or own is None:
@@ -232,21 +130,32 @@ class Judge:
 
     def _ask_once(self, question: Question, skip: tuple[str, ...], limit_s: float) -> Verdict | _Described | _Ending:
         """Take a process out of the idle ones, ask it, and put it back if its answer came whole."""
-        sees_gpu = question.target == GPU
-        idle = self._idle.setdefault((question.version, _chosen(question.version), sees_gpu), [])
+        setup, sees_gpu = question.setup, question.profile is None
+        idle = self._idle.setdefault((setup, sees_gpu), [])
         while (child := _take(idle)) is not None and not child.usable:  # died since, or belongs to a forked process
             child.end()
-        child = child or Child.start(_SERVED, {**environment_for(question.version), **({} if sees_gpu else _NO_GPU)})
+        if child is None:
+            setup.check()
+            child = Child.start(_SERVED, {**setup.environment(), **({} if sees_gpu else _NO_GPU)})
         try:
             answer = _ask_child(child, question, skip, self._fresh, limit_s, self._step)
+            setup.check()  # cuDNN loads some of its libraries when they are needed
         except BaseException:
             child.end()
             raise
         if child.usable and not (self._fresh and question.build and sees_gpu):
             idle.append(child)
+            self._end_crowded(idle)
         else:
             child.end()
         return answer
+
+    def _end_crowded(self, used: list[Child]) -> None:
+        """End idle processes of other setups where there are too many: each has its cuDNN in memory."""
+        others = [idle for idle in list(self._idle.values()) if idle is not used]
+        for idle in others[: max(0, sum(map(len, others)) - _MOST_IDLE)]:
+            if (child := _take(idle)) is not None:
+                child.end()
 
 
 _ON_DESCRIPTION = "variations were asked of a description of this GPU, which refuses the graph for the same reason"
@@ -329,7 +238,7 @@ def _ask_child(
     limit_s: float,
     report: Callable[[str], object],
 ) -> Verdict | _Described | _Ending:
-    asked = {**question.options(), "graph": _graph_text(question.graph), "skip": list(skip), "fresh": fresh}
+    asked = {**question.message(), "skip": list(skip), "fresh": fresh}
     step = ""
     loaded = _NOTHING_LOADED
     verdict = device = None
@@ -360,17 +269,17 @@ def serve_judge() -> None:
 _SERVED = f"{__name__}:{serve_judge.__name__}"
 
 
-_prepared: set[str] = set()  # targets whose control graph was asked here: forks need not load and ask all that
+_prepared: set[str] = set()  # devices whose control graph was asked here: forks need not load and ask all that
 
 
 def _wants_fork(asked: Mapping[str, Any], say: Say) -> bool:
     """Whether a forked process is to answer; a fork has no GPU."""
-    target = asked["target"]
-    if not (asked["fresh"] and asked["build"]) or target == GPU:
+    profile = read_profile(asked["device"])
+    if not (asked["fresh"] and asked["build"]) or profile is None:
         return False
-    if target not in _prepared:
-        explain(control_graph(), target, step=_stepping(say))
-        _prepared.add(target)
+    if asked["device"] not in _prepared:
+        explain(control_graph(), profile, step=_stepping(say))
+        _prepared.add(asked["device"])
     return True
 
 
@@ -387,7 +296,7 @@ def _stepping(say: Say) -> Callable[[str], None]:
 def _answer(asked: Mapping[str, Any], say: Say) -> None:
     verdict = explain(
         _read_graph(asked["graph"]),
-        None if asked["target"] == GPU else asked["target"],
+        read_profile(asked["device"]),
         mode=asked["modes"],
         build=asked["build"],
         execute=asked["execute"],
@@ -420,12 +329,14 @@ def _add_crashes(verdict: Verdict, skip: Mapping[str, str]) -> Verdict:
 
 def _judge_ending(question: Question, ending: _Ending, limit_s: float) -> Verdict:
     """Return the verdict where the process did not live to give one."""
-    profile = None if question.target == GPU else find_profile(question.target)
+    profile, setup = question.profile, question.setup
     timed_out = ending.ending == TIMED_OUT
     stage = ending.stage
     hazards: tuple[str, ...] = ()
     lines: list[str] = []
-    fault = None if timed_out else environment_fault_after_crash(question.version, in_start=stage == "environment")
+    fault = None
+    if not timed_out:
+        fault = environment_fault_after_crash(setup.library, setup.nvrtc, in_start=stage == "environment")
     if fault is not None:  # what is damaged may die anywhere, whatever it is asked
         stage, cause = "environment", cause_of(fault)
     elif ending.step:

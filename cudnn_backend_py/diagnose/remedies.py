@@ -297,7 +297,7 @@ def with_versions(verdict: Verdict, question: Question, *, most: int = _MOST_VER
     newer = cause is not None and cause.code.endswith(NEWER_THAN_LIBRARY)
     if cause is None or not (newer or cause.code in ("pattern-removed", CRASHED)):
         return verdict
-    asked = _Asked(question.target, verdict.cudnn, question.modes, question.build)
+    asked = _Asked(str(question.target), verdict.cudnn, question.modes, question.build)
     with Judge() as judge:
         found, refusing, unasked = _other_versions(
             question.graph, asked, lambda number: number < most, judge, newer=newer

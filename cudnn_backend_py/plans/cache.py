@@ -18,6 +18,7 @@ from typing import Any
 
 from ..errors import CudnnBackendError, CudnnStatusError, GraphError, UsageError
 from ..graph import Graph, graph_to_json
+from ..native.variables import library_variables
 from ..system.private_folder import CacheWarning, EntryFolder, PrivateFolder
 from ..target import Target
 from .plan import Plan, restore_plan
@@ -91,8 +92,9 @@ def plan_key(graph: Graph, target: Target, options: Mapping[str, Any]) -> str:
 
     It covers the whole graph, names and uids included, because a cached plan is called by them: a plan of a graph that
     differs in names only would be the same kernel and take other buffers. Then the cuDNN version and the CUDA major
-    it was built with. Then the target's architecture and limits, and not whether it is described or here, so that
-    what was built ahead of time for a description is found on the GPU. Then the options.
+    it was built with, and the environment variables that change what cuDNN chooses or compiles. Then the target's
+    architecture and limits, and not whether it is described or here, so that what was built ahead of time for a
+    description is found on the GPU. Then the options.
 
     NVRTC's version is not covered: clear the cache to have kernels compiled by another one.
 
@@ -109,7 +111,8 @@ def plan_key(graph: Graph, target: Target, options: Mapping[str, Any]) -> str:
     lib = target.library
     names = _LIMITS if lib.version < _BUS_WIDTH_SINCE else (*_LIMITS, "memoryBusWidth")
     limits = {name: target.profile.properties.get(name, 0) for name in names}
-    about = [_SCHEMA, lib.version_text, lib.cuda_version // 1000, limits, graph_to_json(graph), options]
+    cudnn = [lib.version_text, lib.cuda_version // 1000, library_variables()]
+    about = [_SCHEMA, *cudnn, limits, graph_to_json(graph), options]
     try:
         text = json.dumps(about, sort_keys=True, default=_plain)
     except (TypeError, ValueError) as error:

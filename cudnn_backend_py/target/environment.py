@@ -24,7 +24,7 @@ from ..native.environment import (
 from ..native.find import cudnn_places, find_loaded, nvrtc_places
 from ..system.version import Version, cuda_version_text, version_text
 from ..versions.integrity import Damage, find_damage
-from ..versions.store import JIT_SINCE, find_installed
+from ..versions.store import JIT_SINCE
 from . import Target
 
 __all__ = [
@@ -175,7 +175,7 @@ def has_nvrtc(lib: Library) -> bool:
     return lib.version >= _NVRTC_INSIDE
 
 
-def environment_fault_after_crash(version: str | None, *, in_start: bool = False) -> Fault | None:
+def environment_fault_after_crash(library: str, nvrtc: str, *, in_start: bool = False) -> Fault | None:
     """Return what is wrong with the files of a cuDNN whose process died, so that no graph is blamed for it.
 
     Every byte of cuDNN and of its NVRTC is compared with what was installed: a second or more the first time, then
@@ -183,8 +183,8 @@ def environment_fault_after_crash(version: str | None, *, in_start: bool = False
 
     Parameters
     ----------
-    version
-        An installed one, or None for the library this process would load.
+    library, nvrtc
+        Paths of ``libcudnn.so.9`` and ``libnvrtc``; empty where they are not known.
     in_start
         Whether it died before the control graph was answered: then what was loaded is not known to be what was asked
         for, as it is later.
@@ -195,20 +195,13 @@ def environment_fault_after_crash(version: str | None, *, in_start: bool = False
         ``installed-files-changed``; after a death in the start also ``loader-path-shadows-cudnn`` where the files are
         whole and ``LD_LIBRARY_PATH`` or ``LD_PRELOAD`` brings others. None if nothing is known to be wrong.
     """
-    if version is None:
-        path, nvrtc = _candidate(), None
-        if path is not None:
-            places = (place.path for major in (12, 13) for place in nvrtc_places(major))
-            nvrtc = next((place for place in places if place is not None and "/nvidia/" in place), None)
-    else:
-        installed = find_installed(version)
-        if installed is None:
-            return None
-        path, nvrtc = str(installed.library), None if installed.nvrtc is None else str(installed.nvrtc)
-    for file in (path, nvrtc):
-        if file is not None and (damage := find_damage(file, full=True)) is not None:
+    if not nvrtc:
+        places = (place.path for major in (12, 13) for place in nvrtc_places(major, library or None))
+        nvrtc = next((place for place in places if place is not None and "/nvidia/" in place), "")
+    for file in filter(None, (library, nvrtc)):
+        if (damage := find_damage(file, full=True)) is not None:
             return _describe_damage(damage)
-    return next(_find_shadowed(path), None) if in_start and path is not None else None
+    return next(_find_shadowed(library), None) if in_start and library else None
 
 
 def _describe_damage(damage: Damage) -> Fault:

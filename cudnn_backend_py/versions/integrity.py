@@ -25,13 +25,17 @@ __all__ = [
     "Damage",
     "FileRecord",
     "Installation",
+    "Signature",
     "find_damage",
     "find_differences",
     "installations_of",
     "read_installation",
+    "sign",
 ]
 
 METADATA = "installed.json"
+
+Signature = tuple[int, int, int, int]
 
 _READ_AT_MOST = 16 << 20
 _FOLDER = re.compile(r"(?P<version>.+)-cu(?P<cuda>12|13)")
@@ -197,8 +201,7 @@ def _difference(installation: Installation, name: str, record: FileRecord, full:
             return f"changed: {name} has {status.st_size} bytes, {record.size_bytes} were installed"
         if not full and record.mtime_ns in (None, status.st_mtime_ns):
             return None
-        signature = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
-        sha256 = _sha256_once(path, signature) if remembered else _sha256(path)
+        sha256 = _sha256_once(path, sign(status)) if remembered else _sha256(path)
     except FileNotFoundError:
         return f"missing: {name}, {record.size_bytes} bytes were installed"
     except OSError as error:
@@ -208,13 +211,22 @@ def _difference(installation: Installation, name: str, record: FileRecord, full:
     return None
 
 
+def sign(status: os.stat_result) -> Signature:
+    """Return what changes with every change of a file: inode, bytes, and the times of content and of inode in ns.
+
+    No program can set the last, so a file that was replaced is noticed whatever its size and date. A new hard link
+    changes it too, and the content is the same.
+    """
+    return (status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+
+
 def _sha256(path: str) -> str:
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 @lru_cache(maxsize=1024)
-def _sha256_once(path: str, _signature: tuple[int, ...]) -> str:
+def _sha256_once(path: str, _signature: Signature) -> str:
     return _sha256(path)
 
 

@@ -24,7 +24,6 @@ from ...printable import printable
 from ...system.child import call_command, describe_ending, script_command
 from ...system.whole_file import write_whole
 from ...target import Profile, find_profile, using
-from ...versions.store import environment_for
 from ..explanation import CRASHED
 from ..judges import CUDNN_TIMED_OUT, DID_NOT_START, GPU, Question, judge
 from ..verdict import Verdict
@@ -87,11 +86,11 @@ def write_repro(
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         _write(folder / "target.json", _json(_target_data(profile)))
-        asked = GPU if target == GPU else str(folder / "target.json")
         hide = _Hidden(folder)
-        environment = environment_for(version)
+        question = Question(graph, GPU if target == GPU else profile, version, modes, build)
+        environment = question.setup.environment()
         versions = _versions(environment, hide)
-        verdict = judge(Question(graph, asked, version, modes, build), limit_s=limit_s)
+        verdict = judge(question, limit_s=limit_s)
         if verdict.cause is not None and verdict.cause.code in (CRASHED, CUDNN_TIMED_OUT, DID_NOT_START):
             verdict = replace(verdict, cudnn=versions["cudnn"])  # a dead process does not say its version
         verdict = hide.verdict(replace(verdict, library=Path(verdict.library).name))

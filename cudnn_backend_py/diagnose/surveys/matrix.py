@@ -29,11 +29,12 @@ from ...system.notebook import ShownAsHtml
 from ...system.private_folder import EntryFolder, PrivateFolder
 from ...system.progress import progress_bar
 from ...system.version import leading_numbers
-from ...target import find_profile
+from ...target import Profile, find_profile
+from ...versions.setup import Setup, read_setup
 from ...versions.store import find_installed, list_judging
 from ..engines import ENGINES_ABSENT
 from ..explanation import CRASHED
-from ..judges import CUDNN_TIMED_OUT, FAULTS, GPU, Judge, Question, judge, library_identity
+from ..judges import CUDNN_TIMED_OUT, GPU, Judge, Question, judge
 from ..verdict import Outcome, Verdict
 
 __all__ = [
@@ -249,7 +250,7 @@ def matrix(
     executor
         Where batches of questions go instead of to child processes of this one: any
         :class:`concurrent.futures.Executor`, such as a ``ProcessPoolExecutor`` or Dask's ``client.get_executor()``.
-        Its workers need this package, the same cuDNN versions, and for a device JSON the same file.
+        Its workers need this package, and the very library files that were read here: the same file system.
     workers
         Questions at a time, without an executor; the number of cores if not given.
     cache
@@ -275,26 +276,30 @@ def matrix(
 
     Notes
     -----
-    Loads cuDNN: in child processes only. What could not be judged is asked again the next time unless cuDNN crashed,
-    or lacks engines; so are answers about ``gpu``, which may be another one by then. After a KeyboardInterrupt what was
-    answered is kept.
+    Loads cuDNN: in child processes only. Graphs, device JSONs, library files and environment variables are read once,
+    at the beginning; if library files change meanwhile, the cells that are still open could not be judged
+    (``cudnn-files-changed``). An answer is kept for exactly what was read; so is the answer that a wheel lacks engines.
+    Anything else that could not be judged is asked again the next time, and so is everything about ``gpu``, which may
+    be another one by then. After a KeyboardInterrupt the answers so far are kept.
     """
     named = _named(graphs)
-    names = _unique(targets)
-    places = _places(available_versions() if versions is None else versions)
-    for what, given in (("graphs", named), ("targets", names), ("versions", places)):
+    profiles = _read_targets(targets)
+    setups = _read_setups(available_versions() if versions is None else versions)
+    for what, given in (("graphs", named), ("targets", profiles), ("versions", setups)):
         if not given:
             raise UsageError(f"there are no {what} to ask about", code="matrix-empty")
     questions = {
-        (graph, target, version): Question(named[graph], target, place, build=build)
-        for version, place in places.items()
+        (graph, target, version): Question(named[graph], profile, setup, build=build)
+        for version, setup in setups.items()
         for graph in named
-        for target in names
+        for target, profile in profiles.items()
     }
-    keys = {triple: question.key() for triple, question in questions.items()}
+    keys = {triple: question.key() or str(triple) for triple, question in questions.items()}
     wanted = {keys[triple]: question for triple, question in questions.items()}
     answers = _Answers(cache)
-    found = {} if fresh else {key: cell for key in wanted if (cell := answers.find(key)) is not None}
+    found = {}
+    if not fresh:
+        found = {key: cell for key, question in wanted.items() if (cell := answers.find(question)) is not None}
     todo = [(key, question) for key, question in wanted.items() if key not in found]
     if executor is None:
         coming = _from_children(todo, workers or _cores(), limit_s, answers.keep)
@@ -305,8 +310,8 @@ def matrix(
         for key, cell in coming:
             found[key] = cell
             step(len(found), "asking cuDNN")
-    cells = {triple: found[keys[triple]] for triple in _order(named, names, places)}
-    return Matrix(tuple(named), names, tuple(places), cells, len(todo))
+    cells = {triple: found[keys[triple]] for triple in _order(named, tuple(profiles), setups)}
+    return Matrix(tuple(named), tuple(profiles), tuple(setups), cells, len(todo))
 
 
 # Bisection
@@ -334,41 +339,38 @@ def _named(graphs: Mapping[str, Graph] | Iterable[Graph]) -> dict[str, Graph]:
     return {graph.name: graph for graph in listed}
 
 
-def _unique(targets: Iterable[str]) -> tuple[str, ...]:
-    """Return the targets once each, all known."""
-    names = tuple(dict.fromkeys(targets))
-    for name in names:
-        if name != GPU:
-            find_profile(name)
-    return names
+def _read_targets(targets: Iterable[str]) -> dict[str, Profile | str]:
+    """Return the targets once each, with the description of each; ``gpu`` has none."""
+    return {name: name if name == GPU else find_profile(name) for name in dict.fromkeys(targets)}
 
 
-def _places(versions: Mapping[str, str | None] | Iterable[str | None]) -> dict[str, str | None]:
-    """Return for the name of each version the one a question takes: None for the cuDNN of this process."""
+def _read_setups(versions: Mapping[str, str | None] | Iterable[str | None]) -> dict[str, Setup]:
+    """Return the setup for each version, by the name it goes by."""
     if isinstance(versions, Mapping):
-        return {name: _place(version) for name, version in versions.items()}
-    return {version or DEFAULT: _place(version) for version in versions}
+        return {name: _read_setup(version) for name, version in versions.items()}
+    return {version or DEFAULT: _read_setup(version) for version in versions}
 
 
-def _place(version: str | None) -> str | None:
+def _read_setup(version: str | None) -> Setup:
+    """Return the setup of an installed version, or of this process' own cuDNN where that is the better one of it."""
     if version in (None, DEFAULT):
-        return None
+        return read_setup(None)
     assert version is not None
     there = find_installed(version)
     if (there is None or there.flavor == "jit") and version == _own_version():
-        return None
-    library_identity(version)
-    return version
+        return read_setup(None)
+    return read_setup(version)
 
 
 def _own_version() -> str | None:
     """Return the version of the cuDNN this process would load, None if there is none."""
-    return _version_of(library_identity(None))
+    return _version_of(read_setup(None))
 
 
 @lru_cache
-def _version_of(_identity: str) -> str | None:
-    done = subprocess.run(call_command(f"{__name__}:_tell_version"), capture_output=True, text=True, check=False)
+def _version_of(setup: Setup) -> str | None:
+    command = call_command(f"{__name__}:_tell_version")
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=setup.environment())
     return done.stdout.splitlines()[-1] if done.returncode == 0 else None
 
 
@@ -390,7 +392,7 @@ def _cores() -> int:
 
 Asked = tuple[str, Question]  # with its key
 Answer = tuple[str, Cell]
-Keep = Callable[[str, Question, Cell], None]
+Keep = Callable[[Question, Cell], None]
 
 
 def _cell(ask: Callable[[Question], Verdict], question: Question) -> Cell:
@@ -400,10 +402,10 @@ def _cell(ask: Callable[[Question], Verdict], question: Question) -> Cell:
         return Cell(Outcome.NOT_JUDGED, error.code, error.headline, stage="environment")
 
 
-def _by_version(asked: Iterable[Asked]) -> dict[str | None, deque[Asked]]:
-    groups: dict[str | None, deque[Asked]] = defaultdict(deque)
+def _by_setup(asked: Iterable[Asked]) -> dict[Setup, deque[Asked]]:
+    groups: dict[Setup, deque[Asked]] = defaultdict(deque)
     for one in asked:
-        groups[one[1].version].append(one)
+        groups[one[1].setup].append(one)
     return groups
 
 
@@ -417,7 +419,7 @@ def _from_executor(
 ) -> Generator[Answer, None, None]:
     """Yield the answers of an executor as they come."""
     futures = {}
-    for group in _by_version(todo).values():
+    for group in _by_setup(todo).values():
         listed = list(group)
         for start in range(0, len(listed), _BATCH):
             batch = listed[start : start + _BATCH]
@@ -426,7 +428,7 @@ def _from_executor(
         for future in as_completed(futures):
             batch = futures[future]
             for (key, question), cell in zip(batch, future.result(), strict=True):
-                keep(key, question, cell)
+                keep(question, cell)
                 yield key, cell
     finally:
         for future in futures:
@@ -439,7 +441,7 @@ def _from_children(todo: Sequence[Asked], workers: int, limit_s: float, keep: Ke
     answers: SimpleQueue[Answer | None] = SimpleQueue()
 
     def tell(key: str, question: Question, cell: Cell) -> None:
-        keep(key, question, cell)
+        keep(question, cell)
         answers.put((key, cell))
 
     def work() -> None:
@@ -465,40 +467,40 @@ def _from_children(todo: Sequence[Asked], workers: int, limit_s: float, keep: Ke
             future.result()
 
 
-def _work(shelf: _Shelf, tell: Keep, limit_s: float) -> None:
-    """Answer questions until there are none; one child process at a time, for one version after the other."""
+def _work(shelf: _Shelf, tell: Callable[[str, Question, Cell], None], limit_s: float) -> None:
+    """Answer questions until there are none; one child process at a time, for one setup after the other."""
     with Judge(limit_s=limit_s) as children:
         last: Question | None = None
         while (asked := shelf.take(last)) is not None:
             key, question = asked
-            if last is not None and question.version != last.version:
+            if last is not None and question.setup != last.setup:
                 children.close()
             last = question
             tell(key, question, _cell(children.ask, question))
 
 
 class _Shelf:
-    """Open questions by version. Who has begun with a version stays with it: its child process has that cuDNN."""
+    """Open questions by setup. A worker stays with the setup that it began with: its child process has that cuDNN."""
 
     def __init__(self, todo: Iterable[Asked]) -> None:
         self._lock = threading.Lock()
-        self._left = _by_version(todo)
-        self._at_work: Counter[str | None] = Counter()
+        self._left = _by_setup(todo)
+        self._at_work: Counter[Setup] = Counter()
 
     def take(self, last: Question | None) -> Asked | None:
         """Return a question for who had `last` before, None if there is none."""
         with self._lock:
             if last is not None:
-                self._at_work[last.version] -= 1
-            open_ones = [version for version, left in self._left.items() if left]
+                self._at_work[last.setup] -= 1
+            open_ones = [setup for setup, left in self._left.items() if left]
             if not open_ones:
                 return None
-            if last is not None and self._left[last.version]:
-                version = last.version
+            if last is not None and self._left[last.setup]:
+                setup = last.setup
             else:
-                version = min(open_ones, key=lambda one: (self._at_work[one], -len(self._left[one])))
-            self._at_work[version] += 1
-            return self._left[version].popleft()
+                setup = min(open_ones, key=lambda one: (self._at_work[one], -len(self._left[one])))
+            self._at_work[setup] += 1
+            return self._left[setup].popleft()
 
     def clear(self) -> None:
         """Give out nothing more."""
@@ -530,37 +532,38 @@ class _Answers:
 
     def get(self, question: Question, children: Judge) -> Cell:
         """Return the kept answer, or ask."""
-        key = question.key()
-        cell = self.find(key)
+        cell = self.find(question)
         if cell is None:
             cell = _cell(children.ask, question)
-            self.keep(key, question, cell)
+            self.keep(question, cell)
         return cell
 
-    def find(self, key: str) -> Cell | None:
+    def find(self, question: Question) -> Cell | None:
         """Return the kept answer, None if there is none that this code gave."""
-        record = self._files.read(key)
+        key = question.key()
+        record = None if key is None else self._files.read(key)
         if record is None or record.get("by") != self._by:
             return None
         return Cell.from_dict(record["cell"])
 
-    def keep(self, key: str, question: Question, cell: Cell) -> None:
-        """Write an answer, unless it is about this moment or this machine rather than about cuDNN."""
-        if question.target == GPU or not _lasts(cell):
+    def keep(self, question: Question, cell: Cell) -> None:
+        """Write an answer to a question that has a key.
+
+        What could not be judged is written only where the reason is in the key: engines that the files lack. A crash
+        may come from the memory or the limits of this moment.
+        """
+        key = question.key()
+        if key is None or (cell.outcome is Outcome.NOT_JUDGED and cell.cause != ENGINES_ABSENT):
             return
         labels = {"graph": question.graph.name, "target": question.target, "cudnn": question.version}
         self._files.write(key, {"by": self._by, **labels, "cell": asdict(cell)})
 
 
-def _lasts(cell: Cell) -> bool:
-    if cell.outcome is not Outcome.NOT_JUDGED or cell.cause == ENGINES_ABSENT:
-        return True
-    return cell.cause == CRASHED and any(name in cell.headline for name in FAULTS)
-
-
-@lru_cache(maxsize=1)
 def _own_code() -> str:
-    """Return a hash of this package's code: an answer explained by other code is not taken again."""
+    """Return a hash of this package's code: an answer explained by other code is not taken again.
+
+    Judging processes run the code that is on disk when they start, so it is read again for each survey.
+    """
     root = Path(__file__).parents[2]
     digest = hashlib.sha256()
     for path in sorted(root.rglob("*.py")):

@@ -14,9 +14,10 @@ from ...graph.ir import check_graph
 from ...printable import brief
 from ...system.notebook import ShownAsHtml
 from ...system.version import leading_numbers
-from ..judges import Judge, Question
+from ...target import find_profile
+from ..judges import GPU, Judge, Question
 from ..verdict import Outcome
-from .matrix import DEFAULT, Cell, _Answers, _own_version, _places, _Supports, available_versions
+from .matrix import DEFAULT, Cell, _Answers, _own_version, _read_setups, _Supports, available_versions
 
 __all__ = ["Since", "since"]
 
@@ -158,18 +159,19 @@ def since(
         ``cudnn-version-not-installed``.
     """
     check_graph(graph)
-    given = _places(available_versions() if versions is None else versions)
-    places = {(_own_version() or DEFAULT) if name == DEFAULT else name: place for name, place in given.items()}
-    if not places:
+    given = _read_setups(available_versions() if versions is None else versions)
+    setups = {(_own_version() or DEFAULT) if name == DEFAULT else name: setup for name, setup in given.items()}
+    if not setups:
         raise UsageError("there are no versions to ask about", code="matrix-empty")
-    ordered = sorted(places, key=leading_numbers)
+    profile = target if target == GPU else find_profile(target)
+    ordered = sorted(setups, key=leading_numbers)
     answers = _Answers(cache)
     asked: dict[str, Cell] = {}
     with Judge(limit_s=limit_s) as children:
 
         def supports(version: str) -> bool | None:
             if version not in asked:
-                question = Question(graph, target, places[version], build=build)
+                question = Question(graph, profile, setups[version], build=build)
                 asked[version] = answers.get(question, children)
             outcome = asked[version].outcome
             return None if outcome is Outcome.NOT_JUDGED else outcome is Outcome.SUPPORTED

@@ -16,11 +16,12 @@ from ...graph import Graph
 from ...plans.candidate import Candidate
 from ...printable import brief
 from ...system.progress import progress_bar
-from ...target import find_profile
-from ..judges import GPU, Judge, Question, library_identity
+from ...target import Profile
+from ...versions.setup import Setup
+from ..judges import Judge, Question
 from ..report.ci import Case
 from ..verdict import Outcome, Verdict
-from .matrix import _cores, _named, _places, _unique, places_of
+from .matrix import _cores, _named, _read_setups, _read_targets, places_of
 
 __all__ = ["SPEED_LIMIT", "Change", "Difference", "Effect", "Times", "Upgrade", "compare_versions"]
 
@@ -325,15 +326,12 @@ def compare_versions(
     Loads cuDNN: in child processes only. Plans are built, so cuDNN compiles: 0.3 s for each graph and version, and more
     for backward passes.
     """
-    named, chosen = _named(graphs), _unique(targets)
+    named, chosen = _named(graphs), _read_targets(targets)
     for what, given in (("graphs", named), ("targets", chosen)):
         if not given:
             raise UsageError(f"there are no {what} to ask about", code="matrix-empty")
-    for target in chosen:
-        if target != GPU:
-            find_profile(target)
-    places = _places(places_of((old, new), wheels or {}))
-    if len(places) < 2 or library_identity(places[old]) == library_identity(places[new]):
+    setups = _read_setups(places_of((old, new), wheels or {}))
+    if len(setups) < 2 or setups[old].files == setups[new].files:
         raise UsageError(f"{old} and {new} are one version: nothing can have changed", code="upgrade-versions")
     pairs = [(graph, target) for target in chosen for graph in named]
     answers: dict[tuple[str, str, str], Verdict] = {}
@@ -346,7 +344,7 @@ def compare_versions(
                 left.append(pair[0])
             else:
                 changes.append(Change(*pair, before, after))
-        return Upgrade(old, new, (places[old], places[new]), tuple(changes), tuple(dict.fromkeys(left)))
+        return Upgrade(old, new, (setups[old].version, setups[new].version), tuple(changes), tuple(dict.fromkeys(left)))
 
     def ask(question: Question) -> Verdict | None:
         return _ask(judge.ask, question) if time.monotonic() < until else None
@@ -357,7 +355,7 @@ def compare_versions(
         ThreadPoolExecutor(workers or _cores()) as pool,
     ):
         asked = {
-            pool.submit(ask, Question(named[graph], target, places[name], _MODES, build=True)): (graph, target, name)
+            pool.submit(ask, _question(named[graph], chosen[target], setups[name])): (graph, target, name)
             for graph, target in pairs
             for name in (old, new)
         }
@@ -371,6 +369,10 @@ def compare_versions(
             for future in asked:
                 future.cancel()
     return so_far()
+
+
+def _question(graph: Graph, target: Profile | str, setup: Setup) -> Question:
+    return Question(graph, target, setup, _MODES, build=True)
 
 
 def _ask(ask: Callable[[Question], Verdict], question: Question) -> Verdict:

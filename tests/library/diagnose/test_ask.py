@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
+import pickle
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -136,9 +137,10 @@ def test_a_judge_nobody_holds_ends_its_children() -> None:
     assert process.returncode is not None
 
 
-def test_verdicts_and_questions_survive_json() -> None:
+def test_verdicts_survive_json_and_questions_pickle() -> None:
     question = Question(forum_two_matmul.graph(), "sm89", build=True)
-    assert Question.from_dict(json.loads(json.dumps(question.to_dict()))) == question
+    assert pickle.loads(pickle.dumps(question)) == question
+    assert pickle.loads(pickle.dumps(question)).key() == question.key()
     for verdict in (explain(question.graph, "sm89"), explain(flash_forward.graph(), "sm90", build=True)):
         assert Verdict.from_dict(json.loads(json.dumps(verdict.to_dict()))) == verdict
     with pytest.raises(UsageError, match="verdict-schema"):

@@ -1,0 +1,142 @@
+"""Questions to cuDNN as values: all that can change an answer is read once, where the question is asked."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..graph import Graph, graph_to_json
+from ..plans.engine import heur_mode
+from ..target import Profile, find_profile
+from ..versions.setup import Setup, read_setup
+from .verdict import SCHEMA_VERSION
+
+__all__ = ["GPU", "Question"]
+
+GPU = "gpu"
+
+
+@dataclass(frozen=True)
+class Question:
+    """A graph, and what it is judged for.
+
+    Target and version are read when the question is made: a file or an installation that changes later does not change
+    the question.
+
+    Parameters
+    ----------
+    target
+        A described GPU (``sm90``), the path of a device JSON, a profile, or ``gpu`` for the one of this machine.
+    version
+        An installed cuDNN such as ``9.19.0``; None for the library this process would load; or a :class:`Setup`, which
+        names the exact files.
+    modes, build, execute, causes, shapes
+        As for :func:`explain`.
+
+    Attributes
+    ----------
+    profile
+        The description of the GPU, None for the one of this machine.
+    setup
+        The library files, and the environment variables that cuDNN reads.
+
+    Raises
+    ------
+    UsageError
+        ``unknown-target``, ``unknown-enumerator``.
+    GraphError
+        What :func:`~cudnn_backend_py.target.profiles.load_profile` refuses about a device JSON.
+    EnvironmentNotReady
+        ``cudnn-version-not-installed``, ``installed-files-changed``.
+    """
+
+    graph: Graph
+    target: str | Profile = GPU
+    version: str | Setup | None = None
+    modes: tuple[str, ...] = ("A", "FALLBACK")
+    build: bool = False
+    execute: bool = False
+    causes: bool = True
+    shapes: bool = False
+    profile: Profile | None = field(init=False, repr=False, compare=False)
+    setup: Setup = field(init=False, repr=False)
+    device: str = field(init=False, repr=False)  # of `profile`, which has no hash
+
+    def __post_init__(self) -> None:
+        for mode in self.modes:
+            heur_mode(mode)
+        profile = self.target if isinstance(self.target, Profile) else None
+        if profile is None and self.target != GPU:
+            profile = find_profile(str(self.target))
+        setup = self.version if isinstance(self.version, Setup) else read_setup(self.version)
+        values = {
+            "target": self.target.name if isinstance(self.target, Profile) else self.target,
+            "version": setup.version,
+            "profile": profile,
+            "setup": setup,
+            "device": "" if profile is None else _profile_text(profile),
+        }
+        for name, value in values.items():
+            object.__setattr__(self, name, value)
+
+    def key(self) -> str | None:
+        """Return a SHA-256 of all that decides the answer, None where that is not known.
+
+        It covers graph, target, library files, environment variables, options, and the form of a verdict. The GPU of
+        this machine may be another one later, so questions about it have no key.
+        """
+        if self.profile is None or not self.setup.is_known:
+            return None
+        options = [self.modes, self.build, self.execute, self.causes, self.shapes]
+        parts = [SCHEMA_VERSION, graph_text(self.graph), self.device, self.setup.key(), *options]
+        return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+
+    def message(self) -> dict[str, Any]:
+        """Return the question for a judging process as plain data: values only, nothing that is looked up there."""
+        names = ("build", "execute", "causes", "shapes")
+        return {
+            "graph": graph_text(self.graph),
+            "device": self.device,
+            "modes": list(self.modes),
+            **{name: getattr(self, name) for name in names},
+        }
+
+
+def _profile_text(profile: Profile) -> str:
+    """Return a profile as JSON: its name, title and properties, which a verdict is made of."""
+    return json.dumps([profile.name, profile.title, dict(profile.properties)])
+
+
+def read_profile(text: str) -> Profile | None:
+    """Return the profile of a message, None for the GPU of this machine."""
+    if not text:
+        return None
+    name, title, properties = json.loads(text)
+    return Profile(name, title, (), properties, {}, {})
+
+
+class _GraphTexts:
+    """JSON texts of the graphs that were asked about last.
+
+    By identity: graphs that are equal in Python may differ for cuDNN, as 0.0 and -0.0, or 1 and 1.0, do.
+    """
+
+    def __init__(self, kept: int) -> None:
+        self._kept = kept
+        self._texts: OrderedDict[int, tuple[Graph, str]] = OrderedDict()  # the graph keeps its id taken
+
+    def __call__(self, graph: Graph) -> str:
+        known = self._texts.get(id(graph))
+        if known is not None and known[0] is graph:
+            return known[1]
+        text = json.dumps(graph_to_json(graph))
+        self._texts[id(graph)] = (graph, text)
+        if len(self._texts) > self._kept:
+            self._texts.popitem(last=False)
+        return text
+
+
+graph_text = _GraphTexts(256)

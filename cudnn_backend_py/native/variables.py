@@ -1,0 +1,50 @@
+"""The environment variables with which cuDNN, NVRTC and cuBLASLt change their answers or the code that they compile.
+
+The names were found by recording every ``getenv`` of these libraries (tests/library/native/test_variables.py does so
+again for each cuDNN that is installed). A rule by prefix covers the variables that a later version adds.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+__all__ = ["LOG_VARIABLES", "Variables", "library_variables"]
+
+#: Names and values, sorted by name.
+Variables = tuple[tuple[str, str], ...]
+
+#: They choose what cuDNN logs and where. Measured: no answer depends on them.
+LOG_VARIABLES = (
+    *("CUDNN_LOGLEVEL_DBG", "CUDNN_LOGDEST_DBG", "CUDNN_LOGINFO_DBG", "CUDNN_LOGWARN_DBG", "CUDNN_LOGERR_DBG"),
+    *("CUDNN_ERRSRC_DBG", "CUDNN_NVTX_LEVEL"),
+)
+
+_PREFIXES = ("CUDNN_", "CUBLAS", "NVRTC", "NVVM_", "LIBNVVM_", "CASK_", "EDG_")
+_NAMES = frozenset(
+    (
+        *("NVIDIA_TF32_OVERRIDE", "CUDA_CACHE_DISABLE", "CUDA_FORCE_PTX_JIT", "CUDA_ENABLE_MODULE_LAZY_LOADING"),
+        *("NV_NVVM_VERSION", "LLVM_OVERRIDE_PRODUCER", "AS_SECURE_LOG_FILE", "DUMP_KNOBS_TO_FILE"),
+    )
+)
+# What a container image says about itself, and where libraries are: those are found before they are loaded.
+_NOT_READ = frozenset(
+    (
+        *("CUDNN_VERSION", "CUBLAS_VERSION", "NVRTC_VERSION", "CUBLASMP_VERSION"),
+        *("CUDNN_HOME", "CUDNN_PATH", "CUDNN_ROOT", "CUDNN_ROOT_DIR", "CUDNN_LIBRARY", "CUDNN_INCLUDE_DIR"),
+        *LOG_VARIABLES,
+    )
+)
+_OURS = "CUDNN_BACKEND_"
+
+
+def library_variables(environ: Mapping[str, str] | None = None) -> Variables:
+    """Return the variables of an environment, of this process if not given, that may change cuDNN's answer."""
+    given = os.environ if environ is None else environ
+    return tuple(sorted((name, value) for name, value in given.items() if _is_read(name)))
+
+
+def _is_read(name: str) -> bool:
+    if name in _NOT_READ or name.startswith(_OURS):
+        return False
+    return name in _NAMES or name.startswith(_PREFIXES)

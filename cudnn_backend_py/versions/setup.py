@@ -1,0 +1,249 @@
+"""The setup of a judging process as a value: which libraries it loads, and the environment variables that they read.
+
+A setup is read once, where a question is asked. A judging process is started with exactly this value, and the files are
+compared with it again when a process starts and when it has answered. Nothing here loads a library.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from ..errors import CudnnBackendError, EnvironmentNotReady
+from ..native.driver import SONAME, stub_path
+from ..native.find import (
+    LIBRARY_VARIABLE,
+    NVRTC_VARIABLE,
+    Place,
+    cublaslt_places,
+    cudnn_places,
+    library_folders,
+    nvrtc_places,
+)
+from ..native.variables import LOG_VARIABLES, Variables, library_variables
+from ..system.private_folder import EntryFolder, PrivateFolder
+from .integrity import Signature, sign
+from .store import child_environment, default_root, require_installed
+
+__all__ = ["Setup", "read_setup"]
+
+Files = tuple[tuple[str, Signature], ...]  # by path, in the order in which the loader searches
+
+_LIBRARIES = ("libcudnn", "libnvrtc", "libcublas", "libcuda.so", "libnvvm", "libnvJitLink")
+# They decide which files a process loads, and which GPUs it sees.
+_LOADING = (
+    *("LD_LIBRARY_PATH", "LD_PRELOAD", "PYTHONPATH", "PYTHONHOME", "CONDA_PREFIX"),
+    *("CUDNN_HOME", "CUDNN_PATH", "CUDA_HOME", "CUDA_PATH"),
+)
+_DRIVER = ("CUDA_", "NVIDIA_")  # prefixes of variables that the CUDA driver and its container runtime read
+_CUDA_MAJORS = (12, 13)
+_OF_FULL_WHEELS = "libcudnn_engines_precompiled"  # only cuDNN with these engines loads cuBLASLt
+_MOST_NAMED = 4  # changed files that an error names
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """What a judging process loads and reads besides the graph and the target.
+
+    Attributes
+    ----------
+    version
+        The version as it was asked for, such as ``9.19.0``; None for the cuDNN that this process would load.
+    library
+        Path of ``libcudnn.so.9``; empty if it is left to the dynamic loader, or none was found.
+    nvrtc
+        Path of ``libnvrtc``; empty if the process looks for the one that fits its cuDNN.
+    variables
+        The environment variables that a process needs for this answer.
+    files
+        Every file of cuDNN, NVRTC, cuBLASLt and the CUDA driver that may be loaded, with its signature.
+    """
+
+    version: str | None
+    library: str
+    nvrtc: str
+    variables: Variables
+    files: Files
+
+    @property
+    def is_known(self) -> bool:
+        """Whether the files are known that will be loaded: an answer can be kept only then."""
+        return bool(self.library)
+
+    def key(self) -> list[object]:
+        """Return the parts that decide an answer as plain data: the content of the files, and the variables.
+
+        The first time on a machine every file is read: some seconds for a full cuDNN.
+        """
+        contents = [(path, _digest(path, signature)) for path, signature in self.files]
+        return [contents, library_variables(dict(self.variables))]
+
+    def environment(self) -> dict[str, str]:
+        """Return the environment to start a judging process with: that of this process, with the setup's variables."""
+        others = {name: value for name, value in os.environ.items() if not _belongs(name)}
+        return {**others, **dict(self.variables)}
+
+    def check(self) -> None:
+        """Compare the files with what they were when the setup was read.
+
+        Raises
+        ------
+        EnvironmentNotReady
+            ``cudnn-files-changed``.
+        """
+        now = tuple(_sign_files(self.library, self.nvrtc, dict(self.variables)))
+        changed = [path for path, _ in dict.fromkeys((*self.files, *now)) if _differ(path, self.files, now)]
+        if not changed and [path for path, _ in self.files] == [path for path, _ in now]:
+            return
+        more = f" and {len(changed) - _MOST_NAMED} more" if len(changed) > _MOST_NAMED else ""
+        raise EnvironmentNotReady(
+            f"library files changed after the question was made: {', '.join(changed[:_MOST_NAMED])}{more}",
+            code="cudnn-files-changed",
+            cause="an answer would not belong to the libraries that the question was about",
+            fix="ask again: the files are read again then",
+        )
+
+
+def _differ(path: str, before: Files, now: Files) -> bool:
+    """Return whether the content of a file is not known to be the same."""
+    old, new = dict(before).get(path), dict(now).get(path)
+    if old == new:
+        return False
+    return old is None or new is None or (path, old) not in _digests or _digests[path, old] != _digest(path, new)
+
+
+def read_setup(version: str | None) -> Setup:
+    """Return the setup for an installed cuDNN version, or, for None, for the cuDNN that this process would load.
+
+    Raises
+    ------
+    EnvironmentNotReady
+        ``cudnn-version-not-installed``, ``installed-files-changed``.
+    """
+    if version is None:
+        place = next((place.path for place in cudnn_places() if place.path), "")
+        library = str(Path(place).absolute()) if place and os.path.sep in place else ""
+        environment = dict(os.environ)
+        if library:
+            environment[LIBRARY_VARIABLE] = library
+    else:
+        installed = require_installed(version)
+        library = str(installed.library)
+        environment = child_environment(installed)
+    nvrtc = environment.get(NVRTC_VARIABLE, "")
+    if nvrtc:
+        environment[NVRTC_VARIABLE] = nvrtc = str(Path(nvrtc).expanduser().absolute())
+    for name in ("LD_LIBRARY_PATH", "LD_PRELOAD"):
+        if value := environment.get(name):
+            environment[name] = _make_absolute(name, value)
+    variables = tuple(sorted((name, value) for name, value in environment.items() if _belongs(name)))
+    return Setup(version, library, nvrtc, variables, tuple(_sign_files(library, nvrtc, environment)))
+
+
+def _belongs(name: str) -> bool:
+    """Return whether a variable is part of a setup."""
+    if name in _LOADING or name in LOG_VARIABLES or name in (LIBRARY_VARIABLE, NVRTC_VARIABLE):
+        return True
+    return name.startswith(_DRIVER) or bool(library_variables({name: ""}))
+
+
+def _make_absolute(name: str, value: str) -> str:
+    """Return the paths of a variable of the dynamic loader as absolute ones: it takes relative ones from the folder
+    that a process works in."""
+    if name == "LD_PRELOAD":  # a name without a slash is searched for like any library
+        return ":".join(os.path.abspath(one) if "/" in one else one for one in re.split("[: ]", value) if one)
+    return ":".join(os.path.abspath(one) for one in re.split("[:;]", value))
+
+
+def _sign_files(library: str, nvrtc: str, environment: Mapping[str, str]) -> Iterator[tuple[str, Signature]]:
+    """Yield every library file that a process with this environment may load."""
+    for path in dict.fromkeys(_files(library, nvrtc, environment)):
+        with suppress(OSError):
+            yield path, sign(os.stat(path))
+
+
+def _files(library: str, nvrtc: str, environment: Mapping[str, str]) -> Iterator[str]:
+    for file in re.split("[: ]", environment.get("LD_PRELOAD", "")):
+        if file:
+            yield file
+    for folder in environment.get("LD_LIBRARY_PATH", "").split(":"):
+        if folder:
+            yield from _libraries_in(folder)
+    beside = tuple(_libraries_in(os.path.dirname(library)))
+    is_full = any(_OF_FULL_WHEELS in file for file in beside)
+    places = [place.path for major in _CUDA_MAJORS for place in _places(major, library, not nvrtc, is_full)]
+    found = [path for path in (library, nvrtc, *places) if path and os.path.sep in path]
+    leading = (os.path.dirname(one) for path in found for one in (path, os.path.realpath(path)))
+    for folder in dict.fromkeys(leading):
+        yield from _libraries_in(folder)
+    yield from (str(folder / SONAME) for folder in library_folders())
+    if (stub := stub_path()) is not None:
+        yield str(stub)
+
+
+def _places(major: int, library: str, with_nvrtc: bool, with_cublaslt: bool) -> Iterable[Place]:
+    if with_nvrtc:
+        yield from nvrtc_places(major, library or None)
+    if with_cublaslt:
+        yield from cublaslt_places(major, library or None)
+
+
+def _libraries_in(folder: str) -> Iterator[str]:
+    try:
+        names = sorted(name for name in os.listdir(folder) if name.startswith(_LIBRARIES))
+    except OSError:
+        return
+    yield from (os.path.join(folder, name) for name in names)
+
+
+# Content of files
+
+_digests: dict[tuple[str, Signature], str] = {}
+
+
+def _digest(path: str, signature: Signature) -> str:
+    """Return the SHA-256 of a file with this signature, as this process, or an earlier one, has read it."""
+    if (path, signature) not in _digests:
+        _digests[path, signature] = _read_digest(path, signature)
+    return _digests[path, signature]
+
+
+def _read_digest(path: str, signature: Signature) -> str:
+    key = hashlib.sha256(json.dumps([path, signature]).encode()).hexdigest()
+    kept = _kept_digests(default_root() / "digests")
+    with suppress(CudnnBackendError):  # a folder that cannot be used costs time only
+        record = kept.read(key)
+        if record is not None and isinstance(record.get("sha256"), str):
+            return str(record["sha256"])
+    try:
+        with open(path, "rb") as file:
+            before = sign(os.fstat(file.fileno()))
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+            after = sign(os.fstat(file.fileno()))
+    except OSError as error:
+        raise EnvironmentNotReady(f"{path} cannot be read: {error}", code="cudnn-files-changed") from error
+    if not before == after == signature:
+        raise EnvironmentNotReady(
+            f"{path} changed while it was read", code="cudnn-files-changed", fix="ask again when it is in place"
+        )
+    with suppress(CudnnBackendError):
+        kept.write(key, {"sha256": digest})
+    return digest
+
+
+@cache
+def _kept_digests(folder: Path) -> EntryFolder:
+    private = PrivateFolder(
+        folder,
+        title="folder of file digests",
+        reason="cached answers are looked up by them",
+        code="cache-folder-not-private",
+    )
+    return EntryFolder(private, schema="cudnn-backend-py/file-digest 1", suffix="digest", max_bytes=None, durable=False)

@@ -1,0 +1,256 @@
+"""An answer belongs to the question: target content, library files and environment are read once and are the key."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from cudnn_backend_py import DataType, EnvironmentNotReady, Graph, GraphBuilder, PointwiseMode
+from cudnn_backend_py.diagnose import Judge, Outcome, Question, judge, matrix
+from cudnn_backend_py.native.find import LIBRARY_VARIABLE, NVRTC_VARIABLE
+from cudnn_backend_py.target import find_profile
+from cudnn_backend_py.versions.store import default_root, find_installed, require_installed
+from examples import forum_two_matmul
+from tests.support.child import OLDER, run_python
+
+ROOT = Path(__file__).parents[3]
+FORUM = forum_two_matmul.graph()  # cuDNN 9.19 supports it on sm_90 and not on sm_89, 9.28 on neither
+
+
+def tf32_matmul() -> Graph:
+    """Return a float32 matmul and a square root: cuDNN 9.19 supports it on sm_90 in TF32 only."""
+    g = GraphBuilder("tf32", io_type=DataType.FLOAT)
+    product = g.matmul(g.tensor("a", (2, 16, 3)), g.tensor("b", (2, 3, 17)), name="mm")
+    root = g.pointwise(PointwiseMode.SQRT, product)
+    g.pointwise(PointwiseMode.IDENTITY, root, virtual=False, data_type=DataType.FLOAT)
+    return g.graph()
+
+
+@pytest.fixture
+def two_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Path, Path]]:
+    """Two folders, each with a ``t.json``: one of sm_89, one of sm_90."""
+    for name in ("sm89", "sm90"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "t.json").write_text(find_profile(name).json())
+    monkeypatch.chdir(tmp_path)
+    return tmp_path / "sm89", tmp_path / "sm90"
+
+
+def test_a_relative_target_is_that_of_the_folder_where_it_was_named(two_folders: tuple[Path, Path]) -> None:
+    first, second = two_folders
+    with Judge() as one:
+        os.chdir(first)
+        before = Question(FORUM, "t.json", OLDER)
+        assert one.ask(before).sm == 89
+        os.chdir(second)
+        assert one.ask(Question(FORUM, "t.json", OLDER)).sm == 90
+        assert one.ask(before).sm == 89
+
+
+@pytest.mark.parametrize("ask", ["executor", "children"])
+def test_a_matrix_in_another_folder_asks_about_the_file_there(
+    two_folders: tuple[Path, Path], tmp_path: Path, ask: str
+) -> None:
+    """Workers of an executor live on, with their own working folder and judging processes."""
+    found = []
+    with ThreadPoolExecutor(1) as pool:
+        for folder in (*two_folders, *two_folders):
+            os.chdir(folder)
+            executor = pool if ask == "executor" else None
+            asked = matrix([FORUM], ["t.json"], [OLDER], executor=executor, cache=tmp_path / "kept", progress=False)
+            found.append(([cell.outcome for cell in asked.cells.values()], asked.asked))
+    refused, supported = [Outcome.NOT_SUPPORTED], [Outcome.SUPPORTED]
+    assert found == [(refused, 1), (supported, 1), (refused, 0), (supported, 0)]
+
+
+def test_a_target_file_that_is_replaced_meanwhile_changes_no_answer(tmp_path: Path) -> None:
+    graphs = [replace(FORUM, name=f"g{number}") for number in range(20)]
+    file, other = tmp_path / "live.json", tmp_path / "other.json"
+    file.write_text(find_profile("sm90").json())
+    other.write_text(find_profile("sm89").json())
+    replaced = threading.Timer(0.5, lambda: os.replace(other, file))
+    replaced.start()
+    during = matrix(graphs, [str(file)], [OLDER], workers=1, cache=tmp_path / "kept", progress=False)
+    replaced.join()
+    assert {cell.outcome for cell in during.cells.values()} == {Outcome.SUPPORTED}
+    after = matrix(graphs, [str(file)], [OLDER], workers=1, cache=tmp_path / "kept", progress=False)
+    assert ({cell.outcome for cell in after.cells.values()}, after.asked) == ({Outcome.NOT_SUPPORTED}, 20)
+
+
+def test_a_variable_that_cudnn_reads_is_part_of_the_question(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = tf32_matmul()
+    found = []
+    with Judge() as one:
+        for value in (None, "0", None, "0"):
+            if value is None:
+                monkeypatch.delenv("NVIDIA_TF32_OVERRIDE", raising=False)
+            else:
+                monkeypatch.setenv("NVIDIA_TF32_OVERRIDE", value)
+            asked = matrix([graph], ["sm90"], [OLDER], cache=tmp_path, progress=False)
+            [cell] = asked.cells.values()
+            question = Question(graph, "sm90", OLDER, causes=False)
+            assert one.ask(question).outcome is judge(question).outcome is cell.outcome
+            found.append((cell.outcome, asked.asked))
+    yes, no = Outcome.SUPPORTED, Outcome.NOT_JUDGED  # a jit wheel lacks the engines that need no TF32
+    assert found == [(yes, 1), (no, 1), (yes, 0), (no, 0)]
+
+
+def test_a_question_keeps_the_environment_in_which_it_was_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NVIDIA_TF32_OVERRIDE", "0")
+    without = Question(tf32_matmul(), "sm90", OLDER, causes=False)
+    monkeypatch.delenv("NVIDIA_TF32_OVERRIDE")
+    assert judge(without).outcome is Outcome.NOT_JUDGED
+    assert judge(Question(without.graph, "sm90", OLDER, causes=False)).outcome is Outcome.SUPPORTED
+
+
+def link_version(source: str, root: Path, version: str) -> Path:
+    """Put the files of an installed version into another cache folder, as if they were `version`."""
+    installed = require_installed(source, root=default_root_of_tests())
+    folder = root / f"{version}-cu{installed.cuda}"
+    shutil.copytree(installed.path, folder, copy_function=os.link)
+    record = json.loads((folder / "installed.json").read_text())
+    (folder / "installed.json").unlink()
+    (folder / "installed.json").write_text(json.dumps(record | {"version": version}))
+    return folder
+
+
+def default_root_of_tests() -> Path:
+    return Path(os.environ["CUDNN_BACKEND_CACHE_OF_TESTS"])
+
+
+@pytest.fixture
+def own_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("CUDNN_BACKEND_CACHE_OF_TESTS", str(default_root()))
+    root = tmp_path / "versions"
+    root.mkdir(mode=0o700)
+    monkeypatch.setenv("CUDNN_BACKEND_CACHE", str(root))
+    return root
+
+
+def test_a_patch_that_is_installed_meanwhile_answers_under_its_own_key(own_root: Path, tmp_path: Path) -> None:
+    """The two patches have libraries that judge differently: those of 9.19 and of 9.24."""
+    ask = lambda: matrix([FORUM], ["sm90"], ["9.99"], cache=tmp_path / "kept", progress=False)  # noqa: E731
+    link_version(OLDER, own_root, "9.99.0.1")
+    older = Question(FORUM, "sm90", "9.99")
+    assert ask().asked == 1
+    link_version("9.14.0", own_root, "9.99.1.1")
+    newer = Question(FORUM, "sm90", "9.99")
+    assert find_installed("9.99").version == "9.99.1.1"  # type: ignore[union-attr]
+    assert older.key() != newer.key()
+    assert (ask().asked, ask().asked) == (1, 0)
+    assert judge(older).cudnn == OLDER
+    assert judge(newer).cudnn == "9.14.0"
+
+
+def test_a_library_that_is_replaced_by_one_of_the_same_size_and_time_is_noticed(
+    own_root: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A running judging process keeps its libraries; a question about the new ones gets a new process."""
+    folder = tmp_path / "lib"
+    older, newest = (require_installed(one, root=default_root_of_tests()) for one in (OLDER, "9.14.0"))
+    monkeypatch.setenv(LIBRARY_VARIABLE, str(folder))
+    monkeypatch.setenv(NVRTC_VARIABLE, str(older.nvrtc))
+
+    def put(source: Path) -> None:
+        shutil.rmtree(folder, ignore_errors=True)
+        shutil.copytree(source.parent, folder)
+        for file in folder.iterdir():
+            with file.open("ab") as padded:
+                padded.truncate(100 << 20)
+            os.utime(file, ns=(0, 0))
+
+    with Judge() as one:
+        answers = []
+        for source in (older.library, newest.library, older.library):
+            put(source)
+            question = Question(FORUM, "sm90")
+            answers.append((one.ask(question).cudnn, question.key()))
+    assert [cudnn for cudnn, _ in answers] == [OLDER, "9.14.0", OLDER]
+    first, second, third = (key for _, key in answers)
+    assert first == third != second
+
+
+def test_library_files_that_change_after_the_question_was_made_give_no_answer(own_root: Path, tmp_path: Path) -> None:
+    folder = link_version(OLDER, own_root, "9.99.0.1")
+    question = Question(FORUM, "sm90", "9.99")
+    graph_library = next(folder.rglob("libcudnn_graph.so.9"))
+    os.replace(shutil.copy2(graph_library, tmp_path / "copy"), graph_library)
+    with Judge() as one, pytest.raises(EnvironmentNotReady, match="cudnn-files-changed") as caught:
+        one.ask(question)
+    assert graph_library.name in caught.value.headline
+    assert judge(Question(FORUM, "sm90", "9.99")).supported
+
+
+def test_that_engines_are_absent_is_kept_for_these_files_only(
+    own_root: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    folder = tmp_path / "lib"
+    shutil.copytree(require_installed(OLDER, root=default_root_of_tests()).library.parent, folder)
+    monkeypatch.setenv(LIBRARY_VARIABLE, str(folder))
+    monkeypatch.setenv("NVIDIA_TF32_OVERRIDE", "0")
+    asked = []
+    for change in (str, os.utime, lambda file: os.truncate(file, file.stat().st_size + 1)):
+        for file in folder.iterdir():
+            change(file)
+        found = matrix([tf32_matmul()], ["sm90"], [None], cache=tmp_path / "kept", progress=False)
+        assert {cell.cause for cell in found.cells.values()} == {"engines-absent"}
+        asked.append(found.asked)
+    assert asked == [1, 0, 1]
+
+
+def test_equal_numbers_of_another_kind_are_another_question() -> None:
+    """In Python 0.0 == -0.0 and 1 == 1.0; cuDNN is given different bytes."""
+
+    def clipped(value: float) -> Graph:
+        g = GraphBuilder("clip", io_type=DataType.HALF)
+        x = g.tensor("x", (1, 64, 64))
+        g.pointwise(PointwiseMode.RELU_FWD, x, parameters={"relu_lower_clip": value}, name="y", virtual=False)
+        return g.graph()
+
+    below, above = clipped(-0.0), clipped(0.0)
+    assert below == above
+    assert Question(below, "sm90").key() != Question(above, "sm90").key()
+
+
+def test_questions_about_this_machine_have_no_key() -> None:
+    assert Question(FORUM).key() is None
+
+
+def test_a_judging_process_gets_the_variables_of_the_question_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NVIDIA_TF32_OVERRIDE", "0")
+    monkeypatch.setenv("LD_LIBRARY_PATH", "relative:/absolute")
+    setup = Question(FORUM, "sm90", OLDER).setup
+    monkeypatch.setenv("NVIDIA_TF32_OVERRIDE", "1")
+    monkeypatch.setenv("CUDNN_SOMETHING_NEW", "1")
+    environment = setup.environment()
+    assert environment["NVIDIA_TF32_OVERRIDE"] == "0"
+    assert "CUDNN_SOMETHING_NEW" not in environment
+    assert environment["LD_LIBRARY_PATH"] == f"{Path.cwd() / 'relative'}:/absolute"
+
+
+def test_check_follows_the_environment(tmp_path: Path) -> None:
+    """`check` in a gate: what was pinned without the variable fails with it, from kept answers too."""
+    from cudnn_backend_py import save_graph
+
+    save_graph(tf32_matmul(), tmp_path / "g.json")
+    (tmp_path / "chk.toml").write_text(
+        'schema = "cudnn-backend-py/check"\nversion = 1\ntargets = ["sm90"]\n'
+        f'versions = ["{OLDER}"]\n[graphs]\ng = "g.json"\n'
+    )
+    home = {**os.environ, "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    command = ["-m", "cudnn_backend_py", "check", str(tmp_path / "chk.toml")]
+    assert run_python([*command, "--update"], environment=home).code == 0
+    codes = [
+        run_python(command, environment=home | more).code
+        for more in ({}, {"NVIDIA_TF32_OVERRIDE": "0"}, {}, {"NVIDIA_TF32_OVERRIDE": "0"})
+    ]
+    assert codes[0] == codes[2] == 0
+    assert codes[1] == codes[3] != 0
