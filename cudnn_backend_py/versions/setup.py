@@ -119,8 +119,13 @@ def _differ(path: str, before: Files, now: Files) -> bool:
     return old is None or new is None or (path, old) not in _digests or _digests[path, old] != _digest(path, new)
 
 
-def read_setup(version: str | None) -> Setup:
+def read_setup(version: str | None, environ: Mapping[str, str] | None = None) -> Setup:
     """Return the setup for an installed cuDNN version, or, for None, for the cuDNN that this process would load.
+
+    Parameters
+    ----------
+    environ
+        A copy of the environment, for setups that are to have the same variables; that of now if not given.
 
     Raises
     ------
@@ -130,13 +135,13 @@ def read_setup(version: str | None) -> Setup:
     if version is None:
         place = next((place.path for place in cudnn_places() if place.path), "")
         library = str(Path(place).absolute()) if place and os.path.sep in place else ""
-        environment = dict(os.environ)
+        environment = dict(os.environ if environ is None else environ)
         if library:
             environment[LIBRARY_VARIABLE] = library
     else:
         installed = require_installed(version)
         library = str(installed.library)
-        environment = child_environment(installed)
+        environment = child_environment(installed, environ)
     nvrtc = environment.get(NVRTC_VARIABLE, "")
     if nvrtc:
         environment[NVRTC_VARIABLE] = nvrtc = str(Path(nvrtc).expanduser().absolute())

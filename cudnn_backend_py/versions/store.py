@@ -21,7 +21,7 @@ import shutil
 import sys
 import tempfile
 import textwrap
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from fnmatch import fnmatch
 from pathlib import Path
@@ -427,8 +427,10 @@ def _environment_wholeness(library: Path) -> Wholeness:
     return Wholeness("environment", str(library), "whole")
 
 
-def child_environment(installed: Installed) -> dict[str, str]:
-    """Return a copy of ``os.environ`` with which a child of this package loads this cuDNN and its NVRTC.
+def child_environment(installed: Installed, environ: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Return a copy of an environment with which a child of this package loads this cuDNN and its NVRTC.
+
+    The environment is that of this process if not given.
 
     Its files are looked at, not read: presence, size and time.
 
@@ -438,7 +440,7 @@ def child_environment(installed: Installed) -> dict[str, str]:
         ``installed-files-changed``.
     """
     _check_files(installed, full=False)
-    environment = dict(os.environ)
+    environment = dict(os.environ if environ is None else environ)
     environment["CUDNN_BACKEND_LIBRARY"] = str(installed.library)
     environment.pop("CUDNN_BACKEND_NVRTC", None)
     if installed.nvrtc is not None:

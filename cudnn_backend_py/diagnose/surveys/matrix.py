@@ -345,21 +345,24 @@ def _read_targets(targets: Iterable[str]) -> dict[str, Profile | str]:
 
 
 def _read_setups(versions: Mapping[str, str | None] | Iterable[str | None]) -> dict[str, Setup]:
-    """Return the setup for each version, by the name it goes by."""
+    """Return the setup for each version, by the name it goes by; all have the variables of one moment."""
+    environ = dict(os.environ)
     if isinstance(versions, Mapping):
-        return {name: _read_setup(version) for name, version in versions.items()}
-    return {version or DEFAULT: _read_setup(version) for version in versions}
+        return {name: _read_setup(version, environ) for name, version in versions.items()}
+    return {version or DEFAULT: _read_setup(version, environ) for version in versions}
 
 
-def _read_setup(version: str | None) -> Setup:
+def _read_setup(version: str | None, environ: Mapping[str, str]) -> Setup:
     """Return the setup of an installed version, or of this process' own cuDNN where that is the better one of it."""
     if version in (None, DEFAULT):
-        return read_setup(None)
+        return read_setup(None, environ)
     assert version is not None
     there = find_installed(version)
-    if (there is None or there.flavor == "jit") and version == _own_version():
-        return read_setup(None)
-    return read_setup(version)
+    if there is None or there.flavor == "jit":
+        own = read_setup(None, environ)
+        if version == _version_of(own):
+            return own
+    return read_setup(version, environ)
 
 
 def _own_version() -> str | None:
