@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Mapping
 from importlib import import_module
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
@@ -161,16 +162,15 @@ def describe_torch(target: str) -> None:
     """
     from ..target import find_profile
 
-    find_profile(target)
-    after_import("torch", lambda: _give_torch(target))
+    properties = find_profile(target).properties
+    after_import("torch", lambda: _give_torch(properties))
 
 
-def _give_torch(target: str) -> None:
+def _give_torch(properties: Mapping[str, Any]) -> None:
     from ..native import library
-    from ..target import find_profile
     from . import described_torch
 
-    described_torch.install(find_profile(target).properties, lambda: library().version.number)
+    described_torch.install(properties, lambda: library().version.number)
 
 
 def uninstall() -> None:

@@ -15,7 +15,7 @@ from ..graph.faults import Fault
 from ..native import Descriptor, Handle, Library, current_device, library
 from ..printable import shown
 from ..system.strict import parse_json
-from ..target import Profile, Target, device_profile, open_target, read_device
+from ..target import Profile, Target, device_profile, find_profile, open_target, read_device
 from .arguments import instance, whole
 from .errors import FrontendRuntimeError, FrontendUsageError, invalid_value, status_as, wrong_for_other_dims
 
@@ -40,7 +40,7 @@ __all__ = [
 ]
 
 _lock = threading.Lock()
-_default_target: str | None = None
+_default_target: Profile | None = None
 _own_handles: dict[tuple[int, ...], Handle] = {}  # by process and device
 
 
@@ -161,25 +161,21 @@ def set_default_target(name: str | None) -> None:
         ``unknown-target``.
     """
     global _default_target
-    if name is not None:
-        from ..target import find_profile
-
-        try:
-            find_profile(name)
-        except UsageError as error:
-            raise FrontendUsageError(error.headline, code=error.code, **error.sections) from None
-    _default_target = name
+    try:
+        _default_target = None if name is None else find_profile(name)
+    except UsageError as error:
+        raise FrontendUsageError(error.headline, code=error.code, **error.sections) from None
 
 
 def default_target() -> str | None:
     """Return the described GPU programs are judged for, None where they run."""
-    return _default_target
+    return None if _default_target is None else _default_target.name
 
 
-def _described_target(name: str) -> Target:
+def _described_target(profile: Profile) -> Target:
     from ..plans.build import shared_target  # only where programs are judged for a described GPU
 
-    return shared_target(name)
+    return shared_target(profile)
 
 
 def create_handle() -> Handle | DescribedHandle:

@@ -88,9 +88,9 @@ def _command(
     form = style or {".json": "json", ".html": "html"}.get(where.suffix if where else "", "text")
     if where is not None and not where.parent.is_dir():
         raise click.UsageError(f"there is no folder {where.parent}")
-    if target is not None:
-        find_profile(target)
-    return lambda: _run(start, target, where, form, {"ask": ask, "measure": measure, "budget_s": budget})
+    profile = None if target is None else find_profile(target)
+    options = {"profile": profile, "ask": ask, "measure": measure, "budget_s": budget}
+    return lambda: _run(start, target, where, form, options)
 
 
 def _run(start: Callable[[], Any], target: str | None, where: Path | None, form: str, options: dict[str, Any]) -> None:

@@ -12,6 +12,7 @@ from ..generated.enums import DataType
 from ..graph.attention import Attention, sdpa_backward, sdpa_forward
 from ..graph.ir import Graph
 from ..system.version import VersionTuple
+from ..target import Profile
 from .calls import Call, Machine, TensorFacts
 
 __all__ = ["Side", "ask_cudnn", "graphs_of"]
@@ -134,7 +135,7 @@ def graphs_of(call: Call, version: VersionTuple | None = None, sm: int | None = 
     return tuple(made)
 
 
-def ask_cudnn(call: Call, machine: Machine, target: str, judge: Judge, *, build: bool = True) -> Side:
+def ask_cudnn(call: Call, machine: Machine, target: Profile | str, judge: Judge, *, build: bool = True) -> Side:
     """Return what cuDNN says of the graphs of a call.
 
     Parameters
@@ -142,21 +143,22 @@ def ask_cudnn(call: Call, machine: Machine, target: str, judge: Judge, *, build:
     machine
         Its cuDNN and architecture decide the form of the graph.
     target
-        The name of a described GPU, or "gpu".
+        A described GPU, its name, or "gpu".
     judge
         The process that asks.
     build
         Whether plans are built, too: what a first call costs the host, and what fails only then.
     """
+    name = target if isinstance(target, str) else target.name
     try:
         graphs = graphs_of(call, machine.cudnn, machine.sm)
     except GraphError as error:
-        return Side("no graph", error.headline, error.sections.get("fix", ""), target=target)
+        return Side("no graph", error.headline, error.sections.get("fix", ""), target=name)
     started = time.perf_counter()
     try:
         verdicts = [judge.ask(Question(graph, target, build=build)) for graph in graphs]
     except CudnnBackendError as error:
-        return Side("could not be judged", error.headline, error.sections.get("fix", ""), target=target)
+        return Side("could not be judged", error.headline, error.sections.get("fix", ""), target=name)
     took = time.perf_counter() - started
     worst = max(verdicts, key=lambda verdict: verdict.exit_code)
     faults = tuple(dict.fromkeys(fault for verdict in verdicts for fault in verdict.hazards))

@@ -12,7 +12,7 @@ from ..diagnose.explanation import control_graph
 from ..diagnose.judges import Judge, Question
 from ..errors import CudnnBackendError, EnvironmentNotReady, UsageError
 from ..system.version import version_numbers
-from ..target.profiles import find_profile
+from ..target.profiles import Profile, find_profile
 from .ask_cudnn import Side, ask_cudnn
 from .calls import ORDER, Answer, Call, Machine
 from .gates import apply_cure, find_blocker, find_others, releases_of
@@ -56,8 +56,7 @@ def why_not_cudnn(
     """
     if isinstance(budget_s, bool) or not isinstance(budget_s, (int, float)) or not budget_s >= 0:
         raise UsageError(f"budget_s is {budget_s!r}, a number of seconds of 0 or more is needed", code="why-option")
-    if target is not None:
-        find_profile(target)
+    profile = None if target is None else find_profile(target)
     try:
         from .watch import Watch
     except ImportError as error:
@@ -69,20 +68,21 @@ def why_not_cudnn(
         yield report
     finally:
         watch.stop()
-        fill(report, watch, ask=ask, measure=measure, budget_s=budget_s)
+        fill(report, watch, profile, ask=ask, measure=measure, budget_s=budget_s)
 
 
-def judged_for(machine: Machine, target: str, cudnn: tuple[int, int, int] | None) -> Machine:
+def judged_for(machine: Machine, profile: Profile, cudnn: tuple[int, int, int] | None) -> Machine:
     """Return the machine that calls are judged for on a described GPU, with this process' torch and cuDNN."""
-    profile = find_profile(target)
     return replace(machine, sm=profile.sm, gpu=profile.title, cudnn=machine.cudnn or cudnn, live=False)
 
 
 _MOST_DIRECT = 8  # places that name a backend, which are told
 
 
-def fill(report: WhyReport, watch: Watch, *, ask: bool, measure: bool, budget_s: float) -> None:
-    """Write what a watch saw into a report; whatever fails is a line of it."""
+def fill(
+    report: WhyReport, watch: Watch, profile: Profile | None, *, ask: bool, measure: bool, budget_s: float
+) -> None:
+    """Write what a watch saw into a report; whatever fails is a line of it. Calls are judged for `profile` if given."""
     from .ask_torch import read_machine
 
     machine = read_machine()
@@ -96,30 +96,28 @@ def fill(report: WhyReport, watch: Watch, *, ask: bool, measure: bool, budget_s:
     if (more := len(watch.direct) - _MOST_DIRECT) > 0:
         unseen.append(f"{more} more places that name a backend")
     with Judge(limit_s=max(budget_s, 1.0)) as judge:
-        if report.target:
-            machine = judged_for(
-                machine, report.target, _own_cudnn(judge, report.target) if machine.cudnn is None else None
-            )
+        if profile is not None:
+            machine = judged_for(machine, profile, _own_cudnn(judge, profile) if machine.cudnn is None else None)
             unseen.append(
                 "torch's own answers: gates and order are the table's (--target runs compiled functions as written)"
             )
         elif not machine.live:
             unseen.append("torch's answers for a GPU: there is none here; --target judges for a described one")
-        if (report.target or not machine.live) and len(releases_of(machine.torch)) != 1:
+        if (profile is not None or not machine.live) and len(releases_of(machine.torch)) != 1:
             version = ".".join(map(str, machine.torch))
             unseen.append(
                 f"the gates of torch {version} themselves: those of the versions before and after it were read"
             )
         report.machine = machine
         report.findings, beyond = make_findings(
-            list(watch.rows.values()), machine, judge if ask else None, report.target, measure, budget_s
+            list(watch.rows.values()), machine, judge if ask else None, profile, measure, budget_s
         )
     report.unseen = (*unseen, *beyond)
 
 
-def _own_cudnn(judge: Judge, target: str) -> tuple[int, int, int] | None:
+def _own_cudnn(judge: Judge, profile: Profile) -> tuple[int, int, int] | None:
     with contextlib.suppress(CudnnBackendError, ValueError, IndexError):
-        numbers = version_numbers(judge.ask(Question(control_graph(), target)).cudnn)
+        numbers = version_numbers(judge.ask(Question(control_graph(), profile)).cudnn)
         return (numbers[0], numbers[1], numbers[2])
     return None
 
@@ -137,10 +135,10 @@ def _merge(rows: Sequence[Row]) -> list[tuple[Row, int, tuple[str, ...]]]:
 
 
 def make_findings(
-    rows: Sequence[Row], machine: Machine, judge: Judge | None, target: str, measure: bool, budget_s: float
+    rows: Sequence[Row], machine: Machine, judge: Judge | None, profile: Profile | None, measure: bool, budget_s: float
 ) -> tuple[tuple[Finding, ...], tuple[str, ...]]:
     """Return the findings of rows, those of cuDNN last, and what could not be seen."""
-    where = target or ("gpu" if machine.live else "")
+    where = profile or ("gpu" if machine.live else "")
     if judge is not None and where and rows:
         with contextlib.suppress(CudnnBackendError):
             judge.ask(Question(control_graph(), where))  # its process starts, and loads cuDNN
@@ -148,7 +146,7 @@ def make_findings(
     findings = []
     for row, count, threads in _merge(rows):
         answer = row.answer
-        if not target and (answer == Answer() or answer.cudnn is False):
+        if profile is None and (answer == Answer() or answer.cudnn is False):
             again = _ask_again(row.call)
             answer = again if answer == Answer() else replace(answer, words=again.words)
         call = _ordered(row.call, machine, answer)
@@ -178,7 +176,7 @@ def make_findings(
         else:
             if judge is not None and where and side is None and call.kind in ("sdpa", "flex"):
                 side = sides[asked] = ask_cudnn(asked, machine, where, judge)
-            if measure and machine.live and not target:
+            if measure and machine.live and profile is None:
                 from .ask_torch import measure as measure_call
 
                 times = measure_call(asked)

@@ -18,7 +18,8 @@ from ...plans.refusals import furthest_reason
 from ...printable import brief
 from ...system.strict import parse_json
 from ...system.version import VersionTuple
-from ...target import find_profile
+from ...target import Profile, find_profile
+from ...versions.setup import Setup, read_setup
 from ..explanation import CRASHED
 from ..judges import Judge, Question
 from ..verdict import Outcome, Verdict
@@ -344,25 +345,27 @@ def support_table(targets: Iterable[str] = TARGETS, *, rows: Iterable[str] | Non
     lib = library()
     version = lib.version
     forms = [form for form in FORMS if form != "single operations" or version >= SINGLE_OPS_SINCE]
-    names = tuple(targets)
-    for name in names:
-        find_profile(name)
+    profiles = {name: find_profile(name) for name in targets}
+    setup = read_setup(None)
     lines = attention_rows()
     wanted = lines if rows is None else {name: lines[name] for name in rows}
     with Judge() as judge:
         cells = {
-            name: {form: {target: _ask(judge, row, form, version, target) for target in names} for form in forms}
+            name: {
+                form: {target: _ask(judge, row, form, version, profile, setup) for target, profile in profiles.items()}
+                for form in forms
+            }
             for name, row in wanted.items()
         }
-    return SupportTable(lib.version_text, names, cells)
+    return SupportTable(lib.version_text, tuple(profiles), cells)
 
 
-def _ask(judge: Judge, row: Row, form: str, version: VersionTuple, target: str) -> Cell:
+def _ask(judge: Judge, row: Row, form: str, version: VersionTuple, profile: Profile, setup: Setup) -> Cell:
     try:
         graph = row.graph(form, version)
     except GraphError as error:
         return Cell("-", reason=str(error))
-    verdict = judge.ask(Question(graph, target))
+    verdict = judge.ask(Question(graph, profile, setup))
     cause = verdict.cause
     if verdict.supported:
         taken = (item.engine for item in verdict.candidates if item.state == "supported")

@@ -61,7 +61,7 @@ from cudnn_backend_py.frontend.handles import default_target
 before = set(sys.modules), list(sys.meta_path)
 install("h100")
 import cudnn.wrapper
-assert default_target() == "h100"
+assert default_target() == "h100-sxm"
 uninstall()
 uninstall()
 assert (set(sys.modules), sys.meta_path) == before
