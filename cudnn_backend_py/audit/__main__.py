@@ -75,7 +75,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         error.show()
         raise SystemExit(error.exit_code) from None
     except CudnnBackendError as error:
-        if error.code not in ("audit-option", "audit-without-torch"):
+        if error.code not in ("audit-option", "audit-without-torch", "notebook"):
             raise
         print(error.render(), file=sys.stderr)
         raise SystemExit(2) from None

@@ -32,6 +32,7 @@ from ..generated.enums import DataType
 from ..graph import Graph
 from ..graph.attention import Attention
 from ..graph.attention.recognize import read_attention
+from ..importers.files import open_log
 from ..importers.graphs import read_graphs
 from ..info import start_record, write_record
 from ..native.libcudnn import library
@@ -165,7 +166,7 @@ def cases_of_log(path: str) -> list[Case]:
         ``log-file``; ``compare-no-attention`` where no graph of the log is attention.
     """
     found: list[Case] = []
-    graphs = list(read_graphs(path))
+    graphs = list(read_graphs(open_log(path)))
     for number, item in enumerate(graphs, 1):
         use = None if item.graph is None else read_attention(item.graph)
         if use is None:

@@ -18,6 +18,7 @@ from rich.text import Text
 
 from ..errors import CudnnBackendError, EnvironmentNotReady
 from ..printable import printable, printable_lines
+from ..system.python_file import is_python_file
 from ..system.table import open_console
 from ..system.whole_file import write_whole
 from .group import Group
@@ -35,6 +36,7 @@ __all__ = [
     "put_table",
     "say",
     "warn",
+    "warn_of_python",
     "write",
     "write_report",
 ]
@@ -165,6 +167,15 @@ def say(text: str) -> None:
 def warn(text: str) -> None:
     """Print lines of text to standard error."""
     click.echo(printable_lines(text), err=True)
+
+
+def warn_of_python(path: str, named_in: str) -> None:
+    """Announce that a Python file is run which a file names, not the command line."""
+    if is_python_file(path):
+        warn(
+            f"warning: {printable(named_in)} names {printable(path)}, a Python file, which is run now; "
+            "a graph JSON would not be"
+        )
 
 
 def add_row(table: Table, *texts: str) -> None:
