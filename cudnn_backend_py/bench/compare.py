@@ -9,7 +9,6 @@ engine configs of all plans are told; what torch runs is named by its version an
 from __future__ import annotations
 
 import argparse
-import io
 import json
 import shlex
 import time
@@ -21,7 +20,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
 from rich.table import Table
 
 from .. import torch_ops
@@ -37,7 +35,8 @@ from ..importers.graphs import read_graphs
 from ..info import start_record, write_record
 from ..native.libcudnn import library
 from ..plans.build import shared_target
-from ..system.table import UNFOLDED, WordTable, open_console
+from ..printable import printable
+from ..system.table import WordTable, open_console, table_text
 from ..target import find_profile
 from ..tuning.statistics import Timing
 from ..tuning.timed_plans import BuiltPlans, TimedPlans
@@ -632,12 +631,8 @@ def all_tables(record: Mapping[str, Any]) -> list[Table]:
 
 def as_text(record: Mapping[str, Any]) -> str:
     """Return tables, plans, versions, and the command line that compares again."""
-    console = Console(width=UNFOLDED, record=True, file=io.StringIO(), highlight=False)
-    for table in all_tables(record):
-        console.print(table)
-    for line in (*_head_lines(record, bold="marked *"), *_notes(record, ""), f"again: {record['command']}"):
-        console.print(line, markup=False, soft_wrap=True)
-    return console.export_text()
+    lines = (*_head_lines(record, bold="marked *"), *_notes(record, ""), f"again: {record['command']}")
+    return table_text(*all_tables(record)) + "".join(f"{printable(line)}\n" for line in lines)
 
 
 def _label(row: Mapping[str, Any]) -> str:

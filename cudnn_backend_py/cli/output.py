@@ -17,7 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..errors import CudnnBackendError, EnvironmentNotReady
-from ..printable import printable, printable_lines
+from ..printable import printable, printable_lines, without_commands
 from ..system.python_file import is_python_file
 from ..system.table import open_console
 from ..system.whole_file import write_whole
@@ -208,9 +208,15 @@ def write(text: str, output: str | None) -> None:
         write_whole(output, printable_lines(text).encode("utf-8", "backslashreplace"))
 
 
-def write_report(text: str | bytes, output: str | None) -> None:
-    """Write what has escapes of its own, JSON, HTML, XML, Markdown or annotations, in UTF-8 whatever the locale."""
-    data = text if isinstance(text, bytes) else text.encode("utf-8", "backslashreplace")
+def write_report(text: str | bytes, output: str | None, *, annotations: bool = False) -> None:
+    """Write what has escapes of its own, JSON, HTML, XML or Markdown, in UTF-8 whatever the locale.
+
+    Bytes are written as they are, and so are `annotations`: their lines are meant as commands of a CI.
+    """
+    if isinstance(text, bytes):
+        data = text
+    else:
+        data = (text if annotations else without_commands(text, markup=True)).encode("utf-8", "backslashreplace")
     if output is None:
         click.echo(data, nl=False)
     else:

@@ -205,4 +205,5 @@ def add_commands(main: click.Group, load: Callable[[str], Graph], with_version: 
         wanted = Comparison(what, versions or (DEFAULT,), target, configs, rounds, limit)
         keep = keep_json(output, style)
         text = run_command(wanted, style, Path(plot) if plot else None, resumed, lambda record: keep(lambda: record))
-        write_report(text, output)
+        put = write if style == "text" else write_report
+        put(text, output)

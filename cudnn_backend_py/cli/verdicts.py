@@ -104,8 +104,11 @@ def explain(
         for verdict in verdicts:
             open_console().print(render(verdict))
     else:
-        put = write if style == "text" else write_report
-        put(_verdicts_as(style, verdicts, graph, graph_file), output)
+        text = _verdicts_as(style, verdicts, graph, graph_file)
+        if style == "text":
+            write(text, output)
+        else:
+            write_report(text, output, annotations=style == "github")
     raise SystemExit(max(verdict.exit_code for verdict in verdicts))
 
 
@@ -557,7 +560,8 @@ def _report_check(
     elif style == "junit":
         write_report(junit_xml(cases), output)
     elif style == "github":
-        write_report("".join(f"{line}\n" for line in github_annotations(cases, files=files)), output)
+        lines = github_annotations(cases, files=files)
+        write_report("".join(f"{line}\n" for line in lines), output, annotations=True)
     elif output is not None:
         write(table_text(render()), output)
     else:
