@@ -12,7 +12,6 @@ import io
 import json
 import os
 import re
-import zipfile
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
@@ -28,6 +27,7 @@ from ..graph.formats import storage_type
 from ..system.private_folder import PrivateFolder
 from ..system.strict import parse_json
 from ..tuning.agreement import has_storage
+from ..tuning.npz import ArrayHeader, read_arrays
 from ..tuning.trial.data import from_memory
 
 __all__ = ["FOLDER_VARIABLE", "MOST_BYTES", "MOST_CASES", "Case", "CaseFolder", "default_folder", "load_case"]
@@ -170,20 +170,21 @@ def load_case(path: str | os.PathLike[str]) -> Case:
 
 def _read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, Image]]:
     """Return what a file says and the memory in it, of no more bytes than the file has: nothing in it is packed."""
-    with zipfile.ZipFile(path) as packed:
-        items, size = packed.infolist(), os.path.getsize(path)
-        if any(item.compress_type != zipfile.ZIP_STORED for item in items):
+    size = os.path.getsize(path)
+
+    def check(headers: Mapping[str, ArrayHeader]) -> None:
+        if any(header.compressed for header in headers.values()):
             raise ValueError("what it holds is compressed, and no case is")
-        if sum(item.file_size for item in items) > size or size > _LARGEST:
+        if sum(header.size_bytes for header in headers.values()) > size or size > _LARGEST:
             raise ValueError(f"it says that it holds more bytes than it has, or has more than {_LARGEST}")
-    with np.load(path, allow_pickle=False) as held:
-        about = parse_json(held["about"].tobytes().decode(), str(path), code="audit-case")
-        images = {name.removeprefix("memory:"): held[name] for name in held.files if name != "about"}
+        if any(header.dtype != np.uint8 for header in headers.values()):
+            raise ValueError("memory in it is not bytes")
+
+    held = read_arrays(path, code="audit-case", what="case of an audit", check=check)
+    about = parse_json(held.pop("about").tobytes().decode(), str(path), code="audit-case")
     if not isinstance(about, dict):
         raise TypeError("what it says of the call is no object")
-    if any(not isinstance(image, np.ndarray) or image.dtype != np.uint8 for image in images.values()):
-        raise TypeError("memory in it is not bytes")
-    return about, images
+    return about, {name.removeprefix("memory:"): image for name, image in held.items()}
 
 
 def _checked(about: Mapping[str, Any]) -> dict[str, Any]:

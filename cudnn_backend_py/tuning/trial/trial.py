@@ -25,7 +25,7 @@ from ...target import Target
 from ..stage import Stage
 from ..statistics import Timing
 from .bound import Arithmetic, Comparison, Expected, expect
-from .data import KINDS, from_memory, load_arrays, make_inputs, memory_of, read_tensors
+from .data import KINDS, check_arrays, check_given, from_memory, load_arrays, make_inputs, memory_of, read_tensors
 from .reproduce import command_line
 
 __all__ = ["STATES", "ConfigTrial", "OutputFacts", "State", "Trial", "run_graph"]
@@ -237,17 +237,15 @@ def run_graph(
     Raises
     ------
     UsageError
-        ``trial-data``, ``trial-configs``, ``unknown-target``, ``tuning-input``.
+        ``trial-data``, ``trial-memory``, ``trial-configs``, ``unknown-target``, ``tuning-input``.
     EnvironmentNotReady
         ``no-gpu``.
     """
     began = clock.monotonic()
     _check_configs(configs)
-    numbers = dict(given or {})
-    kind = data
+    check_given(graph, {name: np.shape(numbers) for name, numbers in (given or {}).items()})
     if data not in KINDS:
-        numbers = {**load_arrays(data), **numbers}
-        kind = "uniform"
+        check_arrays(data, graph)
     live = shared_target(target)
     named = target if isinstance(target, str) else live.name  # which may be a file
     run = _Run(graph, live, named, data, seed, time, source, dict(skip or {}), step, done)
@@ -263,8 +261,9 @@ def run_graph(
         inputs=tuple((tensor.name, tensor.type_text) for tensor in read_tensors(graph)),
         reproduce=run.line(str(configs)),
     )
-    step("making data")
-    run.make(kind, numbers)
+    if live.is_live:
+        step("making data")
+        run.make(data, given or {})
     try:
         proposed, refused = run.propose(configs)
     except NotSupported as error:
@@ -327,8 +326,12 @@ class _Run:
             options.append(f"--target={self.named}")
         return command_line(self.source, self.graph, *options)
 
-    def make(self, kind: str, given: Mapping[str, ArrayLike]) -> None:
-        self.inputs = make_inputs(self.graph, kind, self.seed, given)
+    def make(self, data: str, given: Mapping[str, ArrayLike]) -> None:
+        """Make the inputs: of a kind of data, or of a file and what it lacks `uniform`; those given come first."""
+        if data in KINDS:
+            self.inputs = make_inputs(self.graph, data, self.seed, given)
+        else:
+            self.inputs = make_inputs(self.graph, "uniform", self.seed, {**load_arrays(data, self.graph), **given})
 
     def expected(self, arithmetic: Arithmetic | None) -> dict[str, Expected] | None:
         """Return what an engine may write, None where the interpreter cannot say."""
