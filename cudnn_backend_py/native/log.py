@@ -11,7 +11,6 @@ from __future__ import annotations
 import atexit
 import contextlib
 import ctypes
-import json
 import logging
 import os
 import re
@@ -21,8 +20,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..errors import GraphError
 from ..generated.enums import Severity
 from ..printable import printable
+from ..system.strict import parse_json
 from .libcudnn import Library, LogCallback, library
 
 __all__ = ["Log", "LogRecord", "capture_log", "log_hub"]
@@ -80,8 +81,8 @@ class LogRecord:
         """Return the JSON values in the message with their keys, such as ``("apiLog", {...})``."""
         found = []
         for match in re.finditer(_JSON_LINE, self.text):
-            with contextlib.suppress(json.JSONDecodeError):
-                found.append((match["key"], json.loads(match["json"])))
+            with contextlib.suppress(GraphError):
+                found.append((match["key"], parse_json(match["json"], "a log", code="log-json")))
         return found
 
     def reasons(self) -> list[tuple[str, str]]:

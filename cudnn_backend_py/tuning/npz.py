@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import io
 import math
 import os
@@ -115,31 +116,31 @@ def _header(file: zipfile.ZipFile, info: zipfile.ZipInfo) -> ArrayHeader:
     if info.compress_type not in _METHODS or info.flag_bits & _ENCRYPTED:
         raise ValueError(f"{info.filename!r} is encrypted, or compressed by method {info.compress_type}")
     with file.open(info) as stream:
-        before = _bytes_before(stream)
-    shape, _, dtype = _READERS[np.lib.format.read_magic(before)](before)
+        text, begin = _header_text(stream)
+    try:
+        fields = ast.literal_eval(text.strip())
+        shape, dtype, _ = fields["shape"], np.dtype(str(fields["descr"])), bool(fields["fortran_order"])
+    except (SyntaxError, TypeError, LookupError) as error:
+        raise ValueError(f"the header of {info.filename!r} cannot be read: {error}") from None
+    if not isinstance(shape, tuple):
+        raise ValueError(f"{info.filename!r} has shape {shape!r}")
     header = ArrayHeader(shape, dtype, info.compress_type != zipfile.ZIP_STORED)
     if dtype.hasobject or any(not isinstance(dim, int) or isinstance(dim, bool) or dim < 0 for dim in shape):
         raise ValueError(f"{info.filename!r} holds {dtype} of shape {shape}")
-    held = info.file_size - before.getbuffer().nbytes
+    held = info.file_size - begin
     if header.size_bytes != held:
         raise ValueError(f"{info.filename!r} has {held} bytes, {header.size_bytes} are needed for its shape {shape}")
     return header
 
 
-_READERS: dict[tuple[int, int], Callable[[IO[bytes]], tuple[tuple[int, ...], bool, np.dtype[Any]]]] = {
-    (1, 0): np.lib.format.read_array_header_1_0,
-    (2, 0): np.lib.format.read_array_header_2_0,
-}
-
-
-def _bytes_before(stream: IO[bytes]) -> io.BytesIO:
-    """Return magic and header of an array, whose length is checked before that many bytes are read."""
+def _header_text(stream: IO[bytes]) -> tuple[str, int]:
+    """Return the header of an array and where its elements begin; its length is checked before it is read."""
     magic = stream.read(8)
     version = np.lib.format.read_magic(io.BytesIO(magic))
-    if version not in _READERS:
+    if version not in _LENGTH:
         raise ValueError(f"its format is {version}")
     length = stream.read(_LENGTH[version])
     size = int.from_bytes(length, "little")
     if size > _LARGEST_HEADER:
         raise ValueError(f"a header has {size} bytes, {_LARGEST_HEADER} are the most that is read")
-    return io.BytesIO(magic + length + stream.read(size))
+    return stream.read(size).decode("latin1"), len(magic) + len(length) + size

@@ -21,6 +21,7 @@ from ...plans.plan import Plan, build_plan
 from ...plans.refusals import furthest_reason
 from ...plans.select import Candidates, Selection, candidates
 from ...printable import brief
+from ...system.typed import read_as
 from ...target import Target
 from ..stage import Stage
 from ..statistics import Timing
@@ -79,12 +80,14 @@ class ConfigTrial:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> ConfigTrial:
-        """Return what :meth:`to_dict` wrote."""
-        times = {name: None if data.get(name) is None else Timing(**data[name]) for name in ("cold", "warm")}
-        compared = tuple(
-            Comparison(**{**item, "where": tuple(item["where"])}) for item in map(_plain_back, data["comparisons"])
-        )
-        return cls(**{**data, **times, "comparisons": compared, "notes": tuple(data["notes"])})
+        """Return what :meth:`to_dict` wrote.
+
+        Raises
+        ------
+        UsageError
+            ``trial-record`` if it is damaged.
+        """
+        return read_as(cls, data, "the trial of a config", code="trial-record")
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,11 +171,14 @@ class Trial:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Trial:
-        """Return what :meth:`to_dict` wrote."""
-        configs = tuple(map(ConfigTrial.from_dict, data["configs"]))
-        outputs = tuple(OutputFacts(**_plain_back(item)) for item in data["outputs"])
-        inputs = tuple((name, kind) for name, kind in data["inputs"])
-        return cls(**{**data, "configs": configs, "outputs": outputs, "inputs": inputs})
+        """Return what :meth:`to_dict` wrote.
+
+        Raises
+        ------
+        UsageError
+            ``trial-record`` if it is damaged.
+        """
+        return read_as(cls, data, "the trial", code="trial-record")
 
 
 def _plain(value: Any) -> Any:
@@ -183,13 +189,6 @@ def _plain(value: Any) -> Any:
     if isinstance(value, float) and not np.isfinite(value):
         return str(value)
     return value
-
-
-_NUMBERS = ("largest", "got", "wanted", "bound", "drift", "median_bound", "largest_bound")
-
-
-def _plain_back(item: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: float(value) if key in _NUMBERS and isinstance(value, str) else value for key, value in item.items()}
 
 
 def run_graph(
