@@ -16,6 +16,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -275,8 +276,13 @@ def _log_data(rng: random.Random) -> str:
 
 
 def _cudnn_data(rng: random.Random) -> Any:
-    found = re.findall(r'type=json; val=(\{"operationGraph.*\});?$', _log_data(rng), re.MULTILINE)
-    return json.loads(rng.choice(found)) if found else {"operationGraph": {}}
+    return json.loads(rng.choice(_cudnn_graphs()))
+
+
+@cache
+def _cudnn_graphs() -> list[str]:
+    texts = [log_text(path.name) for path in LOGS.iterdir()]
+    return sorted({one for text in texts for one in re.findall(r'val=(\{"cudnnVersion".*\});?$', text, re.MULTILINE)})
 
 
 def _verdict_data(rng: random.Random) -> Any:
