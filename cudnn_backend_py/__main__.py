@@ -36,10 +36,13 @@ def _run_without(missing: str) -> None:
         sys.stderr.write(told + "cudnn-backend info [--format json] runs without it\n")
         sys.exit(2)
     from .info import collect_info, render_info
+    from .printable import printable_lines
 
     facts = collect_info()
     sys.stderr.write(f"note: {missing} is not installed, which every other command needs\n")
-    sys.stdout.write(json.dumps(facts, indent=1) + "\n" if asked.format == "json" else render_info(facts))
+    sys.stdout.write(
+        json.dumps(facts, indent=1) + "\n" if asked.format == "json" else printable_lines(render_info(facts))
+    )
 
 
 if __name__ == "__main__":

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["brief", "printable", "printable_lines", "shown", "without_addresses"]
+__all__ = ["brief", "printable", "printable_lines", "shown", "without_addresses", "without_commands"]
 
 # Commands of GitHub and Azure: anywhere in a line, and at its beginning. Compiled where one may be, not at import.
 _COMMAND = r"(?i)#(?=#(\[|vso\[))"
-_LINE_COMMAND = r"^(\s*):(?=:)"
+_COLOUR = r"\x1b\[[\d;:]*m"
+_LINE_COMMAND = rf"(?m)^((?:[^\S\n]|{_COLOUR})*):(?=(?:{_COLOUR})*:)"
 
 
 def printable(text: str) -> str:
@@ -43,7 +44,19 @@ def shown(value: object, most: int = 200) -> str:
 
 def printable_lines(text: str) -> str:
     """Return a text with its newlines, each line as :func:`printable` has it and no command of a CI."""
-    return "\n".join(re.sub(_LINE_COMMAND, r"\1\\x3a", printable(line)) for line in text.split("\n"))
+    return without_commands("\n".join(printable(line) for line in text.split("\n")))
+
+
+def without_commands(text: str, *, markup: bool = False) -> str:
+    """Return the lines of a text, which may be coloured, so that none of them is a command of a CI.
+
+    This belongs after layout, where lines are written: centring and folding make new beginnings of lines. With `markup`
+    the first character is an entity of HTML, XML and Markdown, else ``\\x3a`` or ``\\x23``.
+    """
+    colon, number = ("&#58;", "&#35;") if markup else (r"\\x3a", r"\\x23")
+    if "::" in text or "\x1b" in text:
+        text = re.sub(_LINE_COMMAND, rf"\1{colon}", text)
+    return re.sub(_COMMAND, number, text) if "##" in text else text
 
 
 _ADDRESS = r"0x[0-9a-fA-F]{6,16}\b"

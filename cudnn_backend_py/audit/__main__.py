@@ -11,6 +11,7 @@ import click
 
 from ..errors import CudnnBackendError
 from ..frontend.__main__ import start_of
+from ..printable import printable_lines
 from ..system.whole_file import write_whole
 from .look import COST, EVERY, audit
 
@@ -60,9 +61,9 @@ def _run(start: Callable[[], Any], options: dict[str, Any], where: Path | None) 
             try:
                 write_whole(where, report.to_json())
             except OSError as error:  # the program's own ending matters more
-                sys.stderr.write(f"there is no report of the audit: {error}\n{report}")
+                sys.stderr.write(printable_lines(f"there is no report of the audit: {error}\n{report}"))
         elif report is not None:
-            sys.stderr.write(str(report))
+            sys.stderr.write(printable_lines(str(report)))
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -75,7 +76,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         error.show()
         raise SystemExit(error.exit_code) from None
     except CudnnBackendError as error:
-        if error.code not in ("audit-option", "audit-without-torch"):
+        if error.code not in ("audit-option", "audit-without-torch", "notebook"):
             raise
         print(error.render(), file=sys.stderr)
         raise SystemExit(2) from None

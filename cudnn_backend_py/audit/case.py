@@ -12,22 +12,24 @@ import io
 import json
 import os
 import re
-import zipfile
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import CudnnBackendError, EnvironmentNotReady, UsageError
+from ..errors import EnvironmentNotReady, UsageError
 from ..graph import Graph, Tensor, graph_from_json, graph_to_json
 from ..graph.formats import storage_type
+from ..printable import shown
 from ..system.private_folder import PrivateFolder
 from ..system.strict import parse_json
+from ..system.typed import read_fields
 from ..tuning.agreement import has_storage
+from ..tuning.npz import ArrayHeader, read_arrays
 from ..tuning.trial.data import from_memory
 
 __all__ = ["FOLDER_VARIABLE", "MOST_BYTES", "MOST_CASES", "Case", "CaseFolder", "default_folder", "load_case"]
@@ -155,60 +157,45 @@ def load_case(path: str | os.PathLike[str]) -> Case:
     GraphError
         What :func:`graph_from_json` refuses.
     """
-    try:
-        about, images = _read(path)
-        if about.pop("schema") != SCHEMA or about.pop("version") > SCHEMA_VERSION:
-            raise ValueError("it is of another kind, or of a later version of this package")
-        graph = None if about["graph"] is None else graph_from_json(about["graph"])
-        return Case(**{**_checked(about), "graph": graph, "images": images})
-    except CudnnBackendError:
-        raise
-    except Exception as error:  # whatever the file holds: zipfile and NumPy raise all kinds of errors
-        said = str(error) or type(error).__name__
-        raise UsageError(f"{os.fspath(path)} is no case of an audit: {said}", code="audit-case") from error
+    about, images = _read(path)
+    name = os.fspath(path)
+    hints = {key: kind for key, kind in get_type_hints(Case).items() if key not in ("graph", "images")}
+    found = read_fields(
+        hints | {"schema": str, "version": int, "graph": Mapping[str, Any] | None}, about, name, code="audit-case"
+    )
+    if found.pop("schema") != SCHEMA or found.pop("version") > SCHEMA_VERSION:
+        raise _no_case(name, "it is of another kind, or of a later version of this package")
+    if found["at"] is not None and min(found["at"]) < 0:
+        raise _no_case(name, f"at is {found['at']}, a batch entry and a head are needed")
+    if _VERSION.fullmatch(found["cudnn"]) is None:
+        raise _no_case(name, f"cudnn is {shown(found['cudnn'], 40)}, which is no version")
+    graph = None if found["graph"] is None else graph_from_json(found["graph"])
+    return Case(**{**found, "graph": graph, "images": images})
 
 
-def _read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, Image]]:
+def _no_case(name: str, why: str) -> UsageError:
+    return UsageError(f"{name} is no case of an audit: {why}", code="audit-case")
+
+
+def _read(path: str | os.PathLike[str]) -> tuple[Any, dict[str, Image]]:
     """Return what a file says and the memory in it, of no more bytes than the file has: nothing in it is packed."""
-    with zipfile.ZipFile(path) as packed:
-        items, size = packed.infolist(), os.path.getsize(path)
-        if any(item.compress_type != zipfile.ZIP_STORED for item in items):
+    size = os.path.getsize(path) if os.path.exists(path) else 0
+
+    def check(headers: Mapping[str, ArrayHeader]) -> None:
+        if any(header.compressed for header in headers.values()):
             raise ValueError("what it holds is compressed, and no case is")
-        if sum(item.file_size for item in items) > size or size > _LARGEST:
+        if sum(header.size_bytes for header in headers.values()) > size or size > _LARGEST:
             raise ValueError(f"it says that it holds more bytes than it has, or has more than {_LARGEST}")
-    with np.load(path, allow_pickle=False) as held:
-        about = parse_json(held["about"].tobytes().decode(), str(path), code="audit-case")
-        images = {name.removeprefix("memory:"): held[name] for name in held.files if name != "about"}
-    if not isinstance(about, dict):
-        raise TypeError("what it says of the call is no object")
-    if any(not isinstance(image, np.ndarray) or image.dtype != np.uint8 for image in images.values()):
-        raise TypeError("memory in it is not bytes")
-    return about, images
+        if any(header.dtype != np.uint8 for header in headers.values()):
+            raise ValueError("memory in it is not bytes")
 
-
-def _checked(about: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a file says, with tuples for lists; TypeError where a value is of another type than ours are."""
-    found = dict(about)
-    for name, kind in {"found": str, "wrong": str, "at": int}.items():
-        if name != "at" or about[name] is not None:
-            found[name] = tuple(_need(one, kind, name) for one in _need(about[name], list, name))
-    if found["at"] is not None and (len(found["at"]) != 2 or min(found["at"]) < 0):
-        raise TypeError(f"at is {found['at']}, a batch entry and a head are needed")
-    for name in ("door", "place", "without", "tag", "backend", "cudnn", "library", "gpu", "date"):
-        _need(about[name], str, name)
-    _need(about["sm"], int, "sm")
-    if _VERSION.fullmatch(about["cudnn"]) is None:
-        raise TypeError(f"cudnn has {about['cudnn']!r:.40}, which is no version")
-    for name, kinds in (("versions", str), ("numbers", (int, float))):
-        for value in _need(about[name], dict, name).values():
-            _need(value, kinds, name)
-    return found
-
-
-def _need(value: Any, kind: type | tuple[type, ...], name: str) -> Any:
-    if isinstance(value, bool) or not isinstance(value, kind):
-        raise TypeError(f"{name} has {value!r:.40}, which is of another type than in a case")
-    return value
+    held = read_arrays(path, code="audit-case", what="case of an audit", check=check)
+    try:
+        about = held.pop("about").tobytes().decode()
+    except (KeyError, UnicodeDecodeError) as error:
+        raise _no_case(os.fspath(path), f"what it says of the call cannot be read: {error!r}") from None
+    images = {name.removeprefix("memory:"): image for name, image in held.items()}
+    return parse_json(about, os.fspath(path), code="audit-case"), images
 
 
 def default_folder() -> Path:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ..errors import CudnnBackendError, EnvironmentNotReady, UsageError
+from ..printable import printable_lines
 from ..system.after_import import after_import
 from .case import CaseFolder
 from .report import AuditReport
@@ -142,4 +143,4 @@ def _end(watch: Watch, process: int) -> None:
         with contextlib.suppress(OSError), open(named, "w", encoding="utf-8") as file:
             file.write(report.to_json())
     elif report.wrong:
-        sys.stderr.write(str(report))
+        sys.stderr.write(printable_lines(str(report)))

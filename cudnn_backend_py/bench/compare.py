@@ -9,8 +9,6 @@ engine configs of all plans are told; what torch runs is named by its version an
 from __future__ import annotations
 
 import argparse
-import io
-import json
 import shlex
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -21,22 +19,25 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
 from rich.table import Table
 
 from .. import torch_ops
-from ..errors import CudnnBackendError, EnvironmentNotReady, UsageError
+from ..errors import CudnnBackendError, EnvironmentNotReady, GraphError, UsageError
 from ..execution.any_shape import Shapes
 from ..execution.plan_pool import shared_pool
 from ..generated.enums import DataType
 from ..graph import Graph
 from ..graph.attention import Attention
 from ..graph.attention.recognize import read_attention
+from ..importers.files import open_log
 from ..importers.graphs import read_graphs
 from ..info import start_record, write_record
 from ..native.libcudnn import library
 from ..plans.build import shared_target
-from ..system.table import UNFOLDED, WordTable, open_console
+from ..printable import printable
+from ..system.strict import read_json
+from ..system.table import WordTable, open_console, table_text
+from ..system.typed import read_fields
 from ..target import find_profile
 from ..tuning.statistics import Timing
 from ..tuning.timed_plans import BuiltPlans, TimedPlans
@@ -165,7 +166,7 @@ def cases_of_log(path: str) -> list[Case]:
         ``log-file``; ``compare-no-attention`` where no graph of the log is attention.
     """
     found: list[Case] = []
-    graphs = list(read_graphs(path))
+    graphs = list(read_graphs(open_log(path)))
     for number, item in enumerate(graphs, 1):
         use = None if item.graph is None else read_attention(item.graph)
         if use is None:
@@ -390,7 +391,9 @@ def _named(case: Case, children: Mapping[str, TimedPlans]) -> dict[str, Any]:
     return {**_head(case), "plans": plans, "notes": notes}
 
 
-_KEPT = {"shape", "direction", "plans", "notes"}  # of every row
+_RECORD = {"rows": tuple[Mapping[str, Any], ...], "seconds": float, "command": str}
+_ROW = {"shape": str, "direction": str, "plans": Mapping[str, str], "notes": tuple[str, ...]}  # of every row
+_TIMED = {"gpu": Mapping[str, Timing], "host": Mapping[str, Timing], "fastest": tuple[str, ...]}  # of rows with times
 _SAME = ("schema", "gpu_name", "described", "torch", "torch_cudnn", "versions", "cases")  # of records in one
 
 
@@ -403,12 +406,17 @@ def read_record(path: str | Path) -> dict[str, Any]:
         ``compare-resume`` where the file is none.
     """
     try:
-        found = json.loads(Path(path).read_text(encoding="utf-8"))
-        if not all(row.keys() >= _KEPT for row in found["rows"]) or not isinstance(found["seconds"], int | float):
-            raise ValueError("a row or the time is missing")
-        shlex.split(found["command"])
-    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        raise UsageError(f"{path} is no record of a comparison: {error}", code="compare-resume") from error
+        found = read_json(path, code="compare-resume")
+        parts = read_fields(_RECORD, found, f"the record {path}", code="compare-resume")
+        read_fields({"resumed": tuple[Any, ...]}, {"resumed": [], **found}, f"the record {path}", code="compare-resume")
+        for row in parts["rows"]:
+            more: dict[str, Any] = {} if "described" in found else dict(_TIMED)
+            more |= {"flops": float} if "flops" in row else {}
+            read_fields(_ROW | more, row, f"a row of {path}", code="compare-resume")
+        shlex.split(parts["command"])
+    except ValueError as error:  # shlex's too
+        said = error.headline if isinstance(error, GraphError | UsageError) else error
+        raise UsageError(f"{path} is no record of a comparison: {said}", code="compare-resume") from error
     return dict(found)
 
 
@@ -631,12 +639,8 @@ def all_tables(record: Mapping[str, Any]) -> list[Table]:
 
 def as_text(record: Mapping[str, Any]) -> str:
     """Return tables, plans, versions, and the command line that compares again."""
-    console = Console(width=UNFOLDED, record=True, file=io.StringIO(), highlight=False)
-    for table in all_tables(record):
-        console.print(table)
-    for line in (*_head_lines(record, bold="marked *"), *_notes(record, ""), f"again: {record['command']}"):
-        console.print(line, markup=False, soft_wrap=True)
-    return console.export_text()
+    lines = (*_head_lines(record, bold="marked *"), *_notes(record, ""), f"again: {record['command']}")
+    return table_text(*all_tables(record)) + "".join(f"{printable(line)}\n" for line in lines)
 
 
 def _label(row: Mapping[str, Any]) -> str:

@@ -20,15 +20,14 @@ __all__ = ["draw"]
 def draw(graph_file: str, number: int | None, style: str, output: str | None) -> None:
     """Draw GRAPH as SVG or PNG.
 
-    GRAPH is a Python file with a function graph(), which is run, a graph JSON, a log of cuDNN or of its frontend, or
-    JSON of either. Boxes are operations with what they write, rounded ones are tensors in memory; what is dashed never
-    leaves the chip. PNG needs resvg_py and a font. Asks no cuDNN.
+    GRAPH is as for explain. Boxes are operations with what they write, rounded ones are tensors in memory; what is
+    dashed never leaves the chip. PNG needs resvg_py and a font. Asks no cuDNN.
     """
     from ..graph.drawing import MAX_OPERATIONS, draw_file
 
     graphs = load_any_graphs(graph_file, number)
     if len(graphs) > 1:
-        raise click.UsageError(f"{graph_file} tells of {len(graphs)} graphs: name one by --graph")
+        raise click.UsageError(f"{graph_file} has {len(graphs)} graphs: name one by --graph")
     ((_, graph),) = graphs
     if len(graph.ops) > MAX_OPERATIONS:
         raise click.UsageError(f"{len(graph.ops)} operations are too many for a drawing, {MAX_OPERATIONS} can be drawn")

@@ -1,4 +1,4 @@
-"""Graph files of commands: JSON, which is data, or Python, which is run."""
+"""The reader of graph files of all commands: Python files are run, all other formats are data."""
 
 from __future__ import annotations
 
@@ -11,64 +11,37 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ..errors import CudnnBackendError, GraphError
-from ..graph import Graph, load_graph
-from ..system.strict import read_json
+from ..graph import Graph
+from ..system.python_file import is_python_file
 
-__all__ = ["is_python", "load_any_graphs", "load_graph_file", "read_any_graphs"]
+__all__ = ["load_any_graphs", "load_graph_file", "read_any_graphs"]
 
 _PACKAGE = str(Path(__file__).parents[1])
 _SHOWN = 2000  # characters of the message of somebody's exception
 _FRAMES = 10  # shown at either end of a traceback
-
-
-def is_python(path: str) -> bool:
-    """Return whether reading this file runs it."""
-    return Path(path).suffix != ".json"
+_PYTHON = ".py: Python with a function graph(), which is run; the only files that are"
 
 
 def load_graph_file(path: str) -> Graph:
-    """Return the graph in a JSON file, or the one a Python file's ``graph()`` function returns.
-
-    A Python file is run: name only files you trust. Modules beside it can be imported meanwhile, and what it and the
-    processes it starts print goes to standard error.
+    """Return the only graph of a file, read as by :func:`read_any_graphs`.
 
     Raises
     ------
     GraphError
-        ``graph-file`` if the file has neither, or fails; ``graph-json`` and what else reading a graph refuses.
+        As ``read_any_graphs``; ``graph-file`` too if there are several graphs; why the graph could not be rebuilt.
     """
-    if not os.path.isfile(path):
-        raise GraphError(f"there is no file {path}", code="graph-file")
-    if not is_python(path):
-        return load_graph(path)
-    try:
-        with _neighbours(os.path.dirname(os.path.realpath(path))), _printing_to_stderr():
-            function = runpy.run_path(path, run_name="__cudnn_backend__").get("graph")
-            graph = function() if callable(function) else None
-    except KeyboardInterrupt:
-        raise
-    except CudnnBackendError as error:
-        if places := _places(error):
-            error.sections.setdefault("more", places)
-        raise
-    except BaseException as error:  # whatever a user's file may raise: SystemExit would be an answer
+    graphs = load_any_graphs(path)
+    if len(graphs) != 1:
         raise GraphError(
-            f"{path} fails with {_said(error)}",
+            f"{path} has {len(graphs)} graphs, one is needed",
             code="graph-file",
-            where=_places(error),
-            fix=None if Path(path).suffix == ".py" else f"a log is read by 'cudnn-backend log {path}'",
-        ) from error
-    if not isinstance(graph, Graph):
-        raise GraphError(
-            f"{path} has no function graph() that returns a Graph",
-            code="graph-file",
-            fix="define 'def graph() -> Graph', or give a graph JSON",
+            fix=f"'cudnn-backend log {path}' lists them, and with --target explains each",
         )
-    return graph
+    return graphs[0][1]
 
 
 def load_any_graphs(path: str, number: int | None = None) -> list[tuple[int | None, Graph]]:
-    """Return the graphs of any file that holds some, or one of them, as :func:`read_any_graphs` reads it.
+    """Return the graphs of a file that holds some, or one of them, as :func:`read_any_graphs` reads it.
 
     Raises
     ------
@@ -84,13 +57,16 @@ def load_any_graphs(path: str, number: int | None = None) -> list[tuple[int | No
 
 
 def read_any_graphs(path: str, number: int | None = None) -> list[tuple[int | None, Graph | GraphError]]:
-    """Return what any file holds: our graphs, a cuDNN log, or JSON of cuDNN or of its frontend.
+    """Return the graphs of a file. All commands read their graphs here.
+
+    Only a file named ``*.py`` is run, and the graph is what its function ``graph()`` returns. Modules beside it can be
+    imported meanwhile, and what it and the processes it starts print goes to standard error.
 
     Parameters
     ----------
     path
-        A Python file with ``graph()``, graph JSON, a log (``.log``, ``.txt``, ``.gz``, or any file that is neither), or
-        ``graph:`` and a graph in one word.
+        A Python file, a file of one of the ``FORMATS`` of :mod:`~cudnn_backend_py.importers.files`, ``-`` for standard
+        input, or ``graph:`` and a graph in one word.
     number
         Which graph of a log, counted from 1; all of them if not given.
 
@@ -102,28 +78,30 @@ def read_any_graphs(path: str, number: int | None = None) -> list[tuple[int | No
     Raises
     ------
     GraphError
-        ``graph-file``: there is no graph in it; ``graph-json``.
+        ``graph-file``: the file is not there, of no known format, has no such graph, or fails; ``graph-json``,
+        ``plan-file``.
+    UsageError
+        ``log-file``.
     """
+    from ..importers.files import read_graph_data
     from ..tuning.trial.reproduce import PREFIX, from_word
 
     found: list[Graph | GraphError | None]
     if path.startswith(PREFIX):
         found = [from_word(path)]
-    elif Path(path).suffix == ".py":
-        found = [load_graph_file(path)]
-    elif not os.path.isfile(path):
-        raise GraphError(f"there is no file {path}", code="graph-file")
-    elif Path(path).suffix == ".json" and _is_ours(path):
-        found = [load_graph(path)]
+    elif path.endswith(".py") and os.path.isfile(path):
+        found = [_run_graph_file(path)]
     else:
-        from ..diagnose import read_graphs
-
-        found = [item.graph or item.fault for item in read_graphs(path)]
+        found = read_graph_data(path, also=[_PYTHON])
     if not found:
-        raise GraphError(f"{path} tells of no graph", code="graph-file")
+        raise GraphError(
+            f"{path} has no graph",
+            code="graph-file",
+            fix="a log has graphs if CUDNN_LOGLEVEL_DBG=3 was set before the program started",
+        )
     if number is not None and number > len(found):
         count = f"{len(found)} graphs" if len(found) > 1 else "one graph"
-        raise GraphError(f"{path} tells of {count}, there is no number {number}", code="graph-file")
+        raise GraphError(f"{path} has {count}, there is no number {number}", code="graph-file")
     several = len(found) > 1
     return [
         (place if several else None, graph)
@@ -132,13 +110,30 @@ def read_any_graphs(path: str, number: int | None = None) -> list[tuple[int | No
     ]
 
 
-def _is_ours(path: str) -> bool:
-    """Return whether JSON is a graph of this package, or no JSON at all, which is its error then."""
+def _run_graph_file(path: str) -> Graph:
+    if not is_python_file(path):
+        raise GraphError(
+            f"{path} is a link to {os.path.realpath(path)}, which is not named *.py and is not run", code="graph-file"
+        )
     try:
-        data = read_json(path, code="graph-json")
-    except GraphError:
-        return True
-    return isinstance(data, dict) and "schema" in data
+        with _neighbours(os.path.dirname(os.path.realpath(path))), _printing_to_stderr():
+            function = runpy.run_path(path, run_name="__cudnn_backend__").get("graph")
+            graph = function() if callable(function) else None
+    except KeyboardInterrupt:
+        raise
+    except CudnnBackendError as error:
+        if places := _places(error):
+            error.sections.setdefault("more", places)
+        raise
+    except BaseException as error:  # whatever a user's file may raise: SystemExit would be an answer
+        raise GraphError(f"{path} fails with {_said(error)}", code="graph-file", where=_places(error)) from error
+    if not isinstance(graph, Graph):
+        raise GraphError(
+            f"{path} has no function graph() that returns a Graph",
+            code="graph-file",
+            fix="define 'def graph() -> Graph', or give a graph JSON",
+        )
+    return graph
 
 
 @contextlib.contextmanager

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-import shutil
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -11,6 +11,7 @@ import click
 
 from ..printable import printable
 from ..system.nearest import did_you_mean
+from ..system.table import columns_of
 
 __all__ = ["Choice", "Command", "Group", "Option"]
 
@@ -98,7 +99,7 @@ class Group(_Answering, click.Group):
 
     def make_context(self, *arguments: Any, **options: Any) -> click.Context:
         """Read the command line; help is as wide as the terminal, and no wider than 80 columns."""
-        columns = shutil.get_terminal_size().columns
+        columns = columns_of(sys.stdout)
         options.setdefault("terminal_width", max(min(columns, _WIDEST) - 2, _NARROWEST))
         return super().make_context(*arguments, **options)
 

@@ -17,7 +17,8 @@ from rich.table import Table
 from rich.text import Text
 
 from ..errors import CudnnBackendError, EnvironmentNotReady
-from ..printable import printable, printable_lines
+from ..printable import printable, printable_lines, without_commands
+from ..system.python_file import is_python_file
 from ..system.table import open_console
 from ..system.whole_file import write_whole
 from .group import Group
@@ -35,6 +36,7 @@ __all__ = [
     "put_table",
     "say",
     "warn",
+    "warn_of_python",
     "write",
     "write_report",
 ]
@@ -48,6 +50,7 @@ EXIT_CODES = {
     INTERRUPTED: "interrupted by Ctrl-C",
 }
 _TRACEBACK = "CUDNN_BACKEND_TRACEBACK"
+_LOG_LEVELS = ("CUDNN_LOGLEVEL_DBG", "CUDNN_LOGINFO_DBG", "CUDNN_LOGWARN_DBG", "CUDNN_LOGERR_DBG")
 
 
 class Commands(Group):
@@ -63,6 +66,7 @@ class Commands(Group):
         for stream in (sys.stdout, sys.stderr):
             if isinstance(stream, io.TextIOWrapper):  # else None, or somebody else's: closed, captured
                 stream.reconfigure(errors="backslashreplace")  # whatever the locale, nothing is beyond it
+        _forget_unwritable_log()
         with _ending():
             return super().make_context(*arguments, **options)
 
@@ -70,6 +74,22 @@ class Commands(Group):
         """Run a command."""
         with _ending():
             return super().invoke(ctx)
+
+
+def _forget_unwritable_log() -> None:
+    """Take the variables of cuDNN's log away where its file cannot be opened: cuDNN crashes then (measured: 9.28)."""
+    destination = os.environ.get("CUDNN_LOGDEST_DBG", "")
+    asked = [name for name in _LOG_LEVELS if os.environ.get(name, "0") != "0"]
+    if not asked or destination in ("", "stdout", "stderr"):
+        return
+    place = destination.replace("%i", str(os.getpid()))
+    folder = os.path.dirname(place) or "."
+    there = place if os.path.exists(place) else folder
+    if os.path.isdir(folder) and not os.path.isdir(place) and os.access(there, os.W_OK):
+        return
+    for name in ("CUDNN_LOGDEST_DBG", *asked):
+        del os.environ[name]
+    warn(f"warning: CUDNN_LOGDEST_DBG={printable(destination)} cannot be written: cuDNN's log is not written")
 
 
 @contextlib.contextmanager
@@ -167,6 +187,15 @@ def warn(text: str) -> None:
     click.echo(printable_lines(text), err=True)
 
 
+def warn_of_python(path: str, named_in: str) -> None:
+    """Announce that a Python file is run which a file names, not the command line."""
+    if is_python_file(path):
+        warn(
+            f"warning: {printable(named_in)} names {printable(path)}, a Python file, which is run now; "
+            "a graph JSON would not be"
+        )
+
+
 def add_row(table: Table, *texts: str) -> None:
     """Add a row of texts that may be anybody's."""
     table.add_row(*(Text(printable_lines(printable(text))) for text in texts))
@@ -197,9 +226,15 @@ def write(text: str, output: str | None) -> None:
         write_whole(output, printable_lines(text).encode("utf-8", "backslashreplace"))
 
 
-def write_report(text: str | bytes, output: str | None) -> None:
-    """Write what has escapes of its own, JSON, HTML, XML, Markdown or annotations, in UTF-8 whatever the locale."""
-    data = text if isinstance(text, bytes) else text.encode("utf-8", "backslashreplace")
+def write_report(text: str | bytes, output: str | None, *, annotations: bool = False) -> None:
+    """Write what has escapes of its own, JSON, HTML, XML or Markdown, in UTF-8 whatever the locale.
+
+    Bytes are written as they are, and so are `annotations`: their lines are meant as commands of a CI.
+    """
+    if isinstance(text, bytes):
+        data = text
+    else:
+        data = (text if annotations else without_commands(text, markup=True)).encode("utf-8", "backslashreplace")
     if output is None:
         click.echo(data, nl=False)
     else:

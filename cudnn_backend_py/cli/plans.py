@@ -13,7 +13,7 @@ import click
 from ..errors import CudnnStatusError, NotSupported
 from ..system.table import WordTable
 from .group import Choice, Option
-from .options import with_format, with_seconds, with_target, with_versions
+from .options import GRAPH, with_format, with_seconds, with_target, with_versions
 from .output import (
     NOT_JUDGED,
     OutputFile,
@@ -49,7 +49,7 @@ def add_commands(main: click.Group, load: Callable[[str], Graph], with_version: 
 
     @main.command("build")
     @with_version
-    @click.argument("graph_file", metavar="GRAPH", type=click.Path(exists=True, dir_okay=False))
+    @click.argument("graph_file", metavar="GRAPH", type=GRAPH)
     @with_target()
     @click.option(
         "--output", cls=Option, old=["-o"], required=True, type=OutputFile(), help="Write the plan here; required."
@@ -122,7 +122,7 @@ def add_commands(main: click.Group, load: Callable[[str], Graph], with_version: 
 
     @main.command("tune")
     @with_version
-    @click.argument("graph_file", metavar="GRAPH", type=click.Path(exists=True, dir_okay=False))
+    @click.argument("graph_file", metavar="GRAPH", type=GRAPH)
     @with_seconds("--budget", default=30.0, help="For measuring.")
     @click.option("--engines", is_flag=True, help="Also engines and knob values heuristics do not propose.")
     @click.option("--max-candidates", default=32, show_default=True, help="The most configs that are timed.")
@@ -205,4 +205,5 @@ def add_commands(main: click.Group, load: Callable[[str], Graph], with_version: 
         wanted = Comparison(what, versions or (DEFAULT,), target, configs, rounds, limit)
         keep = keep_json(output, style)
         text = run_command(wanted, style, Path(plot) if plot else None, resumed, lambda record: keep(lambda: record))
-        write_report(text, output)
+        put = write if style == "text" else write_report
+        put(text, output)

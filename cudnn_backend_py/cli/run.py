@@ -23,7 +23,7 @@ from ..system.progress import progress_bar
 from ..system.strict import read_text
 from .graph_file import read_any_graphs
 from .options import GRAPH, with_format, with_seconds, with_target
-from .output import NOT_JUDGED, say, warn, write, write_report
+from .output import NOT_JUDGED, say, warn, warn_of_python, write, write_report
 
 if TYPE_CHECKING:
     from ..tuning.trial import ConfigTrial, Trial
@@ -156,11 +156,10 @@ def add_run(main: click.Group, with_version: Callable[[Any], Any]) -> None:
     def run(ctx: click.Context, /, **params: Any) -> None:
         """Run GRAPH on made-up data, and check the results.
 
-        What each engine config writes is compared with the interpreter. GRAPH is a Python file with a function graph(),
-        which is run, a graph JSON, a log of cuDNN or of its frontend, JSON of either, or what a line to reproduce
-        names. Each runs in a child process, so that a crash of cuDNN is a result. Exit code 0 if all that ran is right,
-        1 if something is wrong or not supported, 2 if that could not be said: a failure, a GPU that is only described,
-        a graph that cannot be interpreted.
+        What each engine config writes is compared with the interpreter. GRAPH is as for explain, a log with several
+        graphs, or what a line to reproduce names. Each runs in a child process, so that a crash of cuDNN is a result.
+        Exit code 0 if all that ran is right, 1 if something is wrong or not supported, 2 if that could not be said: a
+        failure, a GPU that is only described, a graph that cannot be interpreted.
         """
         style, output = params["style"], params["output"]
         cases = [*_cases(params), *(case for file in params["batches"] for case in _batch(ctx, file))]
@@ -221,6 +220,8 @@ def _batch(ctx: click.Context, path: str) -> Iterator[_Case]:
         params = {**ctx.params, **told, "graph_files": inner.params["graph_files"]}
         for key in ("graph_files", "kinds"):
             params[key] = tuple(_beside(path, file) for file in params[key])
+        for file in params["graph_files"]:
+            warn_of_python(file, path)
         yield from _cases(params, cudnn)
 
 

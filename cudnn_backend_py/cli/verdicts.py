@@ -18,10 +18,21 @@ from ..printable import printable
 from ..system.child import loading_program
 from ..system.strict import read_text
 from ..system.table import open_console
-from .graph_file import is_python, load_graph_file, read_any_graphs
+from .graph_file import load_graph_file, read_any_graphs
 from .group import Command
 from .options import GRAPH, with_format, with_modes, with_seconds, with_target, with_versions
-from .output import NOT_JUDGED, OutputFile, as_json, keep_json, progress_line, say, warn, write, write_report
+from .output import (
+    NOT_JUDGED,
+    OutputFile,
+    as_json,
+    keep_json,
+    progress_line,
+    say,
+    warn,
+    warn_of_python,
+    write,
+    write_report,
+)
 from .wheels import ask_with_wheels, lacking_in, lacking_of, versions_at_hand, with_version, with_wheels
 
 if TYPE_CHECKING:
@@ -62,8 +73,8 @@ def explain(
 ) -> None:
     """Say whether cuDNN supports GRAPH and why, in its words.
 
-    GRAPH is a Python file with a function graph(), which is run, or a graph JSON. Without --target the GPU of this
-    machine is asked.
+    GRAPH is a Python file (.py) with a function graph(), which is run; a graph JSON, a plan file, or a log or JSON of
+    cuDNN or of its frontend, which are read as data. Without --target the GPU of this machine is asked.
     With several targets the exit code is the largest of theirs. cuDNN is asked in a child process, so that its crash
     is an answer; in this one with --here, or where CUDNN_LOGLEVEL_DBG wants cuDNN's log.
     """
@@ -93,8 +104,11 @@ def explain(
         for verdict in verdicts:
             open_console().print(render(verdict))
     else:
-        put = write if style == "text" else write_report
-        put(_verdicts_as(style, verdicts, graph, graph_file), output)
+        text = _verdicts_as(style, verdicts, graph, graph_file)
+        if style == "text":
+            write(text, output)
+        else:
+            write_report(text, output, annotations=style == "github")
     raise SystemExit(max(verdict.exit_code for verdict in verdicts))
 
 
@@ -167,9 +181,11 @@ def read_log(
     """List the graphs that a cuDNN log tells of; explain them.
 
     FILE is what any program wrote with CUDNN_LOGLEVEL_DBG=3 or with cuDNN's frontend logging, .gz or - for standard
-    input, or one JSON graph of cuDNN's frontend. Exit code 2 if it holds no graph that can be rebuilt.
+    input, or any other file of graphs that is data. Exit code 2 if it holds no graph that can be rebuilt.
     """
-    source = sys.stdin.buffer if log_file == "-" else log_file
+    from ..importers.files import open_log
+
+    source = open_log(log_file)
     if breakdown:
         from ..diagnose.breakdown import break_down
 
@@ -443,8 +459,7 @@ def check_baseline(
     from ..diagnose.surveys import baseline as check
 
     def load(path: str) -> Graph:
-        if is_python(path):
-            warn(f"warning: {file} names {path}, a Python file, which is run now; a graph JSON would not be")
+        warn_of_python(path, file)
         return load_graph_file(path)
 
     def ask(wheels: dict[str, str]) -> list[check.Checked]:
@@ -545,7 +560,8 @@ def _report_check(
     elif style == "junit":
         write_report(junit_xml(cases), output)
     elif style == "github":
-        write_report("".join(f"{line}\n" for line in github_annotations(cases, files=files)), output)
+        lines = github_annotations(cases, files=files)
+        write_report("".join(f"{line}\n" for line in lines), output, annotations=True)
     elif output is not None:
         write(table_text(render()), output)
     else:

@@ -11,8 +11,7 @@ from typing import Any
 from ..graph.attention.recognize import read_attention
 from ..graph.faults import known_hazards
 from ..graph.ir import Graph
-from ..importers.graphs import LoggedGraph, read_graphs
-from ..importers.records import Source
+from ..importers.graphs import GraphSource, LoggedGraph, read_graphs
 from ..printable import printable
 from ..system.version import Version
 
@@ -101,7 +100,7 @@ class Breakdown:
         return "their first runs" if ran == {True} else "their plans" if ran == {False} else "their first runs or plans"
 
 
-def break_down(source: Source) -> Breakdown:
+def break_down(source: GraphSource) -> Breakdown:
     """Read a log of cuDNN and say where the time of its program goes.
 
     Raises

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..importers.graphs import LoggedGraph, read_graphs
-from ..importers.records import Source
+from ..importers.graphs import GraphSource, LoggedGraph, read_graphs
 from ..printable import printable, printable_lines
 from .explanation import explain
 from .report.text import render_text
@@ -52,7 +51,7 @@ class LogReport:
         return "\n".join(part.rstrip("\n") + "\n" for part in parts)
 
 
-def report_log(source: Source, targets: Sequence[str] = (), *, explained: bool | None = None) -> LogReport:
+def report_log(source: GraphSource, targets: Sequence[str] = (), *, explained: bool | None = None) -> LogReport:
     """Read a log, and explain its graphs on each target.
 
     Parameters
@@ -100,5 +99,6 @@ _SOURCES = {
     "json": "cuDNN's JSON",
     "descriptors": "the dumps of descriptors",
     "frontend": "the JSON of cuDNN's frontend",
+    "own": "a file of this package",
     "none": "what else is in the log",
 }

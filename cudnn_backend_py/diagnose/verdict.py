@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any, Literal
 
 from ..errors import UsageError
 from ..plans.candidate import Candidate
-from ..plans.kernels import Kernel
 from ..plans.refusals import Reason
-from ..printable import brief, without_addresses
+from ..printable import brief, shown, without_addresses
 from ..system.notebook import ShownAsHtml
+from ..system.typed import read_as
 from ..target.environment import DRIVER_STUB
 
 __all__ = [
@@ -195,33 +195,13 @@ class Verdict(ShownAsHtml):
         Raises
         ------
         UsageError
-            ``verdict-schema`` if it is none, or of another version.
+            ``verdict-schema`` if it is none, of another version, or damaged.
         """
-        if data.get("schema") != SCHEMA or data.get("version") != SCHEMA_VERSION:
+        if not isinstance(data, Mapping) or (data.get("schema"), data.get("version")) != (SCHEMA, SCHEMA_VERSION):
+            found = (data.get("schema"), data.get("version")) if isinstance(data, Mapping) else data
             raise UsageError(
-                f"not a verdict of version {SCHEMA_VERSION}: schema {data.get('schema')!r}, "
-                f"version {data.get('version')!r}",
+                f"not a verdict of version {SCHEMA_VERSION}: schema and version are {shown(found)}",
                 code="verdict-schema",
             )
-        plain: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in data.items()}
-        del plain["schema"], plain["version"]
-        if plain["control"] is not None:
-            plain["control"] = Control(**{**plain["control"], "reasons": _reasons(plain["control"]["reasons"])})
-        for name in ("cause", "only_fallback"):
-            if plain.get(name) is not None:
-                plain[name] = Cause(**{**plain[name], "basis": Basis(plain[name]["basis"])})
-        plain["outcome"] = Outcome(plain["outcome"])
-        plain["reasons"] = _reasons(plain["reasons"])
-        plain["stages"] = tuple(Stage(**item) for item in plain["stages"])
-        plain["candidates"] = tuple(_candidate(item) for item in plain["candidates"])
-        return cls(**plain)
-
-
-def _reasons(data: Iterable[Mapping[str, Any]]) -> tuple[Reason, ...]:
-    return tuple(Reason(**item) for item in data)
-
-
-def _candidate(data: Mapping[str, Any]) -> Candidate:
-    notes = {name: tuple(data[name]) for name in ("behavior_notes", "numerical_notes")}
-    kernels = data.get("kernels") and tuple(Kernel(**item) for item in data["kernels"])
-    return Candidate(**{**data, **notes, "reasons": _reasons(data["reasons"]), "kernels": kernels})
+        rest = {key: value for key, value in data.items() if key not in ("schema", "version")}
+        return read_as(cls, rest, "the verdict", code="verdict-schema")

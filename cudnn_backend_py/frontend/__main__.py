@@ -15,6 +15,7 @@ import click
 
 from ..errors import CudnnBackendError
 from ..system.nearest import did_you_mean
+from ..system.python_file import is_python_file
 from .as_cudnn import SUBMODULES, describe_torch, for_children, install
 from .errors import FrontendUsageError
 from .notebooks import read_cells, run_notebook
@@ -49,7 +50,7 @@ def _command(target: str | None, children: bool, program: tuple[str, ...]) -> Ca
 
 
 def start_of(program: Sequence[str]) -> Callable[[], Any]:
-    """Return what runs a program as the main one: a script, a notebook, or -m and a module, each with its arguments.
+    """Return what runs a program as the main one: a .py or .ipynb file, or -m and a module, each with its arguments.
 
     Raises
     ------
@@ -73,6 +74,11 @@ def start_of(program: Sequence[str]) -> Callable[[], Any]:
     if first.endswith(".ipynb"):
         read_cells(Path(first))  # what is no notebook is no program that fails
         return lambda: run_notebook(first, *rest)
+    if not is_python_file(first) or not Path(first).is_file():
+        raise click.UsageError(
+            f"{first} is not run: a script is a file named *.py, a notebook *.ipynb; "
+            "an installed command such as torchrun is run by -m and its module"
+        )
     return lambda: _run_script(first, *rest)
 
 

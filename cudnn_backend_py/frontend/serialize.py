@@ -11,10 +11,10 @@ import hashlib
 import json
 import struct
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
-from ..errors import CudnnBackendError, GraphError
+from ..errors import GraphError
 from ..execution.checks import SCRATCH_ALIGNMENT
 from ..generated.enums import DataType
 from ..graph.ir import Graph
@@ -25,6 +25,7 @@ from ..plans.choice import EngineChoice, read_logged_choice
 from ..plans.plan import Plan, restore_plan
 from ..plans.record import PlanRecord
 from ..system.strict import parse_json
+from ..system.typed import read_fields
 from ..system.version import Version
 from ..target import Target
 from .runner import Placement
@@ -122,6 +123,8 @@ def load(data: Any, target: Target) -> tuple[Plan, Placement]:
         ``plan-version-mismatch``, ``plan-architecture-mismatch``.
     """
     try:
+        if hasattr(data, "__index__"):  # bytes() would make so many zeros of it
+            raise TypeError(f"a {type(data).__name__} is no data")
         raw = bytes(data)
     except (TypeError, ValueError) as error:
         raise GraphError(f"the data is no serialized graph: {error}", code="plan-file") from None
@@ -131,17 +134,42 @@ def load(data: Any, target: Target) -> tuple[Plan, Placement]:
         record, memory = _read_theirs(content)
         return restore_plan(record, memory.graph, target, source), memory
     record = PlanRecord.from_dict({"target": "", **content}, source)  # the target's name was not always kept
-    graph = record.read_graph()
-    plan = restore_plan(record, graph, target, source)
-    constants = {int(uid): values for uid, values in content["constants"].items()}
-    slices = {int(uid): (int(whole), int(start)) for uid, (whole, start) in content["slices"].items()}
-    return plan, Placement(graph, constants, slices)
+    parts = _fields(_OWN_PARTS, content)
+    memory = _placed(record.read_graph(), parts["constants"], parts["slices"])
+    return restore_plan(record, memory.graph, target, source), memory
+
+
+def _fields(kinds: Mapping[str, Any], content: Any) -> dict[str, Any]:
+    return read_fields(kinds, content, "the data", code="plan-file", error=GraphError)
+
+
+def _placed(
+    graph: Graph,
+    constants: Mapping[int, Sequence[float]],
+    slices: Mapping[int, tuple[int, int]],
+    scratch: tuple[dict[int, int], int] | None = None,
+) -> Placement:
+    """Return where tensors are, after a check that they are the graph's and within their memory."""
+    memory = Placement(graph, constants, slices, scratch)
+    there = {item.uid: item for item in memory.tensors}
+    if unknown := sorted((constants.keys() | memory.offsets.keys()) - there.keys()):
+        raise GraphError(f"the data places the tensors {unknown}, which it does not have", code="plan-file")
+    for uid, offset in memory.offsets.items():
+        if not 0 <= offset <= memory.scratch_bytes - there[uid].span_bytes:
+            raise GraphError(
+                f"the data has scratch memory of {there[uid].span_bytes} bytes at byte {offset} of "
+                f"{memory.scratch_bytes}",
+                code="plan-file",
+            )
+    if any(start < 0 for _, start in slices.values()):
+        raise GraphError("a slice begins before its tensor", code="plan-file")
+    return memory
 
 
 def _read(raw: bytes) -> dict[str, Any]:
     """Return what this package wrote, checked, or what cudnn-frontend did."""
     if hashlib.sha256(raw[_HASH_BYTES:]).digest() == raw[:_HASH_BYTES]:  # as it was written before
-        content = json.loads(raw[_HASH_BYTES:])
+        content = _parse(raw[_HASH_BYTES:].decode("utf-8", "replace"))
     else:
         found = read_ubjson(raw)
         if not isinstance(found, dict) or not isinstance(found.get(_PLAN), str):
@@ -150,23 +178,49 @@ def _read(raw: bytes) -> dict[str, Any]:
             return found
         if not isinstance(found[_OWN], str) or _seal(found[_OWN], found[_PLAN]) != found.get(_SEAL):
             raise GraphError("the data was changed since it was serialized", code="plan-file")
-        content = json.loads(found[_OWN]) | {"plan": found[_PLAN]}
+        content = _parse(found[_OWN])
+        if isinstance(content, dict):
+            content["plan"] = found[_PLAN]
     if not isinstance(content, dict) or (content.get("schema"), content.get("version")) != (SCHEMA, SCHEMA_VERSION):
         raise GraphError("the data is no serialized graph of this version", code="plan-file")
     return content
 
 
-def _number_of(value: Mapping[str, Any]) -> float | int:
-    """Return a scalar of cudnn-frontend's, whose floats are the eight digits of their four bytes."""
-    if value["index"] not in (0, 1, 3):
-        raise ValueError(f"a scalar is {value}")
-    if value["index"] != _KINDS.index("FLOAT"):
-        return int(value["value"])
-    return _float_of(value["value"])
+def _parse(text: str) -> Any:
+    return parse_json(text, "the serialized graph", code="plan-file")
+
+
+@dataclass(frozen=True, slots=True)
+class _Scalar:
+    """A scalar of cudnn-frontend's, whose floats are the eight digits of their four bytes."""
+
+    index: int
+    value: int | str
+
+
+_OWN_PARTS = {"constants": Mapping[int, tuple[float, ...]], "slices": Mapping[int, tuple[int, int]]}
+_THEIR_PARTS = {
+    "workspace_modifications": Mapping[int, tuple[int, int, tuple[str, ...]]],
+    "fe_workspace_size": int,
+    "pass_by_values": Mapping[int, _Scalar],
+    "variant_pack_replacements": tuple[tuple[int, tuple[int, int]], ...],
+}
+
+
+def _number_of(scalar: _Scalar) -> float | int:
+    kind = _KINDS[scalar.index] if 0 <= scalar.index < len(_KINDS) else ""
+    if kind == "FLOAT" and isinstance(scalar.value, str):
+        return _float_of(scalar.value)
+    if kind in ("INT64", "INT32") and isinstance(scalar.value, int):
+        return scalar.value
+    raise GraphError(f"the data has a scalar {scalar.value!r} of kind {scalar.index}", code="plan-file")
 
 
 def _float_of(bits: str) -> float:
-    return float(struct.unpack(">f", bytes.fromhex(bits))[0])
+    try:
+        return float(struct.unpack(">f", bytes.fromhex(bits))[0])
+    except (ValueError, struct.error):
+        raise GraphError(f"{bits[:20]!r} is no float, eight hexadecimal digits are needed", code="plan-file") from None
 
 
 def _read_theirs(content: Mapping[str, Any]) -> tuple[PlanRecord, Placement]:
@@ -177,44 +231,35 @@ def _read_theirs(content: Mapping[str, Any]) -> tuple[PlanRecord, Placement]:
     GraphError
         ``plan-file`` where something is missing, or memory has to be cleared before each launch.
     """
-    try:
-        plan = parse_json(content[_PLAN], "cuDNN's plan", code="plan-file")
-        graph = graph_from_log_json(plan)
-        logged = read_logged_choice(plan["engine"])
-        if logged is None:
-            raise GraphError("cuDNN's plan names no engine", code="plan-file")
-        places = {int(uid): place for uid, place in content["workspace_modifications"].items()}
-        constants = {
-            uid: [_float_of(bits) for bits in values] for uid, (how, _, values) in places.items() if how == _COPIED
-        }
-        scratch = {uid: int(offset) for uid, (how, offset, _) in places.items() if how not in (_COPIED, _CLEARED)}
-        cleared = [uid for uid, (how, *_) in places.items() if how == _CLEARED]
-        size = int(content["fe_workspace_size"])
-        if not all(0 <= offset < size for offset in scratch.values()):
-            raise ValueError(f"scratch lies at {scratch} of {size} bytes")
-        numbers = {int(uid): _number_of(value) for uid, value in content["pass_by_values"].items()}
-        slices = {int(uid): (int(whole), int(start)) for whole, (uid, start) in content["variant_pack_replacements"]}
-        version = Version.from_number(plan["cudnnVersion"])
-        sm = int(plan["engine"]["smVersion"]) // 10
-    except (LookupError, TypeError, ValueError, AttributeError, struct.error) as error:
-        if isinstance(error, CudnnBackendError):
-            raise
-        raise GraphError(f"the graph that cudnn-frontend serialized is not whole: {error}", code="plan-file") from None
-    if cleared:
+    plan = _fields({"engine": Mapping[str, Any], "cudnnVersion": int}, _parse(content[_PLAN]))
+    sm = _fields({"smVersion": int}, plan["engine"])["smVersion"] // 10
+    graph = graph_from_log_json(_parse(content[_PLAN]))
+    logged = read_logged_choice(plan["engine"])
+    if logged is None:
+        raise GraphError("cuDNN's plan names no engine", code="plan-file")
+    parts = _fields(_THEIR_PARTS, content)
+    places = parts["workspace_modifications"]
+    constants = {
+        uid: [_float_of(bits) for bits in values] for uid, (how, _, values) in places.items() if how == _COPIED
+    }
+    scratch = {uid: offset for uid, (how, offset, _) in places.items() if how not in (_COPIED, _CLEARED)}
+    if cleared := [uid for uid, (how, *_) in places.items() if how == _CLEARED]:
         raise GraphError(
             f"the graph that cudnn-frontend serialized clears memory before each launch (uids {cleared}), which is not"
             " done here",
             code="plan-file",
             fix="build the graph here",
         )
+    numbers = {uid: _number_of(value) for uid, value in parts["pass_by_values"].items()}
+    slices = {uid: (whole, start) for whole, (uid, start) in parts["variant_pack_replacements"]}
     changed = {
         item.uid: replace(item, value=numbers.get(item.uid), scratch=item.uid in scratch)
         for item in graph.variant_pack_tensors
         if item.uid in scratch or item.uid in numbers
     }
     choice = EngineChoice.from_log(*logged)
-    record = PlanRecord(str(version), "", sm, choice.tag, {}, content[_PLAN])
-    return record, Placement(replace_tensors(graph, changed), constants, slices, (scratch, size))
+    record = PlanRecord(str(Version.from_number(plan["cudnnVersion"])), "", sm, choice.tag, {}, content[_PLAN])
+    return record, _placed(replace_tensors(graph, changed), constants, slices, (scratch, parts["fe_workspace_size"]))
 
 
 def read_text(text: str) -> Any:

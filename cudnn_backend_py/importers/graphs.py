@@ -15,7 +15,7 @@ from typing import Any, cast
 from ..errors import GraphError
 from ..generated.enums import DescriptorType, HeurMode
 from ..graph.ir import Graph
-from ..graph.serial import graph_to_json
+from ..graph.serial import graph_from_json, graph_to_json
 from ..native.log import LogRecord
 from ..plans.choice import EngineChoice, read_logged_choice
 from ..plans.refusals import Reason, read_refusals
@@ -26,7 +26,7 @@ from .cudnn_json import graph_from_log_json, is_subgraph
 from .frontend_json import graph_from_frontend_json
 from .records import MAX_STREAMS, Foreign, Recent, Source, scan
 
-__all__ = ["LoggedConfig", "LoggedGraph", "read_graphs"]
+__all__ = ["GraphSource", "LoggedConfig", "LoggedGraph", "read_graphs"]
 
 MAX_GRAPHS = 1000
 MAX_OPERATIONS = 50_000  # of all graphs that are kept
@@ -44,6 +44,7 @@ _ENGINE = re.compile(r"^ *engine_id: type=int; val=(\d{1,9});", re.MULTILINE)
 _KNOB = re.compile(r"^ *(CUDNN_KNOB_TYPE_\w+): type=int; val=(-?\d{1,9});", re.MULTILINE)
 _ENGINE_KEY = '},"engine":'
 
+GraphSource = Source | Iterable[LogRecord | Foreign]
 _Key = tuple[str, bool, Graph | str | GraphError]  # version, of the frontend, graph or text of the fault
 
 
@@ -88,7 +89,8 @@ class LoggedGraph:
     count, executions
         How often it was made an operation graph, and how often it ran.
     source
-        ``json`` (cuDNN's), ``descriptors`` or ``frontend`` (the JSON of cuDNN's frontend).
+        ``json`` (cuDNN's), ``descriptors``, ``frontend`` (the JSON of cuDNN's frontend) or ``own`` (graph JSON, or a
+        plan file, of this package).
     modes
         Heuristics modes that were asked.
     configs
@@ -141,7 +143,7 @@ class LoggedGraph:
         }
 
 
-def read_graphs(source: Source | Iterable[LogRecord]) -> Iterator[LoggedGraph]:
+def read_graphs(source: GraphSource) -> Iterator[LoggedGraph]:
     """Yield the graphs a log tells of, in the order it has them; equal graphs of one cuDNN are one, and counted.
 
     They come when the log has been read to its end, or, with more than ``MAX_GRAPHS``, when one has to make room.
@@ -149,8 +151,8 @@ def read_graphs(source: Source | Iterable[LogRecord]) -> Iterator[LoggedGraph]:
     Parameters
     ----------
     source
-        As for :func:`read_log`, or records that were read or captured already. A file may also be one JSON value:
-        cuDNN's operation graph, or a graph of cuDNN's frontend, pretty-printed or not.
+        As for :func:`read_log`, or records and JSON that were read or captured already. A file may also be one JSON:
+        cuDNN's operation graph, a graph of cuDNN's frontend, graph JSON or a plan file, pretty-printed or not.
 
     Raises
     ------
@@ -164,16 +166,27 @@ def read_graphs(source: Source | Iterable[LogRecord]) -> Iterator[LoggedGraph]:
     yield from reader.rest()
 
 
-def _items(source: Source | Iterable[LogRecord]) -> Iterator[LogRecord | Foreign]:
+def _items(source: GraphSource) -> Iterator[LogRecord | Foreign]:
     if isinstance(source, (str, os.PathLike)) or hasattr(source, "read"):
         yield from scan(source)  # type: ignore[arg-type]
         return
     items = iter(source)
     for item in items:
-        if isinstance(item, LogRecord):
+        if isinstance(item, (LogRecord, Foreign)):
             yield item
         else:
             yield from scan(cast("Iterable[str | bytes]", chain([item], items)))
+
+
+def _is_own_json(data: Any) -> bool:
+    """Return whether JSON was written by this package."""
+    return isinstance(data, dict) and "schema" in data
+
+
+def _graph_from_own_json(data: Any) -> Graph:
+    from ..plans import record  # few logs have a plan
+
+    return record.record_from(data, "the JSON").read_graph() if record.is_plan(data) else graph_from_json(data)
 
 
 def _fault(headline: str, fix: str | None = None) -> GraphError:
@@ -316,15 +329,21 @@ class _GraphReader:
 
     def _take_foreign(self, item: Foreign) -> None:
         data = _load(item.text)
-        version = data.get("cudnn_backend_version") if isinstance(data, dict) else None
+        fields = data if isinstance(data, dict) else {}
+        source, version = "frontend", fields.get("cudnn_backend_version")
         try:
-            if isinstance(data, dict) and ("operationGraph" in data or "finalizeMode" in data):
-                self._add(item, graph_from_log_json(_valueless(data)), "json", _version_text(data.get("cudnnVersion")))
-                return
-            graph: Graph | GraphError = graph_from_frontend_json(data)
+            graph: Graph | GraphError
+            if "operationGraph" in fields or "finalizeMode" in fields:
+                graph = graph_from_log_json(_valueless(fields))
+                source, version = "json", _version_text(fields.get("cudnnVersion"))
+            elif _is_own_json(data):
+                source = "own"
+                graph = _graph_from_own_json(data)
+            else:
+                graph = graph_from_frontend_json(data)
         except GraphError as error:
             graph = error
-        self._add(item, graph, "frontend", version[:20] if isinstance(version, str) else "")
+        self._add(item, graph, source, version[:20] if isinstance(version, str) else "")
 
     def _take_json(self, record: LogRecord, thread: _Thread, line: str) -> None:
         text = line[line.index("{") :].rstrip("; \r") if "{" in line else ""

@@ -11,7 +11,6 @@ from __future__ import annotations
 import atexit
 import contextlib
 import ctypes
-import json
 import logging
 import os
 import re
@@ -21,7 +20,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..errors import GraphError
 from ..generated.enums import Severity
+from ..printable import printable
+from ..system.strict import parse_json
 from .libcudnn import Library, LogCallback, library
 
 __all__ = ["Log", "LogRecord", "capture_log", "log_hub"]
@@ -79,8 +81,8 @@ class LogRecord:
         """Return the JSON values in the message with their keys, such as ``("apiLog", {...})``."""
         found = []
         for match in re.finditer(_JSON_LINE, self.text):
-            with contextlib.suppress(json.JSONDecodeError):
-                found.append((match["key"], json.loads(match["json"])))
+            with contextlib.suppress(GraphError):
+                found.append((match["key"], parse_json(match["json"], "a log", code="log-json")))
         return found
 
     def reasons(self) -> list[tuple[str, str]]:
@@ -263,14 +265,27 @@ def _read_strings(address: int) -> str:
 def _write_on(record: LogRecord) -> None:
     """Write a message where ``CUDNN_LOGDEST_DBG`` wants it (stderr if it says nothing), in the form cuDNN writes it."""
     destination = os.environ.get("CUDNN_LOGDEST_DBG") or "stderr"
+    if destination in _unwritable:
+        return
     letter = record.severity.name[0]
     first, *rest = record.text.splitlines() or [""]
     text = "\n".join([f"\n{letter}! {first}", *(f"{letter.lower()}! {line}" for line in rest), "\n"])
-    if destination in ("stdout", "stderr"):
-        os.write(1 if destination == "stdout" else 2, f"{text}\n".encode())
-        return
-    with open(destination.replace("%i", str(os.getpid())), "a", encoding="utf-8") as stream:
-        stream.write(text + "\n")
+    try:
+        if destination in ("stdout", "stderr"):
+            os.write(1 if destination == "stdout" else 2, f"{text}\n".encode())
+        else:
+            with open(destination.replace("%i", str(os.getpid())), "a", encoding="utf-8") as stream:
+                stream.write(text + "\n")
+    except OSError as error:
+        _unwritable.add(destination)
+        logging.getLogger(__name__).warning(
+            "CUDNN_LOGDEST_DBG=%s cannot be written (%s): cuDNN's log is not written there any more",
+            printable(destination),
+            error.strerror,
+        )
+
+
+_unwritable: set[str] = set()  # destinations that failed once: the warning is given once, not for each message
 
 
 _hubs: dict[int, _Hub] = {}

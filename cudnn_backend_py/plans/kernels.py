@@ -6,8 +6,7 @@ import base64
 import hashlib
 import json
 import struct
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 from ..system.quick_dataclass import dataclass
 
@@ -81,11 +80,10 @@ def read_kernels(plan: str) -> tuple[Kernel, ...] | None:
     tuple of Kernel or None
         None where some or all of its code is not in there: engines with kernels that lie compiled in cuDNN's libraries.
     """
-    data: Mapping[str, Any] = json.loads(plan)
-    found = data.get("engine", {}).get("payload", {}).get("kernels") or []
     try:
+        found = json.loads(plan)["engine"]["payload"]["kernels"] or ()
         return tuple(Kernel.from_cubin(one["kernelName"], base64.b64decode(one["cubin"])) for one in found) or None
-    except (KeyError, TypeError, ValueError):
+    except (KeyError, TypeError, ValueError, RecursionError):
         return None
 
 

@@ -38,10 +38,11 @@ def progress_bar(
     if not shown:
         yield nothing, nothing
         return
-    from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-    console = Console(stderr=True)
+    from .table import open_console
+
+    console = open_console(stderr=True, soft_wrap=False)
     if not console.is_interactive:
         yield nothing, nothing
         return

@@ -1,19 +1,27 @@
-"""Tables of text, and the consoles that print them: no word is folded, and outside a terminal no line is."""
+"""Tables of text, and the consoles that print them: no word is folded, and outside a terminal no line is.
+
+All consoles are made here, so that how wide they are and what may begin a line is decided once.
+"""
 
 from __future__ import annotations
 
 import os
 import sys
+from typing import TextIO
 
-from rich.console import Console, ConsoleOptions, RenderResult
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.measure import measure_renderables
 from rich.segment import Segment
 from rich.table import Column, Table
 from rich.text import Text
 
-__all__ = ["UNFOLDED", "WordTable", "open_console"]
+from ..printable import without_commands
+
+__all__ = ["UNFOLDED", "WordTable", "columns_of", "open_console", "table_text"]
 
 UNFOLDED = 1 << 20  # columns: wider than any line
+_NARROWEST = 20  # columns: in fewer the terminal folds lines
+_USUAL = 80, 25  # columns and lines of a terminal that does not know
 
 
 class WordTable(Table):
@@ -48,11 +56,63 @@ class _Console(Console):
         raise BrokenPipeError  # rich would exit with code 1, which is an answer of commands
 
 
-def open_console(*, stderr: bool = False) -> Console:
-    """Return what prints tables and styled text, none of which is looked at for markup.
+class _LineGuard:
+    """A stream for which no line that is written is a command of a CI."""
 
-    As wide as the terminal; where there is none, as ``COLUMNS`` says, or else as wide as what is printed.
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        return self._stream.write(without_commands(text))
+
+    def __getattr__(self, name: str) -> object:
+        if name == "rich_proxied_file":  # by which rich would come to the stream itself
+            raise AttributeError(name)
+        return getattr(self._stream, name)
+
+
+def columns_of(stream: TextIO | None) -> int:
+    """Return how wide a line on a stream may be.
+
+    As ``COLUMNS`` says if that is a whole number of 1 or more; else as the terminal says, and 80 where it does not
+    know; ``UNFOLDED`` if the stream is no terminal. Never fewer than 20.
+    """
+    said = os.environ.get("COLUMNS", "").strip()
+    if said.isascii() and said.isdecimal() and said.strip("0"):
+        wanted = int(said) if len(said) < len(str(UNFOLDED)) else UNFOLDED
+    elif stream is None or stream.closed or not stream.isatty():
+        wanted = UNFOLDED
+    else:
+        try:
+            wanted = os.get_terminal_size(stream.fileno()).columns or _USUAL[0]
+        except (OSError, ValueError):
+            wanted = _USUAL[0]
+    return max(wanted, _NARROWEST)
+
+
+def open_console(*, stderr: bool = False, soft_wrap: bool = True) -> Console:
+    """Return what prints tables and styled text, none of which is looked at for markup, as wide as its stream is.
+
+    With `soft_wrap` long lines are left to the terminal; what is drawn again and again in place goes without.
     """
     stream = sys.stderr if stderr else sys.stdout
-    fits = "COLUMNS" in os.environ or (stream is not None and stream.isatty())
-    return _Console(stderr=stderr, width=None if fits else UNFOLDED, highlight=False, markup=False, soft_wrap=True)
+    return _Console(
+        file=None if stream is None else _LineGuard(stream),  # type: ignore[arg-type]  # all that rich uses of it
+        stderr=stderr,
+        width=columns_of(stream),
+        height=_USUAL[1],
+        highlight=False,
+        markup=False,
+        soft_wrap=soft_wrap,
+    )
+
+
+def table_text(*rendered: RenderableType, width: int = UNFOLDED) -> str:
+    """Return what a console prints, as text without styles."""
+    console = Console(
+        width=width, height=_USUAL[1], color_system=None, force_jupyter=False, highlight=False, soft_wrap=True
+    )
+    with console.capture() as captured:
+        for one in rendered:
+            console.print(one, markup=False)
+    return without_commands(captured.get())

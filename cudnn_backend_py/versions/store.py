@@ -816,14 +816,21 @@ def _discard(folder: Path) -> None:
 
 
 def _progress(shown: bool) -> Progress:
-    from rich.console import Console  # only installing needs it: asking what is installed does not
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+    from rich.progress import (  # only installing needs it
+        BarColumn,
+        DownloadColumn,
+        Progress,
+        TextColumn,
+        TransferSpeedColumn,
+    )
+
+    from ..system.table import open_console
 
     return Progress(
         TextColumn("{task.description}"),
         BarColumn(),
         DownloadColumn(),
         TransferSpeedColumn(),
-        console=Console(stderr=True),
+        console=open_console(stderr=True, soft_wrap=False),
         disable=not shown,
     )

@@ -27,7 +27,7 @@ from .integrity import METADATA
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
-__all__ = ["refuse_wheel", "unpack_wheel"]
+__all__ = ["ARCHIVE_ERRORS", "refuse_wheel", "unpack_wheel"]
 
 _CHUNK_BYTES = 1 << 20
 _MAX_FILES = 10_000
@@ -35,8 +35,8 @@ _MAX_BYTES = 8 << 30  # cuDNN 9.28 unpacks to 1.1 GB
 _MAX_RECORD_BYTES = 4 << 20
 _MAX_NAME_BYTES, _MAX_PART_BYTES = 1024, 255
 _ENCRYPTED = 0x1
-_FOREIGN_ERRORS = (
-    *(zipfile.BadZipFile, zipfile.LargeZipFile, zlib.error, struct.error, csv.Error, EOFError),
+ARCHIVE_ERRORS = (  # besides OSError, what zipfile raises for damaged archives
+    *(zipfile.BadZipFile, zipfile.LargeZipFile, zlib.error, struct.error, EOFError),
     *(ValueError, LookupError, ArithmeticError, NotImplementedError, RuntimeError, MemoryError),
 )
 
@@ -73,7 +73,7 @@ def unpack_wheel(wheel: Path, tree: Path, bars: Progress) -> None:
                     "size_bytes": status.st_size,
                     "mtime_ns": status.st_mtime_ns,
                 }
-    except _FOREIGN_ERRORS as error:
+    except (*ARCHIVE_ERRORS, csv.Error) as error:
         refuse_wheel(wheel, f"{type(error).__name__}: {error}")
     except OSError as error:
         if isinstance(error, EnvironmentNotReady) or error.errno not in (None, errno.EINVAL):

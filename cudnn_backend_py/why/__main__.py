@@ -14,6 +14,7 @@ import click
 from ..errors import CudnnBackendError
 from ..frontend.__main__ import start_of
 from ..frontend.as_cudnn import describe_torch
+from ..printable import printable_lines, without_commands
 from ..system.after_import import after_import
 from ..system.nearest import did_you_mean
 from ..system.seconds import Seconds
@@ -135,7 +136,7 @@ def _report(watches: list[Any], target: str | None, where: Path | None, form: st
             report.unseen = ("anything: the program did not import torch",)
         text = {"text": report.__str__, "json": report.to_json, "html": report.to_html}[form]()
         if where is None:
-            sys.stderr.write(text)
+            sys.stderr.write(printable_lines(text) if form == "text" else without_commands(text, markup=True))
         else:
             write_whole(where, text)
             print(f"why not cuDNN? {where}", file=sys.stderr)

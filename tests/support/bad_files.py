@@ -11,7 +11,7 @@ from cudnn_backend_py.target import find_profile
 from tests.support.mutations import HOSTILE
 from tests.support.reporting import two_matmuls
 
-__all__ = ["BAD_GRAPHS", "BAD_TARGETS", "commands", "write_bad_files"]
+__all__ = ["BAD_GRAPHS", "BAD_TARGETS", "HIT", "commands", "write_bad_files"]
 
 _GRAPH = graph_to_json(two_matmuls())
 _TENSOR = _GRAPH["tensors"][0]
@@ -29,6 +29,9 @@ def _tensor(**changed: Any) -> str:
 def _deep(depth: int) -> Any:
     return [_deep(depth - 1)] if depth else 1
 
+
+HIT = "executed"  # the file that appears where one is run that is data
+_EVIL = f"from pathlib import Path\nPath({HIT!r}).touch()\n"
 
 # What is in a file -> the exit code of every command that takes a graph from it.
 BAD_GRAPHS: dict[str, tuple[str | bytes, int]] = {
@@ -64,6 +67,13 @@ BAD_GRAPHS: dict[str, tuple[str | bytes, int]] = {
     "import.py": ("import there_is_no_such_module", 2),
     "ours.py": ("from cudnn_backend_py import Graph\ndef graph(): return Graph(())", 2),
     "bare": ("no Python", 2),
+    **dict.fromkeys(
+        (
+            *("evil", "evil.log", "evil.txt", "evil.json", "evil.JSON", "evil.PY", "evil.py ", "evil.pyw", "evil.py.1"),
+            *("evil.ipynb", "evil.cpp", "evil.c", "evil.CU", "evil.h", "evil.toml", "evil.plan", "evil.onnx"),
+        ),
+        (_EVIL, 2),
+    ),
 }
 BAD_TARGETS: dict[str, str] = {
     "deep": "[" * 100_000,
@@ -85,6 +95,7 @@ _BAD_BASELINES = {
     "graph": _BASELINE,
     "missing": _BASELINE.replace("deep.json", "no such.json"),
     "python": _BASELINE.replace("deep.json", "exit.py"),
+    **{name: _BASELINE.replace("deep.json", name) for name in ("evil.log", "evil.txt", "evil.PY", "link.py", "to.txt")},
     "expected": _BASELINE + "[[expected]]\ngraph = 1\n",
     "bytes": b"\xff",
 }
@@ -100,6 +111,10 @@ def write_bad_files(folder: Path) -> None:
         _write(folder / f"{name}.toml", baseline)
     _write(folder / "good.json", _graph())
     (folder / "folder.json").mkdir()
+    (folder / "folder.json" / "__main__.py").write_text(_EVIL)
+    (folder / "evil_module.py").write_text(_EVIL)
+    (folder / "link.py").symlink_to("evil.txt")
+    (folder / "to.txt").symlink_to("evil_module.py")
 
 
 def _write(path: Path, content: str | bytes) -> None:
@@ -203,13 +218,14 @@ _ROWS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("FILE", "--target", "sm80"),
     ),
 }
+_OTHERS = ("no such.json", "folder.json", "link.py", "to.txt", "-")
 _FILES = ("good.json/inner", "no such folder/file", HOSTILE[0], HOSTILE[4] + "/x", "a\udcff")
 
 
 def commands() -> dict[str, list[tuple[list[str], int | None]]]:
     """Return command lines for each command, with the exit code where the table knows it; else it is 2."""
     values = {
-        "GRAPH": [*((name, code) for name, (_, code) in BAD_GRAPHS.items()), ("no such.json", 2), ("folder.json", 2)],
+        "GRAPH": [*((name, code) for name, (_, code) in BAD_GRAPHS.items()), *((name, 2) for name in _OTHERS)],
         "TARGET": [*((f"{name}.target.json", 2) for name in BAD_TARGETS), ("no such", 2), (HOSTILE[0], 2)],
         "BASELINE": [(f"{name}.toml", 2) for name in _BAD_BASELINES],
         "FILE": [

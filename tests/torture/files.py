@@ -1,35 +1,58 @@
-"""Files of others: logs, graphs, targets, baselines, plans, cuDNN's frontend, support tables; damaged from a seed.
+"""Files of others, of every kind that this package reads without cuDNN; damaged from a seed.
 
 Whatever is in a file, reading it gives a value or one of our errors, soon, and nothing of it that is printed holds a
-control character or a line that somebody made up.
+control character or a line that somebody made up. A file that breaks this is kept in the folder for temporary files.
 """
 
 from __future__ import annotations
 
+import gzip
+import io
 import json
 import random
+import re
+import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from cudnn_backend_py import graph_to_json, load_graph
-from cudnn_backend_py.diagnose import SupportTable
+from cudnn_backend_py.audit.case import Case, load_case
+from cudnn_backend_py.bench.compare import as_text, read_record
+from cudnn_backend_py.cli.run import _text
+from cudnn_backend_py.diagnose import Outcome, SupportTable, Verdict, render_text
+from cudnn_backend_py.diagnose.breakdown import break_down
 from cudnn_backend_py.diagnose.logs import report_log
 from cudnn_backend_py.diagnose.report.attention_page import render_page
-from cudnn_backend_py.diagnose.surveys.baseline import read_baseline
+from cudnn_backend_py.diagnose.report.tables import render_matrix, table_text
+from cudnn_backend_py.diagnose.surveys.baseline import _write_expected, read_baseline
+from cudnn_backend_py.diagnose.surveys.matrix import Matrix
 from cudnn_backend_py.errors import CudnnBackendError
+from cudnn_backend_py.frontend.notebooks import read_cells
+from cudnn_backend_py.importers.cudnn_json import graph_from_log_json
+from cudnn_backend_py.importers.files import open_log, read_graph_data
 from cudnn_backend_py.importers.frontend_json import graph_from_frontend_json
+from cudnn_backend_py.importers.records import read_log
 from cudnn_backend_py.plans.record import load_record, seal
+from cudnn_backend_py.printable import printable_lines
 from cudnn_backend_py.system.strict import read_json
 from cudnn_backend_py.target import list_profiles, load_profile
+from cudnn_backend_py.tuning.trial import Trial
+from cudnn_backend_py.tuning.trial.data import load_arrays
+from cudnn_backend_py.tuning.trial.reproduce import as_word, from_word
 from tests.support.logs import LOGS, log_text
 from tests.support.mutations import HOSTILE, check_printed, mutated_json, mutated_text
+from tests.support.reporting import small_matrix, two_matmuls, verdict
 from tests.support.zoo import ZOO
 from tests.torture.harness import Broken
 
-FILES = 60  # of a round
+FILES = 120  # of a round
 LIMIT_S = 20.0  # of this process' time for one file
 TABLES = Path(__file__).parents[1] / "library" / "diagnose" / "data"
 
@@ -65,22 +88,24 @@ def attack(seed: int, folder: Path) -> Counter[str]:
     rng = random.Random(seed)
     counts: Counter[str] = Counter()
     for number in range(FILES):
-        kind = rng.choice(list(KINDS))
-        path = folder / f"{number}.json"
-        path.write_bytes(_damaged(rng, kind))
+        name = rng.choice(list(KINDS))
+        kind = KINDS[name]
+        path = folder / f"{number}{rng.choice(kind.suffixes)}"
+        path.write_bytes(kind.damaged(rng))
         began = time.process_time()
         try:
-            shown = KINDS[kind][1](path)
+            shown = kind.read(path)
         except CudnnBackendError as error:
             shown = error.render() + "\n" + str(error)
-            counts[f"{kind}: refused"] += 1
+            counts[f"{name}: refused"] += 1
         except BaseException as error:
-            raise Broken(f"{kind}, file {number}: {type(error).__name__}: {error}") from error
+            kept = path.rename(Path(tempfile.gettempdir()) / f"broken-{seed}-{path.name}")
+            raise Broken(f"{name}, {kept}: {type(error).__name__}: {error}") from error
         else:
-            counts[f"{kind}: read"] += 1
+            counts[f"{name}: read"] += 1
         check_printed(shown)
         if time.process_time() - began > LIMIT_S:
-            raise Broken(f"{kind}, file {number}: {time.process_time() - began:.1f} s for {path.stat().st_size} bytes")
+            raise Broken(f"{name}, file {number}: {time.process_time() - began:.1f} s for {path.stat().st_size} bytes")
         path.unlink()
     return counts
 
@@ -101,7 +126,9 @@ def _target(path: Path) -> str:
 
 
 def _baseline(path: Path) -> str:
-    return str(len(read_baseline(path).triples()))
+    found = read_baseline(path)
+    _write_expected(path.read_text(encoding="utf-8"), {})
+    return str(len(found.triples()))
 
 
 def _plan(path: Path) -> str:
@@ -122,6 +149,64 @@ def _table(path: Path) -> str:
     return render_page([SupportTable.from_json(path.read_text(encoding="utf-8", errors="replace"))], files=["f"])
 
 
+def _any(path: Path) -> str:
+    return "\n".join(str(graph) for graph in read_graph_data(str(path)))
+
+
+def _breakdown(path: Path) -> str:
+    return str(break_down(open_log(str(path))))
+
+
+def _records(path: Path) -> str:
+    records = list(read_log(path))
+    json.dumps([[record.json(), record.reasons(), record.version, record.time] for record in records])
+    return str(len(records))
+
+
+def _cudnn_json(path: Path) -> str:
+    return str(graph_from_log_json(read_json(path, code="log-graph")))
+
+
+def _verdict(path: Path) -> str:
+    found = Verdict.from_dict(read_json(path, code="verdict-schema"))
+    json.dumps(found.to_dict())
+    return render_text(found)
+
+
+def _matrix(path: Path) -> str:
+    found = Matrix.from_dict(read_json(path, code="matrix-schema"))
+    json.dumps(found.to_dict())
+    return table_text(render_matrix(found))
+
+
+def _trial(path: Path) -> str:
+    found = Trial.from_dict(read_json(path, code="trial-record"))
+    json.dumps(found.to_dict(), allow_nan=False)
+    return printable_lines(_text(found))
+
+
+def _comparison(path: Path) -> str:
+    record = read_record(path)
+    return printable_lines(as_text({**COMPARISON, "rows": record["rows"]}))
+
+
+def _case(path: Path) -> str:
+    found = load_case(path)
+    return printable_lines(str(found)) + str(len(found.results() if found.graph is not None else ()))
+
+
+def _arrays(path: Path) -> str:
+    return str(len(load_arrays(path, ZOO_GRAPH)))
+
+
+def _notebook(path: Path) -> str:
+    return str(len(read_cells(path)))
+
+
+def _word(path: Path) -> str:
+    return str(from_word(path.read_text(encoding="utf-8", errors="replace")))
+
+
 def _graph_data(rng: random.Random) -> Any:
     return graph_to_json(ZOO[rng.choice(list(ZOO))]())
 
@@ -135,40 +220,194 @@ def _target_data(rng: random.Random) -> Any:
 
 def _plan_data(rng: random.Random) -> Any:
     record = {"schema": "cudnn-backend-py/plan", "version": 1, "cudnn": "9.28.0", "target": "h100", "sm": 90}
-    return {**record, "tag": "eng0", "graph": _graph_data(rng), "plan": "{}"}
+    return {**record, "tag": "eng0", "graph": _graph_data(rng), "plan": "{}", "sha256": ""}
 
 
 def _table_data(rng: random.Random) -> Any:
     return json.loads(rng.choice(sorted(TABLES.glob("attention-support-*.json"))).read_text(encoding="utf-8"))
 
 
-KINDS: dict[str, tuple[Callable[[random.Random], Any], Callable[[Path], str]]] = {
-    "graph": (_graph_data, _graph),
-    "target": (_target_data, _target),
-    "baseline": (lambda _: BASELINE, _baseline),
-    "plan": (_plan_data, _plan),
-    "frontend": (lambda _: FRONTEND, _frontend),
-    "log": (lambda rng: log_text(rng.choice(sorted(LOGS.iterdir())).name), _log),
-    "table": (_table_data, _table),
-}
-
-
 # Damage
 
+Damaged = Callable[[random.Random], bytes]
 
-def _damaged(rng: random.Random, kind: str) -> bytes:
-    data = KINDS[kind][0](rng)
-    if kind == "log":
-        text = mutated_text(rng, data)
-        for hostile in rng.sample(HOSTILE, 3):
-            at = rng.randrange(len(text) + 1)
-            text = text[:at] + hostile + text[at:]
-        return text.encode("utf-8", "surrogatepass")
-    data = mutated_json(rng, data) if rng.random() < 0.9 else data
-    if kind == "plan" and isinstance(data, dict) and rng.random() < 0.8:
-        data = seal(data)
-    text = _toml(data) if kind == "baseline" else json.dumps(data, indent=rng.choice([None, 1]))
-    return _spoilt(rng, text)
+
+def _json_of(data: Callable[[random.Random], Any], write: Callable[[Any], str] | None = None) -> Damaged:
+    """Return what makes files of plain data, with parts of it replaced, and then of the text."""
+
+    def damaged(rng: random.Random) -> bytes:
+        value = data(rng)
+        value = mutated_json(rng, value) if rng.random() < 0.9 else value
+        if isinstance(value, dict) and "sha256" in value and rng.random() < 0.8:
+            value = seal(value)
+        return _spoilt(rng, json.dumps(value, indent=rng.choice([None, 1])) if write is None else write(value))
+
+    return damaged
+
+
+def _damaged_log(rng: random.Random) -> bytes:
+    text = mutated_text(rng, _log_data(rng))
+    for hostile in rng.sample(HOSTILE, 3):
+        at = rng.randrange(len(text) + 1)
+        text = text[:at] + hostile + text[at:]
+    return text.encode("utf-8", "surrogatepass")
+
+
+def _bytes_of(data: Callable[[random.Random], bytes]) -> Damaged:
+    """Return what makes files of bytes, some of which are changed, left out or put in."""
+
+    def damaged(rng: random.Random) -> bytes:
+        made = bytearray(data(rng))
+        for _ in range(rng.randrange(4)):
+            at, what = rng.randrange(len(made)), rng.random()
+            if what < 0.6:
+                made[at] = rng.randrange(256)
+            elif what < 0.8:
+                del made[at : at + rng.randrange(1, 9)]
+            else:
+                made[at:at] = rng.choice([b"\xff" * 8, b"PK\x01\x02", bytes(8), b"{", bytes(rng.randrange(60))])
+        return bytes(made[: rng.randrange(len(made))] if rng.random() < 0.05 else made)
+
+    return damaged
+
+
+def _log_data(rng: random.Random) -> str:
+    return log_text(rng.choice(sorted(LOGS.iterdir())).name)
+
+
+def _cudnn_data(rng: random.Random) -> Any:
+    return json.loads(rng.choice(_cudnn_graphs()))
+
+
+@cache
+def _cudnn_graphs() -> list[str]:
+    texts = [log_text(path.name) for path in LOGS.iterdir()]
+    return sorted({one for text in texts for one in re.findall(r'val=(\{"cudnnVersion".*\});?$', text, re.MULTILINE)})
+
+
+def _verdict_data(rng: random.Random) -> Any:
+    return json.loads(json.dumps(verdict(two_matmuls(), rng.choice(list(Outcome))).to_dict()))
+
+
+def _matrix_data(_rng: random.Random) -> Any:
+    return json.loads(json.dumps(small_matrix("g", "h").to_dict()))
+
+
+COMPARISON: dict[str, Any] = {
+    "rows": [
+        {
+            "shape": "b1",
+            "direction": "forward",
+            "plans": {"cuDNN 9.28.0": "eng0"},
+            "notes": ["n"],
+            "flops": 1.0,
+            "gpu": {"a": {"median_us": 1.0, "low_us": 1.0, "high_us": 2.0, "samples": 3}},
+            "host": {"a": {"median_us": 1.0, "low_us": 1.0, "high_us": 2.0, "samples": 3}},
+            "fastest": ["a"],
+        }
+    ],
+    "seconds": 1.0,
+    "command": "cudnn-backend compare --grid=little",
+    "cases": 2,
+    "gpu_name": "H100",
+    "versions": ["9.28.0"],
+    "torch": None,
+    "date": "2026-01-01",
+    "environment": {"cudnn": "9.28.0", "python": "3.11"},
+}
+TRIAL: dict[str, Any] = {
+    "graph": "g",
+    "target": "h100",
+    "sm": 90,
+    "cudnn": "9.28.0",
+    "data": "uniform",
+    "seed": 0,
+    "state": "wrong",
+    "words": "w",
+    "configs": [
+        {
+            "tag": "eng0",
+            "mode": "A",
+            "state": "wrong",
+            "words": "w",
+            "comparisons": [
+                {
+                    "output": "y",
+                    "largest": "inf",
+                    "where": [0, 1],
+                    "got": "nan",
+                    "wanted": 1.0,
+                    "bound": 0.1,
+                    "drift": None,
+                    "beyond": 1,
+                    "compared": 2,
+                    "elements": 2,
+                    "factor": 2.0,
+                }
+            ],
+            "notes": ["TENSOR_CORE"],
+            "build_s": 1.0,
+            "workspace_bytes": 0,
+            "cold": {"median_us": 1.0, "low_us": 1.0, "high_us": 2.0, "samples": 3},
+            "warm": {"median_us": 1.0, "low_us": 1.0, "high_us": 2.0, "samples": 3},
+            "reproduce": "cudnn-backend run g.json",
+        }
+    ],
+    "outputs": [{"name": "y", "type": "f16[2]", "elements": 2, "compared": 2, "median_bound": 0.1, "largest_bound": 1}],
+    "inputs": [["x", "f16[2]"]],
+    "reproduce": "cudnn-backend run g.json",
+    "seconds": 1.0,
+    "described": False,
+    "lost": "",
+}
+ZOO_GRAPH = two_matmuls()
+
+
+def _case_bytes(rng: random.Random) -> bytes:
+    case = Case(
+        door="frontend",
+        place="p",
+        found=("f",),
+        wrong=("o",),
+        graph=ZOO_GRAPH,
+        tag="eng1",
+        cudnn="9.28.0",
+        library="l",
+        gpu="H100",
+        sm=90,
+        versions={"torch": "2"},
+        images={tensor.name: np.zeros(tensor.span_bytes, np.uint8) for tensor in ZOO_GRAPH.variant_pack_tensors},
+        numbers={"s": 1.0},
+        at=(0, 1),
+    )
+    whole = case.to_bytes()
+    if rng.random() < 0.5:
+        return whole
+    with np.load(io.BytesIO(whole)) as held:
+        arrays = {name: held[name] for name in held.files}
+    about = mutated_json(rng, json.loads(arrays["about"].tobytes()))
+    arrays["about"] = np.frombuffer(json.dumps(about).encode("utf-8", "surrogatepass"), np.uint8)
+    if rng.random() < 0.3:
+        arrays[rng.choice(list(arrays))] = np.zeros((3, 1), rng.choice(["u1", "f8", "U3", "?"]))
+    file = io.BytesIO()
+    np.savez(file, **arrays)
+    return file.getvalue()
+
+
+def _array_bytes(rng: random.Random) -> bytes:
+    file = io.BytesIO()
+    save = rng.choice([np.savez, np.savez_compressed])
+    save(file, **{rng.choice(["q", "k", "x"]): np.zeros((1, 10, 64), rng.choice(["f4", "i8", "c8", "S2"]))})
+    return file.getvalue()
+
+
+def _notebook_data(_rng: random.Random) -> Any:
+    cells = [{"cell_type": "code", "source": ["%time x = 1\n", "!ls\n"]}, {"cell_type": "markdown", "source": "words"}]
+    return {"cells": cells, "worksheets": [{"cells": [{"cell_type": "code", "input": "y = 2"}]}]}
+
+
+def _any_data(rng: random.Random) -> Any:
+    return rng.choice([_graph_data, _plan_data, _cudnn_data, lambda _: FRONTEND])(rng)
 
 
 def _spoilt(rng: random.Random, text: str) -> bytes:
@@ -212,3 +451,38 @@ def _toml_value(value: Any) -> str:
     if isinstance(value, list):
         return f"[{', '.join(map(_toml_value, value))}]"
     return "inf" if value == float("inf") else "''" if value is None else json.dumps(value)
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of file: how a damaged one is made, how it is read, and how it may be named."""
+
+    damaged: Damaged
+    read: Callable[[Path], str]
+    suffixes: tuple[str, ...] = (".json",)
+
+
+_GRAPH_SUFFIXES = (".json", ".plan", ".txt", ".log", ".JSON", "", ".1")
+KINDS: dict[str, Kind] = {
+    "graph": Kind(_json_of(_graph_data), _graph),
+    "any graph": Kind(_json_of(_any_data), _any, _GRAPH_SUFFIXES),
+    "graph in a log": Kind(_damaged_log, _any, (".log", ".txt", "")),
+    "packed log": Kind(_bytes_of(lambda rng: gzip.compress(_log_data(rng).encode()[:20_000])), _any, (".gz",)),
+    "cudnn json": Kind(_json_of(_cudnn_data), _cudnn_json),
+    "target": Kind(_json_of(_target_data), _target),
+    "baseline": Kind(_json_of(lambda _: BASELINE, _toml), _baseline),
+    "plan": Kind(_json_of(_plan_data), _plan),
+    "frontend": Kind(_json_of(lambda _: FRONTEND), _frontend),
+    "log": Kind(_damaged_log, _log),
+    "breakdown": Kind(_damaged_log, _breakdown, (".log",)),
+    "records": Kind(_damaged_log, _records),
+    "table": Kind(_json_of(_table_data), _table),
+    "verdict": Kind(_json_of(_verdict_data), _verdict),
+    "matrix": Kind(_json_of(_matrix_data), _matrix),
+    "trial": Kind(_json_of(lambda _: TRIAL), _trial),
+    "comparison": Kind(_json_of(lambda _: COMPARISON), _comparison),
+    "case": Kind(_bytes_of(_case_bytes), _case, (".npz",)),
+    "arrays": Kind(_bytes_of(_array_bytes), _arrays, (".npz",)),
+    "notebook": Kind(_json_of(_notebook_data), _notebook, (".ipynb",)),
+    "word": Kind(_bytes_of(lambda rng: as_word(ZOO[rng.choice(list(ZOO))]()).encode()), _word),
+}

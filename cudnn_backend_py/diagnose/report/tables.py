@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from difflib import unified_diff
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Group, RenderableType
 from rich.text import Text
 
 from ...graph import Graph
 from ...printable import printable
-from ...system.table import UNFOLDED, WordTable
+from ...system.table import WordTable, table_text
 from ..engines import ENGINES_ABSENT
 from ..remedies import Remedy
 from ..surveys.baseline import Checked
@@ -236,11 +236,3 @@ def _difference(item: Difference) -> list[Text]:
         ("+", "green", [one for one in new if one not in old]),
     )
     return [lines(f"{sign} {', '.join(some)}", 4, style) for sign, style, some in told if some]
-
-
-def table_text(rendered: RenderableType, width: int = UNFOLDED) -> str:
-    """Return it as plain text."""
-    console = Console(width=width, color_system=None, force_jupyter=False, highlight=False, soft_wrap=True)
-    with console.capture() as captured:
-        console.print(rendered)
-    return captured.get()

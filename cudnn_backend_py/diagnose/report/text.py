@@ -5,10 +5,11 @@ What a text holds that is not ours, a name or cuDNN's words, is shown as :mod:`c
 
 from __future__ import annotations
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Group, RenderableType
 from rich.text import Text
 
 from ...printable import printable, printable_lines
+from ...system.table import table_text
 from ..verdict import Candidate, Outcome, Verdict
 
 __all__ = ["line", "lines", "render", "render_text"]
@@ -114,7 +115,4 @@ def render(verdict: Verdict) -> Group:
 
 def render_text(verdict: Verdict, width: int = 160) -> str:
     """Return the verdict as plain text."""
-    console = Console(width=width, color_system=None, force_jupyter=False, highlight=False, soft_wrap=True)
-    with console.capture() as captured:
-        console.print(render(verdict), soft_wrap=True)
-    return captured.get()
+    return table_text(render(verdict), width=width)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 from ...errors import GraphError, UsageError
 from ...generated.enums import DataType
@@ -17,6 +17,7 @@ from ...native import library
 from ...plans.refusals import furthest_reason
 from ...printable import brief
 from ...system.strict import parse_json
+from ...system.typed import read_fields
 from ...system.version import VersionTuple
 from ...target import Profile, find_profile
 from ...versions.setup import Setup, read_setup
@@ -264,32 +265,37 @@ class SupportTable:
         """
         try:
             return cls._read(parse_json(text, "the table", code="support-table-file"))
-        except (ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
-            what = error.headline if isinstance(error, GraphError) else str(error)
+        except (GraphError, UsageError) as error:
             raise UsageError(
-                f"this is no support table: {what}",
+                f"this is no support table: {error.headline}",
                 code="support-table-file",
                 fix="write one with cudnn-backend attention-table --output FILE",
             ) from error
 
     @classmethod
     def _read(cls, data: Any) -> SupportTable:
-        found = (data["schema"], data["version"])
-        if found != (SCHEMA, SCHEMA_VERSION) or isinstance(found[1], (bool, float)):
-            raise ValueError(f"schema and version are {found}, {(SCHEMA, SCHEMA_VERSION)} is needed")
-        reasons, targets, version = data["reasons"], data["targets"], data["cudnn"]
-        for name, value in (("reasons", reasons), ("targets", targets)):
-            if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
-                raise TypeError(f"{name} is {value!r}, a list of texts is needed")
-        if not isinstance(version, str) or not re.fullmatch(r"\d{1,3}\.\d{1,3}\.\d{1,3}", version, re.ASCII):
-            raise ValueError(f"cudnn is {version!r}, a version of three numbers is needed")
-        for target in targets:
+        parts = read_fields(_PARTS, data, "the table", code="support-table-file")
+        if (parts["schema"], parts["version"]) != (SCHEMA, SCHEMA_VERSION):
+            raise UsageError(
+                f"schema and version are {parts['schema']!r}, {parts['version']}, {(SCHEMA, SCHEMA_VERSION)} is needed",
+                code="support-table-file",
+            )
+        if not re.fullmatch(r"\d{1,3}\.\d{1,3}\.\d{1,3}", parts["cudnn"], re.ASCII):
+            raise UsageError(
+                f"cudnn is {parts['cudnn']!r}, a version of three numbers is needed", code="support-table-file"
+            )
+        for target in parts["targets"]:
             find_profile(target)
-        cells = {
-            name: {form: _unpack(row[form], reasons) for form in FORMS if form in row}
-            for name, row in data["rows"].items()
-        }
-        return cls(version, tuple(targets), cells)
+        reasons = parts["reasons"]
+        cells = {}
+        for name, row in parts["rows"].items():
+            kinds = {form: Mapping[str, _Packed] for form in FORMS if form in row}
+            forms = read_fields(kinds, row, f"row {name!r}", code="support-table-file")
+            cells[name] = {
+                form: {target: _unpack(packed, reasons) for target, packed in cells_of.items()}
+                for form, cells_of in forms.items()
+            }
+        return cls(parts["cudnn"], parts["targets"], cells)
 
 
 def _compact(value: Any) -> str:
@@ -305,19 +311,29 @@ def _pack(cell: Cell, number: Mapping[str, int]) -> dict[str, Any]:
     return packed
 
 
-def _unpack(cells: Mapping[str, Any], reasons: list[str]) -> dict[str, Cell]:
-    return {target: _unpack_cell(packed, reasons) for target, packed in cells.items()}
+@dataclass(frozen=True, slots=True)
+class _Packed:
+    """A cell as the file has it; ``reason`` is a place in the list of reasons."""
+
+    verdict: Answer
+    engines: tuple[int, ...] = ()
+    reason: int | None = None
 
 
-def _unpack_cell(packed: Mapping[str, Any], reasons: list[str]) -> Cell:
-    answer, engines, reason = packed["verdict"], packed.get("engines", []), packed.get("reason")
-    if answer not in get_args(Answer):
-        raise ValueError(f"a verdict is {answer!r}, one of {', '.join(get_args(Answer))} is needed")
-    if not isinstance(engines, list) or not all(type(engine) is int for engine in engines):
-        raise TypeError(f"engines is {engines!r}, a list of integers is needed")
-    if reason is not None and (type(reason) is not int or reason < 0):
-        raise TypeError(f"a reason is {reason!r}, a number of the list of reasons is needed")
-    return Cell(answer, tuple(engines), "" if reason is None else reasons[reason])
+_PARTS: dict[str, Any] = {
+    "schema": str,
+    "version": int,
+    "cudnn": str,
+    "reasons": tuple[str, ...],
+    "targets": tuple[str, ...],
+    "rows": Mapping[str, Mapping[str, Any]],
+}
+
+
+def _unpack(packed: _Packed, reasons: Sequence[str]) -> Cell:
+    if packed.reason is not None and not 0 <= packed.reason < len(reasons):
+        raise UsageError(f"a reason is {packed.reason}, there are {len(reasons)}", code="support-table-file")
+    return Cell(packed.verdict, packed.engines, "" if packed.reason is None else reasons[packed.reason])
 
 
 def support_table(targets: Iterable[str] = TARGETS, *, rows: Iterable[str] | None = None) -> SupportTable:

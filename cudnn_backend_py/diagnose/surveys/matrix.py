@@ -15,6 +15,7 @@ from concurrent.futures import Executor, ThreadPoolExecutor, as_completed
 from contextlib import closing
 from dataclasses import asdict, dataclass, field
 from functools import lru_cache
+from itertools import product
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
@@ -23,11 +24,12 @@ from ...errors import CudnnBackendError, UsageError
 from ...graph import Graph
 from ...graph.ir import check_graph
 from ...native import library
-from ...printable import brief
+from ...printable import brief, shown
 from ...system.child import call_command
 from ...system.notebook import ShownAsHtml
 from ...system.private_folder import EntryFolder, PrivateFolder
 from ...system.progress import progress_bar
+from ...system.typed import read_as, read_fields
 from ...system.version import leading_numbers
 from ...target import Profile, find_profile
 from ...versions.setup import Setup, read_setup
@@ -108,16 +110,14 @@ class Cell:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Cell:
-        """Return the cell whose fields these are; other keys are passed over."""
-        return cls(
-            Outcome(data["outcome"]),
-            str(data["cause"]),
-            str(data["headline"]),
-            tuple(int(engine) for engine in data["engines"]),
-            str(data["stage"]),
-            tuple(map(str, data.get("hazards", ()))),  # earlier versions wrote none
-            tuple(map(str, data.get("remarks", ()))),
-        )
+        """Return the cell whose fields these are; other keys are passed over.
+
+        Raises
+        ------
+        UsageError
+            ``matrix-schema`` if it is damaged.
+        """
+        return read_as(cls, data, "a cell", code="matrix-schema", more=True)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -170,21 +170,23 @@ class Matrix(ShownAsHtml):
         UsageError
             ``matrix-schema`` if it is none, or of another version, or a part is missing.
         """
-        found = (data.get("schema"), data.get("version"))
+        found = (data.get("schema"), data.get("version")) if isinstance(data, Mapping) else data
         if found != (SCHEMA, SCHEMA_VERSION):
             raise UsageError(
-                f"not a matrix: schema and version are {found}, {(SCHEMA, SCHEMA_VERSION)} is needed",
+                f"not a matrix: schema and version are {shown(found)}, {(SCHEMA, SCHEMA_VERSION)} is needed",
                 code="matrix-schema",
             )
-        try:
-            return cls(
-                tuple(data["graphs"]),
-                tuple(data["targets"]),
-                tuple(data["versions"]),
-                {(item["graph"], item["target"], item["version"]): Cell.from_dict(item) for item in data["cells"]},
-            )
-        except (KeyError, TypeError, ValueError) as error:
-            raise UsageError(f"not a whole matrix: {error!r}", code="matrix-schema") from None
+        plain = read_fields(_PARTS, data, "the matrix", code="matrix-schema")
+        names = [read_fields(_KEY, item, "a cell", code="matrix-schema") for item in plain["cells"]]
+        cells = [Cell.from_dict(item) for item in plain["cells"]]
+        keys = [(one["graph"], one["target"], one["version"]) for one in names]
+        if lacking := set(product(plain["graphs"], plain["targets"], plain["versions"])) - set(keys):
+            raise UsageError(f"the matrix lacks the answer for {', '.join(min(lacking))}", code="matrix-schema")
+        return cls(plain["graphs"], plain["targets"], plain["versions"], dict(zip(keys, cells, strict=True)))
+
+
+_PARTS = dict.fromkeys(("graphs", "targets", "versions"), tuple[str, ...]) | {"cells": tuple[Any, ...]}
+_KEY = dict.fromkeys(("graph", "target", "version"), str)
 
 
 def _plain(cell: Cell) -> dict[str, Any]:

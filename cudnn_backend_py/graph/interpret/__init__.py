@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from ...errors import GraphError
+from ...system.memory import memory_fault
 from ..ir import Graph, check_graph
 from ..philox import dropout_mask
 from .arithmetic import OPERATIONS as _ARITHMETIC
@@ -77,7 +80,7 @@ def interpret(
     GraphError
         ``interpret-operation`` (not known here), ``interpret-input`` (missing, unknown, or of no use),
         ``interpret-shape`` (other dims than the tensor's), ``format-unknown`` (a data type that cannot be rounded to),
-        ``unknown-tensor`` (a name in `keep`).
+        ``unknown-tensor`` (a name in `keep`), ``interpret-memory`` (its results do not fit in memory).
 
     Examples
     --------
@@ -89,6 +92,10 @@ def interpret(
     11.0
     """
     check_graph(graph)
+    written = {tensor.uid for tensor in graph.outputs}
+    computed = [tensor for tensor in graph.tensors if tensor.virtual or tensor.uid in written]
+    if fault := memory_fault(sum(8 * math.prod(tensor.dims) for tensor in computed), f"interpreting {graph.name!r}"):
+        raise GraphError(fault, code="interpret-memory", fix="smaller dims")
     run = Run(graph, inputs, OPERATIONS, rounding=rounding, rng=rng)
     wanted = [*graph.outputs, *(graph.tensor(name) for name in keep)]
     with np.errstate(all="ignore"):

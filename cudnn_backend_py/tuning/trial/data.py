@@ -14,11 +14,10 @@ In all of them lengths, offsets, page tables, indices and seeds mean something, 
 from __future__ import annotations
 
 import math
-import zlib
+import os
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
-from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -37,12 +36,16 @@ from ...graph.attention.recognize import read_attention
 from ...graph.data_types import BOOLEAN_TYPES, ELEMENT_BITS
 from ...graph.formats import decode, encode, from_128x4, is_integer, largest, to_128x4
 from ...graph.interpret import interpret
+from ...system.memory import memory_fault
 from ...system.nearest import did_you_mean
 from ..inputs import known_values
+from ..npz import ArrayHeader, read_arrays, read_headers
 from .forward_pass import forward_results
 
 __all__ = [
     "KINDS",
+    "check_arrays",
+    "check_given",
     "from_memory",
     "in_memory",
     "is_unordered",
@@ -173,30 +176,36 @@ def memory_of(graph: Graph, inputs: Mapping[str | int, Numbers]) -> dict[int, An
     return found
 
 
-def load_arrays(path: str | Path) -> dict[str, Numbers]:
-    """Return the arrays of an ``.npz`` file by name: numbers, with the dims of the tensors they are for.
+def load_arrays(path: str | Path, graph: Graph) -> dict[str, Numbers]:
+    """Return the arrays of an ``.npz`` file by name: numbers, with the dims of the tensors of the graph.
 
     Raises
     ------
     UsageError
-        ``trial-data``: no such file, one that is not whole, or something else than numbers in it.
+        ``trial-data``: no such file, one that is not whole, something else than numbers in it, other names or dims than
+        the graph has, or more bytes than memory is available.
     """
-    if not Path(path).exists():
+    return read_arrays(_existing(path), code="trial-data", check=lambda headers: _check_headers(graph, headers))
+
+
+def check_arrays(path: str | Path, graph: Graph) -> None:
+    """Check an ``.npz`` file for a graph as :func:`load_arrays`, without reading the arrays."""
+    _check_headers(graph, read_headers(_existing(path), code="trial-data"))
+
+
+def _check_headers(graph: Graph, headers: Mapping[str, ArrayHeader]) -> None:
+    if wrong := [f"{name!r} holds {one.dtype}" for name, one in headers.items() if one.dtype.kind not in "biuf"]:
+        raise UsageError(
+            f"it is no file of numbers: {', '.join(wrong)}; floats, integers or booleans are needed", code="trial-data"
+        )
+    check_given(graph, {name: one.shape for name, one in headers.items()})
+
+
+def _existing(path: str | Path) -> str | Path:
+    if not os.path.exists(path):
         kinds = f"{', '.join(KINDS)}, or of an .npz file{did_you_mean(str(path), KINDS)}"
         raise UsageError(f"{path} is no file; data are {kinds}", code="trial-data")
-    try:
-        with open(path, "rb") as file:
-            held = np.load(file, allow_pickle=False)
-            if isinstance(held, np.ndarray):
-                raise ValueError("it holds one array without a name")
-            arrays = {name: held[name] for name in held.files}
-        if wrong := [
-            f"{name!r} holds {array.dtype}" for name, array in arrays.items() if array.dtype.kind not in "biuf"
-        ]:
-            raise ValueError(f"{', '.join(wrong)}, floats, integers or booleans are needed")
-        return arrays
-    except (OSError, ValueError, EOFError, MemoryError, BadZipFile, zlib.error) as error:
-        raise UsageError(f"{path} is no .npz file of numbers: {error}", code="trial-data") from error
+    return path
 
 
 # what is made up
@@ -219,33 +228,49 @@ def make_inputs(
     Raises
     ------
     UsageError
-        ``trial-data``: another kind, or given numbers that fit no tensor.
+        ``trial-data``: another kind, or given numbers that fit no tensor; ``trial-memory``: they do not fit in memory.
     """
     if kind not in KINDS:
         raise UsageError(f"{kind!r} is no kind of data, {', '.join(KINDS)} are", code="trial-data")
+    arrays: dict[str, Numbers] = {name: np.asarray(numbers) for name, numbers in (given or {}).items()}
+    check_given(graph, {name: numbers.shape for name, numbers in arrays.items()})
     tensors = {tensor.name: tensor for tensor in read_tensors(graph)}
-    given = dict(given or {})
-    if unknown := sorted(given.keys() - tensors.keys()):
-        raise UsageError(
-            f"data are given for {', '.join(unknown)}, the graph reads {', '.join(tensors)}", code="trial-data"
-        )
+    needed = sum(max(8 * math.prod(tensor.dims), tensor.span_bytes) for tensor in tensors.values())
+    if fault := memory_fault(needed, "data for the graph"):
+        raise UsageError(fault, code="trial-memory", fix="run it with smaller dims: --dims")
     meaning = _Meaning(graph, kind, seed)
     found: dict[str | int, Numbers] = {}
     for name, tensor in tensors.items():
-        numbers = np.asarray(given[name]) if name in given else meaning.fill(tensor)
-        if tensor.by_value or tensor.ragged_offset is None:
-            numbers = np.broadcast_to(numbers, tensor.dims) if numbers.size == 1 else numbers
-            if numbers.shape != tensor.dims:
-                raise UsageError(
-                    f"{name!r} has dims {tensor.dims}, data of {numbers.shape} are given", code="trial-data"
-                )
+        numbers = arrays[name] if name in arrays else meaning.fill(tensor)
+        if numbers.size == 1 and (tensor.by_value or tensor.ragged_offset is None):
+            numbers = np.broadcast_to(numbers, tensor.dims)
         found[tensor.uid] = _as_held(tensor, numbers)
     found |= _pooled(graph, found)
     for uid, numbers in forward_results(graph, found).items():
         tensor = graph.tensor(uid)
-        if tensor.name not in given:
+        if tensor.name not in arrays:
             found[uid] = _as_held(tensor, numbers)
     return found
+
+
+def check_given(graph: Graph, shapes: Mapping[str, tuple[int, ...]]) -> None:
+    """Check that data of these shapes, by the names of tensors, fit what a graph reads.
+
+    Raises
+    ------
+    UsageError
+        ``trial-data``.
+    """
+    tensors = {tensor.name: tensor for tensor in read_tensors(graph)}
+    if unknown := sorted(shapes.keys() - tensors.keys()):
+        raise UsageError(
+            f"data are given for {', '.join(unknown)}, the graph reads {', '.join(tensors)}", code="trial-data"
+        )
+    for name, shape in shapes.items():
+        tensor = tensors[name]
+        whole = tensor.by_value or tensor.ragged_offset is None
+        if whole and math.prod(shape) != 1 and shape != tensor.dims:
+            raise UsageError(f"{name!r} has dims {tensor.dims}, data of {shape} are given", code="trial-data")
 
 
 def _pooled(graph: Graph, held: Mapping[str | int, Numbers]) -> dict[str | int, Numbers]:

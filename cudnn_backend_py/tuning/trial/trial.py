@@ -21,11 +21,12 @@ from ...plans.plan import Plan, build_plan
 from ...plans.refusals import furthest_reason
 from ...plans.select import Candidates, Selection, candidates
 from ...printable import brief
+from ...system.typed import read_as
 from ...target import Target
 from ..stage import Stage
 from ..statistics import Timing
 from .bound import Arithmetic, Comparison, Expected, expect
-from .data import KINDS, from_memory, load_arrays, make_inputs, memory_of, read_tensors
+from .data import KINDS, check_arrays, check_given, from_memory, load_arrays, make_inputs, memory_of, read_tensors
 from .reproduce import command_line
 
 __all__ = ["STATES", "ConfigTrial", "OutputFacts", "State", "Trial", "run_graph"]
@@ -79,12 +80,14 @@ class ConfigTrial:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> ConfigTrial:
-        """Return what :meth:`to_dict` wrote."""
-        times = {name: None if data.get(name) is None else Timing(**data[name]) for name in ("cold", "warm")}
-        compared = tuple(
-            Comparison(**{**item, "where": tuple(item["where"])}) for item in map(_plain_back, data["comparisons"])
-        )
-        return cls(**{**data, **times, "comparisons": compared, "notes": tuple(data["notes"])})
+        """Return what :meth:`to_dict` wrote.
+
+        Raises
+        ------
+        UsageError
+            ``trial-record`` if it is damaged.
+        """
+        return read_as(cls, data, "the trial of a config", code="trial-record")
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,11 +171,14 @@ class Trial:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Trial:
-        """Return what :meth:`to_dict` wrote."""
-        configs = tuple(map(ConfigTrial.from_dict, data["configs"]))
-        outputs = tuple(OutputFacts(**_plain_back(item)) for item in data["outputs"])
-        inputs = tuple((name, kind) for name, kind in data["inputs"])
-        return cls(**{**data, "configs": configs, "outputs": outputs, "inputs": inputs})
+        """Return what :meth:`to_dict` wrote.
+
+        Raises
+        ------
+        UsageError
+            ``trial-record`` if it is damaged.
+        """
+        return read_as(cls, data, "the trial", code="trial-record")
 
 
 def _plain(value: Any) -> Any:
@@ -183,13 +189,6 @@ def _plain(value: Any) -> Any:
     if isinstance(value, float) and not np.isfinite(value):
         return str(value)
     return value
-
-
-_NUMBERS = ("largest", "got", "wanted", "bound", "drift", "median_bound", "largest_bound")
-
-
-def _plain_back(item: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: float(value) if key in _NUMBERS and isinstance(value, str) else value for key, value in item.items()}
 
 
 def run_graph(
@@ -237,17 +236,15 @@ def run_graph(
     Raises
     ------
     UsageError
-        ``trial-data``, ``trial-configs``, ``unknown-target``, ``tuning-input``.
+        ``trial-data``, ``trial-memory``, ``trial-configs``, ``unknown-target``, ``tuning-input``.
     EnvironmentNotReady
         ``no-gpu``.
     """
     began = clock.monotonic()
     _check_configs(configs)
-    numbers = dict(given or {})
-    kind = data
+    check_given(graph, {name: np.shape(numbers) for name, numbers in (given or {}).items()})
     if data not in KINDS:
-        numbers = {**load_arrays(data), **numbers}
-        kind = "uniform"
+        check_arrays(data, graph)
     live = shared_target(target)
     named = target if isinstance(target, str) else live.name  # which may be a file
     run = _Run(graph, live, named, data, seed, time, source, dict(skip or {}), step, done)
@@ -263,8 +260,9 @@ def run_graph(
         inputs=tuple((tensor.name, tensor.type_text) for tensor in read_tensors(graph)),
         reproduce=run.line(str(configs)),
     )
-    step("making data")
-    run.make(kind, numbers)
+    if live.is_live:
+        step("making data")
+        run.make(data, given or {})
     try:
         proposed, refused = run.propose(configs)
     except NotSupported as error:
@@ -327,8 +325,12 @@ class _Run:
             options.append(f"--target={self.named}")
         return command_line(self.source, self.graph, *options)
 
-    def make(self, kind: str, given: Mapping[str, ArrayLike]) -> None:
-        self.inputs = make_inputs(self.graph, kind, self.seed, given)
+    def make(self, data: str, given: Mapping[str, ArrayLike]) -> None:
+        """Make the inputs: of a kind of data, or of a file and what it lacks `uniform`; those given come first."""
+        if data in KINDS:
+            self.inputs = make_inputs(self.graph, data, self.seed, given)
+        else:
+            self.inputs = make_inputs(self.graph, "uniform", self.seed, {**load_arrays(data, self.graph), **given})
 
     def expected(self, arithmetic: Arithmetic | None) -> dict[str, Expected] | None:
         """Return what an engine may write, None where the interpreter cannot say."""

@@ -16,7 +16,7 @@ from click.testing import CliRunner, Result
 
 from cudnn_backend_py.cli.commands import main
 from cudnn_backend_py.diagnose.report import html as page
-from tests.support.bad_files import BAD_GRAPHS, commands, write_bad_files
+from tests.support.bad_files import BAD_GRAPHS, HIT, commands, write_bad_files
 from tests.support.child import ROOT
 from tests.support.mutations import check_printed
 
@@ -73,6 +73,7 @@ def test_every_command_has_a_row() -> None:
 def test_bad_input(command: str, folder: Path) -> None:
     for arguments, code in LINES[command]:
         check_ending(run(arguments), arguments, code)
+        assert not Path(HIT).exists(), f"{arguments} ran a file that is data"
 
 
 class _Silent(Exception):
@@ -186,6 +187,18 @@ def test_a_python_file_of_a_list_is_announced(folder: Path) -> None:
     done = run(["check", "python.toml"])
     assert done.stderr.startswith("warning: python.toml names exit.py, a Python file, which is run now;")
     assert "warning" not in run(["check", "graph.toml"]).stderr
+    Path("list.txt").write_text("none.py\n")
+    done = run(["run", "--batch", "list.txt", "--target", "sm80"])
+    assert done.stderr.startswith("warning: list.txt names none.py, a Python file, which is run now;")
+
+
+@pytest.mark.parametrize("module", ["frontend", "why", "audit"])
+def test_programs_are_python_files(module: str, folder: Path) -> None:
+    for name in ("evil.txt", "evil.PY", "evil.py ", "evil", "evil.ipynb", "folder.json", "link.py", "to.txt", "-"):
+        words = [sys.executable, "-m", f"cudnn_backend_py.{module}", name]
+        done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=120, stdin=subprocess.DEVNULL)
+        assert (done.returncode, done.stdout) == (2, ""), done.stderr
+        assert not Path(HIT).exists()
 
 
 # As processes

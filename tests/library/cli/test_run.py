@@ -6,6 +6,7 @@ import json
 import os
 import shlex
 import signal
+import tracemalloc
 import xml.etree.ElementTree as ET
 from dataclasses import replace
 from importlib.resources import files
@@ -16,7 +17,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
-from cudnn_backend_py import EnvironmentNotReady, Graph, GraphError, UsageError, save_graph
+from cudnn_backend_py import EnvironmentNotReady, Graph, GraphError, UsageError, attention, save_graph
 from cudnn_backend_py.cli import run as run_module
 from cudnn_backend_py.cli.commands import main
 from cudnn_backend_py.graph.serial import graph_to_json
@@ -24,6 +25,7 @@ from cudnn_backend_py.target import profiles
 from cudnn_backend_py.tuning.statistics import Timing
 from cudnn_backend_py.tuning.trial import ConfigTrial, Trial, run_graph
 from cudnn_backend_py.tuning.trial import runner as runner_module
+from cudnn_backend_py.tuning.trial import trial as trial_module
 from cudnn_backend_py.tuning.trial.bound import Comparison
 from cudnn_backend_py.tuning.trial.runner import Runner
 from tests.support.built import BUILT
@@ -53,6 +55,24 @@ def matmul(tmp_path: Path) -> Path:
     path = tmp_path / "matmul.json"
     save_graph(BUILT["matmul"].make(), path)
     return path
+
+
+def test_for_a_described_gpu_nothing_is_computed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The inputs alone would have 8 GB, the scores 1 TB."""
+    graph = attention.sdpa_forward(batch=32, heads=32, seq_q=65536, head_dim=128)
+    for name in ("make_inputs", "load_arrays", "expect"):
+        monkeypatch.setattr(trial_module, name, None)
+    tracemalloc.start()
+    try:
+        found = run_graph(graph, target="h100")
+        assert (found.state, len(found.configs) > 0) == ("not run", True)
+        path = tmp_path / "data.npz"
+        np.savez(path, nope=np.zeros(3))
+        with pytest.raises(UsageError, match="data are given for nope"):
+            run_graph(graph, target="h100", data=str(path))
+        assert tracemalloc.get_traced_memory()[1] < 1 << 26
+    finally:
+        tracemalloc.stop()
 
 
 def test_a_described_gpu_says_what_would_be_run(matmul: Path) -> None:

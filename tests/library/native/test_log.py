@@ -29,8 +29,8 @@ from cudnn_backend_py import (
 )
 from cudnn_backend_py.native import Log
 from cudnn_backend_py.native.libcudnn import LogCallback
-from cudnn_backend_py.native.log import _Hub, _read_strings
-from tests.support.child import Finished, older_cudnn, run_python
+from cudnn_backend_py.native.log import LogRecord, _Hub, _read_strings, _write_on
+from tests.support.child import ROOT, Finished, older_cudnn, run_python
 
 
 def quiet_environment(**changed: str) -> dict[str, str]:
@@ -407,6 +407,51 @@ def test_the_environments_streams_hold_everything(tmp_path: Path, destination: s
     assert sorted(created(text)) == sorted(KINDS)
     assert ERROR in text
     assert other == ""
+
+
+def test_a_destination_that_cannot_be_written_is_named_once_and_costs_no_record(tmp_path: Path) -> None:
+    done = logged_by(tmp_path, CUDNN_LOGLEVEL_DBG="3", CUDNN_LOGDEST_DBG="/dev/full")
+    assert done.stdout == ""
+    assert [line.partition(" cannot be written")[0] for line in done.stderr.splitlines()] == [
+        "CUDNN_LOGDEST_DBG=/dev/full"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("destination", "level", "warnings"),
+    [
+        ("/dev/full", "CUDNN_LOGLEVEL_DBG", 1),
+        ("/no such folder/cudnn.log", "CUDNN_LOGLEVEL_DBG", 1),
+        ("/", "CUDNN_LOGINFO_DBG", 1),
+        ("cudnn.log", "CUDNN_LOGLEVEL_DBG", 0),
+    ],
+)
+def test_commands_answer_wherever_the_log_goes(destination: str, level: str, warnings: int, tmp_path: Path) -> None:
+    """CuDNN itself crashes where it cannot open the file."""
+    words = ["-m", "cudnn_backend_py", "explain", str(ROOT / "examples" / "flash_forward.py"), "--target", "sm90"]
+    environment = quiet_environment(PYTHONPATH=str(ROOT), CUDNN_LOGDEST_DBG=destination) | {level: "3"}
+    done = run_python(words, environment=environment, check=True, cwd=tmp_path)
+    assert done.stdout.startswith("SUPPORTED: ")
+    assert "engine config passed: 4 of 15 left" in done.stdout
+    assert len(done.stderr.splitlines()) == warnings, done.stderr
+
+
+def test_a_destination_may_become_unwritable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = tmp_path / "there"
+    folder.mkdir()
+    record = LogRecord(Severity.INFO, "words", 1, 2)
+    for destination in ("cudnn.log", "another.log"):
+        monkeypatch.setenv("CUDNN_LOGDEST_DBG", str(folder / destination))
+        _write_on(record)
+        assert "i! " not in (text := (folder / destination).read_text())
+        assert "I! words" in text
+    folder.rename(tmp_path / "moved")
+    for _ in range(3):
+        _write_on(record)
+    assert [one.levelname for one in caplog.records] == ["WARNING"]
+    assert "another.log cannot be written (No such file or directory)" in caplog.text
 
 
 def test_the_environments_level_is_kept(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@ files again. And that options are spelt alike everywhere, what shells complete, 
 
 from __future__ import annotations
 
+import gzip
 import io
 import json
 import os
@@ -20,16 +21,20 @@ from click.shell_completion import get_completion_class
 from click.testing import CliRunner, Result
 from rich.text import Text
 
-from cudnn_backend_py import GraphBuilder, PointwiseMode, save_graph
+from cudnn_backend_py import GraphBuilder, PointwiseMode, graph_to_json, save_graph
 from cudnn_backend_py.audit.__main__ import _command as audit_program
 from cudnn_backend_py.cli import group, options, output
 from cudnn_backend_py.cli.commands import SECTIONS, main
+from cudnn_backend_py.cli.graph_file import load_graph_file
 from cudnn_backend_py.cli.wheels import _without_option
+from cudnn_backend_py.importers.graphs import read_graphs
+from cudnn_backend_py.plans.record import seal
 from cudnn_backend_py.system.nearest import nearest
 from cudnn_backend_py.system.table import open_console
 from cudnn_backend_py.system.version import __version__
 from cudnn_backend_py.target import list_profiles
 from cudnn_backend_py.why.__main__ import _command as why_program
+from tests.support.logs import LOGS, log_text
 from tests.support.reporting import two_matmuls
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -378,9 +383,41 @@ def test_what_a_graph_file_and_its_children_print_is_no_part_of_the_answer(
     assert capfd.readouterr().out == "after\n"
 
 
-def test_a_log_that_is_taken_for_a_graph_is_told_its_command(folder: Path) -> None:
+def test_a_log_without_a_graph(folder: Path) -> None:
     Path("training.log").write_text("I! CuDNN (v92800) function cudnnBackendFinalize() called:\n")
-    assert "cudnn-backend log training.log" in run(["lint", "training.log"]).stderr
+    assert run(["lint", "training.log"]).stderr == (
+        "graph-file: training.log has no graph\n"
+        "  fix:    a log has graphs if CUDNN_LOGLEVEL_DBG=3 was set before the program started\n"
+    )
+
+
+def test_every_format_of_a_graph_is_read_by_every_suffix_that_may_have_it(files: Path) -> None:
+    graph = two_matmuls()
+    text = Path("good.json").read_text(encoding="utf-8")
+    facts = {"cudnn": "9.28.0", "target": "h100", "sm": 90, "tag": "eng0", "graph": graph_to_json(graph), "plan": "{}"}
+    plan = seal({"schema": "cudnn-backend-py/plan", "version": 1, **facts})
+    for name in ("g.JSON", "g.txt", "g.log", "g.log.3", "g.out", "g", "p.plan", "p.json", "p.txt"):
+        Path(name).write_text(json.dumps(plan) if name[0] == "p" else text)
+        assert load_graph_file(name) == graph, name
+    Path("g.json.gz").write_bytes(gzip.compress(text.encode()))
+    assert load_graph_file("g.json.gz") == graph
+    found = CliRunner().invoke(main, ["lint", "-"], input=text)
+    assert found.stdout == run(["lint", "good.json"]).stdout
+
+
+def test_source_code_is_answered_with_the_way_to_a_log(folder: Path) -> None:
+    for name in ("a.c", "a.cc", "a.cpp", "a.cxx", "a.cu", "a.h", "A.CPP"):
+        Path(name).write_text("int main() {}")
+        for command in ("lint", "draw", "log", "compare"):
+            said = run([command, name]).stderr
+            assert f"{name} is source code of C or C++" in said
+            assert "CUDNN_LOGLEVEL_DBG=3 CUDNN_LOGDEST_DBG=cudnn.log" in said
+
+
+def test_a_log_of_several_graphs_is_no_graph(folder: Path) -> None:
+    several = next(path for path in sorted(LOGS.iterdir()) if len(list(read_graphs(path))) > 1)
+    Path("several.log").write_text(log_text(several.name), encoding="utf-8")
+    assert "graphs, one is needed" in run(["lint", "several.log"]).stderr
 
 
 # Completion

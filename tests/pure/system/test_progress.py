@@ -4,22 +4,27 @@ from __future__ import annotations
 
 import io
 import re
+import sys
 import threading
 import time
-from functools import partial
 
 import pytest
-import rich.console
 
 from cudnn_backend_py.system.progress import progress_bar
 
 
+def stderr_of(monkeypatch: pytest.MonkeyPatch, *, terminal: bool = True) -> io.StringIO:
+    """Return what standard error is from now on, which is taken for a terminal of 80 columns or for none."""
+    for name, value in {"TERM": "xterm-256color", "COLUMNS": "80", "TTY_COMPATIBLE": "1" if terminal else "0"}.items():
+        monkeypatch.setenv(name, value)
+    shown = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", shown)
+    return shown
+
+
 def test_the_progress_bar(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a terminal, once it takes long: how many are done, of how many, and what is done now; nothing stays."""
-    shown = io.StringIO()
-    monkeypatch.setattr(
-        rich.console, "Console", partial(rich.console.Console, file=shown, force_terminal=True, width=80)
-    )
+    shown = stderr_of(monkeypatch)
     with progress_bar(3, "first: asking cuDNN") as (step, _):
         for place, text in enumerate(("first: asking cuDNN", "second: running eng1_k2=3", "[third]: interpreting")):
             step(place, text)
@@ -39,18 +44,15 @@ def test_the_progress_bar(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_nothing_is_drawn_where_it_is_quick_or_no_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     for terminal in (True, False):
-        shown = io.StringIO()
-        made = partial(rich.console.Console, file=shown, force_terminal=terminal)
         with monkeypatch.context() as patch:
-            patch.setattr(rich.console, "Console", made)
-            with progress_bar(1, patience_s=2.0) as (step, _):
+            shown = stderr_of(patch, terminal=terminal)
+            with progress_bar(1, patience_s=2.0 if terminal else 0.0) as (step, _):
                 step(0, "quick")
         assert shown.getvalue() == ""
 
 
 def test_a_still_bar_is_drawn_when_told_and_by_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    shown = io.StringIO()
-    monkeypatch.setattr(rich.console, "Console", partial(rich.console.Console, file=shown, force_terminal=True))
+    shown = stderr_of(monkeypatch)
     before = threading.enumerate()
     with progress_bar(2, "first", still=True) as (step, _):
         assert threading.enumerate() == before

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -177,7 +178,7 @@ def test_given_numbers_are_taken(tmp_path: Path) -> None:
     graph = BUILT["matmul"].make()
     path = tmp_path / "a.npz"
     np.savez(path, a=np.full((2, 128, 64), 2.0))
-    made = make_inputs(graph, given=load_arrays(path))
+    made = make_inputs(graph, given=load_arrays(path, graph))
     assert (made[graph.tensor("a").uid] == 2).all()
     assert np.abs(made[graph.tensor("b").uid]).max() <= 1
 
@@ -197,6 +198,7 @@ def test_data_that_fit_nothing_are_refused(options: dict[str, Any], match: str) 
 
 
 def test_files_that_are_no_arrays_are_refused(tmp_path: Path) -> None:
+    graph = BUILT["matmul"].make()
     path = tmp_path / "no.npz"
     path.write_text("no")
     np.savez_compressed(tmp_path / "whole.npz", a=np.arange(1000.0))
@@ -213,13 +215,45 @@ def test_files_that_are_no_arrays_are_refused(tmp_path: Path) -> None:
     assert len(files) == 8
     for name in (*files, "missing.npz"):
         with pytest.raises(UsageError, match="is no") as error:
-            load_arrays(tmp_path / name)
+            load_arrays(tmp_path / name, graph)
         assert error.value.code == "trial-data", name
+
+
+@pytest.mark.parametrize("shape", [(1 << 24,), (2, 128, 64), (2, 128, 1 << 40)])
+def test_what_a_file_says_of_sizes_is_checked_before_memory_is_taken(tmp_path: Path, shape: tuple[int, ...]) -> None:
+    """A few compressed bytes may say that they are gigabytes, in the header of an array or in their own length."""
+    graph, path = BUILT["matmul"].make(), tmp_path / "bomb.npz"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as file, file.open("a.npy", "w") as array:
+        np.lib.format.write_array_header_1_0(array, {"descr": "<f8", "fortran_order": False, "shape": shape})
+        for _ in range(16):
+            array.write(bytes(1 << 23))
+    tracemalloc.start()
+    try:
+        with pytest.raises(UsageError, match=r"data of \(16777216,\) are given|bytes, .* are needed") as error:
+            load_arrays(path, graph)
+        assert error.value.code == "trial-data"
+        assert tracemalloc.get_traced_memory()[1] < 1 << 22
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_header_of_gigabytes_is_not_read(tmp_path: Path) -> None:
+    path = tmp_path / "header.npz"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as file, file.open("a.npy", "w") as array:
+        array.write(b"\x93NUMPY\x02\x00" + (1 << 26).to_bytes(4, "little"))
+        array.write(b" " * (1 << 26))
+    tracemalloc.start()
+    try:
+        with pytest.raises(UsageError, match="a header has 67108864 bytes"):
+            load_arrays(path, BUILT["matmul"].make())
+        assert tracemalloc.get_traced_memory()[1] < 1 << 22
+    finally:
+        tracemalloc.stop()
 
 
 def test_a_misspelt_kind_of_data_is_told_what_was_meant() -> None:
     with pytest.raises(UsageError, match=r"hostle is no file; data are uniform, .*; did you mean hostile\?"):
-        load_arrays("hostle")
+        load_arrays("hostle", BUILT["matmul"].make())
 
 
 def test_a_graph_is_one_word_of_a_command_line() -> None:

@@ -1,0 +1,99 @@
+"""Files that hold graphs, read as data: by suffix where that names one format, else by what is in them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+from ..errors import GraphError
+from ..graph.ir import Graph
+from ..system.strict import MAX_BYTES, parse_json, read_text
+from .graphs import GraphSource, read_graphs
+from .records import Foreign
+
+__all__ = ["FORMATS", "STDIN", "open_log", "read_graph_data"]
+
+STDIN = "-"
+FORMATS = (
+    ".json: graph JSON of this package, JSON of cuDNN or of its frontend, a plan file",
+    ".plan: a plan file",
+    ".log, .txt, .out, .err, .log.1 or no suffix: a log of cuDNN or of its frontend, or any of the above",
+    ".gz: any of these, compressed",
+)
+_STRICT = {".json": MAX_BYTES, ".plan": 64 << 20}  # JSON and nothing else, with the most bytes that are read
+_BY_CONTENT = {".log", ".txt", ".out", ".err", ".stdout", ".stderr", ".gz", ""}
+_SOURCES = {".c", ".cc", ".cpp", ".cxx", ".cu", ".cuh", ".h", ".hh", ".hpp", ".hxx"}
+
+
+def read_graph_data(path: str, *, also: Iterable[str] = ()) -> list[Graph | GraphError | None]:
+    """Return the graphs of a file, none of which is run; for what could not be rebuilt, the reason or None.
+
+    Parameters
+    ----------
+    path
+        A file of one of ``FORMATS``, or ``-`` for standard input.
+    also
+        Lines about further formats that the caller reads, for the error.
+
+    Raises
+    ------
+    GraphError
+        As :func:`open_log`.
+    UsageError
+        ``log-file``.
+    """
+    return [item.graph or item.fault for item in read_graphs(open_log(path, also=also))]
+
+
+def open_log(path: str, *, also: Iterable[str] = ()) -> GraphSource:
+    """Return what :func:`read_graphs` reads for the file that a command line names, after a check of its suffix.
+
+    Parameters as for :func:`read_graph_data`.
+
+    Raises
+    ------
+    GraphError
+        ``graph-file``: there is no such file, or its suffix is none of ``FORMATS``; ``graph-json``: its suffix promises
+        JSON, and it has none.
+    """
+    if path == STDIN:
+        if sys.stdin is None:
+            raise GraphError("standard input is closed", code="graph-file")
+        return sys.stdin.buffer
+    place = Path(path)
+    try:
+        is_there, is_folder = place.exists(), place.is_dir()
+    except (OSError, ValueError):  # ValueError: a null character in the name
+        is_there = is_folder = False
+    if is_folder:
+        raise GraphError(f"{path} is a folder, a file is needed", code="graph-file")
+    if not is_there:
+        raise GraphError(f"there is no file {path}", code="graph-file")
+    suffix = _suffix(path)
+    if suffix in _SOURCES:
+        raise GraphError(
+            f"{path} is source code of C or C++, which is not read: a graph exists only while the program runs",
+            code="graph-file",
+            fix="run the program with CUDNN_LOGLEVEL_DBG=3 CUDNN_LOGDEST_DBG=cudnn.log in its environment, "
+            "and give cudnn.log instead",
+        )
+    if suffix not in _STRICT and suffix not in _BY_CONTENT:
+        raise GraphError(
+            f"{path} ends in {suffix}, and files of that name are neither read nor run",
+            code="graph-file",
+            fix="\n".join(["give one of these:", *also, *FORMATS]),
+        )
+    if (largest := _STRICT.get(suffix)) is None:
+        return path
+    text = read_text(path, code="graph-json", max_bytes=largest)
+    parse_json(text, path, code="graph-json")
+    return [Foreign(text, 1)]
+
+
+def _suffix(path: str) -> str:
+    """Return the suffix in small letters, which of a rotated log (``cudnn.log.1``) is the one before the number."""
+    place = Path(path)
+    while place.suffix[1:].isdecimal():
+        place = place.with_suffix("")
+    return place.suffix.lower()

@@ -1,0 +1,42 @@
+"""Memory that this process may still take, for checks of sizes before something is allocated."""
+
+from __future__ import annotations
+
+import contextlib
+import resource
+from collections.abc import Iterator
+from pathlib import Path
+
+__all__ = ["available_bytes", "memory_fault"]
+
+_CGROUP = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
+_MEMINFO = "/proc/meminfo"
+
+
+def available_bytes() -> int | None:
+    """Return the bytes that can be allocated without swapping: the machine's, the container's or the process's limit.
+
+    None where the system does not say.
+    """
+    return min(_limits(), default=None)
+
+
+def memory_fault(needed: int, what: str) -> str:
+    """Return the message for `what` that needs more bytes than are available, empty if it fits."""
+    there = available_bytes()
+    if there is None or needed <= there:
+        return ""
+    return f"{what} needs {needed / 1e9:.1f} GB of memory, {there / 1e9:.1f} GB are available"
+
+
+def _limits() -> Iterator[int]:
+    with contextlib.suppress(OSError, ValueError):
+        for line in Path(_MEMINFO).read_text(encoding="ascii").splitlines():
+            if line.startswith("MemAvailable:"):
+                yield int(line.split()[1]) * 1024
+    for place in _CGROUP:
+        with contextlib.suppress(OSError, ValueError):  # ValueError: "max" is no limit
+            yield int(Path(place).read_text(encoding="ascii"))
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if limit != resource.RLIM_INFINITY:
+        yield limit

@@ -1,0 +1,169 @@
+"""Plain data as typed values: every field of a file is checked against the annotation of what it becomes.
+
+What reads JSON into values of this package comes here, so that no damaged field reaches code that expects another type.
+"""
+
+from __future__ import annotations
+
+import enum
+import types
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import MISSING, fields, is_dataclass
+from functools import cache
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from ..errors import CudnnBackendError, UsageError
+from ..printable import shown
+
+__all__ = ["read_as", "read_fields"]
+
+T = TypeVar("T")
+
+_NOT_FINITE = ("inf", "-inf", "nan")  # how JSON of this package has floats that strict JSON has not
+_MOST = 1 << 63  # integers are of 64 bits: others fit no field of cuDNN
+
+
+class _Mismatch(Exception):
+    """A value that is not of the type of its field."""
+
+
+def read_as(
+    kind: type[T], data: Any, what: str, *, code: str, error: type[CudnnBackendError] = UsageError, more: bool = False
+) -> T:
+    """Return plain data as a value of `kind`.
+
+    Parameters
+    ----------
+    kind
+        A dataclass, ``str``, ``int`` (of 64 bits), ``float`` (also ``"inf"``, ``"-inf"``, ``"nan"``), ``bool``,
+        ``None``, an enum (by value), ``Literal``, ``X | Y``, ``tuple[X, ...]``, ``tuple[X, Y]`` (both of lists),
+        ``Mapping[K, X]`` (with keys that are texts, or texts of integers), or ``Any``.
+    what
+        What is read, for the message.
+    more
+        Whether objects may have keys that no field has.
+
+    Raises
+    ------
+    CudnnBackendError
+        Of class `error`, with the given code, for anything that is of another type, missing, or unknown.
+    """
+    try:
+        return _read(kind, data, what, more)  # type: ignore[no-any-return]
+    except _Mismatch as mismatch:
+        raise error(f"{what} is damaged: {mismatch}", code=code) from None
+
+
+def read_fields(
+    hints: Mapping[str, Any], data: Any, what: str, *, code: str, error: type[CudnnBackendError] = UsageError
+) -> dict[str, Any]:
+    """Return the fields of an object with these names and types, each as by :func:`read_as`; others are left out.
+
+    Raises
+    ------
+    CudnnBackendError
+        As :func:`read_as`.
+    """
+    try:
+        record = _object(data, what)
+        if missing := [name for name in hints if name not in record]:
+            raise _Mismatch(f"{what} lacks {', '.join(missing)}")
+        return {name: _read(kind, record[name], name, more=True) for name, kind in hints.items()}
+    except _Mismatch as mismatch:
+        raise error(f"{what} is damaged: {mismatch}", code=code) from None
+
+
+def _read(kind: Any, value: Any, where: str, more: bool) -> Any:
+    if kind is Any:
+        return value
+    if is_dataclass(kind):
+        return _read_dataclass(kind, value, where, more)
+    origin = get_origin(kind)
+    if origin is Literal:
+        if isinstance(value, str) and value in get_args(kind):
+            return value
+        raise _fault(where, value, f"one of {', '.join(get_args(kind))}")
+    if origin in (Union, types.UnionType):
+        return _read_one_of(get_args(kind), value, where, more)
+    if origin is tuple:
+        return _read_tuple(get_args(kind), value, where, more)
+    if origin is not None and issubclass(origin, Mapping):
+        key_kind, item_kind = get_args(kind)
+        return {
+            _read_key(key_kind, key, where): _read(item_kind, item, f"{where}.{key}", more)
+            for key, item in _object(value, where).items()
+        }
+    return _read_plain(kind, value, where)
+
+
+def _read_one_of(kinds: tuple[Any, ...], value: Any, where: str, more: bool) -> Any:
+    if value is None and type(None) in kinds:
+        return None
+    *first, last = (kind for kind in kinds if kind is not type(None))
+    for kind in first:
+        with suppress(_Mismatch):
+            return _read(kind, value, where, more)
+    return _read(last, value, where, more)
+
+
+def _read_plain(kind: Any, value: Any, where: str) -> Any:
+    if kind is float and (isinstance(value, float) or (isinstance(value, str) and value in _NOT_FINITE)):
+        return float(value)
+    if kind in (int, float) and type(value) is int and -_MOST <= value < _MOST:
+        return value
+    if kind in (str, bool) and type(value) is kind:
+        return value
+    if isinstance(kind, type) and issubclass(kind, enum.Enum):
+        for member in kind:
+            if type(value) is str and member.value == value:
+                return member
+        raise _fault(where, value, f"one of {', '.join(str(member.value) for member in kind)}")
+    names = {int: "an integer of 64 bits", float: "a number", str: "a text", bool: "true or false"}
+    raise _fault(where, value, names.get(kind, str(kind)))
+
+
+def _read_tuple(kinds: tuple[Any, ...], value: Any, where: str, more: bool) -> tuple[Any, ...]:
+    if isinstance(value, str) or not isinstance(value, Sequence):
+        raise _fault(where, value, "a list")
+    if len(kinds) == 2 and kinds[1] is Ellipsis:
+        kinds = kinds[:1] * len(value)
+    if len(value) != len(kinds):
+        raise _fault(where, value, f"a list of {len(kinds)}")
+    return tuple(
+        _read(kind, item, f"{where}[{at}]", more) for at, (kind, item) in enumerate(zip(kinds, value, strict=True))
+    )
+
+
+def _read_key(kind: Any, key: Any, where: str) -> Any:
+    if kind is str and isinstance(key, str):
+        return key
+    text = key.removeprefix("-") if isinstance(key, str) else ""
+    if kind is int and text.isascii() and text.isdecimal() and len(text) < 19:
+        return int(key)
+    raise _fault(f"a key of {where}", key, "a text" if kind is str else "an integer")
+
+
+def _read_dataclass(kind: Any, value: Any, where: str, more: bool) -> Any:
+    record, hints = _object(value, where), _hints(kind)
+    needed = {item.name: item.default is MISSING and item.default_factory is MISSING for item in fields(kind)}
+    if missing := [name for name, always in needed.items() if always and name not in record]:
+        raise _Mismatch(f"{where} lacks {', '.join(missing)}")
+    if not more and (unknown := [str(name) for name in record if name not in needed]):
+        raise _Mismatch(f"{where} has {', '.join(unknown)}, which means nothing here")
+    return kind(**{name: _read(hints[name], record[name], name, more) for name in needed if name in record})
+
+
+@cache
+def _hints(kind: Any) -> dict[str, Any]:
+    return get_type_hints(kind)
+
+
+def _object(value: Any, where: str) -> Mapping[Any, Any]:
+    if not isinstance(value, Mapping):
+        raise _fault(where, value, "an object")
+    return value
+
+
+def _fault(where: str, value: Any, needed: str) -> _Mismatch:
+    return _Mismatch(f"{where} is {shown(value, 80)}, {needed} is needed")

@@ -1,0 +1,157 @@
+"""Every command at every width, in a pipe and in a terminal: the same words, the same exit code, never nothing."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import pty
+import subprocess
+import sys
+import termios
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from cudnn_backend_py import save_graph
+from cudnn_backend_py.cli.commands import main
+from cudnn_backend_py.cli.graph_file import load_graph_file
+from tests.library.cli.test_exit_codes import leaves
+from tests.support.built import BUILT
+from tests.support.child import ROOT
+from tests.support.terminals import Ran, run_at
+
+WIDTHS = (0, 1, 20, 80, 500)
+COMMANDS = dict(leaves(main))
+LOG = ROOT / "tests/pure/importers/data/logs/forum-9.1.1.log.gz"
+BASELINE = 'schema = "cudnn-backend-py/check"\nversion = 1\ntargets = ["sm80"]\n[graphs]\ng = "good.json"\n'
+
+# An answer of each command, or where that takes a GPU, the network or long, an error; a new command needs its line.
+LINES: dict[str, list[list[str]]] = {
+    "explain": [["refused.json", "--target", "l40s", "--here"]],
+    "repro": [["good.json", "--output", "nowhere/r.zip"]],
+    "log": [[str(LOG)], [str(LOG), "--breakdown"]],
+    "why": [["--format", "odd", "good.json"]],
+    "lint": [["slow.json"]],
+    "draw": [["good.json"]],
+    "completion": [["bash"]],
+    "whatif": [["good.json", "--target", "sm80", "--no-build"]],
+    "matrix": [["good.json", "refused.json", "--target", "sm80", "--target", "sm90", "--cudnn", "default"]],
+    "since": [["good.json", "--target", "sm80", "--cudnn", "default"]],
+    "check": [["baseline.toml"]],
+    "attention-table": [["--row", "no such row"]],
+    "attention-page": [["good.json"]],
+    "info": [[]],
+    "target list": [[]],
+    "target show": [["l40s"], ["foreign.json"]],
+    "target read": [["--device", "99"]],
+    "cudnn install": [["nine"]],
+    "cudnn list": [[]],
+    "cudnn verify": [["99.99.99"]],
+    "cudnn remove": [["99.99.99"]],
+    "record": [["records", "--pytest-arguments", "'"]],
+    "build": [["refused.json", "--target", "sm80", "--output", "nowhere/p.plan"]],
+    "cache list": [[]],
+    "cache clear": [[]],
+    "run": [["cut.json", "--target", "sm80"]],
+    "tune": [["good.json", "--budget", "-1"]],
+    "audit": [["--folder", "cases"]],
+    "bench": [["--output", "nowhere/b.json"]],
+    "compare": [["good.json", "--grid", "little"]],
+}
+MODULES = sorted(
+    ".".join(path.parent.relative_to(ROOT).parts) for path in (ROOT / "cudnn_backend_py").rglob("__main__.py")
+)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("widths")
+    save_graph(BUILT["matmul"].make(), place / "good.json")
+    save_graph(load_graph_file(str(ROOT / "examples/forum_two_matmul.py")), place / "refused.json")
+    data = json.loads((place / "refused.json").read_text(encoding="utf-8"))
+    data["tensors"][0]["strides"] = [one * 3 for one in data["tensors"][0]["strides"]]
+    (place / "slow.json").write_text(json.dumps(data))
+    profile = json.loads((ROOT / "cudnn_backend_py/target/profiles/l40s.json").read_text(encoding="utf-8"))
+    profile |= {"name": "::error::x", "title": "word " * 30 + "::error::y " + "word " * 30, "aliases": []}
+    (place / "foreign.json").write_text(json.dumps(profile))
+    (place / "cut.json").write_text("{")
+    (place / "baseline.toml").write_text(BASELINE)
+    return place
+
+
+@pytest.fixture(autouse=True)
+def surroundings(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder)
+    for name, place in {"CUDNN_BACKEND_CACHE": "versions", "CUDNN_BACKEND_PLAN_CACHE": "plans"}.items():
+        monkeypatch.setenv(name, str(folder / place))
+
+
+def letters(text: str) -> Counter[str]:
+    """Count letters: help cuts words that are longer than a line. What breaks a command of a CI is taken back."""
+    return Counter("".join(text.replace("\\x3a", ":").split()))
+
+
+def check_widths(call: Callable[[], object], *, whole_words: bool) -> None:
+    """Check that what is written and the exit code do not depend on the width, nor on being a terminal."""
+    call_once: Ran = run_at(call, None, terminal=False)  # what is kept from run to run is kept now
+    expected = run_at(call, None, terminal=False)
+    assert expected.code == call_once.code
+    assert expected.out.strip() or expected.err.strip()
+    for terminal in (False, True):
+        for width in WIDTHS:
+            found = run_at(call, width, terminal=terminal)
+            where = f"{'terminal' if terminal else 'pipe'} of {width} columns\n{found.out}\n{found.err}"
+            assert found.code == expected.code, where
+            assert letters(found.out) == letters(expected.out), where
+            assert not letters(expected.err) - letters(found.err), where  # progress is for terminals
+            if whole_words:
+                plain = found.out.replace("\\x3a", ":")
+                assert Counter(plain.split()) == Counter(expected.out.split()), where
+            for line in (found.out + found.err).splitlines():
+                assert not line.lstrip().startswith("::"), where
+
+
+def test_every_command_has_a_line() -> None:
+    assert set(LINES) == set(COMMANDS)
+
+
+@pytest.mark.parametrize("command", LINES)
+def test_every_command_at_every_width(command: str) -> None:
+    for arguments in LINES[command]:
+        words = [*command.split(), *arguments]
+        check_widths(lambda words=words: main.main(words, prog_name="cudnn-backend"), whole_words=True)  # type: ignore[misc]
+
+
+def test_every_help_at_every_width() -> None:
+    for words in ["", "target", "cudnn", "cache", *COMMANDS]:
+        line = [*words.split(), "--help"]
+        check_widths(lambda line=line: main.main(line, prog_name="cudnn-backend"), whole_words=False)  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_every_module_at_every_width(module: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", [module, "--help"])
+    program = importlib.import_module(f"{module}.__main__")
+    check_widths(program.main, whole_words=False)
+
+
+@pytest.mark.parametrize("width", [0, 1, 500])
+def test_a_process_in_a_terminal(width: int) -> None:
+    command = [sys.executable, "-m", "cudnn_backend_py", "explain", "refused.json", "--target", "l40s"]
+    environment = {key: text for key, text in os.environ.items() if key != "COLUMNS"} | {"PYTHONPATH": str(ROOT)}
+    ours, theirs = pty.openpty()
+    termios.tcsetwinsize(theirs, (25, width))
+    with subprocess.Popen(command, stdout=theirs, stderr=subprocess.DEVNULL, env=environment) as child:
+        os.close(theirs)
+        said = b""
+        try:
+            while piece := os.read(ours, 1 << 16):
+                said += piece
+        except OSError:  # its end
+            pass
+    os.close(ours)
+    assert child.returncode == 1
+    assert b"NOT SUPPORTED" in said

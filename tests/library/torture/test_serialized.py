@@ -1,0 +1,12 @@
+"""The attack on the bytes of built graphs, in short form."""
+
+from __future__ import annotations
+
+from tests.torture.harness import run_round
+from tests.torture.serialized import DAMAGE
+
+
+def test_damaged_bytes_are_loaded_or_refused() -> None:
+    counts = run_round("serialized", 1)
+    assert {what.partition(":")[0] for what in counts} == set(DAMAGE)
+    assert sum(count for what, count in counts.items() if what.endswith("refused")) > 50

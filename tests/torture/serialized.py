@@ -1,0 +1,108 @@
+"""Bytes of built graphs, ours and cudnn-frontend's, damaged from a seed: as bytes, in UBJSON, in the plan."""
+
+from __future__ import annotations
+
+import json
+import random
+import tempfile
+from collections import Counter
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from cudnn_backend_py import explain
+from cudnn_backend_py.errors import CudnnBackendError
+from cudnn_backend_py.frontend import serialize
+from cudnn_backend_py.frontend.runner import Placement
+from cudnn_backend_py.frontend.ubjson import read_ubjson, write_ubjson
+from cudnn_backend_py.target import Target, open_target
+from tests.support.mutations import check_printed, mutated_json
+from tests.support.zoo import ZOO
+from tests.torture.harness import Broken
+
+BLOBS = 150  # of a round
+_CODE, _OWN, _SEAL = "cudnn_backend_data", "cudnn_backend_py", "cudnn_backend_py_sha256"
+_PLACED: dict[str, Any] = {  # what a graph with constants, scratch, scalars and slices has
+    "workspace_modifications": {"1": [0, 0, ["3f800000"]], "2": [2, 0, []]},
+    "fe_workspace_size": 1 << 20,
+    "pass_by_values": {"1": {"index": 3, "value": "3f800000"}, "2": {"index": 0, "value": 3}},
+    "variant_pack_replacements": [[1, [2, 0]]],
+}
+
+
+_PIECES = (b"[", b"{", b"i", b"SL" + b"\x7f" * 8, b"Sl" + b"\xff" * 4, b"D\x7f\xf0" + bytes(6), b"[" * 99)
+
+
+@cache
+def _target() -> Target:
+    return open_target("sm90")
+
+
+@cache
+def _whole() -> bytes:
+    graph = ZOO["matmul f16 64"]()
+    plans: list[Any] = []
+    explain(graph, _target(), build=True, plans=plans)
+    return serialize.dump(plans[0], Placement(graph, {}, {}))
+
+
+def _damaged_bytes(rng: random.Random, content: dict[str, Any]) -> bytes:
+    data = bytearray(rng.choice([_whole(), write_ubjson(_theirs(content))]))
+    for _ in range(rng.randrange(1, 6)):
+        at, what = rng.randrange(min(len(data), 6000)), rng.random()
+        if what < 0.5:
+            data[at] = rng.randrange(256)
+        elif what < 0.7:
+            del data[at : at + rng.randrange(1, 9)]
+        else:
+            data[at:at] = rng.choice(_PIECES)
+    return bytes(data)
+
+
+def _damaged_theirs(rng: random.Random, content: dict[str, Any]) -> bytes:
+    theirs = _theirs(content) | (_PLACED if rng.random() < 0.6 else {})
+    code = theirs.pop(_CODE)
+    if rng.random() < 0.4:
+        code = json.dumps(mutated_json(rng, json.loads(code)))
+    changed = mutated_json(rng, theirs)
+    return write_ubjson({**changed, _CODE: code} if isinstance(changed, dict) else changed)
+
+
+def _damaged_own(rng: random.Random, content: dict[str, Any]) -> bytes:
+    own = json.dumps(mutated_json(rng, json.loads(content[_OWN])))
+    return write_ubjson({**content, _OWN: own, _SEAL: serialize._seal(own, content[_CODE])})
+
+
+def _theirs(content: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in content.items() if key not in (_OWN, _SEAL)}
+
+
+DAMAGE: dict[str, Callable[[random.Random, dict[str, Any]], bytes]] = {
+    "bytes": _damaged_bytes,
+    "cudnn-frontend": _damaged_theirs,
+    "own": _damaged_own,
+}
+
+
+def attack(seed: int, folder: Path) -> Counter[str]:
+    """Load damaged bytes: they give a plan, or an error of this package."""
+    rng, content = random.Random(seed), read_ubjson(_whole())
+    counts: Counter[str] = Counter()
+    for number in range(BLOBS):
+        kind = rng.choice(list(DAMAGE))
+        try:
+            data = DAMAGE[kind](rng, content)
+        except (CudnnBackendError, AttributeError, OverflowError, UnicodeEncodeError):  # what UBJSON cannot hold
+            continue
+        try:
+            serialize.load(data, _target())[0].close()
+            counts[f"{kind}: loaded"] += 1
+        except CudnnBackendError as error:
+            check_printed(error.render())
+            counts[f"{kind}: refused"] += 1
+        except Exception as error:
+            kept = Path(tempfile.gettempdir()) / f"broken-{seed}-{number}.ubj"
+            kept.write_bytes(data)
+            raise Broken(f"{kind}, {kept}: {type(error).__name__}: {error}") from error
+    return counts
