@@ -14,7 +14,7 @@
 
 const int cudnn_backend_py_fast_call_version = CUDNN_BACKEND_PY_FAST_CALL_VERSION;
 
-static const struct python *python;
+const struct python *python;
 
 void cudnn_backend_py_connect(const struct python *functions) { python = functions; }
 
@@ -24,6 +24,9 @@ void cudnn_backend_py_connect(const struct python *functions) { python = functio
 #define DL_CPU 1
 #define DL_CUDA 2
 #define MOST_GIVEN 256
+
+/* A status, or that an exception waits to be raised, which goes first. */
+static int or_raised(int status) { return cudnn_backend_py_has_kept() ? CUDNN_BACKEND_PY_RAISED : status; }
 
 /* Fill a variant pack with a row of addresses; return a status, and which function answered it. */
 int cudnn_backend_py_fill(const struct pack *p, void *to, const uint64_t *row, void *workspace, int *failed) {
@@ -35,7 +38,7 @@ int cudnn_backend_py_fill(const struct pack *p, void *to, const uint64_t *row, v
     if ((status = p->set(to, p->pointers_name, p->pointer_type, p->count, row)) != 0) return status;
     if (workspace != NULL && (status = p->set(to, p->workspace_name, p->pointer_type, 1, &workspace)) != 0) return status;
     *failed = 2;
-    return p->finalize(to);
+    return or_raised(p->finalize(to));
 }
 
 static int launch(struct run *r) {
@@ -56,7 +59,7 @@ static int launch(struct run *r) {
 }
 
 /* Launch in the context of the handle. */
-static int execute(struct run *r) {
+static int launch_in_context(struct run *r) {
     const struct handle *h = r->handle;
     void *current = NULL;
     int status;
@@ -66,6 +69,8 @@ static int execute(struct run *r) {
     h->pop(&current);
     return status;
 }
+
+static int execute(struct run *r) { return or_raised(launch_in_context(r)); }
 
 /* Launch while other threads may have Python's lock, which is held now. */
 static int execute_unlocked(struct run *r) {
@@ -277,7 +282,7 @@ static int call_with_mapping(struct mapping *m, void *handle, void *dict, void *
             void *state = python->save();
             m->filled = 1;
             failed = 3;
-            status = m->execute(handle, m->plan, m->to);
+            status = or_raised(m->execute(handle, m->plan, m->to));
             python->restore(state);
         }
     }
