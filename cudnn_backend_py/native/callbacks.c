@@ -122,12 +122,14 @@ static void release(void *capsule) {
 
 /* An object with whose end a native object ends. A builtin function of what that needs, and the address of its pointer. */
 void *cudnn_backend_py_hold(void *self, void *const *arguments, intptr_t count) {
+    /* Of what is no number an exception is made. */
+    const unsigned long long address = python->address(count == 2 ? arguments[1] : python->none);
+    const struct end *kind = address == UINT64_MAX ? NULL : python->pointer(python->item(self, 0), "end");
     struct held *h;
     void *capsule;
-    if (count != 2) abort();
+    if (kind == NULL) return NULL;
     if ((h = malloc(sizeof *h)) == NULL) abort();
-    *h = (struct held){arguments[0], (void **)(uintptr_t)python->address(arguments[1]),
-                       python->pointer(python->item(self, 0), NULL), getpid()};
+    *h = (struct held){arguments[0], (void **)(uintptr_t)address, kind, getpid()};
     capsule = python->capsule(h, NULL, release);
     if (capsule == NULL) {
         free(h);

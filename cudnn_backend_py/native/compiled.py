@@ -112,7 +112,10 @@ def _method(name: str, flags: int, function: str = "", doc: str | None = None) -
 
 def subject_of(structure: ctypes.Structure, *keeps: object) -> tuple[Any, ...]:
     """Return what a compiled function of a structure takes as its self; it keeps whatever else is given."""
-    return _new_capsule(ctypes.addressof(structure), None, None), structure, *keeps
+    return _new_capsule(ctypes.addressof(structure), _names[type(structure).__name__], None), structure, *keeps
+
+
+_names = {"_Run": b"run", "_Call": b"call", "_Mapping": b"mapping", "_End": b"end"}  # of capsules, as in C
 
 
 def make_builtin(name: str, flags: int, subject: tuple[Any, ...]) -> Any:

@@ -80,12 +80,13 @@ static int execute_unlocked(struct run *r) {
     return status;
 }
 
-/* What a builtin function is for: its self is a tuple that begins with a capsule. */
-static void *subject(void *self) { return python->pointer(python->item(self, 0), NULL); }
+/* What a builtin function is for: its self is a tuple that begins with a capsule of that name. NULL, and an exception, for
+ * anything else. */
+static void *subject(void *self, const char *name) { return python->pointer(python->item(self, 0), name); }
 
 /* Launch what is bound; a status other than success becomes an exception. METH_NOARGS, of a struct run. */
 void *cudnn_backend_py_launch(void *self, void *unused) {
-    struct run *r = subject(self);
+    struct run *r = subject(self, "run");
     const int status = execute_unlocked(r);
     (void)unused;
     if (status != 0) return python->call(r->fail, "ii", r->failed, status);
@@ -106,13 +107,16 @@ static int fits(const struct wanted *w, const struct dl_tensor *t, uint64_t plac
     if (w->bits != 0 && bits != w->bits) return 0;
     if (w->codes != 0 && !(w->codes >> (t->code < 31 ? t->code : 31) & 1)) return 0;
     for (int32_t axis = 0; axis < t->rank; ++axis) {
-        if (t->dims[axis] == 0) return w->bytes == 0;
-        if (t->strides == NULL)
-            elements *= t->dims[axis];
-        else
-            elements += (t->dims[axis] - 1) * t->strides[axis];
+        int64_t more = t->dims[axis];
+        if (more == 0) return w->bytes == 0;
+        if (t->strides == NULL) {
+            if (__builtin_mul_overflow(elements, more, &elements)) return 0;
+        } else if (__builtin_sub_overflow(more, 1, &more) || __builtin_mul_overflow(more, t->strides[axis], &more) ||
+                   __builtin_add_overflow(elements, more, &elements)) {
+            return 0;
+        }
     }
-    return elements * bits / 8 >= w->bytes;
+    return !__builtin_mul_overflow(elements, bits, &elements) && elements / 8 >= w->bytes;
 }
 
 static const void *type_of(void *object) { return *(void **)((char *)object + python->type_at); }
@@ -155,9 +159,12 @@ static int call_with(struct call *c, void *const *objects) {
 
 /* Answer that to Python for a tuple of buffers. METH_O, of a struct call. */
 void *cudnn_backend_py_call(void *self, void *buffers) {
-    struct call *c = subject(self);
+    struct call *c = subject(self, "call");
     void *objects[MOST_GIVEN];
-    if (c->given > MOST_GIVEN) return python->number(LOOK_CLOSER);
+    if (c->given > MOST_GIVEN || python->size(buffers) != c->given) {
+        python->clear(); /* no tuple */
+        return python->number(LOOK_CLOSER);
+    }
     for (int32_t index = 0; index < c->given; ++index) objects[index] = python->item(buffers, index);
     return python->number(call_with(c, objects));
 }
@@ -168,8 +175,8 @@ void *cudnn_backend_py_run(void *self, void *const *buffers, intptr_t count, voi
     void *fast = names == NULL ? python->attribute(self, python->fast) : NULL;
     int status = LOOK_CLOSER;
     if (fast != NULL && fast != python->none) {
-        struct call *c = subject(fast);
-        if (count == c->given && c->thread == python->thread()) status = call_with(c, buffers);
+        struct call *c = subject(fast, "call");
+        if (c != NULL && count == c->given && c->thread == python->thread()) status = call_with(c, buffers);
         if (status > 0) {
             void *raised = python->call(c->run.fail, "ii", c->run.failed, status);
             python->release(fast);
@@ -298,7 +305,7 @@ void *cudnn_backend_py_call_mapping(void *self, void *const *arguments, intptr_t
         python->clear();
         return python->number(LOOK_CLOSER);
     }
-    return python->number(call_with_mapping(subject(self), (void *)(uintptr_t)handle, arguments[1], arguments[2]));
+    return python->number(call_with_mapping(subject(self, "mapping"), (void *)(uintptr_t)handle, arguments[1], arguments[2]));
 }
 
 /* The floor of a call, to measure by: execute over and over; return nanoseconds, or minus the first status not 0. */
