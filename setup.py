@@ -78,7 +78,7 @@ setup(
         ),
         Extension(
             "cudnn_backend_py.native._fast_call",
-            sources=["cudnn_backend_py/native/fast_call.c"],
+            sources=["cudnn_backend_py/native/fast_call.c", "cudnn_backend_py/native/callbacks.c"],
             depends=["cudnn_backend_py/native/fast_call.h"],
             optional=True,
         ),

@@ -23,6 +23,7 @@ import torch
 from ..graph import Graph
 from ..native.cuda import is_capturing, pointer_facts, relaxed_capture
 from ..native.find import find_loaded
+from ..system.interruption import pass_interruption
 from ..system.version import Version, __version__
 from ..system.wrapping import Around, Wrapped, is_compiling, measure_passing
 from .budget import Budget, Sample
@@ -210,6 +211,7 @@ class Watch:
                 door.tried += 1
                 found = read(original, args, kwargs)
         except Exception as error:  # whatever it is, the program goes on
+            pass_interruption(error)
             self._lose(error)
         spent = time.perf_counter() - began
         if found is not None:
@@ -226,6 +228,7 @@ class Watch:
             try:
                 found.check(result)
             except Exception as error:
+                pass_interruption(error)
                 self._lose(error)
         account = self._budget if found is None else found.account
         account.take(spent + time.perf_counter() - began)
@@ -292,6 +295,7 @@ class Watch:
                 if any(x[0] for x in facts.values()):
                     self._keep(one.case(facts))
             except Exception as error:
+                pass_interruption(error)
                 self._lose(error)
 
     # Keeping
@@ -369,6 +373,7 @@ class _Attention:
             make = partial(check_backward, call.named, call.options, d_o, found)
             watch.check(account, make, d_o.device.index, tensors, partial(self._case, True, tensors))
         except Exception as error:
+            pass_interruption(error)
             watch._lose(error)
         finally:
             account.take(time.perf_counter() - began)

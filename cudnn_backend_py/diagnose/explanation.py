@@ -25,6 +25,7 @@ from ..plans.lower import newer_parts
 from ..plans.plan import Plan, build_plan
 from ..plans.refusals import Reason, read_error, read_refusals
 from ..plans.select import Selection, select
+from ..system.interruption import pass_interruption
 from ..system.version import version_text
 from ..target import Profile, Target, using
 from ..target.environment import Fault, check_environment
@@ -123,6 +124,7 @@ def explain(
             reasons = read_error(error) if isinstance(error, CudnnStatusError) else ()
             verdict = _blank(graph, name, modes, fault, **found, reasons=reasons)
         except MISTAKES as error:
+            pass_interruption(error)
             headline = describe_failure("the judging", error)
             fault = Fault("judging-failed", headline, "this says nothing about the graph", "", True)
             verdict = _blank(graph, name, modes, fault, **found)

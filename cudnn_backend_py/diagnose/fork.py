@@ -9,6 +9,7 @@ import pickle
 import resource
 import select
 import signal
+import struct
 import threading
 import time
 import warnings
@@ -22,6 +23,7 @@ from ..system.renamed import keep_names
 __all__ = ["run_in_fork"]
 
 _PATIENCE_S = 10.0
+_LENGTH = struct.Struct("q")  # of what follows
 
 Result = TypeVar("Result")
 
@@ -58,10 +60,9 @@ def run_in_fork(
     except BaseException:
         fork.end()  # again: the end itself may be what a handler broke off
         raise
-    try:
-        result, error = pickle.loads(fork.said)
-    except Exception:  # no fork, or it died before it had said all
+    if not fork.said:
         return otherwise()
+    result, error = pickle.loads(fork.said)
     if error is not None:
         raise error
     answer: Result = result
@@ -69,7 +70,10 @@ def run_in_fork(
 
 
 class _Fork:
-    """A forked process, the pipe it answers through, and what it said; nothing where there was no fork."""
+    """A forked process, the pipe it answers through, and what it said.
+
+    That is nothing where there was no fork, or it died before it had said all.
+    """
 
     def __init__(self, work: Callable[[int, set[int]], NoReturn]) -> None:
         self.said = b""
@@ -104,7 +108,9 @@ class _Fork:
         waiting.register(self._reading, select.POLLIN)
         while waiting.poll(max(0.0, deadline - time.monotonic()) * 1000):
             if not (piece := self._reading.read(1 << 16)):
-                self.said = b"".join(pieces)
+                said = b"".join(pieces)
+                if said[: _LENGTH.size] == _LENGTH.pack(max(0, len(said) - _LENGTH.size)):
+                    self.said = said[_LENGTH.size :]
                 return
             pieces.append(piece)
 
@@ -136,7 +142,7 @@ def _answer(function: Callable[[], object], writing: int, blocked: set[int], pat
         except Exception as error:
             said = pickle.dumps((None, error))
         with os.fdopen(writing, "wb") as pipe:
-            pipe.write(said)
+            pipe.write(_LENGTH.pack(len(said)) + said)
     finally:
         os._exit(0)
 

@@ -42,6 +42,7 @@ class _Stream:
 
     def __init__(self, device: object = None, priority: int = 0, *, stream_ptr: int | None = None, **more: object):
         self.cuda_stream = next(_handles) if stream_ptr is None else stream_ptr
+        self._as_parameter_ = ctypes.c_void_p(self.cuda_stream)
         self.priority = min(priority, 0)
         self._outer: list[_Stream] = []
 
@@ -50,10 +51,6 @@ class _Stream:
         return self.cuda_stream
 
     native_handle = stream_id
-
-    @property
-    def _as_parameter_(self) -> ctypes.c_void_p:
-        return ctypes.c_void_p(self.cuda_stream)
 
     @staticmethod
     def priority_range() -> tuple[int, int]:

@@ -23,6 +23,7 @@ from torch.fx.experimental import _config as sizes
 from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
 from torch.utils._device import DeviceContext, _device_constructors
 
+from ..system.interruption import pass_interruption
 from .described_autocast import cast_for
 from .described_cuda import CUDA, Profile, answer_for_cuda, check_ordinal, idle
 
@@ -343,7 +344,8 @@ class _CudaAsMeta(TorchFunctionMode):  # type: ignore[misc]
             return _UNKNOWN
         try:
             return func(*_map(args, _as_cpu), **{key: _map(item, _as_cpu) for key, item in kwargs.items()})
-        except Exception:
+        except Exception as error:
+            pass_interruption(error)
             return _UNKNOWN
 
     @staticmethod

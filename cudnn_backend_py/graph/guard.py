@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, TypeVar
 
 from ..errors import CudnnBackendError
 from ..printable import without_addresses
+from ..system.interruption import pass_interruption
 from ..system.renamed import keep_names
 
 __all__ = ["MISTAKES", "collecting", "describe_failure", "iterate_guarded", "run_guarded", "tell"]
 
-# What a mistake in Python code raises. Interruptions, limits of time and what callers raise are not among it.
+# What a mistake in Python code raises. It is none where `is_interruption` says so.
 MISTAKES = (
     CudnnBackendError,
     ArithmeticError,
@@ -68,6 +69,7 @@ def run_guarded(what: str, otherwise: Result, function: Callable[..., Result], *
     try:
         return function(*given)
     except MISTAKES as error:
+        pass_interruption(error)
         tell(describe_failure(what, error))
         return otherwise
 
@@ -77,6 +79,7 @@ def iterate_guarded(what: str, function: Callable[..., Iterable[Result]], *given
     try:
         yield from function(*given)
     except MISTAKES as error:
+        pass_interruption(error)
         tell(describe_failure(what, error))
 
 

@@ -13,17 +13,16 @@ from __future__ import annotations
 
 import ctypes
 import os
-import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Self, final
 
 from ..errors import CudnnStatusError, UsageError
 from ..generated.attributes import ATTRIBUTE_FACTS, ATTRIBUTE_OWNER, ATTRIBUTES, AttributeFacts
 from ..generated.enums import AttributeName, AttributeType, DescriptorType
 from .crash_guards import Part, check_before_finalize, check_before_get, check_before_set, check_constant
-from .cuda import relaxed_capture, same_context
 from .driver import current_device
+from .ends import End
 from .libcudnn import DescriptorPointer, HandlePointer, Library, Native, library
 from .values import C_TYPES, convert, from_c, is_a, read, read_number, show, show_typed
 
@@ -31,26 +30,15 @@ __all__ = ["Descriptor", "Handle"]
 
 
 class _Owner:
-    """One native object, from before it is made; destroyed when the last holder releases it.
+    """One native object, from before it is made; destroyed when the last holder releases it."""
 
-    Never at interpreter exit, and never by a forked child: its copy may be of a moment in which another thread held a
-    lock of cuDNN, and no thread is left there to give that back.
-    """
+    __slots__ = ("_end", "device", "needs", "pointer")
 
-    __slots__ = ("destroy", "device", "needs", "pid", "pointer")
-
-    def __init__(self, pointer: Any, destroy: Callable[[Any], Any]) -> None:
+    def __init__(self, pointer: Any, end: End) -> None:
         self.pointer = pointer
-        self.destroy = destroy
-        self.pid = os.getpid()
         self.device: int | None = None  # ordinal of the GPU it is bound to, through a handle
         self.needs: dict[AttributeName | None, tuple[_Owner, ...]] = {}
-
-    def __del__(
-        self, finalizing: Callable[[], bool] = sys.is_finalizing, getpid: Callable[[], int] = os.getpid
-    ) -> None:
-        if self.pointer and not finalizing() and getpid() == self.pid:
-            self.destroy(self.pointer)
+        self._end = end((pointer, self.needs), ctypes.addressof(pointer))
 
     def held_pointer(self) -> Any:
         """Return the pointer as a value that holds this owner, so that close() in another thread frees nothing."""
@@ -71,8 +59,7 @@ _RENUMBERED = {
 
 
 def _create(lib: Library, kind: DescriptorType) -> _Owner:
-    # Not plans alone: what they are made of may be the last to hold code on the device.
-    owner = _Owner(DescriptorPointer(), _beside_captures(lib, lib.cudnnBackendDestroyDescriptor))
+    owner = _Owner(DescriptorPointer(), lib.end_of("cudnnBackendDestroyDescriptor"))
     number = _RENUMBERED.get(kind, kind) if lib.version == (9, 10, 0) else kind
     lib.cudnnBackendCreateDescriptor(number, ctypes.byref(owner.pointer))
     return owner
@@ -106,7 +93,7 @@ class Handle(Native, wraps=True):
         self._owner: _Owner | None = None
         self._library = _chosen_library(on)
         self._pid = os.getpid()
-        owner = _Owner(HandlePointer(), _destroyer(self._library))
+        owner = _Owner(HandlePointer(), self._library.end_of("cudnnDestroy"))
         self._library.cudnnCreate(ctypes.byref(owner.pointer))
         self.device = owner.device = current_device()
         self._owner = owner
@@ -154,6 +141,7 @@ class Handle(Native, wraps=True):
     def close(self) -> None:
         """Release the handle; harmless when repeated."""
         self._owner = None
+        self._library.raise_kept()
 
     def __enter__(self) -> Self:
         return self
@@ -163,28 +151,6 @@ class Handle(Native, wraps=True):
 
 
 ADDRESS_MAX = (1 << 64) - 1
-
-
-def _beside_captures(lib: Library, destroy: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """Return what destroys, where there is a GPU, without spoiling a capture that goes on."""
-    if not lib.driver.devices:
-        return destroy
-
-    def run(pointer: Any) -> None:
-        with relaxed_capture():
-            destroy(pointer)
-
-    return run
-
-
-def _destroyer(lib: Library) -> Callable[[Any], None]:
-    destroy = _beside_captures(lib, lib.cudnnDestroy)
-
-    def run(pointer: Any) -> None:
-        with same_context():  # cuDNN leaves the handle's GPU current
-            destroy(pointer)
-
-    return run
 
 
 @final
@@ -268,6 +234,7 @@ class Descriptor(Native, wraps=True):
     def close(self) -> None:
         """Release the native descriptor; harmless when repeated. A parent that uses it keeps it alive."""
         self._owner = None
+        self._library.raise_kept()
 
     def __enter__(self) -> Self:
         return self

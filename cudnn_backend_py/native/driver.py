@@ -11,6 +11,7 @@ import threading
 from pathlib import Path
 from typing import Literal
 
+from ..system.interruption import pass_interruption
 from ..system.quick_dataclass import dataclass
 from .find import find_built, find_loaded
 
@@ -59,6 +60,7 @@ def _load() -> Driver:
     try:
         library = ctypes.CDLL(SONAME)
     except OSError as absent:
+        pass_interruption(absent)
         return _load_stub(str(absent))
     if hasattr(library, STUB_MARK):
         return Driver("stub", SONAME, _version(library), 0, "found on the loader path")
@@ -79,6 +81,7 @@ def _load_stub(why: str) -> Driver:
     try:
         library = ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
     except OSError as error:
+        pass_interruption(error)
         return Driver("missing", None, None, 0, f"{why}; the driver stub cannot be loaded: {error}")
     return Driver("stub", str(path), _version(library), 0, why)
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
+from ..system.interruption import pass_interruption
 from ..system.version import version_numbers
 from .driver import SONAME, load_driver
 from .find import find_loaded
@@ -117,6 +118,7 @@ def load_refusal(path: str) -> str:
     try:
         ctypes.CDLL(path)
     except OSError as error:
+        pass_interruption(error)
         return str(error)
     return ""
 
@@ -129,7 +131,8 @@ def sublibraries(folder: Path) -> dict[str, list[Path]]:
     found: dict[str, list[Path]] = {}
     try:
         names = sorted(name for name in os.listdir(folder) if name.startswith("libcudnn_"))
-    except OSError:
+    except OSError as error:
+        pass_interruption(error)
         return {}
     for name in names:
         match = _SUBLIBRARY.fullmatch(name)
@@ -191,7 +194,8 @@ def _at_start(name: str) -> str:
     """Return a variable as this process was started with it; what it is now where the system does not say."""
     try:
         variables = Path("/proc/self/environ").read_bytes().split(b"\0")
-    except OSError:
+    except OSError as error:
+        pass_interruption(error)
         return os.environ.get(name, "")
     found = (value for key, _, value in (item.partition(b"=") for item in variables) if key == os.fsencode(name))
     return os.fsdecode(next(found, b""))

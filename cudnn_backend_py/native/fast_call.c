@@ -14,7 +14,7 @@
 
 const int cudnn_backend_py_fast_call_version = CUDNN_BACKEND_PY_FAST_CALL_VERSION;
 
-static const struct python *python;
+const struct python *python;
 
 void cudnn_backend_py_connect(const struct python *functions) { python = functions; }
 
@@ -24,6 +24,9 @@ void cudnn_backend_py_connect(const struct python *functions) { python = functio
 #define DL_CPU 1
 #define DL_CUDA 2
 #define MOST_GIVEN 256
+
+/* A status, or that an exception waits to be raised, which goes first. */
+static int or_raised(int status) { return cudnn_backend_py_has_kept() ? CUDNN_BACKEND_PY_RAISED : status; }
 
 /* Fill a variant pack with a row of addresses; return a status, and which function answered it. */
 int cudnn_backend_py_fill(const struct pack *p, void *to, const uint64_t *row, void *workspace, int *failed) {
@@ -35,7 +38,7 @@ int cudnn_backend_py_fill(const struct pack *p, void *to, const uint64_t *row, v
     if ((status = p->set(to, p->pointers_name, p->pointer_type, p->count, row)) != 0) return status;
     if (workspace != NULL && (status = p->set(to, p->workspace_name, p->pointer_type, 1, &workspace)) != 0) return status;
     *failed = 2;
-    return p->finalize(to);
+    return or_raised(p->finalize(to));
 }
 
 static int launch(struct run *r) {
@@ -56,7 +59,7 @@ static int launch(struct run *r) {
 }
 
 /* Launch in the context of the handle. */
-static int execute(struct run *r) {
+static int launch_in_context(struct run *r) {
     const struct handle *h = r->handle;
     void *current = NULL;
     int status;
@@ -67,6 +70,8 @@ static int execute(struct run *r) {
     return status;
 }
 
+static int execute(struct run *r) { return or_raised(launch_in_context(r)); }
+
 /* Launch while other threads may have Python's lock, which is held now. */
 static int execute_unlocked(struct run *r) {
     void *state = python->save();
@@ -75,12 +80,13 @@ static int execute_unlocked(struct run *r) {
     return status;
 }
 
-/* What a builtin function is for: its self is a tuple that begins with a capsule. */
-static void *subject(void *self) { return python->pointer(python->item(self, 0), NULL); }
+/* What a builtin function is for: its self is a tuple that begins with a capsule of that name. NULL, and an exception, for
+ * anything else. */
+static void *subject(void *self, const char *name) { return python->pointer(python->item(self, 0), name); }
 
 /* Launch what is bound; a status other than success becomes an exception. METH_NOARGS, of a struct run. */
 void *cudnn_backend_py_launch(void *self, void *unused) {
-    struct run *r = subject(self);
+    struct run *r = subject(self, "run");
     const int status = execute_unlocked(r);
     (void)unused;
     if (status != 0) return python->call(r->fail, "ii", r->failed, status);
@@ -101,13 +107,16 @@ static int fits(const struct wanted *w, const struct dl_tensor *t, uint64_t plac
     if (w->bits != 0 && bits != w->bits) return 0;
     if (w->codes != 0 && !(w->codes >> (t->code < 31 ? t->code : 31) & 1)) return 0;
     for (int32_t axis = 0; axis < t->rank; ++axis) {
-        if (t->dims[axis] == 0) return w->bytes == 0;
-        if (t->strides == NULL)
-            elements *= t->dims[axis];
-        else
-            elements += (t->dims[axis] - 1) * t->strides[axis];
+        int64_t more = t->dims[axis];
+        if (more == 0) return w->bytes == 0;
+        if (t->strides == NULL) {
+            if (__builtin_mul_overflow(elements, more, &elements)) return 0;
+        } else if (__builtin_sub_overflow(more, 1, &more) || __builtin_mul_overflow(more, t->strides[axis], &more) ||
+                   __builtin_add_overflow(elements, more, &elements)) {
+            return 0;
+        }
     }
-    return elements * bits / 8 >= w->bytes;
+    return !__builtin_mul_overflow(elements, bits, &elements) && elements / 8 >= w->bytes;
 }
 
 static const void *type_of(void *object) { return *(void **)((char *)object + python->type_at); }
@@ -150,9 +159,12 @@ static int call_with(struct call *c, void *const *objects) {
 
 /* Answer that to Python for a tuple of buffers. METH_O, of a struct call. */
 void *cudnn_backend_py_call(void *self, void *buffers) {
-    struct call *c = subject(self);
+    struct call *c = subject(self, "call");
     void *objects[MOST_GIVEN];
-    if (c->given > MOST_GIVEN) return python->number(LOOK_CLOSER);
+    if (c->given > MOST_GIVEN || python->size(buffers) != c->given) {
+        python->clear(); /* no tuple */
+        return python->number(LOOK_CLOSER);
+    }
     for (int32_t index = 0; index < c->given; ++index) objects[index] = python->item(buffers, index);
     return python->number(call_with(c, objects));
 }
@@ -163,8 +175,8 @@ void *cudnn_backend_py_run(void *self, void *const *buffers, intptr_t count, voi
     void *fast = names == NULL ? python->attribute(self, python->fast) : NULL;
     int status = LOOK_CLOSER;
     if (fast != NULL && fast != python->none) {
-        struct call *c = subject(fast);
-        if (count == c->given && c->thread == python->thread()) status = call_with(c, buffers);
+        struct call *c = subject(fast, "call");
+        if (c != NULL && count == c->given && c->thread == python->thread()) status = call_with(c, buffers);
         if (status > 0) {
             void *raised = python->call(c->run.fail, "ii", c->run.failed, status);
             python->release(fast);
@@ -277,7 +289,7 @@ static int call_with_mapping(struct mapping *m, void *handle, void *dict, void *
             void *state = python->save();
             m->filled = 1;
             failed = 3;
-            status = m->execute(handle, m->plan, m->to);
+            status = or_raised(m->execute(handle, m->plan, m->to));
             python->restore(state);
         }
     }
@@ -293,7 +305,7 @@ void *cudnn_backend_py_call_mapping(void *self, void *const *arguments, intptr_t
         python->clear();
         return python->number(LOOK_CLOSER);
     }
-    return python->number(call_with_mapping(subject(self), (void *)(uintptr_t)handle, arguments[1], arguments[2]));
+    return python->number(call_with_mapping(subject(self, "mapping"), (void *)(uintptr_t)handle, arguments[1], arguments[2]));
 }
 
 /* The floor of a call, to measure by: execute over and over; return nanoseconds, or minus the first status not 0. */

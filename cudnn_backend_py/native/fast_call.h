@@ -5,7 +5,10 @@
 #include <stdint.h>
 
 /* Of these structures and functions; fast_call.py takes no other. */
-#define CUDNN_BACKEND_PY_FAST_CALL_VERSION 7
+#define CUDNN_BACKEND_PY_FAST_CALL_VERSION 8
+
+/* A status that is none of cuDNN's: Python code that was called meanwhile raised an exception, see callbacks.c. */
+#define CUDNN_BACKEND_PY_RAISED 0xFFFF
 
 struct dl_tensor { /* DLTensor of DLPack 1 */
     void *data;
@@ -40,6 +43,15 @@ struct python { /* of its stable ABI */
     void *(*method)(void *name, void *const *arguments, size_t count, void *names); /* PyObject_VectorcallMethod */
     intptr_t (*size)(void *tuple);                      /* PyTuple_Size */
     unsigned long (*thread)(void);                      /* PyThread_get_thread_ident */
+    int (*lock)(void);                                  /* PyGILState_Ensure */
+    void (*unlock)(int state);                          /* PyGILState_Release */
+    void *(*known)(void);                               /* PyGILState_GetThisThreadState: NULL in a thread of C */
+    void (*fetch)(void **type, void **value, void **traceback); /* PyErr_Fetch */
+    void (*raise)(void *type, void *value, void *traceback);    /* PyErr_Restore */
+    void (*unraisable)(void *where);                    /* PyErr_WriteUnraisable */
+    int (*running)(void);                               /* Py_IsInitialized: 0 once the interpreter ends */
+    void *(*capsule)(void *pointer, const char *name, void (*end)(void *)); /* PyCapsule_New */
+    int (*later)(int (*function)(void *), void *given); /* Py_AddPendingCall: between two instructions of the main thread */
     void *none, *fast, *slow; /* None, and names: of the struct call of an object, of its method that does without */
     intptr_t type_at;         /* where an object says its type */
 };
@@ -127,5 +139,10 @@ struct mapping { /* a plan that is called with a dict from tensors to buffers or
     int32_t filled;      /* whether the pack holds row and workspace */
     int32_t busy;        /* whether a thread is in a call */
 };
+
+#ifndef __cplusplus
+extern __attribute__((visibility("hidden"))) const struct python *python;
+extern __attribute__((visibility("hidden"))) int cudnn_backend_py_has_kept(void);
+#endif
 
 #endif

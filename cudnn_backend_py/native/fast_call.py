@@ -9,14 +9,25 @@ from __future__ import annotations
 import ctypes
 import threading
 from collections.abc import Callable, Sequence
-from functools import cache, partial
+from functools import partial
 from typing import Any, NamedTuple
 
 from ..errors import CudnnStatusError
 from ..generated.enums import AttributeName as Attr
 from ..generated.enums import AttributeType
+from .compiled import (
+    ANY_ARGUMENTS,
+    MANY_ARGUMENTS,
+    NO_ARGUMENTS,
+    ONE_ARGUMENT,
+    SLOW,
+    address_of,
+    compiled_library,
+    make_builtin,
+    make_method,
+    subject_of,
+)
 from .cuda import context_functions, current_context, driver_error, driver_function, in_context
-from .find import find_built
 from .libcudnn import Library
 
 __all__ = [
@@ -34,7 +45,6 @@ __all__ = [
     "quicken",
 ]
 
-VERSION = 7  # of the structures; the compiled file has the same
 LOOK_CLOSER, OTHER_STREAM = -1, -2
 FUNCTIONS = (
     "cudnnBackendInitialize",
@@ -47,41 +57,6 @@ FUNCTIONS = (
 EXECUTE, SET_STREAM, PREPARE = 3, 4, 5
 
 _pointer, _int = ctypes.c_void_p, ctypes.c_int
-
-
-_API = {
-    "item": "PyTuple_GetItem",
-    "release": "Py_DecRef",
-    "clear": "PyErr_Clear",
-    "save": "PyEval_SaveThread",
-    "restore": "PyEval_RestoreThread",
-    "call": "PyObject_CallFunction",
-    "pointer": "PyCapsule_GetPointer",
-    "number": "PyLong_FromLong",
-    "retain": "Py_IncRef",
-    "next": "PyDict_Next",
-    "address": "PyLong_AsUnsignedLongLong",
-    "attribute": "PyObject_GetAttr",
-    "method": "PyObject_VectorcallMethod",
-    "size": "PyTuple_Size",
-    "thread": "PyThread_get_thread_ident",
-}
-_FAST, _SLOW = "_fast", "_call_in_python"  # of objects that are called by `quicken`
-_TYPE_AT = object.__basicsize__ - ctypes.sizeof(_pointer)  # an object ends with its type
-
-
-class _Python(ctypes.Structure):
-    _fields_ = tuple((name, _pointer) for name in (*_API, "none", "fast", "slow", "type_at"))
-
-
-class _Method(ctypes.Structure):
-    """``PyMethodDef`` of Python's stable ABI."""
-
-    _fields_ = (("name", ctypes.c_char_p), ("function", _pointer), ("flags", _int), ("doc", ctypes.c_char_p))
-
-
-_NO_ARGUMENTS, _ONE_ARGUMENT = 4, 8  # METH_NOARGS, METH_O
-_MANY_ARGUMENTS, _ANY_ARGUMENTS = 0x80, 0x80 | 2  # METH_FASTCALL, METH_FASTCALL | METH_KEYWORDS
 
 
 class Filler(ctypes.Structure):
@@ -99,7 +74,7 @@ class Filler(ctypes.Structure):
         """Return the one of these uids."""
         row = (ctypes.c_int64 * len(uids))(*uids)
         made = cls(
-            *(_address(library.unchecked(name)) for name in FUNCTIONS[:3]),
+            *(address_of(library.unchecked(name)) for name in FUNCTIONS[:3]),
             Attr.VARIANT_PACK_UNIQUE_IDS,
             Attr.VARIANT_PACK_DATA_POINTERS,
             Attr.VARIANT_PACK_WORKSPACE,
@@ -126,7 +101,7 @@ class HandleState(ctypes.Structure):
     @classmethod
     def of(cls, handle: ctypes.c_void_p) -> HandleState:
         """Return it for a handle that was made in the context that is current now; the native handle lives as long."""
-        made = cls(handle.value, 0, current_context(), *map(_address, context_functions()))
+        made = cls(handle.value, 0, current_context(), *map(address_of, context_functions()))
         made.keeps = handle
         return made
 
@@ -224,53 +199,6 @@ class Exchange(NamedTuple):
     current_stream: int
 
 
-@cache
-def compiled_library() -> Any:
-    """Return the compiled functions, None where they were not built."""
-    for path in find_built("_fast_call"):
-        try:
-            library = ctypes.PyDLL(str(path))
-            version = ctypes.c_int.in_dll(library, "cudnn_backend_py_fast_call_version").value
-        except (OSError, ValueError):
-            continue
-        if version == VERSION and _pointer.from_address(id(None) + _TYPE_AT).value == id(type(None)):
-            library.cudnn_backend_py_connect(ctypes.byref(_python))
-            loop = library.cudnn_backend_py_loop
-            loop.argtypes, loop.restype = [*[_pointer] * 4, ctypes.c_int64], ctypes.c_int64
-            return library
-    return None
-
-
-def _address(function: Any) -> int | None:
-    return ctypes.cast(function, _pointer).value
-
-
-_python = _Python(
-    *(_address(getattr(ctypes.pythonapi, name)) for name in _API.values()), id(None), id(_FAST), id(_SLOW), _TYPE_AT
-)
-_new_capsule = ctypes.PYFUNCTYPE(ctypes.py_object, _pointer, _pointer, _pointer)(("PyCapsule_New", ctypes.pythonapi))
-_new_method = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.py_object, _pointer)(("PyDescr_NewMethod", ctypes.pythonapi))
-_new_function = ctypes.PYFUNCTYPE(ctypes.py_object, _pointer, ctypes.py_object, _pointer)(
-    ("PyCFunction_NewEx", ctypes.pythonapi)
-)
-
-
-@cache
-def _method(name: str, flags: int, function: str = "", doc: str | None = None) -> _Method:
-    address = _address(compiled_library()[f"cudnn_backend_py_{function or name}"])
-    return _Method(name.encode(), address, flags, None if doc is None else doc.encode())
-
-
-def _subject(structure: ctypes.Structure, *keeps: object) -> tuple[Any, ...]:
-    """Return what a compiled function of a structure takes as its self; it keeps whatever else is given."""
-    return _new_capsule(ctypes.addressof(structure), None, None), structure, *keeps
-
-
-def _builtin(name: str, flags: int, subject: tuple[Any, ...]) -> Any:
-    """Return a compiled function as a builtin function of Python, which ctypes has no part in."""
-    return _new_function(ctypes.addressof(_method(name, flags)), subject, None)
-
-
 def quicken(kind: type) -> None:
     """Have objects of a class called by compiled code, where it is there and they have a ``_fast``.
 
@@ -280,9 +208,9 @@ def quicken(kind: type) -> None:
     if compiled_library() is None:
         return
     before = kind.__call__
-    setattr(kind, _SLOW, before)
+    setattr(kind, SLOW, before)
     doc = f"__call__($self, /, *buffers, **named)\n--\n\n{before.__doc__}"
-    made = _new_method(kind, ctypes.addressof(_method("__call__", _ANY_ARGUMENTS, "run", doc)))
+    made = make_method(kind, "__call__", ANY_ARGUMENTS, "run", doc)
     kind.__call__ = made  # type: ignore[method-assign]
 
 
@@ -352,15 +280,15 @@ class Launch:
         """Return a call without arguments that does what :meth:`run` does. It holds the pack."""
         if compiled_library() is None:
             return partial(self.run, pack)
-        bound: Callable[[], None] = _builtin("launch", _NO_ARGUMENTS, _subject(self.with_pack(pack)))
+        bound: Callable[[], None] = make_builtin("launch", NO_ARGUMENTS, subject_of(self.with_pack(pack)))
         return bound
 
     def with_pack(self, pack: Any, prepare: Kernel | None = None) -> _Run:
         """Return it with a variant pack, for C, and with what is launched before it."""
         fail = self._fail
         run = _Run(
-            _address(self._execute),
-            _address(self.library.unchecked("cudnnSetStream")),
+            address_of(self._execute),
+            address_of(self.library.unchecked("cudnnSetStream")),
             ctypes.pointer(self.handle),
             self.stream,
             self.plan.value,
@@ -427,9 +355,9 @@ class Call:
         self._call.thread = threading.get_ident()
         self.address = ctypes.addressof(self._call)
         #: For :func:`quicken`.
-        self.subject = _subject(self._call, row, *self._keeps)
+        self.subject = subject_of(self._call, row, *self._keeps)
         #: Launches with a tuple of as many buffers as are given; answers 0, LOOK_CLOSER, OTHER_STREAM or a status.
-        self.go: Callable[[tuple[Any, ...]], int] = _builtin("call", _ONE_ARGUMENT, self.subject)
+        self.go: Callable[[tuple[Any, ...]], int] = make_builtin("call", ONE_ARGUMENT, self.subject)
 
     def move(self, tail: Sequence[int], workspace: int) -> None:
         """Take other addresses for what is not given."""
@@ -499,15 +427,15 @@ class MappedCall:
         addresses = (ctypes.c_uint64 * len(row))(*row)
         self._mapping = _Mapping(
             ctypes.pointer(filler),
-            _address(library.unchecked("cudnnBackendExecute")),
+            address_of(library.unchecked("cudnnBackendExecute")),
             plan.value,
             pack.pointer.value,
             None if exchange is None else id(exchange.type),
             id(int),
             None if exchange is None else exchange.read,
-            _address(context_functions()[0]),
-            _address(library.unchecked("cudnnGetStream")),
-            _address(driver_function("cuStreamIsCapturing")) if tells_captures else None,
+            address_of(context_functions()[0]),
+            address_of(library.unchecked("cudnnGetStream")),
+            address_of(driver_function("cuStreamIsCapturing")) if tells_captures else None,
             current_context() or None,
             ctypes.cast(table, ctypes.POINTER(_Entry)),
             ctypes.cast(placed, ctypes.POINTER(_Scratch)),
@@ -524,10 +452,10 @@ class MappedCall:
         self._library = library
         self.exchange = exchange
         #: Launches with a handle's address, a dict and a workspace; answers 0, LOOK_CLOSER or what :meth:`error` takes.
-        self.go: Callable[[int | None, Any, Any], int] = _builtin(
+        self.go: Callable[[int | None, Any, Any], int] = make_builtin(
             "call_mapping",
-            _MANY_ARGUMENTS,
-            _subject(self._mapping, pack, filler, keys, table, placed, addresses),
+            MANY_ARGUMENTS,
+            subject_of(self._mapping, pack, filler, keys, table, placed, addresses),
         )
 
     def take_context(self) -> None:

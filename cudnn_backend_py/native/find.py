@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 
+from ..system.interruption import pass_interruption
 from ..system.quick_dataclass import dataclass
 
 __all__ = [
@@ -73,7 +74,8 @@ def find_loaded(stem: str) -> list[str]:
     """
     try:
         lines = Path("/proc/self/maps").read_text().splitlines()
-    except OSError:
+    except OSError as error:
+        pass_interruption(error)
         return []
     paths = {line.split(maxsplit=5)[5] for line in lines if f"/{stem}" in line}
     return sorted(path for path in paths if Path(path).name.startswith(stem))

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ctypes
 import struct
-import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from sys import getrefcount
@@ -19,6 +18,7 @@ from ..errors import UsageError
 from ..generated.enums import AttributeName as Attr
 from ..generated.enums import AttributeType, DescriptorType
 from .descriptor import Descriptor, Handle
+from .ends import End
 from .fast_call import FUNCTIONS, Exchange, Filler, MappedCall, compiled_library
 from .libcudnn import Library
 from .values import read_integers, read_sequence, show_typed
@@ -53,17 +53,13 @@ _ONLY_HERE = _count_references()
 class _Pack:
     """A variant pack; destroyed with its last reference, so a thread that runs it keeps it alive."""
 
-    __slots__ = ("destroy", "holds", "pointer", "seen")
+    __slots__ = ("_end", "holds", "pointer", "seen")  # Python lets them go in this order, by name
 
-    def __init__(self, pointer: ctypes.c_void_p, destroy: Callable[[ctypes.c_void_p], int]) -> None:
-        self.pointer = pointer
-        self.destroy = destroy
+    def __init__(self, end: End) -> None:
+        self.pointer = ctypes.c_void_p()
         self.holds: object = None  # what must live as long as it
         self.seen: object = None  # for its caller: whose addresses these were
-
-    def __del__(self, finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
-        if not finalizing():  # at interpreter exit nothing is destroyed
-            self.destroy(self.pointer)
+        self._end = end((self.pointer,), ctypes.addressof(self.pointer))
 
 
 class Launcher:
@@ -105,7 +101,7 @@ class Launcher:
         self._initialize = unchecked("cudnnBackendInitialize", brief=True)
         self._set = unchecked("cudnnBackendSetAttribute", brief=True)
         self._finalize = unchecked("cudnnBackendFinalize", brief=True)
-        self._destroy = unchecked("cudnnBackendDestroyDescriptor", brief=True)
+        self._end = self._library.end_of("cudnnBackendDestroyDescriptor", is_brief=True)
         self.filler = Filler.of(self._library, self.uids)
         self._compiled_fill = None if compiled_library() is None else compiled_library().cudnn_backend_py_fill
 
@@ -138,10 +134,10 @@ class Launcher:
 
     def empty_pack(self) -> _Pack:
         """Return a new variant pack with nothing in it."""
-        made = ctypes.c_void_p()
-        if status := self._create(_PACK, ctypes.byref(made)):
+        pack = _Pack(self._end)
+        if status := self._create(_PACK, ctypes.byref(pack.pointer)):
             raise self._library.status_error(status, "cudnnBackendCreateDescriptor")
-        return _Pack(made, self._destroy)
+        return pack
 
     def _fill(self, pack: _Pack, row: bytes, workspace: int, overrides: Overrides | None = None) -> _Pack:
         """Empty a pack, set its attributes, finalize and return it."""

@@ -1,7 +1,7 @@
 """The one loaded libcudnn of this process and its checked functions.
 
-Every function of ``cudnn_graph.h`` becomes a ctypes function with the header's argument types when it is first
-used, and every one that returns a status gets the same check, so no caller can forget it.
+Every function of ``cudnn_graph.h`` becomes a function with the header's argument types when it is first used, and every
+one that returns a status gets the same check, so no caller can forget it.
 """
 
 from __future__ import annotations
@@ -9,33 +9,28 @@ from __future__ import annotations
 import ctypes
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NoReturn
 
 from ..errors import CudnnStatusError, EnvironmentNotReady, NotSupportedStatus, UsageError
 from ..generated.enums import AttributeName, CudnnEnum, DescriptorType, Status
 from ..generated.prototypes import FUNCTIONS
+from ..system.interruption import pass_interruption
 from ..system.quick_dataclass import dataclass
 from ..system.version import Version, version_text
+from .callbacks import LogCallback, exceptions
 from .driver import Driver, load_driver
+from .ends import End, end_with
 from .find import LIBRARY_VARIABLE, Place, cublaslt_places, cudnn_places, find_loaded, nvrtc_places
 
 __all__ = ["Answer", "Library", "library", "loaded_library"]
 
 LAST_ERROR_BYTES = 65536
 
-SUCCESS = int(Status.SUCCESS)
-
 
 class Pointer(ctypes.c_void_p):
-    """An opaque pointer that accepts only its own kind: no integers, no None, no other handle."""
-
-    @classmethod
-    def from_param(cls, value: Any) -> Any:
-        if isinstance(value, cls):
-            return value
-        raise TypeError(f"needs a {cls.__name__}, got {type(value).__name__}")
+    """An opaque pointer; a function of :class:`Library` takes only its own kind: no integers, None, other handles."""
 
 
 class DescriptorPointer(Pointer):
@@ -72,26 +67,6 @@ class Fraction(ctypes.Structure):
 
     _fields_ = (("numerator", ctypes.c_int64), ("denominator", ctypes.c_int64))
 
-
-class DebugInfo(ctypes.Structure):
-    """``cudnnDebug_t``: what cuDNN says about a log message."""
-
-    _fields_ = (
-        ("cudnn_version", ctypes.c_uint),
-        ("status", ctypes.c_int),
-        ("time_sec", ctypes.c_uint),
-        ("time_usec", ctypes.c_uint),
-        ("time_delta", ctypes.c_uint),
-        ("handle", ctypes.c_void_p),
-        ("stream", ctypes.c_void_p),
-        ("pid", ctypes.c_ulonglong),
-        ("tid", ctypes.c_ulonglong),
-        ("device", ctypes.c_int),
-        ("reserved", ctypes.c_int * 15),
-    )
-
-
-LogCallback = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_void_p, ctypes.POINTER(DebugInfo), ctypes.c_void_p)
 
 _C_TYPES: dict[str, Any] = {
     "void": None,
@@ -131,6 +106,24 @@ def _c_type(spelling: str) -> Any:
     return ctypes.c_int
 
 
+_BY_REFERENCE = type(ctypes.byref(ctypes.c_int()))
+_DATA = ctypes.c_int.__mro__[-2]  # every ctypes object
+
+
+def _check_kinds(name: str, types: Sequence[Any], kinds: tuple[type, ...]) -> None:
+    """Check that ctypes can convert arguments without any code of Python; pointers are exactly of their kind."""
+    if len(kinds) != len(types):
+        raise UsageError(f"{name} takes {len(types)} arguments, got {len(kinds)}", code="wrong-argument")
+    for place, (needed, kind) in enumerate(zip(types, kinds, strict=True), 1):
+        is_pointer = needed in (DescriptorPointer, HandlePointer)
+        fits = kind is needed if is_pointer else issubclass(kind, (int, bytes, type(None), _BY_REFERENCE, _DATA))
+        if not fits:
+            needs = f"a {needed.__name__}" if is_pointer else "a ctypes object, int, bytes or None"
+            raise UsageError(
+                f"argument {place} of {name} is {needs}, got an object of type {kind.__name__}", code="wrong-argument"
+            )
+
+
 @dataclass(slots=True)
 class Answer:
     """What ``cudnnGetLastErrorString`` said after a question; ``truncated`` if it filled the buffer."""
@@ -160,7 +153,12 @@ class Library:
     def __init__(self, cdll: ctypes.CDLL, place: Place, driver: Driver) -> None:
         self._cdll = cdll
         self._unchecked: dict[tuple[str, bool], Any] = {}
+        self._ends: dict[tuple[str, bool], End] = {}
         self._thread = threading.local()
+        self._exceptions = exceptions()
+        self._functions: list[Any] = []  # all of ctypes
+        self._look = self._looking()
+        self._is_heard = self._exceptions.may_come()
         self.place = place
         self.driver = driver
         self.path = (find_loaded("libcudnn.so") or [place.path or ""])[0]
@@ -204,17 +202,33 @@ class Library:
         return function
 
     def _bind(self, name: str) -> Any:
+        """Return a function of the header, whose arguments are looked at before ctypes gets them.
+
+        In ctypes' own conversions no code of Python may run: what is raised there becomes another exception.
+        """
         prototype = FUNCTIONS.get(name)
         if prototype is None:
             raise AttributeError(name)
         function = self._function(self._cdll, name)
-        function.argtypes = [_c_type(parameter.c_type) for parameter in prototype.parameters]
-        if prototype.returns == "cudnnStatus_t":
-            function.restype = ctypes.c_int
-            function.errcheck = self._check(name)
-        else:
-            function.restype = _c_type(prototype.returns)
-        return function
+        function.argtypes = types = [_c_type(parameter.c_type) for parameter in prototype.parameters]
+        has_status = prototype.returns == "cudnnStatus_t"
+        function.restype = ctypes.c_int if has_status else _c_type(prototype.returns)
+        self._watch(function)
+        accepted: set[tuple[type, ...]] = set()  # types of arguments, looked at
+
+        def call(*arguments: Any) -> Any:
+            if (kinds := tuple(map(type, arguments))) not in accepted:
+                _check_kinds(name, types, kinds)
+                accepted.add(kinds)
+            try:
+                answer = function(*arguments)
+            except ctypes.ArgumentError as error:
+                raise UsageError(f"{name}: {error}", code="wrong-argument") from None
+            if answer and has_status:
+                raise self.status_error(answer, name)
+            return answer
+
+        return call
 
     def _function(self, cdll: ctypes.CDLL, name: str) -> Any:
         """Return a function of the header as a new ctypes function; a library that is too old has not all of them."""
@@ -238,28 +252,78 @@ class Library:
         """
         function = self._unchecked.get((name, brief))
         if function is None:
-            path: Any = self._cdll._name
-            cdll = (ctypes.PyDLL if brief else ctypes.CDLL)(path, handle=self._cdll._handle)
-            function = self._function(cdll, name)
-            function.restype = ctypes.c_int
-            self._unchecked[name, brief] = function
+            function = self._unchecked[name, brief] = self.bare(name, brief=brief)
+            self._watch(function)
         return function
 
-    def _check(self, name: str) -> Any:
-        def errcheck(status: int, _function: Any, _arguments: Any) -> int:
-            if status == SUCCESS:
-                return status
-            raise self.status_error(status, name)
+    def bare(self, name: str, *, brief: bool = False) -> Any:
+        """Return a C function as :meth:`unchecked` does, which raises nothing at all: see :meth:`raise_kept`."""
+        path: Any = self._cdll._name
+        cdll = (ctypes.PyDLL if brief else ctypes.CDLL)(path, handle=self._cdll._handle)
+        function = self._function(cdll, name)
+        function.restype = ctypes.c_int
+        return function
 
-        return errcheck
+    def end_of(self, destroy: str, *, is_brief: bool = False) -> End:
+        """Return how native objects end that a function of the header destroys: see :func:`end_with`."""
+        end = self._ends.get((destroy, is_brief))
+        if end is None:
+            # Not of plans alone: what they are made of may be the last to hold code on the device.
+            has_gpu = self.driver.devices > 0 and not is_brief
+            end = self._ends[destroy, is_brief] = end_with(
+                self.unchecked(destroy, brief=is_brief),
+                is_brief=is_brief,
+                beside_captures=has_gpu,
+                keeps_context=has_gpu and destroy == "cudnnDestroy",  # which leaves the handle's GPU current
+            )
+        return end
+
+    def hear(self, is_heard: bool) -> None:
+        """Note whether cuDNN's log callback calls Python: whether functions have to look whether that raised anything.
+
+        Looking costs as much as a short C function, so it is done as long as something may come, and no longer.
+        """
+        if not is_heard and self._exceptions.may_come():
+            return
+        self._is_heard = is_heard
+        for function in tuple(self._functions):
+            if is_heard:
+                function.errcheck = self._look
+            elif function.errcheck is not None:
+                del function.errcheck
+
+    def _looking(self) -> Callable[[Any, Any, Any], Any]:
+        """Return the ``errcheck`` that raises what waits: one for ever, since ctypes does not hold it during a call."""
+        waiting, raise_kept = self._exceptions.waiting, self._exceptions.raise_kept
+
+        def look(answer: Any, _function: Any, _arguments: Any) -> Any:
+            if waiting.value:
+                raise_kept()
+            return answer
+
+        return look
+
+    def _watch(self, function: Any) -> None:
+        self._functions.append(function)  # before it is asked: `hear` of another thread finds it, or was heard of
+        if self._is_heard:
+            function.errcheck = self._look
 
     def status_error(self, number: int, function: str) -> CudnnStatusError:
-        """Return the exception for a status, with cuDNN's last-error text taken from this thread."""
+        """Return the exception for a status, with cuDNN's last-error text taken from this thread.
+
+        An exception that waits in this thread is raised instead.
+        """
+        self.raise_kept()
         answer = self._read_last_error()
         status: Status | int = Status(number) if number in _STATUSES else number
         kind = NotSupportedStatus if 3000 <= number < 4000 else CudnnStatusError
         name = status.name if isinstance(status, Status) else f"status {number}"
         return kind(f"{function} answered {name}", status=status, function=function, last_error=answer.text)
+
+    def raise_kept(self) -> None:
+        """Raise the exception that Python code raised which C called in this thread, if there is one."""
+        if self._exceptions.waiting.value:
+            self._exceptions.raise_kept()
 
     def _read_last_error(self) -> Answer:
         buffer = getattr(self._thread, "buffer", None)
@@ -351,6 +415,7 @@ def _load(path: str | os.PathLike[str] | None) -> Library:
         try:
             cdll = ctypes.CDLL(place.path)
         except OSError as error:
+            pass_interruption(error)
             places.append(Place(place.how, None, f"{place.path} cannot be loaded: {error}"))
             continue
         return Library(cdll, place, driver)
@@ -372,6 +437,7 @@ def _load_first(name: str, places: Iterator[Place]) -> Place:
             try:
                 ctypes.CDLL(place.path, mode=ctypes.RTLD_GLOBAL)
             except OSError as error:
+                pass_interruption(error)
                 looked.append(f"{place.path} cannot be loaded: {error}")
                 continue
             return place

@@ -15,16 +15,20 @@ import logging
 import os
 import re
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from ..errors import GraphError
 from ..generated.enums import Severity
 from ..printable import printable
+from ..system.interruption import CALLED_BY_C, pass_interruption
 from ..system.strict import parse_json
-from .libcudnn import Library, LogCallback, library
+from .callbacks import LogCallback, exceptions
+from .libcudnn import Library, library
 
 __all__ = ["Log", "LogRecord", "capture_log", "log_hub"]
 
@@ -116,17 +120,21 @@ class Log:
         ]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
 class _Capture:
     log: Log
     level: Severity
     thread: int | None
     logger: logging.Logger | None
 
-    def take(self, record: LogRecord) -> None:
-        if record.severity > self.level or self.thread not in (None, record.thread):
-            return
-        self.log.records.append(record)
+    def take(self, record: LogRecord) -> bool:
+        """Keep a record if it is wanted; return whether a logger wants it, too."""
+        is_wanted = record.severity <= self.level and self.thread in (None, record.thread)
+        if is_wanted:
+            self.log.records.append(record)
+        return is_wanted and self.logger is not None
+
+    def forward(self, record: LogRecord) -> None:
         if self.logger is not None:
             self.logger.log(_LOGGING_LEVEL[record.severity], "%s", record.text)
 
@@ -151,53 +159,60 @@ class _Hub:
 
     def __init__(self, lib: Library) -> None:
         self._library = lib
+        # What these make cuDNN say may raise, and must not leave the work half done.
+        self._get_callback, self._set_callback = lib.bare("cudnnGetCallback"), lib.bare("cudnnSetCallback")
         self._lock = threading.RLock()
-        self._captures: tuple[_Capture, ...] = ()
-        self._callback = LogCallback(self._receive)
+        # Weakly: one whose block was left by an exception before it could be removed is gone, too.
+        self._references: tuple[weakref.ref[_Capture], ...] = ()
+        self._callback = exceptions().callback(self._receive)
         self._address = ctypes.cast(self._callback, ctypes.c_void_p).value  # `self` keeps the callback
         self._former = _Listener()
-        self._thread = threading.local()
         atexit.register(self._leave)
         # A child must find the lock free, whatever another thread did when it was forked.
         os.register_at_fork(
             before=self._lock.acquire, after_in_parent=self._lock.release, after_in_child=self._lock.release
         )
 
+    @property
+    def _captures(self) -> tuple[_Capture, ...]:
+        return tuple(capture for held in self._references if (capture := held()) is not None)
+
     def listen(self, mask: int, user_data: int | None, function: Callable[..., object] | None) -> None:
         """Let `function` hear what is in `mask`, or nobody but the captures and the environment's log."""
         with self._lock:
             if function is None:
-                self._library.cudnnSetCallback(mask, user_data, LogCallback())
+                self._set(mask, user_data, LogCallback())
                 self._former = self._listener()
-                if not self._captures:
-                    return
             else:
                 self._former = _Listener(mask, user_data, None, function)
-            self._install()
+            if function is not None or self._captures:
+                self._install()
+        self._library.raise_kept()
 
     def add(self, capture: _Capture) -> None:
         with self._lock:
             listener = self._listener()
             if listener.address != self._address:
                 self._former = listener
-            self._captures = (*self._captures, capture)
+            self._references = (*map(weakref.ref, self._captures), weakref.ref(capture))
             self._install()
+        self._library.raise_kept()
 
     def remove(self, capture: _Capture) -> None:
         with self._lock:
-            self._captures = tuple(item for item in self._captures if item is not capture)
-            if self._listener().address != self._address:
-                return  # somebody else has taken over since
-            former = self._former
-            if former.address and not self._captures:
-                self._library.cudnnSetCallback(former.mask, former.user_data, LogCallback(former.address))
-            else:
-                self._install()
+            self._references = tuple(weakref.ref(item) for item in self._captures if item is not capture)
+            if self._listener().address == self._address:  # nobody else has taken over since
+                former = self._former
+                if former.address and not self._captures:
+                    self._set(former.mask, former.user_data, LogCallback(former.address))
+                else:
+                    self._install()
+        self._library.raise_kept()
 
     def _listener(self) -> _Listener:
         """Return whom cuDNN tells now."""
         mask, user_data, function = ctypes.c_uint(), ctypes.c_void_p(), ctypes.c_void_p()
-        self._library.cudnnGetCallback(ctypes.byref(mask), ctypes.byref(user_data), ctypes.byref(function))
+        self._get_callback(ctypes.byref(mask), ctypes.byref(user_data), ctypes.byref(function))
         there: Any = LogCallback(function.value) if function.value else None
         return _Listener(mask.value, user_data.value, function.value, there)
 
@@ -205,7 +220,15 @@ class _Hub:
         mask = self._former.mask
         for capture in self._captures:
             mask |= sum(1 << level for level in range(1, capture.level + 1))
-        self._library.cudnnSetCallback(mask, self._former.user_data, self._callback)
+        self._set(mask, self._former.user_data, self._callback)
+
+    def _set(self, mask: int, user_data: int | None, callback: Any) -> None:
+        is_ours = callback is self._callback and mask != 0
+        if is_ours:
+            self._library.hear(True)
+        self._set_callback(ctypes.c_uint(mask), ctypes.c_void_p(user_data), callback)
+        if not is_ours:
+            self._library.hear(False)
 
     def _leave(self) -> None:
         """Take the callback back when the interpreter ends and nobody waits for the log."""
@@ -213,44 +236,28 @@ class _Hub:
             former = self._former
             environment = former.function is None and former.mask
             if not environment and self._listener().address == self._address:
-                self._library.cudnnSetCallback(former.mask, former.user_data, LogCallback(former.address or 0))
+                self._set(former.mask, former.user_data, LogCallback(former.address or 0))
 
     def _receive(self, severity: int, user_data: int | None, info: Any, message: int) -> None:
-        if getattr(self._thread, "inside", False):
-            return  # who is told makes cuDNN speak
-        self._thread.inside = True
-        try:
-            self._tell(severity, user_data, info, message)
-        finally:
-            self._thread.inside = False
-
-    def _tell(self, severity: int, user_data: int | None, info: Any, message: int) -> None:
-        former = self._former
+        """Hear cuDNN. What is raised here, by whatever it calls too, is raised again when the C function returns."""
+        former, captures = self._former, self._captures
         wanted = former.mask & 1 << severity
-        if self._captures or (wanted and former.function is None):
-            try:
-                debug = info.contents
-                record = LogRecord(Severity(severity), _read_strings(message), debug.tid, debug.pid)
-                if wanted and former.function is None:
-                    _write_on(record)
-            except Exception:  # an exception cannot cross into C
-                _complain()
-            else:
-                self._to_captures(record)
+        calls: list[Callable[[], object]] = []
+        if captures or (wanted and former.function is None):
+            debug = info.contents
+            record = LogRecord(Severity(severity), _read_strings(message), debug.tid, debug.pid)
+            if wanted and former.function is None:
+                calls.append(partial(_write_on, record))
+            calls += [partial(capture.forward, record) for capture in captures if capture.take(record)]
         if wanted and former.function is not None:
-            former.function(severity, user_data, info, message)  # ctypes reports what it raises
-
-    def _to_captures(self, record: LogRecord) -> None:
-        for capture in self._captures:
-            try:
-                capture.take(record)
-            except Exception:  # of a logger; the other captures still hear the message
-                _complain()
+            calls.append(partial(former.function, severity, user_data, info, message))
+        if calls:
+            with contextlib.ExitStack() as stack:  # all are called, also where one raises
+                for call in reversed(calls):
+                    stack.callback(call)
 
 
-def _complain() -> None:
-    with contextlib.suppress(Exception):
-        logging.getLogger(__name__).exception("the cuDNN log callback failed")
+CALLED_BY_C.add(_Hub._receive.__code__)
 
 
 def _read_strings(address: int) -> str:
@@ -277,6 +284,7 @@ def _write_on(record: LogRecord) -> None:
             with open(destination.replace("%i", str(os.getpid())), "a", encoding="utf-8") as stream:
                 stream.write(text + "\n")
     except OSError as error:
+        pass_interruption(error)
         _unwritable.add(destination)
         logging.getLogger(__name__).warning(
             "CUDNN_LOGDEST_DBG=%s cannot be written (%s): cuDNN's log is not written there any more",

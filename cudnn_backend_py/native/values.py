@@ -18,6 +18,7 @@ from typing import Any
 from ..errors import UsageError
 from ..generated.attributes import ENUM_OF_TYPE, AttributeFacts
 from ..generated.enums import AttributeName, AttributeType, CudnnEnum
+from ..system.interruption import pass_interruption
 from .libcudnn import DescriptorPointer, Fraction, HandlePointer, Library, Native
 
 __all__ = [
@@ -79,7 +80,8 @@ def show(value: object) -> str:
         return f"<int of {value.bit_length()} bits>"
     try:
         text = str.__str__(_brief.repr(value))
-    except Exception:
+    except Exception as error:
+        pass_interruption(error)
         text = f"<{_type_name(value)}>"
     return _in_one_line(text)
 
@@ -147,6 +149,7 @@ def read_sequence(value: Any, what: AttributeName | str, low: int, high: int | N
                 return items
             count = len(items)  # it is another one now
     except Exception as error:
+        pass_interruption(error)
         raise UsageError(
             f"{show_typed(value)} given to {_name(what)} cannot be read: {show(error)}", code="wrong-element-type"
         ) from error
@@ -162,7 +165,8 @@ def is_row(value: Any) -> bool:
     """Return whether a value is a sequence, or an array of one dim."""
     try:
         return issubclass(type(value), Sequence) or bool(hasattr(type(value), "tolist") and value.ndim == 1)
-    except Exception:
+    except Exception as error:
+        pass_interruption(error)
         return False
 
 
@@ -192,6 +196,7 @@ def _read_one(value: Any) -> Any:
     try:
         return _plain(value, kind)
     except Exception as error:
+        pass_interruption(error)
         raise UsageError(f"{show_typed(value)} cannot be read: {show(error)}", code="wrong-element-type") from error
 
 
@@ -212,7 +217,8 @@ def _plain(value: Any, kind: type) -> Any:
     if whole:
         try:
             return operator.index(value)
-        except Exception:
+        except Exception as error:
+            pass_interruption(error)
             if not real:
                 raise
     return float(value) if real else value

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import EnvironmentNotReady, UsageError
+from .interruption import pass_interruption
 
 __all__ = ["CacheWarning", "EntryFolder", "OpenFolder", "PrivateFolder"]
 
@@ -70,6 +71,7 @@ class PrivateFolder:
             if b"\0" in os.fsencode(self.path):
                 raise ValueError("it holds a null character")
         except (RuntimeError, ValueError, TypeError, OSError) as error:  # no such user, no such text, no working folder
+            pass_interruption(error)
             raise UsageError(
                 f"{path!r} cannot be the {title}: {error}",
                 code="cache-folder-name",
@@ -93,7 +95,8 @@ class PrivateFolder:
                     folder.mkdir(mode=0o700)
         try:
             descriptor = os.open(self.path, _READ | os.O_DIRECTORY)
-        except OSError:
+        except OSError as error:
+            pass_interruption(error)
             if self.path.is_symlink():
                 raise self._not_private("is a symbolic link, a folder is needed", "name what it points to") from None
             raise
@@ -133,6 +136,7 @@ class PrivateFolder:
         except EnvironmentNotReady:
             raise
         except OSError as error:
+            pass_interruption(error)
             raise EnvironmentNotReady(
                 f"the {self.title} {self.path} cannot be used: {error}",
                 code="cache-folder-unusable",
@@ -331,6 +335,7 @@ class EntryFolder:
         except EnvironmentNotReady:
             raise
         except OSError as error:
+            pass_interruption(error)
             self.warn(f"{self.folder / name} is ignored: {error}")
         return None
 
@@ -369,6 +374,7 @@ class EntryFolder:
         except EnvironmentNotReady:
             raise
         except OSError as error:
+            pass_interruption(error)
             self.warn(f"{name} is not kept in {self.folder}: {error}")
         return None
 

@@ -6,7 +6,6 @@ one it would be without it. A mode of torch would be seen by one thread only, an
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import inspect
 import sys
@@ -23,6 +22,7 @@ from typing import Any
 import torch
 
 from .after_import import after_import
+from .interruption import ignoring
 
 __all__ = ["Around", "Wrapped", "is_compiling", "measure_passing"]
 
@@ -149,7 +149,7 @@ class Wrapped:
         wrapper = _wrapper_of(original, around)
         if isinstance(holder, ModuleType):
             wrapper.__module__, wrapper.__qualname__ = holder.__name__, name  # by which it is pickled
-        with contextlib.suppress(Exception):  # torch.jit.script finds operators by the identity of their functions
+        with ignoring(Exception):  # torch.jit.script finds operators by the identity of their functions
             from torch.jit._builtins import _find_builtin, _register_builtin
 
             if (operator := _find_builtin(original)) is not None:
@@ -189,5 +189,5 @@ class Wrapped:
                 continue
             for name, value in list(vars(module).items()):
                 if id(value) in changes:
-                    with contextlib.suppress(Exception):
+                    with ignoring(Exception):
                         setattr(module, name, changes[id(value)])

@@ -22,6 +22,7 @@ from ..native.environment import (
     sublibraries,
 )
 from ..native.find import cudnn_places, find_loaded, nvrtc_places
+from ..system.interruption import pass_interruption
 from ..system.version import Version, cuda_version_text, version_text
 from ..versions.integrity import Damage, find_damage
 from ..versions.store import JIT_SINCE
@@ -229,7 +230,8 @@ def _before_loading(path: str) -> list[Fault]:
     try:
         with Path(path).open("rb") as file:
             is_library = file.read(4) == b"\x7fELF"
-    except OSError:
+    except OSError as error:
+        pass_interruption(error)
         is_library = False
     return list(_find_missing(path, None)) if is_library else []  # the loader says it better
 
@@ -433,6 +435,7 @@ def _nvrtc(lib: Library, target: Target | None, build: bool) -> Iterator[Fault]:
     try:
         nvrtc = ask_nvrtc(lib.nvrtc.path)
     except OSError as error:
+        pass_interruption(error)
         found = ", ".join(find_loaded(Path(lib.nvrtc.path).name)) or lib.nvrtc.path
         headline = f"{found} is no NVRTC: {lost}"
         repair = f"take its folder off LD_LIBRARY_PATH, and pip install --force-reinstall {package}"

@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from ..system.child import call_command
+from ..system.interruption import pass_interruption
 from ..system.private_folder import OpenFolder, PrivateFolder
 
 __all__ = ["Extension", "build_here", "describe_extension"]
@@ -165,6 +166,7 @@ class Extension:
         except FileNotFoundError:
             return False
         except Exception as error:  # of the folder, the loader, another torch
+            pass_interruption(error)
             self._end(f"it cannot be loaded: {error}")
             return True
         self.module = module

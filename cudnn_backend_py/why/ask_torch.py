@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from packaging.version import Version
 
+from ..system.interruption import ignoring
 from .calls import BACKENDS, ORDER, Answer, Call, Form, Machine, Switches, TensorFacts
 from .gates import VARIABLES
 
@@ -47,7 +48,7 @@ def size_of(value: Any) -> int:
 
 
 def _lengths(tensor: Any) -> tuple[int, ...]:
-    with contextlib.suppress(Exception):
+    with ignoring(Exception):
         if tensor.layout == torch.jagged:
             offsets = tensor.offsets()
             return tuple((offsets[1:] - offsets[:-1]).tolist())
@@ -139,7 +140,7 @@ def read_machine() -> Machine:
     """Return what torch runs on: its version, CUDA, cuDNN, GPU, and the variables its gates read."""
     version, sm, gpu = None, None, ""
     live = torch.cuda.is_available()
-    with contextlib.suppress(Exception):
+    with ignoring(Exception):
         number = torch.backends.cudnn.version()
         version = (number // 10000, number // 100 % 100, number % 100) if number else None
     if live:

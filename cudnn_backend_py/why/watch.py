@@ -6,7 +6,6 @@ is read from the graph when dynamo hands it to a compiler.
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import re
 import sys
@@ -21,6 +20,7 @@ from typing import Any
 
 import torch
 
+from ..system.interruption import ignoring, pass_interruption
 from ..system.wrapping import Around, Wrapped, is_compiling
 from .ask_torch import ask_torch, autocast_of, autocast_type, describe, read_order, read_switches
 from .calls import Answer, Call, Kind, Place, Switches
@@ -162,6 +162,7 @@ class Watch:
             try:
                 note(*args, **kwargs)
             except Exception as error:  # whatever it is, the program goes on
+                pass_interruption(error)
                 self._lose(error)
             return original(*args, **kwargs)
 
@@ -178,6 +179,7 @@ class Watch:
             try:
                 note(*args, **kwargs)
             except Exception as error:
+                pass_interruption(error)
                 self._lose(error)
             thread.known = None
             try:
@@ -401,6 +403,7 @@ class Watch:
             with self._lock:
                 _compiled.extend(found[: max(0, MOST_ROWS - len(_compiled))])
         except Exception as error:
+            pass_interruption(error)
             self._lose(error)
         return found
 
@@ -420,7 +423,7 @@ def _are_as(given: tuple[Any, ...]) -> Callable[..., bool] | None:
     """
     if len({id(one) for one in given}) < len(given) or any(one.is_nested for one in given):
         return None
-    with contextlib.suppress(Exception):
+    with ignoring(Exception):
         from torch._C._dynamo.guards import TensorGuards
 
         sizes, strides = [list(one.shape) for one in given], [list(one.stride()) for one in given]
@@ -487,7 +490,7 @@ def _attention_in(module: Any) -> Iterator[tuple[Any, _State]]:
     """Yield the calls of attention in a graph of dynamo, with what is set where they are."""
     autocast = {}
     for device in ("cuda", "cpu"):
-        with contextlib.suppress(Exception):
+        with ignoring(Exception):
             if torch.is_autocast_enabled(device):
                 autocast[device] = torch.get_autocast_dtype(device)
     grad, switches = torch.is_grad_enabled(), read_switches()
@@ -541,7 +544,7 @@ def _counting(made: Any, counters: list[list[int]]) -> Any:
 
 def _varlen_note(q: Any) -> str:
     """Return what torch's own rule for packed sequences says; empty where it has none, or q is on no GPU."""
-    with contextlib.suppress(Exception):
+    with ignoring(Exception):
         from torch.nn.attention.varlen import _should_use_cudnn
 
         if q.is_cuda and _should_use_cudnn(q.device.index or 0):

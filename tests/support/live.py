@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from cudnn_backend_py import library
+from cudnn_backend_py.native.ends import end_with
 
 __all__ = ["Live", "counting"]
 
@@ -32,7 +34,8 @@ def counting(*, destroy: bool = True) -> Iterator[Live]:
     """Count in a block; with `destroy` False nothing is destroyed in it, which every leak test must notice."""
     lib = library()
     live = Live()
-    create_descriptor, destroy_descriptor = lib.cudnnBackendCreateDescriptor, lib.cudnnBackendDestroyDescriptor
+    create_descriptor, name = lib.cudnnBackendCreateDescriptor, "cudnnBackendDestroyDescriptor"
+    ends = {is_brief: lib.end_of(name, is_brief=is_brief) for is_brief in (False, True)}
 
     def counted_create(*arguments: Any) -> Any:
         status = create_descriptor(*arguments)
@@ -40,18 +43,22 @@ def counting(*, destroy: bool = True) -> Iterator[Live]:
             live.made += 1
         return status
 
-    def counted_destroy(pointer: Any) -> Any:
+    def counted_destroy(pointer: int) -> int:
         if not destroy:
-            return None
-        status = destroy_descriptor(pointer)
+            return 0
+        status: int = lib.unchecked(name)(ctypes.c_void_p(pointer))
         with live.lock:
             live.destroyed += 1
         return status
 
-    vars(lib).update(cudnnBackendCreateDescriptor=counted_create, cudnnBackendDestroyDescriptor=counted_destroy)
+    counted = end_with(_DESTROY(counted_destroy))
+    vars(lib)["cudnnBackendCreateDescriptor"] = counted_create
+    lib._ends.update({(name, is_brief): counted for is_brief in ends})
     try:
         yield live
     finally:
-        vars(lib).update(
-            cudnnBackendCreateDescriptor=create_descriptor, cudnnBackendDestroyDescriptor=destroy_descriptor
-        )
+        vars(lib)["cudnnBackendCreateDescriptor"] = create_descriptor
+        lib._ends.update({(name, is_brief): end for is_brief, end in ends.items()})
+
+
+_DESTROY = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)

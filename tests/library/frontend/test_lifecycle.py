@@ -617,7 +617,7 @@ def null_handle(device: int = 0) -> Handle:
     """Return a handle that leads nowhere: cuDNN itself refuses it, with a status."""
     handle = object.__new__(Handle)
     handle._library, handle._pid, handle.device = library(), os.getpid(), device
-    handle._owner = _Owner(HandlePointer(), lambda _: None)
+    handle._owner = _Owner(HandlePointer(), library().end_of("cudnnDestroy"))
     handle._owner.device = device
     return handle
 

@@ -1,0 +1,154 @@
+"""Exceptions of Python code that C calls: kept in their thread while C runs, raised when it has returned.
+
+An exception cannot pass through a C function. cuDNN's log callback calls Python: a logger or callback of the user may
+raise there, and so may a signal's handler, wherever it finds Python running. Such an exception is kept, and every way
+to call a C function of cuDNN ends in :meth:`Exceptions.raise_kept` where one waits. While one waits in a thread, the
+callback calls no Python there, so that there is never a second one.
+
+``callbacks.c`` keeps whatever comes, since no Python runs between the call and the keeping. Without it the callback is
+one of ctypes: what is raised before or after its ``try`` is taken from ``sys.unraisablehook``, where ctypes reports it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+import threading
+from collections.abc import Callable
+from functools import cache
+from types import CodeType
+from typing import Any
+
+from .compiled import compiled_library
+
+__all__ = ["Exceptions", "LogCallback", "exceptions"]
+
+
+class DebugInfo(ctypes.Structure):
+    """``cudnnDebug_t``: what cuDNN says about a log message."""
+
+    _fields_ = (
+        ("cudnn_version", ctypes.c_uint),
+        ("status", ctypes.c_int),
+        ("time_sec", ctypes.c_uint),
+        ("time_usec", ctypes.c_uint),
+        ("time_delta", ctypes.c_uint),
+        ("handle", ctypes.c_void_p),
+        ("stream", ctypes.c_void_p),
+        ("pid", ctypes.c_ulonglong),
+        ("tid", ctypes.c_ulonglong),
+        ("device", ctypes.c_int),
+        ("reserved", ctypes.c_int * 15),
+    )
+
+
+LogCallback = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_void_p, ctypes.POINTER(DebugInfo), ctypes.c_void_p)
+
+Receiver = Callable[[int, int | None, Any, int], None]  # of severity, user data, debug info, address of the message
+
+
+class Exceptions:
+    """The exceptions that wait to be raised, in the compiled library.
+
+    Attributes
+    ----------
+    waiting
+        How many there are in all threads; whoever called C looks here first.
+    """
+
+    def __init__(self, compiled: Any) -> None:
+        self._compiled = compiled
+        self.waiting = ctypes.c_int.in_dll(compiled, "cudnn_backend_py_waiting")
+        self._inside = ctypes.c_int.in_dll(compiled, "cudnn_backend_py_inside")
+        self.raise_kept: Callable[[], None] = compiled.cudnn_backend_py_raise
+
+    def may_come(self) -> bool:
+        """Return whether an exception waits, or may be raised at this moment."""
+        return bool(self.waiting.value or self._inside.value)
+
+    def callback(self, receiver: Receiver) -> Any:
+        """Return the C callback that calls `receiver`, of which there is one in a process; it lives for ever."""
+
+        def receive(severity: int, user_data: int, info: int, message: int) -> None:
+            receiver(severity, user_data or None, ctypes.pointer(DebugInfo.from_address(info)), message)
+
+        self._compiled.cudnn_backend_py_listen(receive)
+        return LogCallback(ctypes.cast(self._compiled.cudnn_backend_py_receive, ctypes.c_void_p).value or 0)
+
+    def guard(self, function: Callable[..., None]) -> Callable[..., None]:
+        """Return a function for Python to call where nobody can catch what it raises: that is kept."""
+        return function
+
+
+class _InPython(Exceptions):
+    """The same where there is no compiled library."""
+
+    def __init__(self) -> None:
+        self.waiting = ctypes.c_int()
+        self._lock = threading.Lock()
+        self._thread = threading.local()
+        self._guards: set[CodeType] = set()
+        self.raise_kept = self._raise_kept
+
+    def may_come(self) -> bool:
+        return True  # also where a native object ends
+
+    def _raise_kept(self) -> None:
+        kept = self._thread.__dict__.pop("kept", None)
+        if kept is not None:
+            with self._lock:
+                self.waiting.value -= 1
+            self._thread.inside = False
+            raise kept
+
+    def _keep(self, error: BaseException) -> None:
+        if "kept" not in self._thread.__dict__:
+            self._thread.kept = error
+            with self._lock:
+                self.waiting.value += 1
+
+    def callback(self, receiver: Receiver) -> Any:
+        def receive(severity: int, user_data: int | None, info: Any, message: int) -> None:
+            here = self._thread.__dict__
+            if here.get("inside") or "kept" in here:
+                return
+            try:
+                here["inside"] = True
+                receiver(severity, user_data, info, message)
+            except BaseException as error:
+                self._keep(error)
+            finally:
+                here["inside"] = False
+
+        self._watch(receive)
+        return LogCallback(receive)
+
+    def guard(self, function: Callable[..., None]) -> Callable[..., None]:
+        def guarded(*arguments: Any) -> None:
+            try:
+                function(*arguments)
+            except BaseException as error:
+                self._keep(error)
+
+        self._watch(guarded)
+        return guarded
+
+    def _watch(self, function: Callable[..., None]) -> None:
+        """Keep what a function of ours raises outside its ``try``."""
+        self._guards.add(function.__code__)
+        if getattr(sys.unraisablehook, "__self__", None) is not self:
+            self._before = sys.unraisablehook
+            sys.unraisablehook = self._on_unraisable
+
+    def _on_unraisable(self, unraisable: Any) -> None:
+        if getattr(unraisable.object, "__code__", None) in self._guards:
+            self._keep(unraisable.exc_value or unraisable.exc_type())
+        else:
+            self._before(unraisable)
+
+
+@cache
+def exceptions() -> Exceptions:
+    """Return the exceptions of this process."""
+    compiled = compiled_library()
+    return _InPython() if compiled is None else Exceptions(compiled)

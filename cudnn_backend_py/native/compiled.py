@@ -1,0 +1,128 @@
+"""What is written in C, loaded and given the functions of Python's stable ABI; nothing where it was not built."""
+
+from __future__ import annotations
+
+import ctypes
+from functools import cache
+from typing import Any
+
+from .find import find_built
+
+__all__ = [
+    "ANY_ARGUMENTS",
+    "MANY_ARGUMENTS",
+    "NO_ARGUMENTS",
+    "ONE_ARGUMENT",
+    "SLOW",
+    "address_of",
+    "compiled_library",
+    "make_builtin",
+    "make_method",
+    "subject_of",
+]
+
+VERSION = 8  # of the structures; the compiled file has the same
+
+_FAST, SLOW = "_fast", "_call_in_python"  # attributes that C looks up
+
+_pointer = ctypes.c_void_p
+_API = {
+    "item": "PyTuple_GetItem",
+    "release": "Py_DecRef",
+    "clear": "PyErr_Clear",
+    "save": "PyEval_SaveThread",
+    "restore": "PyEval_RestoreThread",
+    "call": "PyObject_CallFunction",
+    "pointer": "PyCapsule_GetPointer",
+    "number": "PyLong_FromLong",
+    "retain": "Py_IncRef",
+    "next": "PyDict_Next",
+    "address": "PyLong_AsUnsignedLongLong",
+    "attribute": "PyObject_GetAttr",
+    "method": "PyObject_VectorcallMethod",
+    "size": "PyTuple_Size",
+    "thread": "PyThread_get_thread_ident",
+    "lock": "PyGILState_Ensure",
+    "unlock": "PyGILState_Release",
+    "known": "PyGILState_GetThisThreadState",
+    "fetch": "PyErr_Fetch",
+    "raise": "PyErr_Restore",
+    "unraisable": "PyErr_WriteUnraisable",
+    "running": "Py_IsInitialized",
+    "capsule": "PyCapsule_New",
+    "later": "Py_AddPendingCall",
+}
+_TYPE_AT = object.__basicsize__ - ctypes.sizeof(_pointer)  # an object ends with its type
+
+
+class _Python(ctypes.Structure):
+    _fields_ = tuple((name, _pointer) for name in (*_API, "none", "fast", "slow", "type_at"))
+
+
+def address_of(function: Any) -> int | None:
+    """Return the address of a C function."""
+    return ctypes.cast(function, _pointer).value
+
+
+_python = _Python(
+    *(address_of(getattr(ctypes.pythonapi, name)) for name in _API.values()), id(None), id(_FAST), id(SLOW), _TYPE_AT
+)
+
+
+@cache
+def compiled_library() -> Any:
+    """Return the compiled functions, None where they were not built."""
+    for path in find_built("_fast_call"):
+        try:
+            library = ctypes.PyDLL(str(path))
+            version = ctypes.c_int.in_dll(library, "cudnn_backend_py_fast_call_version").value
+        except (OSError, ValueError):
+            continue
+        if version == VERSION and _pointer.from_address(id(None) + _TYPE_AT).value == id(type(None)):
+            library.cudnn_backend_py_connect(ctypes.byref(_python))
+            loop = library.cudnn_backend_py_loop
+            loop.argtypes, loop.restype = [*[_pointer] * 4, ctypes.c_int64], ctypes.c_int64
+            library.cudnn_backend_py_listen.argtypes = [ctypes.py_object]
+            library.cudnn_backend_py_raise.restype = ctypes.py_object
+            return library
+    return None
+
+
+class _Method(ctypes.Structure):
+    """``PyMethodDef`` of Python's stable ABI."""
+
+    _fields_ = (("name", ctypes.c_char_p), ("function", _pointer), ("flags", ctypes.c_int), ("doc", ctypes.c_char_p))
+
+
+NO_ARGUMENTS, ONE_ARGUMENT = 4, 8  # METH_NOARGS, METH_O
+MANY_ARGUMENTS, ANY_ARGUMENTS = 0x80, 0x80 | 2  # METH_FASTCALL, METH_FASTCALL | METH_KEYWORDS
+
+_new_capsule = ctypes.PYFUNCTYPE(ctypes.py_object, _pointer, _pointer, _pointer)(("PyCapsule_New", ctypes.pythonapi))
+_new_method = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.py_object, _pointer)(("PyDescr_NewMethod", ctypes.pythonapi))
+_new_function = ctypes.PYFUNCTYPE(ctypes.py_object, _pointer, ctypes.py_object, _pointer)(
+    ("PyCFunction_NewEx", ctypes.pythonapi)
+)
+
+
+@cache
+def _method(name: str, flags: int, function: str = "", doc: str | None = None) -> _Method:
+    address = address_of(compiled_library()[f"cudnn_backend_py_{function or name}"])
+    return _Method(name.encode(), address, flags, None if doc is None else doc.encode())
+
+
+def subject_of(structure: ctypes.Structure, *keeps: object) -> tuple[Any, ...]:
+    """Return what a compiled function of a structure takes as its self; it keeps whatever else is given."""
+    return _new_capsule(ctypes.addressof(structure), _names[type(structure).__name__], None), structure, *keeps
+
+
+_names = {"_Run": b"run", "_Call": b"call", "_Mapping": b"mapping", "_End": b"end"}  # of capsules, as in C
+
+
+def make_builtin(name: str, flags: int, subject: tuple[Any, ...]) -> Any:
+    """Return a compiled function as a builtin function of Python, which ctypes has no part in."""
+    return _new_function(ctypes.addressof(_method(name, flags)), subject, None)
+
+
+def make_method(kind: type, name: str, flags: int, function: str, doc: str) -> Any:
+    """Return a compiled function as a method of a class."""
+    return _new_method(kind, ctypes.addressof(_method(name, flags, function, doc)))

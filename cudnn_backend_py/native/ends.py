@@ -1,0 +1,100 @@
+"""Native objects end with Python's: an object that, when nobody holds it any more, has C destroy something.
+
+Where the package was compiled no code of Python runs for that, so that no signal's handler can raise in the middle,
+where an exception is lost.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import sys
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+from .callbacks import exceptions
+from .compiled import MANY_ARGUMENTS, address_of, compiled_library, make_builtin, subject_of
+from .cuda import driver_function, relaxed_capture, same_context
+
+__all__ = ["End", "end_with"]
+
+#: Takes what a native object needs, and the address of the pointer to it, in memory that is among that. Returns an
+#: object with whose end the native object ends: the one the pointer leads to then, if any.
+End = Callable[[tuple[object, ...], int], object]
+
+
+class _End(ctypes.Structure):
+    _fields_ = (
+        *((name, ctypes.c_void_p) for name in ("destroy", "exchange", "get_current", "set_current")),
+        ("is_brief", ctypes.c_int),
+    )
+
+
+def end_with(
+    destroy: Any, *, is_brief: bool = False, beside_captures: bool = False, keeps_context: bool = False
+) -> End:
+    """Return how native objects end that `destroy` destroys.
+
+    Never at interpreter exit, and never in a forked child: its copy may be of a moment in which another thread held a
+    lock of cuDNN, and no thread is left there to give that back.
+
+    Parameters
+    ----------
+    destroy
+        A ctypes function of the pointer; its answer is not looked at.
+    is_brief
+        Whether `destroy` keeps Python's lock.
+    beside_captures
+        Whether destroying could spoil a capture of a CUDA stream that goes on, and must not.
+    keeps_context
+        Whether `destroy` changes the current CUDA context, which must stay.
+    """
+    if compiled_library() is None:
+        return lambda keeps, address: _ends()(keeps, address, destroy, beside_captures, keeps_context)
+    end = _End(
+        address_of(destroy),
+        address_of(driver_function("cuThreadExchangeStreamCaptureMode")) if beside_captures else None,
+        address_of(driver_function("cuCtxGetCurrent")) if keeps_context else None,
+        address_of(driver_function("cuCtxSetCurrent")) if keeps_context else None,
+        is_brief,
+    )
+    _kept.append((end, destroy))
+    made: End = make_builtin("hold", MANY_ARGUMENTS, subject_of(end))
+    return made
+
+
+_kept: list[object] = []  # for ever, as native objects may
+
+
+class _EndInPython:
+    """The object without the compiled library."""
+
+    __slots__ = ("_address", "_beside_captures", "_destroy", "_keeps", "_keeps_context", "_process")
+
+    def __init__(
+        self, keeps: tuple[object, ...], address: int, destroy: Any, beside_captures: bool, keeps_context: bool
+    ) -> None:
+        self._keeps, self._address, self._destroy = keeps, address, destroy
+        self._beside_captures, self._keeps_context = beside_captures, keeps_context
+        self._process = os.getpid()
+
+    def end(self, finalizing: Callable[[], bool] = sys.is_finalizing, getpid: Callable[[], int] = os.getpid) -> None:
+        """Destroy what there is."""
+        if finalizing() or getpid() != self._process:
+            return
+        pointer = ctypes.c_void_p.from_address(self._address)
+        if pointer:
+            with contextlib.ExitStack() as stack:
+                if self._keeps_context:
+                    stack.enter_context(same_context())
+                if self._beside_captures:
+                    stack.enter_context(relaxed_capture())
+                self._destroy(pointer)
+
+
+@cache
+def _ends() -> type[_EndInPython]:
+    _EndInPython.__del__ = exceptions().guard(_EndInPython.end)  # type: ignore[attr-defined]
+    return _EndInPython

@@ -1,0 +1,272 @@
+"""Hostile input to the compiled calls: whatever comes, they answer, raise, or leave it to Python.
+
+``test_sanitized.py`` runs the same with AddressSanitizer and UndefinedBehaviorSanitizer.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import itertools
+import random
+import sys
+import threading
+from typing import Any
+
+import pytest
+
+from cudnn_backend_py import Descriptor, DescriptorType, capi, library
+from cudnn_backend_py.native.compiled import compiled_library
+from cudnn_backend_py.native.driver import stub_path
+from cudnn_backend_py.native.fast_call import LOOK_CLOSER, Call, MappedCall, quicken
+from cudnn_backend_py.native.launch import Launcher
+from cudnn_backend_py.plans.plan import Plan
+from tests.library.native.test_fast_call import (
+    DONE,
+    STREAM,
+    Buffer,
+    Framework,
+    buffers,
+    framework,
+    launcher,
+    make,
+    plan,
+)
+
+__all__ = ["framework", "launcher", "plan"]
+
+OBJECTS: list[Any] = [
+    None, 0, 1, -1, 1 << 64, 1 << 200, 1.5, "x", b"x", (), [], {}, object, object(), len, sys, Buffer, ..., True,
+]  # fmt: skip
+HUGE = [0, 1, -1, 2**31, 2**62, 2**63 - 1, -(2**63), 2**40]
+
+
+def is_left(status: int) -> bool:
+    """Return whether a call was left to Python, or refused by cuDNN, which has no handle."""
+    return status == LOOK_CLOSER or status >= 1000
+
+
+@pytest.mark.parametrize("given", [*OBJECTS, (None,) * 4, (0, 1, 2, 3), (Buffer,) * 4, buffers()[:3], list(buffers())])
+def test_what_is_no_tuple_of_buffers_is_left_to_python(
+    plan: Plan, launcher: Launcher, framework: Framework, given: Any
+) -> None:
+    call = make(plan, launcher, framework)
+    for _ in range(3):
+        assert call.go(given) == LOOK_CLOSER
+
+
+def test_more_buffers_than_are_wanted_do_no_harm(plan: Plan, launcher: Launcher, framework: Framework) -> None:
+    assert is_left(make(plan, launcher, framework).go(buffers() * 1000))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_tensors_of_any_size_and_place(plan: Plan, launcher: Launcher, framework: Framework, seed: int) -> None:
+    draw = random.Random(seed)
+    call = make(plan, launcher, framework)
+    for _ in range(100):
+        rank = draw.choice([0, 1, 4, 64])
+        row = [tuple(draw.choice(HUGE) for _ in range(rank)) for _ in range(2)]
+        changes = {
+            "data": draw.choice([0, 1, 2**63, 2**64 - 1]),
+            "offset": draw.choice([0, 1, 2**64 - 1]),
+            "code": draw.randrange(256),
+            "bits": draw.randrange(256),
+            "kind": draw.choice([-1, 0, 1, 2, 2**31 - 1]),
+            "ordinal": draw.choice([-1, 0, 1, 2**31 - 1]),
+        }
+        kept = {name: value for name, value in changes.items() if draw.random() < 0.4}
+        if draw.random() < 0.8:
+            kept |= {"dims": row[0], "strides": draw.choice([row[1], None])}
+        assert is_left(call.go(buffers(**kept)))
+
+
+def test_a_framework_whose_functions_raise(plan: Plan, launcher: Launcher, framework: Framework) -> None:
+    call = make(plan, launcher, framework)
+    framework.stream = 0  # another one
+    assert call.go(buffers()) < 0
+    framework.stream = STREAM
+    assert call.go(buffers(is_readable=False)) == LOOK_CLOSER
+
+
+def test_a_framework_that_calls_again(plan: Plan, launcher: Launcher, framework: Framework) -> None:
+    depth = itertools.count()
+    call: Call
+    read = framework._read
+
+    def again(buffer: Buffer, out: Any) -> int:
+        if next(depth) < 20:
+            call.go(buffers(data=0x50000))
+        return read(buffer, out)
+
+    framework._read = again  # type: ignore[method-assign]
+    framework.__init__()  # type: ignore[misc]
+    call = make(plan, launcher, framework)
+    assert is_left(call.go(buffers()))
+
+
+def test_threads_that_call_at_once(plan: Plan, launcher: Launcher, framework: Framework) -> None:
+    call = make(plan, launcher, framework)
+    answers: list[int] = []
+
+    def work() -> None:
+        answers.extend(call.go(buffers(data=0x40000 + 0x100 * number)) for number in range(100))
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert all(map(is_left, answers))
+    assert len(answers) == 400
+
+
+def mapped(plan: Plan, launcher: Launcher, framework: Framework) -> tuple[MappedCall, list[object]]:
+    keys: list[object] = [object() for _ in launcher.uids]
+    places = [(key, place) for place, key in enumerate(keys)] + [(uid, at) for at, uid in enumerate(launcher.uids)]
+    call = MappedCall(
+        library(),
+        plan.descriptor.pointer,
+        launcher.empty_pack(),
+        launcher.filler,
+        framework.exchange(),
+        places,
+        on_host=frozenset(),
+        row=[0] * len(keys),
+        own_offset=0,
+    )
+    return call, keys
+
+
+def test_what_is_no_dict_of_buffers_is_left_to_python(plan: Plan, launcher: Launcher, framework: Framework) -> None:
+    call, keys = mapped(plan, launcher, framework)
+    whole = dict.fromkeys(keys, 0x10000)
+    for value in OBJECTS:
+        assert call.go(None, value, 0x10000) == LOOK_CLOSER
+        assert call.go(None, dict.fromkeys(keys, value), 0x10000) < 0 or value in (1, True)
+        if not isinstance(value, int):
+            assert call.go(value, whole, 0x10000) == LOOK_CLOSER or value is None
+        if value is not True and value != 1:
+            assert call.go(None, whole, value) == LOOK_CLOSER
+        if type(value).__hash__ is not None:
+            assert call.go(None, whole | {value: 0x10000}, 0x10000) == LOOK_CLOSER or value in launcher.uids
+    for count in (0, 1, 2, 4, 100):
+        assert call.go(*[whole] * count) == LOOK_CLOSER  # type: ignore[arg-type]
+
+
+class Called:
+    """What `quicken` has called by compiled code."""
+
+    __slots__ = ("_fast",)
+
+    def __init__(self, fast: object) -> None:
+        self._fast = fast
+
+    def __call__(self, *given: Any, **named: Any) -> tuple[int, int]:
+        """Answer how much was given."""
+        return len(given), len(named)
+
+
+quicken(Called)
+
+
+@pytest.mark.parametrize("fast", [*OBJECTS, (1,), (None,), ([],)])
+def test_an_object_whose_fast_call_is_none(fast: object) -> None:
+    called = Called(fast)
+    assert called(1, 2, x=3) == (2, 1)
+    assert called(*range(10_000)) == (10_000, 0)
+    assert called(1) == (1, 0)
+
+
+def test_an_object_without_what_it_should_have() -> None:
+    called = Called(None)
+    del called._fast
+    assert called(1, y=2) == (1, 1)
+    with pytest.raises(TypeError):
+        Called.__call__(3)
+
+
+@pytest.mark.parametrize("fast", [library().end_of("cudnnDestroy"), DONE, capi])
+def test_a_fast_call_of_another_kind_is_none(fast: object) -> None:
+    assert Called(fast)(1) == (1, 0)
+
+
+def test_native_objects_end_in_any_order_and_thread() -> None:
+    end = library().end_of("cudnnBackendDestroyDescriptor")
+    for arguments in ((), (1,), (1, 2, 3), ((), "x"), ((), -1), ((), 1 << 64)):
+        with pytest.raises((TypeError, OverflowError)):
+            end(*arguments)  # type: ignore[arg-type]
+    nothing = ctypes.c_void_p()
+    for _ in range(1000):
+        end((nothing,), ctypes.addressof(nothing))
+    made = [Descriptor(DescriptorType.TENSOR) for _ in range(400)]
+    random.Random(1).shuffle(made)
+    cycle: list[Any] = [made[:100]]
+    cycle.append(cycle)
+    threads = [threading.Thread(target=made[at : at + 100].clear) for at in range(100, 400, 100)]
+    made.clear()
+    del cycle
+    for thread in threads:
+        thread.start()
+    gc.collect()
+    for thread in threads:
+        thread.join()
+
+
+@pytest.mark.parametrize("error", [KeyError("mine"), KeyboardInterrupt(), RecursionError(), MemoryError()], ids=repr)
+def test_callbacks_that_raise_end_and_recurse(error: BaseException) -> None:
+    def fail(*_: object) -> None:
+        raise error
+
+    def recurse(*given: object) -> None:
+        recurse(*given)
+
+    def drop(*_: object) -> None:
+        Descriptor(DescriptorType.RNG)
+        gc.collect()
+
+    for callback in (fail, recurse, drop):
+        caught: BaseException | None = None
+        capi.cudnnSetCallback(0, None)
+        try:
+            capi.cudnnSetCallback(0b1110, callback)
+            Descriptor(DescriptorType.MATMUL).close()
+        except (type(error), RecursionError) as raised:
+            caught = raised
+        finally:
+            _without_callback()
+        assert (caught is error) if callback is fail else (caught is None) is (callback is drop)
+
+
+def _without_callback() -> None:
+    for _ in range(3):
+        try:
+            capi.cudnnSetCallback(0, None)
+        except BaseException:  # what it raised when it heard of this
+            continue
+        return
+
+
+def test_functions_of_the_driver_stub_take_nothing() -> None:
+    """What they write through is checked; what they cannot use is left alone."""
+    path = stub_path()
+    assert path is not None
+    stub = ctypes.CDLL(str(path))
+    for name in ("cuDriverGetVersion", "cuDeviceGetCount"):
+        assert stub[name](None) == 1
+    for name in ("cuGetErrorString", "cuGetErrorName"):
+        assert stub[name](0, None) == 1
+        text = ctypes.c_char_p()
+        assert stub[name](-1, ctypes.byref(text)) == 0
+        assert text.value
+    for name in ("cuLibraryLoadData", "cuLibraryLoadFromFile", "cuLibraryGetKernel", "cuKernelGetFunction"):
+        assert stub[name](*[None] * 8) == 1
+        handle = ctypes.c_void_p()
+        assert stub[name](ctypes.byref(handle), *[None] * 7) == 0
+        assert handle.value
+    assert stub.cuKernelGetAttribute(None, 0, None, 0) == 1
+    assert stub.cuLibraryUnload(None) == 0
+    assert stub.cuInit(0) == 100
+
+
+def test_it_is_the_compiled_library_that_was_attacked() -> None:
+    assert compiled_library() is not None

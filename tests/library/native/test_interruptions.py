@@ -1,0 +1,365 @@
+"""Exceptions that are raised while C runs: each arrives once, as it is, and leaves everything in order.
+
+Random ones are in ``tests/torture/interruptions.py``.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from cudnn_backend_py import (
+    Attr,
+    Descriptor,
+    DescriptorType,
+    OperationGraph,
+    UsageError,
+    build_plan,
+    capi,
+    capture_log,
+    library,
+    open_target,
+)
+from cudnn_backend_py.diagnose.fork import run_in_fork
+from cudnn_backend_py.graph.attention import sdpa_forward
+from cudnn_backend_py.graph.guard import collecting, run_guarded
+from cudnn_backend_py.native.callbacks import exceptions
+from cudnn_backend_py.native.fast_call import HandleState, Launch
+from cudnn_backend_py.native.launch import Launcher
+from cudnn_backend_py.native.libcudnn import DescriptorPointer, HandlePointer
+from cudnn_backend_py.native.log import _read_strings
+from tests.support.child import run_code
+from tests.support.shooting import Limit
+
+
+class Beat:
+    """A signal with a handler that raises."""
+
+    def __init__(self, error: BaseException) -> None:
+        self.error = error
+
+    def __call__(self, *_: object) -> Any:
+        """Send the signal to this process; its handler runs at once."""
+        signal.raise_signal(signal.SIGUSR1)
+
+
+@pytest.fixture
+def handled() -> Iterator[Callable[[BaseException], Beat]]:
+    before = signal.getsignal(signal.SIGUSR1)
+
+    def handle(error: BaseException) -> Beat:
+        def handler(_number: int, _frame: object) -> None:
+            raise error
+
+        signal.signal(signal.SIGUSR1, handler)
+        return Beat(error)
+
+    yield handle
+    signal.signal(signal.SIGUSR1, before)
+
+
+ERRORS = [
+    Limit("mine"),
+    KeyboardInterrupt(),
+    SystemExit(3),
+    TimeoutError("mine"),
+    ValueError("mine"),
+    RecursionError("mine"),
+    MemoryError(),
+]
+
+
+@pytest.fixture(params=ERRORS, ids=lambda error: type(error).__name__)
+def error(request: pytest.FixtureRequest) -> BaseException:
+    given: BaseException = request.param
+    given.__traceback__ = given.__context__ = None
+    return given
+
+
+@pytest.fixture
+def heard() -> Iterator[Callable[[Callable[[], object], str], None]]:
+    """Have a function called at every message with a word, in the callback."""
+
+    def hear(function: Callable[[], object], word: str) -> None:
+        def callback(_severity: int, _user_data: int | None, _info: object, message: int) -> None:
+            if word in _read_strings(message):
+                function()
+
+        capi.cudnnSetCallback(0b1110, callback)
+
+    yield hear
+    capi.cudnnSetCallback(0, None)
+    assert exceptions().waiting.value == 0
+
+
+class Raise:
+    def __init__(self, error: BaseException) -> None:
+        self.error, self.times = error, 0
+
+    def __call__(self) -> None:
+        self.times += 1
+        raise self.error
+
+
+def test_what_a_callback_raises_arrives_once_as_it_is(error: BaseException, heard: Any) -> None:
+    raising = Raise(error)
+    heard(raising, "CUDNN_BACKEND_MATMUL_DESCRIPTOR")
+    with pytest.raises(type(error)) as caught:
+        Descriptor(DescriptorType.MATMUL)
+    assert caught.value is error
+    assert "__call__" in [entry.name for entry in caught.traceback]
+    assert raising.times == 1
+    Descriptor(DescriptorType.REDUCTION).close()
+
+
+def test_a_handler_that_raises_in_the_callback_arrives(error: BaseException, heard: Any, handled: Any) -> None:
+    heard(handled(error), "CUDNN_BACKEND_MATMUL_DESCRIPTOR")
+    with pytest.raises(type(error)) as caught:
+        Descriptor(DescriptorType.MATMUL)
+    assert caught.value is error
+
+
+def test_a_keyboard_interrupt_of_a_logger_arrives() -> None:
+    class Handler(logging.Handler):
+        def emit(self, _record: logging.LogRecord) -> None:
+            raise KeyboardInterrupt
+
+    logger = logging.getLogger("interrupting")
+    logger.addHandler(Handler())
+    logger.setLevel(1)
+    logger.propagate = False
+    with pytest.raises(KeyboardInterrupt), capture_log(logger=logger):
+        Descriptor(DescriptorType.MATMUL)
+
+
+def test_it_goes_before_the_status_of_the_call(heard: Any) -> None:
+    error = Limit("mine")
+    heard(Raise(error), "cudnnBackendFinalize")
+    with pytest.raises(Limit) as caught:
+        Descriptor(DescriptorType.TENSOR).finalize()  # which cuDNN refuses
+    assert caught.value is error
+
+
+def test_it_arrives_where_a_plan_is_built_and_launched(heard: Any) -> None:
+    graph = sdpa_forward(batch=1, heads=2, seq_q=128, head_dim=64, causal=True)
+    config = OperationGraph(graph, open_target("sm90")).heuristics("A").configs[0]
+    error = Limit("mine")
+    heard(Raise(error), "cudnnBackendFinalize")
+    with pytest.raises(Limit) as caught:
+        build_plan(config)
+    assert caught.value is error
+    capi.cudnnSetCallback(0, None)
+    plan = build_plan(config)
+    launcher = Launcher(plan.descriptor, [tensor.uid for tensor in plan.graph.variant_pack_tensors])
+    row = launcher.row(*[4096] * len(launcher.uids))
+    pack = launcher.pack(row)
+    launch = Launch(library(), HandleState(0, 1), 1, plan.descriptor.pointer, may_be_elsewhere=False)
+    launch._execute = _EXECUTE(speak)
+    for word, call in (("CUDNN_BACKEND_MATMUL", launch.bind(pack)), ("SetAttribute", lambda: launcher.pack(row))):
+        heard(Raise(error), word)
+        with pytest.raises(Limit) as caught:
+            call()
+        assert caught.value is error
+        capi.cudnnSetCallback(0, None)
+
+
+_EXECUTE = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
+
+
+def speak(*_: object) -> int:
+    """Make cuDNN say something of a MATMUL, as a launch would that has a handle."""
+    made = DescriptorPointer()
+    create, destroy = (library().bare(f"cudnnBackend{verb}Descriptor") for verb in ("Create", "Destroy"))
+    create(int(DescriptorType.MATMUL), ctypes.byref(made))
+    destroy(made)
+    return 0
+
+
+def test_it_arrives_where_a_descriptor_is_closed(heard: Any) -> None:
+    made = Descriptor(DescriptorType.MATMUL)
+    heard(Raise(error := Limit("mine")), "cudnnBackendDestroyDescriptor")
+    with pytest.raises(Limit) as caught:
+        made.close()
+    assert caught.value is error
+    assert made.closed
+
+
+def test_each_thread_gets_its_own(heard: Any) -> None:
+    caught: dict[int, list[str]] = {}
+    here, start = threading.local(), threading.Barrier(4)
+
+    def speak_up() -> None:
+        if vars(here).pop("is_armed", False):
+            raise Limit(str(threading.get_ident()))
+
+    heard(speak_up, "cudnnBackendCreateDescriptor")
+
+    def work() -> None:
+        start.wait()
+        for _ in range(20):
+            here.is_armed = True
+            try:
+                Descriptor(DescriptorType.MATMUL)
+            except Limit as error:
+                caught.setdefault(threading.get_ident(), []).append(str(error))
+        start.wait()
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert caught == {thread.ident: [str(thread.ident)] * 20 for thread in threads}
+
+
+def test_it_arrives_at_once_where_a_descriptor_ends_that_nobody_closes(heard: Any) -> None:
+    error = Limit("mine")
+    left = [Descriptor(DescriptorType.MATMUL)]
+    heard(Raise(error), "cudnnBackendDestroyDescriptor")
+    reached: list[int] = []
+
+    def drop() -> None:
+        left.clear()
+        for _ in range(100):
+            pass
+        reached.append(1)
+
+    with pytest.raises(Limit) as caught:
+        drop()
+    assert caught.value is error
+    assert not reached
+
+
+class Reading:
+    """A value that calls something when it is read, as an integer or as a row."""
+
+    ndim = 1
+
+    def __init__(self, call: Callable[[], object]) -> None:
+        self.call = call
+
+    def __index__(self) -> int:
+        self.call()
+        return 1
+
+    def __len__(self) -> int:
+        self.call()
+        return 1
+
+    def tolist(self) -> list[int]:
+        self.call()
+        return [1]
+
+
+@pytest.mark.parametrize("attribute", [Attr.TENSOR_UNIQUE_ID, Attr.TENSOR_DIMENSIONS])
+def test_a_handler_that_raises_in_a_conversion_arrives(error: BaseException, handled: Any, attribute: Attr) -> None:
+    beat = handled(error)
+    with pytest.raises(type(error)) as caught, Descriptor(DescriptorType.TENSOR) as made:
+        made.set(attribute, Reading(beat))
+    assert caught.value is error
+
+
+def test_what_a_value_raises_itself_is_its_refusal(error: BaseException) -> None:
+    made = Descriptor(DescriptorType.TENSOR)
+    expected = UsageError if isinstance(error, Exception) else type(error)
+    with pytest.raises(expected) as caught:
+        made.set(Attr.TENSOR_UNIQUE_ID, Reading(Raise(error)))
+    assert error in (caught.value, caught.value.__cause__)
+
+
+def test_a_handler_is_no_mistake_of_a_rule(error: BaseException, handled: Any) -> None:
+    beat = handled(error)
+    with pytest.raises(type(error)) as caught, collecting() as lines:
+        run_guarded("the rule x", None, beat)
+    assert caught.value is error
+    assert lines == []
+
+
+class Unpickled:
+    """What calls something where it is unpickled."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return signal.raise_signal, (signal.SIGUSR1,)
+
+
+def test_a_handler_that_raises_where_a_fork_is_heard_arrives(error: BaseException, handled: Any) -> None:
+    handled(error)
+    with pytest.raises(type(error)) as caught:
+        run_in_fork(Unpickled, lambda: "otherwise")
+    assert caught.value is error
+
+
+def test_an_exception_from_another_thread_arrives_as_it_is() -> None:
+    def shot(value: object) -> list[BaseException]:
+        ended: list[BaseException] = []
+
+        def work() -> None:
+            made = Descriptor(DescriptorType.TENSOR)
+            begun.set()
+            try:
+                while True:
+                    made.set(Attr.TENSOR_UNIQUE_ID, value)
+            except BaseException as error:
+                ended.append(error)
+
+        begun = threading.Event()
+        thread = threading.Thread(target=work)
+        thread.start()
+        begun.wait()
+        time.sleep(0.002)
+        ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident or 0), ctypes.py_object(Limit))
+        thread.join()
+        return ended
+
+    class Slow:
+        def __index__(self) -> int:
+            return sum(1 for _ in range(50)) - 49
+
+    for _ in range(20):
+        assert [type(error) for error in shot(Slow())] == [Limit]
+
+
+class Parameter:
+    """What ctypes would ask, by code of Python."""
+
+    @property
+    def _as_parameter_(self) -> object:
+        raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("value", [Parameter(), 7, None, HandlePointer(), "x"], ids=lambda value: type(value).__name__)
+def test_only_its_own_kind_of_pointer_is_taken(value: object) -> None:
+    with pytest.raises(UsageError) as caught:
+        library().cudnnBackendFinalize(value)
+    assert caught.value.code == "wrong-argument"
+    assert "DescriptorPointer" in str(caught.value)
+
+
+def test_arguments_that_ctypes_would_ask_are_refused() -> None:
+    with pytest.raises(UsageError, match=r"argument 1 of cudnnGetErrorString .* Parameter") as caught:
+        library().cudnnGetErrorString(Parameter())
+    assert caught.value.code == "wrong-argument"
+    with pytest.raises(UsageError, match="takes 1 arguments, got 2"):
+        library().cudnnBackendFinalize(DescriptorPointer(), 3)
+    with pytest.raises(UsageError, match="cudnnBackendCreateDescriptor"):
+        library().cudnnBackendCreateDescriptor(b"x", ctypes.byref(DescriptorPointer()))
+
+
+def test_functions_look_for_exceptions_only_while_the_callback_is_installed() -> None:
+    done = run_code(
+        """
+from cudnn_backend_py import capture_log, library
+execute = library().unchecked("cudnnBackendExecute")
+with capture_log():
+    print(execute.errcheck is None)
+print(execute.errcheck is None)
+"""
+    )
+    assert done.stdout.split() == ["False", "True"]

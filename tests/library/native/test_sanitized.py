@@ -1,0 +1,78 @@
+"""What is written in C under AddressSanitizer and UndefinedBehaviorSanitizer, with hostile input."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.support.child import run_python
+from tests.support.sanitizing import FLAGS, FOUND, NATIVE, build, environment, run_tests
+
+
+def has_sanitizers(folder: Path) -> bool:
+    """Return whether gcc is there, and what it links for them."""
+    if shutil.which("gcc") is None:
+        return False
+    (folder / "nothing.c").write_text("")
+    command = ["gcc", *FLAGS, str(folder / "nothing.c"), "-o", str(folder / "nothing.so")]
+    return subprocess.run(command, capture_output=True, check=False).returncode == 0
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("sanitized")
+    if not has_sanitizers(made):
+        pytest.skip("did not run: gcc has no sanitizers here")
+    return made
+
+
+def test_hostile_calls_find_nothing(folder: Path) -> None:
+    names = ("test_fast_call.py", "test_hostile_calls.py", "test_interruptions.py")
+    done = run_tests(build(folder), *(f"tests/library/native/{name}" for name in names))
+    said = done.stdout + done.stderr
+    assert not any(word in said for word in FOUND), said[-5000:]
+    assert done.code == 0, said[-5000:]
+
+
+FAULTS = {
+    "heap-buffer-overflow": "char *p = malloc(8); memset(p, 1, 8); free_later(p); return p[8];",
+    "runtime error": "int one = 0x7fffffff; return keep(one) + one;",
+}
+FAULTY = """
+#include <stdlib.h>
+#include <string.h>
+void *volatile kept;
+static void free_later(void *p) { kept = p; }
+static int keep(int x) { volatile int y = x; return y; }
+int fault(void) { (void)free_later; (void)keep; %s }
+"""
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_planted_fault_is_found(folder: Path, fault: str) -> None:
+    """The test is tested: what is found elsewhere is found here."""
+    source, made = folder / "planted.c", folder / f"{fault.split()[0]}.so"
+    source.write_text(FAULTY % FAULTS[fault])
+    subprocess.run(["gcc", *FLAGS, str(source), "-o", str(made)], check=True)
+    done = run_python(["-c", f"import ctypes; ctypes.CDLL({str(made)!r}).fault()"], environment=environment())
+    assert fault in done.stderr
+    assert any(word in done.stderr for word in FOUND)
+
+
+STUB = """
+import ctypes, sys
+from tests.library.native import test_hostile_calls as tests
+from pathlib import Path
+tests.stub_path = lambda: Path(sys.argv[1])
+tests.test_functions_of_the_driver_stub_take_nothing()
+"""
+
+
+def test_the_driver_stub_finds_nothing(folder: Path) -> None:
+    made = folder / "stub.so"
+    subprocess.run(["gcc", *FLAGS, str(NATIVE / "driver_stub.c"), "-o", str(made)], check=True)
+    done = run_python(["-c", STUB, str(made)], environment=environment())
+    assert (done.code, done.stderr) == (0, "")

@@ -1,0 +1,19 @@
+"""The attack by exceptions in short: two rounds, one of them without the compiled library."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from tests.torture import interruptions
+from tests.torture.harness import run_round
+
+
+def test_every_exception_arrives(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(interruptions, "SHOTS", 60)
+    counts: Counter[str] = Counter()
+    for seed in (2, 3):
+        counts += run_round("interruptions", seed)
+    assert counts["arrived"] == counts["fired"] > 80
+    assert {"lost", "wrong type", "out of order"}.isdisjoint(counts)

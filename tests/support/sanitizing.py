@@ -1,0 +1,61 @@
+"""``fast_call.c`` and its neighbours built with AddressSanitizer and UndefinedBehaviorSanitizer, and runs on them.
+
+As a plugin of pytest (``-p tests.support.sanitizing``) it has the package use the file that ``SANITIZED`` names.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from cudnn_backend_py.native import compiled
+from cudnn_backend_py.native import library as cudnn
+from tests.support.child import ROOT, Finished, run_python
+
+__all__ = ["FLAGS", "FOUND", "build", "environment", "run_tests"]
+
+FLAGS = ("-g", "-O1", "-fPIC", "-shared", "-fno-omit-frame-pointer", "-fsanitize=address,undefined")
+FOUND = ("AddressSanitizer", "runtime error:")  # what the sanitizers say where there is something
+NATIVE = ROOT / "cudnn_backend_py" / "native"
+VARIABLE = "SANITIZED"
+
+if VARIABLE in os.environ:
+    compiled.find_built = lambda name: [Path(os.environ[VARIABLE])] if name == "_fast_call" else []
+
+
+def build(folder: Path) -> Path:
+    """Return the sanitized library."""
+    made = folder / "_fast_call.so"
+    sources = [str(NATIVE / name) for name in ("fast_call.c", "callbacks.c")]
+    subprocess.run(["gcc", *FLAGS, "-Wall", "-Wextra", "-Werror", *sources, "-o", str(made)], check=True)
+    return made
+
+
+def environment(library: Path | None = None) -> dict[str, str]:
+    """Return the environment of a process that uses it: Python itself is not sanitized, so the runtime comes first."""
+    names = ("libasan.so", "libubsan.so", "libstdc++.so.6")  # the last for the exceptions of cuDNN
+    paths = [subprocess.check_output(["gcc", f"-print-file-name={name}"], text=True).strip() for name in names]
+    # Python keeps memory at its end; cuDNN's own faults are not ours, and its stacks cannot be read quickly.
+    options = "detect_leaks=0:handle_segv=0:verify_asan_link_order=0:detect_odr_violation=0:abort_on_error=1"
+    lib = cudnn()
+    # dlopen is the sanitizer's, so that cuDNN's own RUNPATH does not count.
+    folders = {str(Path(path).parent) for path in (lib.path, lib.nvrtc.path, lib.cublaslt.path) if path}
+    found = os.environ | {
+        "LD_PRELOAD": ":".join(paths),
+        "LD_LIBRARY_PATH": ":".join([*sorted(folders), os.environ.get("LD_LIBRARY_PATH", "")]),
+        "ASAN_OPTIONS": options,
+        "UBSAN_OPTIONS": "print_stacktrace=1",
+    }
+    return found if library is None else found | {VARIABLE: str(library), "PYTHONMALLOC": "malloc"}
+
+
+def run_tests(library: Path, *arguments: str, timeout_s: float = 600) -> Finished:
+    """Run tests in a process with a sanitized library."""
+    command = ["-m", "pytest", "-q", "-p", "tests.support.sanitizing", "-p", "no:cacheprovider", *arguments]
+    return run_python(command, environment=environment(library), timeout_s=timeout_s)
+
+
+if __name__ == "__main__":
+    print(build(Path(sys.argv[1])))

@@ -1,0 +1,429 @@
+"""Exceptions aimed at a running call, and what became of them: ``python -m tests.support.shooting SEED SHOTS``.
+
+A shot is an exception that a signal's handler, a trace or profile function, another thread or a callback of the user
+raises while one piece of work runs. It must arrive where the work was called, as the same object, and leave everything
+in order. One that does not fire before the work ends does not count.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+import json
+import logging
+import random
+import signal
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from types import FrameType
+from typing import Any
+
+from cudnn_backend_py import (
+    Attr,
+    CudnnBackendError,
+    DataType,
+    Descriptor,
+    DescriptorType,
+    Graph,
+    GraphBuilder,
+    OperationGraph,
+    build_plan,
+    capi,
+    capture_log,
+    explain,
+    open_target,
+)
+from cudnn_backend_py.graph.attention import sdpa_forward
+from cudnn_backend_py.native.callbacks import exceptions
+
+__all__ = ["GUNS", "WORKS", "Limit", "Shot", "shoot"]
+
+Work = Callable[[], object]
+
+
+class Limit(Exception):
+    """A limit of time, as programs have them."""
+
+
+class HardLimit(BaseException):
+    """One that no ``except Exception`` catches."""
+
+
+KINDS: tuple[type[BaseException], ...] = (Limit, HardLimit, KeyboardInterrupt, TimeoutError, ValueError, MemoryError)
+OWN: tuple[type[BaseException], ...] = (Limit, HardLimit, KeyboardInterrupt)
+
+
+def product() -> Graph:
+    g = GraphBuilder("product", io_type=DataType.HALF)
+    g.matmul(g.tensor("a", (2, 64, 64)), g.tensor("b", (2, 64, 64)), virtual=False, name="c")
+    return g.graph()
+
+
+class Number:
+    """An integer as a program may bring its own: reading it runs its code."""
+
+    def __init__(self, value: int) -> None:
+        self.value = value
+
+    def __index__(self) -> int:
+        return self.value
+
+
+class Row:
+    """A sequence of a program's own."""
+
+    ndim = 1
+
+    def __init__(self, *values: int) -> None:
+        self.values = [Number(value) for value in values]
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def __getitem__(self, index: int) -> Number:
+        return self.values[index]
+
+    def tolist(self) -> list[Any]:
+        return list(self.values)
+
+
+def _tensor(uid: Any = 1, dims: Any = (2, 8, 64), strides: Any = (512, 64, 1)) -> Descriptor:
+    made = Descriptor(DescriptorType.TENSOR).set(Attr.TENSOR_DATA_TYPE, DataType.HALF)
+    made.set(Attr.TENSOR_UNIQUE_ID, uid).set(Attr.TENSOR_BYTE_ALIGNMENT, 16)
+    return made.set(Attr.TENSOR_DIMENSIONS, dims).set(Attr.TENSOR_STRIDES, strides).finalize()
+
+
+def level0() -> object:
+    """Make, read and drop descriptors, and have some refused."""
+    for uid in range(1, 9):
+        with _tensor(uid) as made:
+            assert made.get(Attr.TENSOR_DIMENSIONS) == (2, 8, 64)
+        with suppress(CudnnBackendError):
+            Descriptor(DescriptorType.TENSOR).finalize()
+    return None
+
+
+def conversions() -> object:
+    """Give values whose own methods are asked for what they are."""
+    for uid in range(1, 9):
+        made = _tensor(Number(uid), Row(2, 8, 64), Row(512, 64, 1))
+        assert made.get(Attr.TENSOR_UNIQUE_ID) == uid
+    return None
+
+
+def calls() -> object:
+    """Do it as a C program does."""
+    for _ in range(8):
+        made = capi.cudnnBackendCreateDescriptor(DescriptorType.MATMUL)
+        attribute = Attr.MATMUL_COMP_TYPE
+        capi.cudnnBackendSetAttribute(made, attribute, made._facts(attribute).types[0], 1, [DataType.FLOAT])
+        capi.cudnnBackendFinalize(made)
+        capi.cudnnGetLastErrorString()
+        capi.cudnnBackendDestroyDescriptor(made)
+    return None
+
+
+def captured() -> object:
+    """Read what cuDNN logs of a question."""
+    with capture_log():
+        return len(OperationGraph(product(), open_target("sm90")).heuristics("A").configs)
+
+
+def reasons() -> object:
+    """Ask why candidates were refused, as an explanation does."""
+    found = OperationGraph(product(), open_target("sm89")).heuristics("A", reasons=True)
+    return found.candidates, len(found.configs), found.answer.text
+
+
+def forwarded() -> object:
+    """Have the log forwarded to a logger."""
+    with capture_log(logger="tests.shooting"):
+        return _tensor(7).get(Attr.TENSOR_UNIQUE_ID)
+
+
+def explained() -> object:
+    """Explain a refused graph in this process."""
+    graph = sdpa_forward(batch=2, heads=4, seq_q=512, head_dim=20, causal=True, implementation="composite")
+    return explain(graph, "sm89")
+
+
+def explained_support() -> object:
+    """Explain a supported graph in this process."""
+    return explain(product(), "sm90")
+
+
+def built() -> object:
+    """Build a plan."""
+    config = OperationGraph(product(), open_target("sm90")).heuristics("A").configs[0]
+    plan = build_plan(config)
+    try:
+        return plan.workspace_bytes
+    finally:
+        plan.close()
+
+
+def built_and_captured() -> object:
+    """Build one while the log is captured."""
+    with capture_log():
+        return built()
+
+
+WORKS: dict[str, Work] = {
+    work.__name__: work
+    for work in (
+        level0,
+        conversions,
+        calls,
+        captured,
+        reasons,
+        forwarded,
+        explained,
+        explained_support,
+        built,
+        built_and_captured,
+    )
+}
+CLOCKED = ("explained", "built", "built_and_captured")  # too long to be traced
+
+
+class Shot:
+    """One exception, and whether it was raised."""
+
+    def __init__(self, kind: type[BaseException]) -> None:
+        self.kind = kind
+        self.fired: BaseException | None = None
+        self.where = ""
+
+    def fire(self, frame: FrameType | None = None) -> None:
+        """Raise it, once."""
+        if self.fired is None:
+            self.fired = self.kind("shot")
+            names = []
+            while frame is not None and len(names) < 12:
+                names.append(f"{frame.f_code.co_qualname}:{frame.f_lineno}")
+                frame = frame.f_back
+            self.where = " < ".join(names)
+            raise self.fired
+
+
+@contextmanager
+def by_signal(shot: Shot, length_s: float, _events: int, draw: random.Random) -> Iterator[None]:
+    """Aim it by a timer."""
+    signal.signal(signal.SIGALRM, lambda _number, frame: shot.fire(frame))
+    signal.setitimer(signal.ITIMER_REAL, max(1e-6, length_s * draw.random()))
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+def _hook(shot: Shot, number: int) -> Callable[..., Any]:
+    left = itertools.count(number, -1)
+
+    def hook(frame: FrameType, _event: str, _given: object) -> Any:
+        if next(left) == 0:
+            shot.fire(frame)
+        return hook
+
+    return hook
+
+
+@contextmanager
+def by_trace(shot: Shot, _length_s: float, events: int, draw: random.Random) -> Iterator[None]:
+    """Raise it at any line."""
+    sys.settrace(_hook(shot, draw.randrange(events)))
+    try:
+        yield
+    finally:
+        sys.settrace(None)
+
+
+@contextmanager
+def by_profile(shot: Shot, _length_s: float, events: int, draw: random.Random) -> Iterator[None]:
+    """Raise it where any function, Python's or C's, begins or ends."""
+    sys.setprofile(_hook(shot, draw.randrange(events // 2 + 1)))
+    try:
+        yield
+    finally:
+        sys.setprofile(None)
+
+
+@contextmanager
+def by_callback(shot: Shot, _length_s: float, _events: int, draw: random.Random) -> Iterator[None]:
+    """Raise it in a callback of the user's, at any message."""
+    hook = _hook(shot, draw.randrange(40))
+    capi.cudnnSetCallback(0b1110, lambda *_: hook(sys._getframe(), "", None))
+    try:
+        yield
+    finally:
+        shot.fired = shot.fired or Limit()  # no more
+        capi.cudnnSetCallback(0, None)
+
+
+@contextmanager
+def by_logger(shot: Shot, _length_s: float, _events: int, draw: random.Random) -> Iterator[None]:
+    """Raise it in a logger of the user's, at any message."""
+    hook = _hook(shot, draw.randrange(12))
+
+    class Raising(logging.Filter):
+        def filter(self, record: logging.LogRecord) -> bool:
+            hook(sys._getframe(), "", record)
+            return True
+
+    raising, logger = Raising(), logging.getLogger("tests.shooting")
+    logger.setLevel(logging.INFO)
+    logger.propagate = False
+    logger.addHandler(logging.NullHandler())
+    logger.addFilter(raising)
+    try:
+        yield
+    finally:
+        logger.removeFilter(raising)
+
+
+Gun = Callable[[Shot, float, int, random.Random], Any]
+GUNS: dict[str, Gun] = {
+    "signal": by_signal,
+    "trace": by_trace,
+    "profile": by_profile,
+    "callback": by_callback,
+    "logger": by_logger,
+}
+
+
+def _measure(work: Work) -> tuple[Any, float, int]:
+    """Return what the work answers, how long it takes, and how many events a trace function sees."""
+    work()
+    began = time.perf_counter()
+    answer = work()
+    length = time.perf_counter() - began
+    count = itertools.count()
+
+    def hook(*_: object) -> Any:
+        next(count)
+        return hook
+
+    events = 0
+    if work.__name__ not in CLOCKED:
+        sys.settrace(hook)
+        try:
+            work()
+        finally:
+            sys.settrace(None)
+        events = next(count)
+    return answer, length, events
+
+
+def _shoot_thread(work: Work, length_s: float, draw: random.Random) -> tuple[bool, str]:
+    """Aim at a thread from another one; return whether it was in time, and what became of it."""
+    ended: list[str] = []
+    begun = threading.Event()
+
+    def run() -> None:
+        is_late = False
+        try:
+            begun.set()
+            work()
+            is_late = True
+            while True:  # it comes now
+                time.sleep(0)
+        except Limit:
+            ended.append("late" if is_late else "arrived")
+        except BaseException as error:
+            ended.append("late" if is_late else f"wrong type: {type(error).__name__}: {error}"[:300])
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    begun.wait()
+    time.sleep(length_s * draw.random())
+    number = ctypes.c_ulong(thread.ident or 0)
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(number, ctypes.py_object(Limit))
+    thread.join(20)
+    if thread.is_alive():
+        while thread.is_alive():  # lost: it waits for ever
+            ctypes.pythonapi.PyThreadState_SetAsyncExc(number, ctypes.py_object(SystemExit))
+            thread.join(0.1)
+        return True, "lost"
+    return ended != ["late"], ended[0]
+
+
+def _check_order() -> str:
+    """Return what is not in order after a shot."""
+    if exceptions().waiting.value:
+        return "an exception still waits"
+    with capture_log() as log:
+        Descriptor(DescriptorType.MATMUL).close()
+    said = [record.function for record in log.records]
+    if "cudnnBackendCreateDescriptor" not in said or "cudnnBackendDestroyDescriptor" not in said:
+        return f"a capture hears {said}"
+    return ""
+
+
+def shoot(seed: int, shots: int, guns: tuple[str, ...] = (), works: tuple[str, ...] = ()) -> dict[str, Any]:
+    """Fire and return what was counted, and of each failure what it was."""
+    draw = random.Random(seed)
+    counts: Counter[str] = Counter()
+    failures: list[str] = []
+    unraisable: list[str] = []
+    sys.unraisablehook = lambda one: unraisable.append(f"{one.exc_type.__name__} in {one.object!r}")
+    measured: dict[str, tuple[Any, float, int]] = {}
+    for _ in range(shots):
+        gun = draw.choice(guns or (*GUNS, "thread"))
+        name = "forwarded" if gun == "logger" else draw.choice(works or tuple(WORKS))
+        if gun in ("trace", "profile") and name in CLOCKED:
+            gun = "signal"
+        if name not in measured:
+            measured[name] = _measure(WORKS[name])
+        want, length_s, events = measured[name]
+        counts["aimed"] += 1
+        unraisable.clear()
+        if gun == "thread":
+            in_time, became = _shoot_thread(WORKS[name], length_s, draw)
+            where = ""
+        else:
+            shot = Shot(draw.choice(KINDS if gun != "profile" else OWN))
+            caught: BaseException | None = None
+            answer: object = None
+            in_time = False
+            try:
+                with GUNS[gun](shot, length_s, events, draw):
+                    answer = WORKS[name]()
+                    in_time = shot.fired is not None
+            except BaseException as error:
+                caught, in_time = error, True
+            where = f"{shot.kind.__name__} in {shot.where}"
+            if caught is not None and caught is shot.fired:
+                became = "arrived"
+            elif caught is not None:
+                became = f"wrong type: {type(caught).__name__}: {caught}"[:300]
+            elif in_time:
+                became = "lost" if answer == want else f"lost, and another answer: {answer!r}"[:400]
+            else:
+                became = "not fired" if answer == want else "another answer, not fired"
+        if in_time:
+            counts["fired"] += 1
+            counts[f"fired by {gun}"] += 1
+            counts[f"fired at {name}"] += 1
+            counts[became.partition(":")[0]] += 1
+        wrong = became not in ("arrived", "late", "not fired")
+        if wrong or unraisable:
+            failures.append(f"{gun} at {name}: {became}; {unraisable}; {where}")
+        if out_of_order := _check_order():
+            counts["out of order"] += 1
+            failures.append(f"{gun} at {name}: {became}; then {out_of_order}; {where}")
+    return {"counts": dict(counts), "failures": failures}
+
+
+def main() -> None:
+    """Print it as JSON."""
+    seed, shots, *rest = sys.argv[1:]
+    guns = tuple(rest[0].split(",")) if rest and rest[0] else ()
+    print(json.dumps(shoot(int(seed), int(shots), guns, tuple(rest[1].split(",")) if len(rest) > 1 else ())))
+
+
+if __name__ == "__main__":
+    main()
