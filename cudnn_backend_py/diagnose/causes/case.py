@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import re
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
+from typing import NamedTuple
 
 from ...errors import CudnnBackendError, CudnnStatusError
-from ...generated.enums import DataType, DescriptorType
+from ...generated.enums import BehaviorNote, DataType, DescriptorType
 from ...graph.data_types import DATA_TYPES
 from ...graph.faults import ending_faults
 from ...graph.ir import Graph, Tensor, packed_strides
@@ -33,11 +32,13 @@ __all__ = [
     "ARCHITECTURES",
     "FORMS",
     "Budget",
+    "Built",
     "Case",
     "blame_change",
     "blame_near",
     "builds",
     "contrast",
+    "cost_of_plan",
     "furthest_first",
     "known_to_fail",
     "quote",
@@ -74,7 +75,22 @@ def known_to_fail(graph: Graph, target: Target) -> bool:
 _PLANS = 4  # of a variation, of each mode, that are tried
 
 
-def builds(graph: Graph, target: Target, modes: Sequence[str]) -> bool:
+class Built(NamedTuple):
+    """Whether a plan could be built, and what that cost: as many as plans that do not compile would take as long."""
+
+    found: bool = False
+    cost: int = 0
+
+
+_COMPILED = 7  # the cost of a plan that compiles, which takes up to a second; one that does not takes 0.1 s
+
+
+def cost_of_plan(*, built: bool, behavior_notes: Iterable[str]) -> int:
+    """Return the cost of building a plan: less where its code is in cuDNN's libraries."""
+    return _COMPILED if built and BehaviorNote.RUNTIME_COMPILATION.name in behavior_notes else 1
+
+
+def builds(graph: Graph, target: Target, modes: Sequence[str]) -> Built:
     """Return whether a plan of the graph can be built; nothing is said of why not.
 
     A variation that cuDNN refuses costs some 5 ms, one that does not compile 0.1 s, one that does up to a second.
@@ -83,37 +99,32 @@ def builds(graph: Graph, target: Target, modes: Sequence[str]) -> bool:
         question = OperationGraph(graph, target)
         configs = [config for mode in modes for config in question.heuristics(mode).configs[:_PLANS]]
     except CudnnBackendError:
-        return False
-    for config in configs:
+        return Built()
+    for failed, config in enumerate(configs):
         try:
             build_plan(config).close()
         except CudnnBackendError:
             continue
-        return True
-    return False
+        notes = (note.name for note in config.behavior_notes)
+        return Built(True, failed + cost_of_plan(built=True, behavior_notes=notes))
+    return Built(False, len(configs))
 
 
 class Budget:
-    """Time for building variations: of the processors, so that a busy machine finds the same; and of the clock.
+    """Plans that may be built while variations are: counted, not timed, so that every machine finds the same.
 
     Parameters
     ----------
-    cpu_s, wall_s
-        Seconds of this process and of those it forked, and on the clock, after which no other variation is begun: some
-        fifteen that do not compile, or two that do.
+    left
+        Plans that do not compile, after which no other variation is begun. One that does compile counts as seven.
     """
 
-    def __init__(self, cpu_s: float = 1.5, wall_s: float = 15.0) -> None:
-        self._cpu_s, self._wall_s = cpu_s, wall_s
-        self._ends: tuple[float, float] | None = None
+    def __init__(self, left: int = 15) -> None:
+        self.left = left
 
-    @property
-    def left(self) -> bool:
-        """Whether another variation may be begun; the time begins with the first time this is asked."""
-        spent, now = sum(os.times()[:4]), time.monotonic()
-        if self._ends is None:
-            self._ends = spent + self._cpu_s, now + self._wall_s
-        return spent < self._ends[0] and now < self._ends[1]
+    def spend(self, built: Built) -> None:
+        """Count what was built."""
+        self.left -= built.cost
 
 
 def _reasons(graph: Graph, target: Target, modes: Sequence[str]) -> set[str] | None:
@@ -208,7 +219,9 @@ class Case:
         if self.budget is None:
             return self.passes(graph, target)
         self.step(f"plan, of variation {_QUESTIONS - self.questions} of the graph")
-        return run_in_fork(lambda: builds(graph, target or self.target, self.modes), lambda: False)
+        found = run_in_fork(lambda: builds(graph, target or self.target, self.modes), lambda: Built(False, 1))
+        self.budget.spend(found)
+        return found.found
 
     def passes(self, graph: Graph, target: Target | None = None) -> bool:
         """Return whether a variation passes its support check; it does not count among the forty questions."""
@@ -221,7 +234,7 @@ class Case:
 
     def _may_ask(self) -> bool:
         self.questions -= 1
-        return self.measure and self.questions >= 0 and (self.budget is None or self.budget.left)
+        return self.measure and self.questions >= 0 and (self.budget is None or self.budget.left > 0)
 
     def cure(self, *kinds: str, keep: Callable[[Change], bool] = lambda _: True) -> Change | None:
         """Return the first change of these kinds, and of one graph, after which cuDNN supports the graph."""
