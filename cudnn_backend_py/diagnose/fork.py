@@ -20,7 +20,10 @@ from ..graph.guard import tell
 from ..system.child import run_undisturbed
 from ..system.renamed import keep_names
 
-__all__ = ["run_in_fork"]
+__all__ = ["TIME_RAN_OUT", "run_in_fork"]
+
+#: How a line of a verdict begins that reports what could not be checked in time: the cause may be a less certain one.
+TIME_RAN_OUT = "time ran out"
 
 _CPU_S = 20  # that a forked process may use, less what it forks itself
 _PATIENCE = 12  # seconds of the clock for each of the processor: other programs may use it, or cuDNN wait for ever
@@ -51,7 +54,7 @@ def run_in_fork(
     what
         What takes too long, for the line that reports it.
     late
-        Called with that line, which begins with "time ran out".
+        Called with that line, which begins with :data:`TIME_RAN_OUT`.
 
     Notes
     -----
@@ -73,9 +76,9 @@ def run_in_fork(
         result, error = pickle.loads(fork.said)
     except Exception:  # no fork, or it died before it had said all
         if fork.late:
-            late(f"time ran out: {what} did not answer in {_CPU_S * _PATIENCE} s")
+            late(f"{TIME_RAN_OUT}: {what} did not answer in {_CPU_S * _PATIENCE} s")
         elif fork.ending == signal.SIGXCPU:
-            late(f"time ran out: {what} took more than {_CPU_S} s of the processor")
+            late(f"{TIME_RAN_OUT}: {what} took more than {_CPU_S} s of the processor")
         return otherwise()
     if error is not None:
         raise error

@@ -14,13 +14,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..errors import CudnnBackendError, EnvironmentNotReady
 from ..graph import Graph, graph_from_json, graph_to_json
 from ..graph.ir import check_graph
 from ..graph.rewrite.changes import Effect, changes
-from ..graph.rewrite.solution import EFFECTS, Solution
+from ..graph.rewrite.solution import EFFECTS, Solution, find_solution
 from ..plans.engine import OperationGraph, heur_mode
 from ..plans.refusals import furthest_reason, read_refusals
 from ..printable import brief
@@ -33,12 +33,16 @@ from ..versions.store import environment_for, list_judging
 from .advice import NEWER_THAN_LIBRARY
 from .causes.building import BUILDING_KINDS
 from .causes.case import ARCHITECTURES, Budget, Built, cost_of_plan, known_to_fail
+from .causes.claims import compare_solution
 from .causes.find import suspects
 from .causes.phrases import kinds_for
 from .explanation import CRASHED, explain
-from .fork import run_in_fork
+from .fork import TIME_RAN_OUT, run_in_fork
 from .judges import CUDNN_TIMED_OUT, DID_NOT_START, GPU, Judge, Question
 from .verdict import Asked, Outcome, Verdict
+
+if TYPE_CHECKING:
+    from ..graph.interpret.compare import Comparison
 
 __all__ = ["Remedies", "Remedy", "SearchExtent", "whatif", "with_versions"]
 
@@ -73,6 +77,9 @@ class Remedy(ShownAsHtml):
         What it said; of several parts, of the first.
     members
         For each step, which of the graphs before it was changed, counted from 0.
+    comparison
+        Of an exact change of the graph: what the interpreter's results for the graph and for the patched ones showed,
+        see :func:`~cudnn_backend_py.graph.interpret.compare.compare`.
     """
 
     title: str
@@ -87,6 +94,16 @@ class Remedy(ShownAsHtml):
     kinds: tuple[str, ...] = ()
     tensors: tuple[str, ...] = ()
     members: tuple[int, ...] = ()
+    comparison: Comparison | None = None
+
+    @property
+    def claim(self) -> str:
+        """The effect, and of an exact change whether results were compared."""
+        if self.comparison is None:
+            return self.effect
+        if self.comparison.state == "same":
+            return f"{self.effect}, compared"
+        return f"{self.effect} by its rule, not compared: {self.comparison.words}"
 
     def __repr__(self) -> str:
         where = f"{self.target}, cuDNN {self.version}" if self.version else self.target
@@ -97,6 +114,7 @@ class Remedy(ShownAsHtml):
         return {
             "title": self.title,
             "effect": self.effect,
+            "comparison": self.comparison and asdict(self.comparison),
             "steps": list(self.steps),
             "kinds": list(self.kinds),
             "tensors": list(self.tensors),
@@ -235,7 +253,8 @@ def whatif(
             versions = _ask_rest(graph, asked, versions, others, deadline)
         found = sorted([*found, *versions.found], key=lambda remedy: remedy.size)
         unbuilt: list[str] = []
-        kept = list(islice(_distinct(_built(found, asked, others, unbuilt) if build else found), limit))
+        built = _built(found, asked, others, unbuilt) if build else found
+        kept = list(islice(_compared(graph, _distinct(built)), limit))
         late = [*([extent.stopped] if extent.stopped else []), *versions.late, *unbuilt]
         return Remedies(graph, kept, replace(extent, stopped="; ".join(late)))
 
@@ -269,6 +288,18 @@ def _covers(one: Remedy, other: Remedy) -> bool:
     """Return whether the second is the first in other words, or the first and more."""
     where = (one.graphs, one.target, one.version) == (other.graphs, other.target, other.version)
     return where or (len(other.steps) > len(one.steps) and set(one.steps) <= set(other.steps))
+
+
+def _compared(graph: Graph, found: Iterable[Remedy]) -> Iterator[Remedy]:
+    """Yield the remedies, exact changes of the graph compared with it, without those that compute something else."""
+    for remedy in found:
+        if remedy.effect != "exact" or not remedy.members:
+            yield remedy
+            continue
+        solution = find_solution(graph, remedy.kinds, remedy.steps, remedy.members)
+        comparison = compare_solution(graph, solution)
+        if comparison is not None:
+            yield replace(remedy, comparison=comparison)
 
 
 _BUILDS = 16  # of plans, at most
@@ -390,7 +421,7 @@ def with_versions(verdict: Verdict, question: Question, *, most: int = _MOST_VER
         found, refusing, unasked, late = _ask_versions(
             question.graph, asked, used, names, judge, lambda number: number < most
         )
-    verdict = replace(verdict, limits=(*verdict.limits, *(f"time ran out: {line}" for line in late)))
+    verdict = replace(verdict, limits=(*verdict.limits, *(f"{TIME_RAN_OUT}: {line}" for line in late)))
     if found:
         told: Asked = "built" if question.build else "support check"
         cause = replace(cause, remedy=f"use cuDNN {found[0].version} (--cudnn {found[0].version})", asked=told)
@@ -807,7 +838,7 @@ class _Search:
                     effect="exact",
                     steps=[title],
                     kinds=["target"],
-                    members=[0],
+                    members=[],
                     tensors=[],
                     graphs=[graph_to_json(self.graph)],
                     target=name,

@@ -13,7 +13,7 @@ from pathlib import Path
 
 __all__ = ["AREAS", "VERSIONS", "Broken", "Report", "attack_of", "run_area", "run_round"]
 
-AREAS = ("level0", "graphs", "judge", "plan_cache", "files", "command_line", "install")
+AREAS = ("level0", "graphs", "remedies", "judge", "plan_cache", "files", "command_line", "install")
 VERSIONS = ("9.14.0", "9.19.0", "9.24.0", None)  # installed cuDNNs; None is the one of this environment
 
 Attack = Callable[[int, Path], Counter[str]]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import islice
 from typing import NamedTuple
@@ -152,7 +152,8 @@ class Case:
     ``measure`` False asks none: for graphs whose variations crash cuDNN. With a ``budget`` a plan of each variation is
     asked for, not its support check alone, each in a forked process; ``step`` is called before each. Variations are
     numbered from 1, in the order in which they are asked about, which is always the same: ``count`` is called with the
-    number before each, and those of ``deadly`` numbers, which killed a process, are taken to be refused.
+    number before each, and those of ``deadly`` numbers, which killed a process, are taken to be refused. Exact changes
+    that help become ``claims``, by title, which the interpreter checks afterwards: those of ``wrong`` titles are none.
     """
 
     refused: Sequence[Candidate]
@@ -165,6 +166,8 @@ class Case:
     step: Callable[[str], object] = str
     count: Callable[[int], object] = int
     deadly: frozenset[int] = frozenset()
+    wrong: frozenset[str] = frozenset()
+    claims: dict[str, Change] = field(default_factory=dict)
     counted: int = 0
     unusual: tuple[Blame | None, dict[str, Deviation]] | None = None  # what was found of them, by :mod:`.unusual`
 
@@ -241,14 +244,24 @@ class Case:
         for change in changes(self.graph, kinds) if self.measure else ():
             if self.questions <= 0:
                 return None
-            if len(change.graphs) == 1 and keep(change) and self.supports(change.graph):
+            if len(change.graphs) == 1 and keep(change) and self._helps(change):
                 return change
         return None
+
+    def _helps(self, change: Change) -> bool:
+        """Return whether cuDNN supports the graphs of a change, which then may be claimed to be exact."""
+        return change.title not in self.wrong and all(map(self.supports, change.graphs)) and self.claim(change)
+
+    def claim(self, change: Change) -> bool:
+        """Keep an exact change, to be checked if it is what the cause names; return True."""
+        if change.effect == "exact":
+            self.claims[change.title] = change
+        return True
 
     def cures(self, *kinds: str) -> list[Change]:
         """Return all changes of these kinds after which cuDNN supports the graph."""
         found = changes(self.graph, kinds) if self.measure else ()
-        return [change for change in found if len(change.graphs) == 1 and self.supports(change.graph)]
+        return [change for change in found if len(change.graphs) == 1 and self._helps(change)]
 
     def near(self) -> Change | None:
         """Return a change that leaves the results as they are, of a graph that is no attention: what to try first."""
@@ -258,7 +271,7 @@ class Case:
     def split(self) -> Change | None:
         """Return the first cut of the graph into two, both of which cuDNN supports."""
         for change in islice(changes(self.graph, ("split",)), _CUTS) if self.measure else ():
-            if all(self.supports(graph) for graph in change.graphs):
+            if self._helps(change):
                 return change
         return None
 

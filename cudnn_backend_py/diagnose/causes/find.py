@@ -26,6 +26,7 @@ from ..verdict import Asked, Basis, Candidate, Cause
 from .attention import options_refused
 from .building import why_none_builds
 from .case import FORMS, Budget, Case, blame_change, statement
+from .claims import check_claims
 from .phrases import is_vague, needed_of_device, rules_for
 from .rules import (
     BLOCKS_FROM_SM,
@@ -159,23 +160,27 @@ def _find_in_fork(case: Case, find: Callable[[Case], Cause | None]) -> Cause | N
     Without asking cuDNN where that does not help.
     """
 
-    def hear(one: Case) -> tuple[Cause | None, list[str]]:
+    def hear(one: Case) -> tuple[Cause | None, list[str], dict[str, Change]]:
         with collecting() as lines:
-            return find(one), lines
+            return find(one), lines, one.claims
 
     late: list[str] = []
     deadly: frozenset[int] = frozenset()
     with mmap.mmap(-1, _NUMBER.size) as shared:  # with the forked process
         while True:
-            one = dataclasses.replace(case, deadly=deadly, count=partial(_NUMBER.pack_into, shared, 0))
+            one = dataclasses.replace(case, deadly=deadly, claims={}, count=partial(_NUMBER.pack_into, shared, 0))
             found = run_in_fork(partial(hear, one), lambda: None, what=_SEARCH, late=late.append)
             (number,) = _NUMBER.unpack_from(shared)
             if found is not None or late or number in (0, *deadly) or len(deadly) == _DEADLY:
                 break
             deadly |= {number}
-    cause, lines = found or (find(dataclasses.replace(case, measure=False)), [])
+    cause, lines, claims = found or (find(dataclasses.replace(case, measure=False)), [], {})
     for line in [*late, *lines]:
         tell(line)
+    if cause is not None and claims:
+        cause, wrong = check_claims(case.graph, cause, claims)
+        if wrong:
+            return _find_in_fork(dataclasses.replace(case, wrong=case.wrong | wrong), find)
     return cause
 
 

@@ -408,6 +408,7 @@ def _remedy(remedy: Remedy, verdict: Verdict | None, graph: Graph | None) -> dic
     return {
         "title": remedy.title,
         "effect": remedy.effect,
+        "claim": remedy.claim,
         "steps": remedy.steps,
         "verified": remedy.verified,
         "answer": _answer(remedy),

@@ -118,7 +118,7 @@ def render_remedies(verdict: Verdict, graph: Graph, remedies: Remedies, *, again
     elif not remedies:
         parts.append(line(f"no change was found with which it is supported: {remedies.extent}", "yellow"))
     for number, remedy in enumerate(remedies, 1):
-        asked = f"  [{remedy.effect}; {_how_far(remedy)}]"
+        asked = f"  [{remedy.claim}; {_how_far(remedy)}]"
         parts.append(Text.assemble(f"\n{number}. ", line(remedy.title, "bold"), asked))
         before = str(graph).splitlines()
         after = [one for part in remedy.graphs or (remedy.graph,) for one in str(part).splitlines()]

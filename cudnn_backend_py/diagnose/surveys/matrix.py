@@ -33,6 +33,7 @@ from ...target import find_profile
 from ...versions.store import find_installed, list_judging
 from ..engines import ENGINES_ABSENT
 from ..explanation import CRASHED
+from ..fork import TIME_RAN_OUT
 from ..judges import CUDNN_TIMED_OUT, FAULTS, GPU, Judge, Question, judge, library_identity
 from ..verdict import Outcome, Verdict
 
@@ -553,6 +554,8 @@ class _Answers:
 
 
 def _lasts(cell: Cell) -> bool:
+    if any(remark.startswith(TIME_RAN_OUT) for remark in cell.remarks):
+        return False
     if cell.outcome is not Outcome.NOT_JUDGED or cell.cause == ENGINES_ABSENT:
         return True
     return cell.cause == CRASHED and any(name in cell.headline for name in FAULTS)
