@@ -60,6 +60,8 @@ MOVED = {
     "pytest_plugin": "testing.pytest_plugin",
     "record": "testing.record",
     "selection": "plans.select",
+    "tuning.trial.data": "graph.interpret.data",
+    "tuning.trial.forward_pass": "graph.interpret.forward_pass",
 }
 
 

@@ -24,13 +24,13 @@ from numpy.typing import NDArray
 from ..errors import EnvironmentNotReady, UsageError
 from ..graph import Graph, Tensor, graph_from_json, graph_to_json
 from ..graph.formats import storage_type
+from ..graph.interpret.data import from_memory
+from ..graph.interpret.npz import ArrayHeader, read_arrays
 from ..printable import shown
 from ..system.private_folder import PrivateFolder
 from ..system.strict import parse_json
 from ..system.typed import read_fields
 from ..tuning.agreement import has_storage
-from ..tuning.npz import ArrayHeader, read_arrays
-from ..tuning.trial.data import from_memory
 
 __all__ = ["FOLDER_VARIABLE", "MOST_BYTES", "MOST_CASES", "Case", "CaseFolder", "default_folder", "load_case"]
 

@@ -9,7 +9,7 @@ import shlex
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +24,7 @@ from ..system.strict import read_text
 from .graph_file import read_any_graphs
 from .options import GRAPH, with_format, with_seconds, with_target
 from .output import NOT_JUDGED, say, warn, warn_of_python, write, write_report
+from .wheels import named_version
 
 if TYPE_CHECKING:
     from ..tuning.trial import ConfigTrial, Trial
@@ -80,23 +81,13 @@ class _Case:
         settings = dict(_pairs(self.settings, "--set", alone=True))
         for number, graph in read_any_graphs(self.file, self.options["number"]):
             chosen = [] if number is None else [f"--graph={number}"]
-            source = shlex.join([self.file, *chosen, *_named_version(), *self.words])
+            source = shlex.join([self.file, *chosen, *named_version(), *self.words])
             if not isinstance(graph, GraphError):
                 try:
                     graph = override(graph, dims=dims, types=types, settings=settings)
                 except GraphError as error:
                     graph = error
             yield source, graph
-
-
-@cache
-def _named_version() -> tuple[str, ...]:
-    """Return the option that names the cuDNN of this process, where it is an installed version."""
-    from ..versions.store import list_installed
-
-    library = os.environ.get("CUDNN_BACKEND_LIBRARY")
-    found = [item.name for item in list_installed() if str(item.library) == library] if library else []
-    return tuple(f"{_VERSION}={name}" for name in found)
 
 
 def _pairs(texts: tuple[str, ...], option: str, *, alone: bool = False) -> Iterator[tuple[str, str]]:

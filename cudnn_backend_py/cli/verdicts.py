@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import shlex
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -33,7 +34,15 @@ from .output import (
     write,
     write_report,
 )
-from .wheels import ask_with_wheels, lacking_in, lacking_of, versions_at_hand, with_version, with_wheels
+from .wheels import (
+    ask_with_wheels,
+    lacking_in,
+    lacking_of,
+    named_version,
+    versions_at_hand,
+    with_version,
+    with_wheels,
+)
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -256,7 +265,9 @@ def show_lint(graph_file: str, style: str, output: str | None) -> None:
 @click.command("whatif", cls=Command)
 @click.argument("graph_file", metavar="GRAPH", type=GRAPH)
 @with_target("gpu")
-@with_seconds("--budget", "budget_s", default=1.5, help="For asking.")
+@with_seconds(
+    "--budget", "budget_s", help="Check as much as so many seconds allow; if not given, a fixed number of changes."
+)
 @with_modes
 @click.option("--build/--no-build", default=True, show_default=True, help=_BUILD)
 @with_format("text", "json", "html")
@@ -264,7 +275,7 @@ def show_lint(graph_file: str, style: str, output: str | None) -> None:
 def show_whatif(
     graph_file: str,
     target: str,
-    budget_s: float,
+    budget_s: float | None,
     modes: tuple[str, ...],
     build: bool,
     style: str,
@@ -274,10 +285,11 @@ def show_whatif(
 
     Each is asked before it is shown. It starts from the answer of explain with the same options: where that is
     supported, nothing is changed. Exit code 0 if there is a change, or none is needed, 1 if none was found, 2 if none
-    was and GRAPH could not be judged.
+    was and GRAPH could not be judged, or the search was not finished.
     """
     from ..diagnose import Judge, Question, whatif
     from ..diagnose.explanation import DEFAULT_MODES
+    from ..diagnose.remedies import Remedies
     from ..diagnose.report.tables import render_remedies, table_text
 
     _check_style(style)
@@ -297,19 +309,34 @@ def show_whatif(
         with progress_line() as step:
             step("changes of the graph")
             options: dict[str, Any] = {"version": full, "modes": asked, "budget_s": budget_s, "build": build}
-            remedies = [] if verdict.supported else whatif(graph, target, judge=judge, **options)
+            remedies = Remedies(graph, ()) if verdict.supported else whatif(graph, target, judge=judge, **options)
+    again = "" if remedies.extent.finished else _continue_whatif(graph_file, target, budget_s, modes, build)
     if style == "html":
         from ..diagnose.report.html import render_page
 
         write_report(render_page([verdict], graphs=[graph], remedies=[remedies]), output)
     elif style == "json":
         found = [remedy.to_dict() for remedy in remedies]
-        write_report(as_json({"verdict": verdict.to_dict(), "remedies": found}), output)
+        search = {**remedies.extent.to_dict(), "continue": again}
+        write_report(as_json({"verdict": verdict.to_dict(), "remedies": found, "search": search}), output)
     elif output is not None:
-        write(table_text(render_remedies(verdict, graph, remedies)), output)
+        write(table_text(render_remedies(verdict, graph, remedies, again=again)), output)
     else:
-        open_console().print(render_remedies(verdict, graph, remedies))
-    raise SystemExit(0 if remedies or verdict.supported else verdict.exit_code)
+        open_console().print(render_remedies(verdict, graph, remedies, again=again))
+    unfinished = 0 if remedies.extent.finished else NOT_JUDGED
+    raise SystemExit(0 if remedies or verdict.supported else max(verdict.exit_code, unfinished))
+
+
+_LONGER = 10  # times the budget that was too short
+_LONG_S = 60  # where there was none
+
+
+def _continue_whatif(graph_file: str, target: str, budget_s: float | None, modes: Sequence[str], build: bool) -> str:
+    """Return the command that searches longer."""
+    longer = _LONG_S if budget_s is None else max(1.0, _LONGER * budget_s)
+    words = ["cudnn-backend", "whatif", graph_file, f"--target={target}", *named_version()]
+    words += [*(f"--mode={mode}" for mode in modes), *(() if build else ("--no-build",)), f"--budget={longer:g}"]
+    return shlex.join(words)
 
 
 @click.command("matrix", cls=Command)

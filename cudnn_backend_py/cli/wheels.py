@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 from collections.abc import Callable, Iterable, Mapping
+from functools import cache
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import click
@@ -18,7 +20,15 @@ if TYPE_CHECKING:
     from ..diagnose import Verdict
     from ..diagnose.surveys.matrix import Cell
 
-__all__ = ["ask_with_wheels", "lacking_in", "lacking_of", "versions_at_hand", "with_version", "with_wheels"]
+__all__ = [
+    "ask_with_wheels",
+    "lacking_in",
+    "lacking_of",
+    "named_version",
+    "versions_at_hand",
+    "with_version",
+    "with_wheels",
+]
 
 _VERSION, _FULL, _JIT = "--cudnn", "--full", "--jit"
 _WHEEL = f"{__name__}:wheel"  # of a context: which wheel is wanted, "full", "jit" or None
@@ -69,6 +79,16 @@ def _judge_in_child(ctx: click.Context, parameter: click.Parameter, value: str |
     if (fault := environment_fault_after_crash(str(installed.library), str(installed.nvrtc or ""))) is not None:
         warn(printable(fault.headline) + (f"\nwhat to do: {fault.repair}" if fault.repair else ""))
     raise SystemExit(NOT_JUDGED)
+
+
+@cache
+def named_version() -> tuple[str, ...]:
+    """Return the option that names the cuDNN of this process, where it is an installed version."""
+    from ..versions.store import list_installed
+
+    library = os.environ.get("CUDNN_BACKEND_LIBRARY")
+    found = [item.name for item in list_installed() if str(item.library) == library] if library else []
+    return tuple(f"{_VERSION}={name}" for name in found)
 
 
 _Answer = TypeVar("_Answer")

@@ -17,8 +17,6 @@ __all__ = ["NEWER_THAN_LIBRARY", "ask_remedy"]
 
 NEWER_THAN_LIBRARY = "-newer-than-library"  # how codes of causes end that another cuDNN may not have
 
-_PATIENCE_S = 10.0
-
 
 def ask_remedy(
     cause: Cause, graph: Graph, target: Target, modes: Sequence[HeurMode], *, build: bool, measure: bool
@@ -41,9 +39,12 @@ def ask_remedy(
     changed = attempt(lambda: change(graph))
     if changed is None:
         return replace(cause, remedy="", asked="")
-    ask = builds if build else supports
     names = [mode.name for mode in modes]
-    helps = run_in_fork(lambda: ask(changed, target, names), lambda: False, patience_s=_PATIENCE_S)
+
+    def ask() -> bool:
+        return builds(changed, target, names).found if build else supports(changed, target, names)
+
+    helps = run_in_fork(ask, lambda: False, what="the remedy")
     return replace(cause, asked=depth) if helps else replace(cause, remedy="", asked="")
 
 

@@ -90,7 +90,8 @@ def explain(
         Tags of engine configs (``eng2_k24=7``) whose plans are not to be built: those that crashed before.
     causes
         Whether cuDNN may be asked about the control graph's plan, and about variations of a refused graph, to find the
-        cause. With `build` the variations are built, for some two seconds: what is named as a remedy was.
+        cause. With `build` the variations are built, which takes some two seconds: what is named as a
+        remedy was.
     shapes
         Whether cuDNN is asked about one question more where it supports a graph of attention: whether one plan can
         serve every batch and length (``Verdict.shapes``). It costs half of a supported verdict again.

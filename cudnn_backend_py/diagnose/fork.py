@@ -17,21 +17,34 @@ from collections.abc import Callable
 from io import FileIO
 from typing import TYPE_CHECKING, NoReturn, TypeVar
 
+from ..graph.guard import tell
 from ..system.child import run_undisturbed
 from ..system.renamed import keep_names
 
-__all__ = ["run_in_fork"]
+__all__ = ["TIME_RAN_OUT", "run_in_fork"]
 
-_PATIENCE_S = 10.0
+#: How a line of a verdict begins that reports what could not be checked in time: the cause may be a less certain one.
+TIME_RAN_OUT = "time ran out"
+
+_CPU_S = 20  # that a forked process may use, less what it forks itself
+_PATIENCE = 12  # seconds of the clock for each of the processor: other programs may use it, or cuDNN wait for ever
+
 _LENGTH = struct.Struct("q")  # of what follows
 
 Result = TypeVar("Result")
 
 
 def run_in_fork(
-    function: Callable[[], Result], otherwise: Callable[[], Result], *, patience_s: float = _PATIENCE_S
+    function: Callable[[], Result],
+    otherwise: Callable[[], Result],
+    *,
+    what: str = "a variation of the graph",
+    late: Callable[[str], object] = tell,
 ) -> Result:
     """Return what `function` returns in a forked process, or what `otherwise` returns here if that process dies.
+
+    The time is that of the processor, so that a busy machine gives the same answers; the clock ends only a process
+    that waits. Either is reported, so that a process that took too long is not mistaken for an answer.
 
     Beside other threads, one of which may hold a lock that a fork would never see given back, it is called here.
 
@@ -41,8 +54,10 @@ def run_in_fork(
         Its result, or the exception it raises, is pickled. It must not use a CUDA context of this process.
     otherwise
         What is called where there was no fork, or it was killed by a signal or gave no answer in time.
-    patience_s
-        Seconds that the answer may take.
+    what
+        What takes too long, for the line that reports it.
+    late
+        Called with that line, which begins with :data:`TIME_RAN_OUT`.
 
     Notes
     -----
@@ -50,17 +65,21 @@ def run_in_fork(
     """
     if threading.active_count() > 1:
         return function()
-    fork = _Fork(lambda writing, before: _answer(function, writing, before, patience_s))
+    fork = _Fork(lambda writing, before: _answer(function, writing, before))
     try:
         try:
             run_undisturbed(fork.begin)
-            fork.listen(patience_s)
+            fork.listen(_CPU_S * _PATIENCE)
         finally:
             fork.end()
     except BaseException:
         fork.end()  # again: the end itself may be what a handler broke off
         raise
     if not fork.said:
+        if fork.late:
+            late(f"{TIME_RAN_OUT}: {what} did not answer in {_CPU_S * _PATIENCE} s")
+        elif fork.ending == signal.SIGXCPU:
+            late(f"{TIME_RAN_OUT}: {what} took more than {_CPU_S} s of the processor")
         return otherwise()
     result, error = pickle.loads(fork.said)
     if error is not None:
@@ -73,10 +92,19 @@ class _Fork:
     """A forked process, the pipe it answers through, and what it said.
 
     That is nothing where there was no fork, or it died before it had said all.
+
+    Attributes
+    ----------
+    late
+        Whether the answer did not come in time.
+    ending
+        The signal that ended the process; 0 if none did.
     """
 
     def __init__(self, work: Callable[[int, set[int]], NoReturn]) -> None:
         self.said = b""
+        self.late = False
+        self.ending = 0
         self._reading: FileIO | None = None
         self._work = work
         self._owner, self._child = os.getpid(), 0
@@ -113,6 +141,7 @@ class _Fork:
                     self.said = said[_LENGTH.size :]
                 return
             pieces.append(piece)
+        self.late = True
 
     def end(self) -> None:
         """End the process and close the pipe; may be repeated."""
@@ -120,22 +149,24 @@ class _Fork:
             with contextlib.suppress(ProcessLookupError, ChildProcessError):  # who ignores SIGCHLD has none to wait for
                 if not self.said:
                     os.kill(self._child, signal.SIGKILL)
-                os.waitpid(self._child, 0)
+                status = os.waitpid(self._child, 0)[1]
+                self.ending = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
             self._child = 0
         if self._reading is not None:
             self._reading.close()
 
 
-def _answer(function: Callable[[], object], writing: int, blocked: set[int], patience_s: float) -> NoReturn:
+def _answer(function: Callable[[], object], writing: int, blocked: set[int]) -> NoReturn:
     """Write the pickled result or exception, and end the process without any clean-up."""
     try:
         for number in signal.valid_signals():
             if callable(signal.getsignal(number)):  # the caller's handlers are not for this process
                 signal.signal(number, signal.SIG_DFL)
-        signal.alarm(round(patience_s) + 1)  # if the caller is gone by then
+        signal.alarm(_CPU_S * _PATIENCE + 1)  # if the caller is gone by then
         signal.pthread_sigmask(signal.SIG_SETMASK, blocked - {signal.SIGALRM})
         faulthandler.disable()
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        _limit_cpu()
         os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
         try:
             said = pickle.dumps((function(), None))
@@ -145,6 +176,14 @@ def _answer(function: Callable[[], object], writing: int, blocked: set[int], pat
             pipe.write(_LENGTH.pack(len(said)) + said)
     finally:
         os._exit(0)
+
+
+def _limit_cpu() -> None:
+    """Let SIGXCPU end this process after its seconds of the processor, or fewer where the user allows no more."""
+    most = resource.getrlimit(resource.RLIMIT_CPU)[1]
+    signal.signal(signal.SIGXCPU, signal.SIG_DFL)
+    wanted = _CPU_S if most == resource.RLIM_INFINITY else min(_CPU_S, most)
+    resource.setrlimit(resource.RLIMIT_CPU, (wanted, most))
 
 
 if not TYPE_CHECKING:

@@ -6,19 +6,21 @@ The search runs in a child process: a variation that kills cuDNN is left out, an
 from __future__ import annotations
 
 import contextlib
+import math
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..errors import CudnnBackendError, EnvironmentNotReady
 from ..graph import Graph, graph_from_json, graph_to_json
 from ..graph.ir import check_graph
-from ..graph.rewrite.changes import Change, Effect, changes
+from ..graph.rewrite.changes import Effect, changes
+from ..graph.rewrite.solution import EFFECTS, Solution, find_solution
 from ..plans.engine import OperationGraph, heur_mode
 from ..plans.refusals import furthest_reason, read_refusals
 from ..printable import brief
@@ -30,22 +32,25 @@ from ..target.environment import Fault, check_environment
 from ..versions.store import environment_for, list_judging
 from .advice import NEWER_THAN_LIBRARY
 from .causes.building import BUILDING_KINDS
-from .causes.case import ARCHITECTURES, known_to_fail
+from .causes.case import ARCHITECTURES, Budget, Built, cost_of_plan, known_to_fail
+from .causes.claims import compare_solution
 from .causes.find import suspects
 from .causes.phrases import kinds_for
 from .explanation import CRASHED, explain
-from .fork import run_in_fork
-from .judges import DID_NOT_START, GPU, Judge, Question
+from .fork import TIME_RAN_OUT, run_in_fork
+from .judges import CUDNN_TIMED_OUT, DID_NOT_START, GPU, Judge, Question
 from .verdict import Asked, Outcome, Verdict
 
-__all__ = ["Remedies", "Remedy", "whatif", "with_versions"]
+if TYPE_CHECKING:
+    from ..graph.interpret.compare import Comparison
+
+__all__ = ["Remedies", "Remedy", "SearchExtent", "whatif", "with_versions"]
 
 _MODES = ("A", "FALLBACK")
-_BUILDING_S = 6.0  # more for the search where every variation is built
 _RESTARTS = 8
 _LEAST = 0.6  # of the time for the search, however long the child took to start
 _GRACE_S = 20.0  # for what a child is doing when its time is over: starting, or one slow question
-_RANK: dict[Effect, int] = {"exact": 0, "changes numerics": 1, "idea": 2}
+_HANGS_S = 600.0  # without a budget, after which cuDNN is taken to hang
 
 
 @dataclass(frozen=True, repr=False)
@@ -70,6 +75,11 @@ class Remedy(ShownAsHtml):
         Whether cuDNN was asked, and supports it.
     verdict
         What it said; of several parts, of the first.
+    members
+        For each step, which of the graphs before it was changed, counted from 0.
+    comparison
+        Of an exact change of the graph: what the interpreter's results for the graph and for the patched ones showed,
+        see :func:`~cudnn_backend_py.graph.interpret.compare.compare`.
     """
 
     title: str
@@ -83,6 +93,17 @@ class Remedy(ShownAsHtml):
     graphs: tuple[Graph, ...] = ()
     kinds: tuple[str, ...] = ()
     tensors: tuple[str, ...] = ()
+    members: tuple[int, ...] = ()
+    comparison: Comparison | None = None
+
+    @property
+    def claim(self) -> str:
+        """The effect, and of an exact change whether results were compared."""
+        if self.comparison is None:
+            return self.effect
+        if self.comparison.state == "same":
+            return f"{self.effect}, compared"
+        return f"{self.effect} by its rule, not compared: {self.comparison.words}"
 
     def __repr__(self) -> str:
         where = f"{self.target}, cuDNN {self.version}" if self.version else self.target
@@ -93,6 +114,7 @@ class Remedy(ShownAsHtml):
         return {
             "title": self.title,
             "effect": self.effect,
+            "comparison": self.comparison and asdict(self.comparison),
             "steps": list(self.steps),
             "kinds": list(self.kinds),
             "tensors": list(self.tensors),
@@ -107,15 +129,55 @@ class Remedy(ShownAsHtml):
     def size(self) -> tuple[int, int, int, int]:
         """What remedies are ordered by, the smallest first: effect, steps, graphs, tensors."""
         elsewhere = {"target": 1, "version": 2}.get(self.kinds[-1], 0) if self.kinds else 0
-        return (max(_RANK[self.effect], elsewhere), len(self.steps), len(self.graphs), len(self.tensors))
+        return (max(EFFECTS.index(self.effect), elsewhere), len(self.steps), len(self.graphs), len(self.tensors))
+
+
+@dataclass(frozen=True)
+class SearchExtent:
+    """How far a search for remedies went.
+
+    Parameters
+    ----------
+    checked, changes
+        Changes of one step that were checked, and how many there are; None where the search ended before that was
+        known.
+    checked_pairs, pairs
+        The same of changes of two steps, which are checked only where no single one leaves the results as they are.
+    stopped
+        Why the search ended before all that it looks at was checked; empty where it did not.
+    """
+
+    checked: int = 0
+    changes: int | None = None
+    checked_pairs: int = 0
+    pairs: int | None = None
+    stopped: str = ""
+
+    @property
+    def finished(self) -> bool:
+        """Whether "no change was found" is an answer."""
+        return not self.stopped
+
+    def __str__(self) -> str:
+        pairs = _of(self.checked_pairs, self.pairs)
+        return f"{_of(self.checked, self.changes)} changes and {pairs} pairs of changes were checked"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the extent as plain data."""
+        return {"finished": self.finished, **asdict(self)}
+
+
+def _of(checked: int, count: int | None) -> str:
+    return str(checked) if count is None else f"{checked} of {count}"
 
 
 class Remedies(ShownAsHtml, list[Remedy]):
-    """A list of the remedies for one graph, which a notebook shows beside it."""
+    """A list of the remedies for one graph, which a notebook shows beside it, and how far the search for them went."""
 
-    def __init__(self, graph: Graph, found: Iterable[Remedy]) -> None:
+    def __init__(self, graph: Graph, found: Iterable[Remedy], extent: SearchExtent | None = None) -> None:
         super().__init__(found)
         self.graph = graph
+        self.extent = extent or SearchExtent()
 
 
 def whatif(
@@ -124,7 +186,7 @@ def whatif(
     *,
     version: str | None = None,
     modes: Sequence[str] = _MODES,
-    budget_s: float = 1.5,
+    budget_s: float | None = None,
     two_steps: bool = True,
     limit: int = 5,
     build: bool = False,
@@ -144,8 +206,10 @@ def whatif(
     modes
         Heuristics modes to ask: a remedy is one for a program that asks these.
     budget_s
-        Seconds after which nothing new is asked; six more where the graph passes its support check and its plans do
-        not compile, as every variation is built then.
+        Seconds after which nothing new is asked, which may be before the search is finished
+        (:attr:`Remedies.extent`). Not given: the search is bounded by what it asks, so that its results do not depend
+        on how busy the machine is: all changes of one step, the first 150 of two, 6 other versions, and plans of some
+        60 changes where every variation is built. With a budget there are no such bounds.
     two_steps
         Whether to look for pairs of changes.
     limit
@@ -171,26 +235,28 @@ def whatif(
     if target != GPU:
         find_profile(target)
     asked = _Asked(target, version, tuple(heur_mode(mode).name for mode in modes), build)
-    deadline = time.monotonic() + budget_s
+    deadline = math.inf if budget_s is None else time.monotonic() + budget_s
     stop = threading.Event()
-
-    def may_ask(number: int) -> bool:
-        return not stop.is_set() and (number < _LEAST_VERSIONS or time.monotonic() <= deadline)
-
     with Judge() if judge is None else contextlib.nullcontext(judge) as others:
         with ThreadPoolExecutor(1) as beside:
-            elsewhere = beside.submit(_other_versions, graph, asked, may_ask, others)
+            first = beside.submit(_order_and_ask, graph, asked, others, stop)
             try:
-                found = _search(graph, asked, deadline, two_steps=two_steps)
-                if found is None or any(_RANK[remedy.effect] < 2 for remedy in found):
-                    stop.set()
+                found, extent = _search(graph, asked, deadline, budget_s, two_steps=two_steps)
             except BaseException:
                 stop.set()
                 raise
-        if found is None:
-            return Remedies(graph, ())
-        found = sorted([*found, *elsewhere.result().found], key=lambda remedy: remedy.size)
-        return Remedies(graph, islice(_distinct(_built(found, asked, others) if build else found), limit))
+            if found is None:
+                stop.set()
+                return Remedies(graph, ())
+        versions = first.result()
+        if not found and not versions.found:
+            versions = _ask_rest(graph, asked, versions, others, deadline)
+        found = sorted([*found, *versions.found], key=lambda remedy: remedy.size)
+        unbuilt: list[str] = []
+        built = _built(found, asked, others, unbuilt) if build else found
+        kept = list(islice(_compared(graph, _distinct(built)), limit))
+        late = [*([extent.stopped] if extent.stopped else []), *versions.late, *unbuilt]
+        return Remedies(graph, kept, replace(extent, stopped="; ".join(late)))
 
 
 @dataclass(frozen=True)
@@ -224,11 +290,26 @@ def _covers(one: Remedy, other: Remedy) -> bool:
     return where or (len(other.steps) > len(one.steps) and set(one.steps) <= set(other.steps))
 
 
+def _compared(graph: Graph, found: Iterable[Remedy]) -> Iterator[Remedy]:
+    """Yield the remedies, exact changes of the graph compared with it, without those that compute something else."""
+    for remedy in found:
+        if remedy.effect != "exact" or not remedy.members:
+            yield remedy
+            continue
+        solution = find_solution(graph, remedy.kinds, remedy.steps, remedy.members)
+        comparison = compare_solution(graph, solution)
+        if comparison is not None:
+            yield replace(remedy, comparison=comparison)
+
+
 _BUILDS = 16  # of plans, at most
 
 
-def _built(found: Iterable[Remedy], asked: _Asked, judge: Judge) -> Iterator[Remedy]:
-    """Yield the remedies whose plans can be built, each when it is asked for; what was built already is not again."""
+def _built(found: Iterable[Remedy], asked: _Asked, judge: Judge, late: list[str]) -> Iterator[Remedy]:
+    """Yield the remedies whose plans can be built, each when it is asked for; what was built already is not again.
+
+    A line goes into `late` for each whose building took too long.
+    """
     seen: Counter[tuple[str, ...]] = Counter()
     turns: list[tuple[int, tuple[int, ...], int, Remedy]] = []
     for remedy in found:
@@ -241,43 +322,79 @@ def _built(found: Iterable[Remedy], asked: _Asked, judge: Judge) -> Iterator[Rem
         verdicts = [judge.ask(asked.question(one, remedy.target, remedy.version)) for one in remedy.graphs]
         if all(verdict.supported for verdict in verdicts):
             yield replace(remedy, verdict=verdicts[0])
+        elif any(map(_timed_out, verdicts)):
+            late.append(f"plans of {remedy.title!r} were not built in time")
 
 
-_LEAST_VERSIONS = 3  # that are asked, however late it is, where nothing else was found
+def _timed_out(verdict: Verdict) -> bool:
+    return verdict.cause is not None and verdict.cause.code == CUDNN_TIMED_OUT
 
 
 class _Versions(NamedTuple):
-    """Other installed cuDNN versions: one that supports a graph, those that refuse it, those that were not asked."""
+    """Other installed cuDNN versions: one that supports a graph, those that refuse it, those that were not asked.
+
+    ``late`` says of each that did not answer in time.
+    """
 
     found: list[Remedy]
     refusing: list[str]
     unasked: list[str]
+    late: list[str]
 
 
-def _other_versions(
-    graph: Graph, asked: _Asked, may_ask: Callable[[int], bool], judge: Judge, *, newer: bool = False
+def _ask_versions(
+    graph: Graph, asked: _Asked, used: str, names: Sequence[str], judge: Judge, may_ask: Callable[[int], bool]
 ) -> _Versions:
-    """Ask other installed cuDNN versions until one supports the graph, the nearest first; with `newer` only newer ones.
+    """Ask cuDNN versions, one after the other, until one supports the graph.
 
     `may_ask` is called with the number of those asked before each.
     """
-    found: list[Remedy] = []
-    refusing: list[str] = []
-    used = asked.version or judge.ask(asked.question(graph, asked.target, None)).cudnn  # this process loads none
-    if not used[:1].isdigit():  # no library, or one that never answered
-        return _Versions([], [], [])
-    names = _order_of_versions(used, newer=newer)
+    answers = _Versions([], [], [], [])
     for number, name in enumerate(names):
-        if found or not may_ask(number):
-            return _Versions(found, refusing, names[number:])
+        if answers.found or not may_ask(number):
+            return answers._replace(unasked=list(names[number:]))
         verdict = judge.ask(asked.question(graph, asked.target, name))
         if verdict.supported:
             title = f"cuDNN {name} instead of {used}"
             remedy = Remedy(title, "exact", (title,), graph, asked.target, name, verified=True, verdict=verdict)
-            found.append(replace(remedy, graphs=(graph,), kinds=("version",)))
+            answers.found.append(replace(remedy, graphs=(graph,), kinds=("version",)))
         elif verdict.outcome is Outcome.NOT_SUPPORTED:
-            refusing.append(name)
-    return _Versions(found, refusing, [])
+            answers.refusing.append(name)
+        elif _timed_out(verdict):
+            answers.late.append(f"cuDNN {name} did not answer in time")
+    return answers
+
+
+def _used_version(graph: Graph, asked: _Asked, judge: Judge) -> str:
+    """Return the version that judges the graph; empty where there is no library, or one that never answered."""
+    used = asked.version or judge.ask(asked.question(graph, asked.target, None)).cudnn  # this process loads none
+    return used if used[:1].isdigit() else ""
+
+
+_FIRST_VERSIONS = 3  # that are asked whatever else is found
+
+
+def _order_and_ask(graph: Graph, asked: _Asked, judge: Judge, stop: threading.Event) -> _Versions:
+    """Ask the nearest of the other installed versions, until the event is set."""
+    used = _used_version(graph, asked, judge)
+    names = _order_of_versions(used) if used else []
+    return _ask_versions(
+        graph, asked, used, names, judge, lambda number: number < _FIRST_VERSIONS and not stop.is_set()
+    )
+
+
+def _ask_rest(graph: Graph, asked: _Asked, before: _Versions, judge: Judge, deadline: float) -> _Versions:
+    """Ask the versions that were not asked: some more, or with a deadline until it."""
+
+    def may_ask(number: int) -> bool:
+        return number < _MOST_VERSIONS - _FIRST_VERSIONS if deadline == math.inf else time.monotonic() <= deadline
+
+    used = _used_version(graph, asked, judge)
+    more = _ask_versions(graph, asked, used, before.unasked, judge, may_ask)
+    late = [*before.late, *more.late]
+    if more.unasked and not more.found and deadline != math.inf:
+        late.append(f"cuDNN {', '.join(more.unasked)} {'were' if len(more.unasked) > 1 else 'was'} not asked")
+    return more._replace(late=late)
 
 
 _MOST_VERSIONS = 6  # some 0.8 s each, and not so many seconds: the answer is the same on any machine
@@ -299,9 +416,12 @@ def with_versions(verdict: Verdict, question: Question, *, most: int = _MOST_VER
         return verdict
     asked = _Asked(str(question.target), verdict.cudnn, question.modes, question.build)
     with Judge() as judge:
-        found, refusing, unasked = _other_versions(
-            question.graph, asked, lambda number: number < most, judge, newer=newer
+        used = _used_version(question.graph, asked, judge)
+        names = _order_of_versions(used, newer=newer) if used else []
+        found, refusing, unasked, late = _ask_versions(
+            question.graph, asked, used, names, judge, lambda number: number < most
         )
+    verdict = replace(verdict, limits=(*verdict.limits, *(f"{TIME_RAN_OUT}: {line}" for line in late)))
     if found:
         told: Asked = "built" if question.build else "support check"
         cause = replace(cause, remedy=f"use cuDNN {found[0].version} (--cudnn {found[0].version})", asked=told)
@@ -332,46 +452,60 @@ def _order_of_versions(used: str, *, newer: bool = False) -> list[str]:
 # the search, in a child process
 
 
-def _search(graph: Graph, asked: _Asked, deadline: float, *, two_steps: bool) -> list[Remedy] | None:
-    """Return what a child finds, started again without the variation it died of; None if the graph is supported."""
-    skip: list[str] = []
+def _search(
+    graph: Graph, asked: _Asked, deadline: float, budget_s: float | None, *, two_steps: bool
+) -> tuple[list[Remedy] | None, SearchExtent]:
+    """Return what a child finds, and how far it came; None if the graph is supported.
+
+    A child that dies is followed by another, which knows what the first was told, and that what it died of kills.
+    """
+    known: dict[str, Any] = {}
     found: dict[str, Remedy] = {}
-    building = False
+    extent = SearchExtent()
     for _ in range(_RESTARTS):
         question = {
             "graph": graph_to_json(graph),
             "target": asked.target,
             "modes": asked.modes,
-            "deadline": deadline,
-            "least": _LEAST * (deadline - time.monotonic()),
+            "deadline": None if budget_s is None else deadline,
+            "least": 0.0 if budget_s is None else _LEAST * (deadline - time.monotonic()),
             "two_steps": two_steps,
             "build": asked.build,
-            "skip": [*skip, *(title for title in found if title not in skip)],
-            "building": building,
+            "known": known,
+            "found": list(found),
         }
         asking = ""
+        limit_s = _HANGS_S if budget_s is None else max(1.0, deadline + _GRACE_S - time.monotonic())
         with Child.start(_SERVED, environment_for(asked.version)) as child:
-            for line in child.ask(question, max(1.0, deadline + _GRACE_S - time.monotonic())):
-                building = building or "deadline" in line
-                deadline = line.get("deadline", deadline)
+            for line in child.ask(question, limit_s):
                 if "supported" in line:
-                    return None
+                    return None, extent
                 if "fault" in line:
                     raise Fault(**line["fault"]).error()
-                asking = line.get("asking", asking)
+                if "asking" in line:
+                    asking = line["asking"]
+                if "answer" in line:
+                    known[asking], asking = line["answer"], ""
+                if "extent" in line:
+                    extent = SearchExtent(**line["extent"])
                 if "title" in line:
                     remedy = _read(line, asked.version)
-                    found[remedy.title] = remedy
-        if not asking and child.ending not in ("", TIMED_OUT):
+                    found[remedy.title], asking = remedy, ""
+        if not asking and not known and child.ending not in ("", TIMED_OUT):
             raise EnvironmentNotReady(
                 f"the process that asks cuDNN ended with {child.ending} before it asked anything",
                 code=DID_NOT_START,
                 more=child.last_words,
             )
-        if not child.ending or not asking or asking in skip or time.monotonic() > deadline:
+        if child.ending == TIMED_OUT:
+            what = f"cuDNN did not answer about {asking!r}" if asking else "nothing was answered"
+            return list(found.values()), replace(extent, stopped=f"{what} in {limit_s:.0f} s")
+        if not child.ending:
+            return list(found.values()), extent
+        if not asking or time.monotonic() > deadline:
             break
-        skip.append(asking)
-    return list(found.values())
+        known[asking] = _Answer(killed=True)
+    return list(found.values()), replace(extent, stopped=f"the process that asks cuDNN ended with {child.ending}")
 
 
 def _read(line: Mapping[str, Any], version: str | None) -> Remedy:
@@ -387,6 +521,7 @@ def _read(line: Mapping[str, Any], version: str | None) -> Remedy:
         verdict=Verdict.from_dict(line["verdict"]),
         graphs=graphs,
         kinds=tuple(line["kinds"]),
+        members=tuple(line["members"]),
         tensors=tuple(line["tensors"]),
     )
 
@@ -405,15 +540,28 @@ def _answer(asked: Mapping[str, Any], say: Say) -> None:
     if faults and faults[0].blocks:
         say(fault=asdict(faults[0]))
         return
-    deadline = max(asked["deadline"], time.monotonic() + asked["least"])  # of one clock for all processes
+    deadline = math.inf
+    if asked["deadline"] is not None:  # of one clock for all processes
+        deadline = max(asked["deadline"], time.monotonic() + asked["least"])
     graph = graph_from_json(asked["graph"])
     with contextlib.closing(open_target(None if asked["target"] == GPU else asked["target"])) as target:
-        search = _Search(graph, target, asked["target"], asked["modes"], deadline, asked["skip"], say)
-        search.patient, search.building = asked["build"], asked["building"]
+        search = _Search(graph, target, asked, deadline, say)
         if search.is_supported():
             say(supported=True)
         else:
             search.run(two_steps=asked["two_steps"])
+
+
+class _Answer(NamedTuple):
+    """What cuDNN answered about a graph: whether it supports it, else the reason of the config that came furthest.
+
+    ``cost`` is that of the plans that were built for it; ``killed`` says that it ended the process.
+    """
+
+    supported: bool = False
+    words: str = ""
+    cost: int = 0
+    killed: bool = False
 
 
 # What is tried after the kinds that cuDNN's phrases hint at: those that leave the results as they are first; what is
@@ -448,10 +596,12 @@ _ORDER = (
     "whole_pattern",
 )
 _ITSELF = "the graph itself"
-_MORE_S = 0.3  # for other remedies of as many steps, after one that leaves the results as they are
+_MORE = 40  # other changes that are checked after one that leaves the results as they are
 _OF_A_KIND = 4  # remedies, after which no more of that kind are looked for
 _CUTS = 8  # of one graph that are asked about
 _FIRST_STEPS = 12  # whose second steps are looked at
+_CHANGES, _PAIRS = 400, 150  # that are checked without a budget; graphs of 14 operations have some 50 changes
+_FAILED_PLANS = 60  # that are compiled without a budget, where every variation is built
 
 
 def _kinds_to_try(words: str) -> tuple[str, ...]:
@@ -461,112 +611,158 @@ def _kinds_to_try(words: str) -> tuple[str, ...]:
 class _Search:
     """One graph on one open target, in the process that asks."""
 
-    def __init__(
-        self,
-        graph: Graph,
-        target: Target,
-        name: str,
-        modes: Sequence[str],
-        deadline: float,
-        skip: Collection[str],
-        say: Say,
-    ) -> None:
+    def __init__(self, graph: Graph, target: Target, asked: Mapping[str, Any], deadline: float, say: Say) -> None:
         self.graph = graph
         self.target = target
-        self.name = name
-        self.modes = modes
+        self.name: str = asked["target"]
+        self.modes: Sequence[str] = asked["modes"]
         self.deadline = deadline
-        self.skip = skip
-        self.patient = False  # many changes look well until they are built
+        self.bounded = deadline == math.inf
+        self.known = {what: _Answer(*answer) for what, answer in asked["known"].items()}
+        self.reported: Sequence[str] = asked["found"]
+        self.patient: bool = asked["build"]  # many changes look well until they are built
         self.building = False  # the graph passes its support check, so a change helps only if its plan can be built
+        self.plans = Budget(_FAILED_PLANS)
+        self.extent = SearchExtent()
         self.say = say
-        self.found: list[tuple[Change, ...]] = []
+        self.found: list[Solution] = []
         self.verdicts: dict[str, Verdict] = {}  # of what was built, by what it is
         self.words = ""
 
     def is_supported(self) -> bool:
         """Return whether cuDNN supports the graph as it is, which may mean a plan of it, and keep its reason."""
-        supported, self.words = self._ask(self.graph, self.target, _ITSELF)
-        if _ITSELF in self.skip:
-            self.words = " ".join(suspects(self.graph))
-        if self.building or not self.patient or not (supported or _ITSELF in self.skip):
-            return supported
+        answer = self._ask(self.graph, self.target, _ITSELF)
+        self.words = " ".join(suspects(self.graph)) if answer.killed else answer.words
+        if not self.patient or not (answer.supported or answer.killed):
+            return answer.supported
         self.building = True
-        self.deadline += _BUILDING_S
-        self.say(deadline=self.deadline)
-        return self._ask(self.graph, self.target, _ITSELF)[0]
+        return self._ask(self.graph, self.target, f"a plan of {_ITSELF}").supported
 
     def run(self, two_steps: bool) -> None:
         """Say what is found."""
-        crashes = _ITSELF in self.skip  # then every target would
+        crashes = self.known.get(_ITSELF, _Answer()).killed  # then every target would
         if not crashes and not self.building:
             self._other_targets()
         promising = self._one_step()
         if not crashes and self.building:  # dear, and said by another program than the user's
             self._other_targets()
         enough = bool(self.found) if self.building else any(map(self._leaves_results, self.found))
-        if two_steps and not enough:
+        if two_steps and not enough and not self._is_over():
             self._two_steps(promising)
-        if not self.found:
-            end = max(self.deadline, time.monotonic() + _MORE_S)
-            self._try(((change,) for change in changes(self.graph, ("drop_operation",))), [], end)
+        self._say_extent()
 
     @staticmethod
-    def _leaves_results(steps: tuple[Change, ...]) -> bool:
-        return all(step.effect != "idea" for step in steps)
+    def _leaves_results(solution: Solution) -> bool:
+        return solution.effect != "idea"
 
-    def _one_step(self) -> list[Change]:
-        """Try every one-step change; return those that cuDNN refuses for another reason than the graph."""
-        promising: list[Change] = []
-        end = time.monotonic() + 0.6 * max(0.0, self.deadline - time.monotonic())
-        self._try(self._first_steps(), promising, end)
+    def _one_step(self) -> list[tuple[Solution, int, str]]:
+        """Try every one-step change; return those of which one graph is refused for another reason than the graph.
+
+        With the number of that graph, and the reason.
+        """
+        promising: list[tuple[Solution, int, str]] = []
+        kinds = dict.fromkeys([*BUILDING_KINDS, *_ORDER]) if self.building else _kinds_to_try(self.words)
+        wanted = [kind for kind in kinds if kind != "drop_operation"]
+        limit = _CHANGES + 1 if self.bounded else None
+        candidates = list(islice(self._first_steps(wanted), limit))
+        self._count_changes(len(candidates))
+        self._try(candidates[:_CHANGES] if self.bounded else candidates, promising)
+        if not self.found and not self._is_over():
+            last = list(islice(map(Solution.of, changes(self.graph, ("drop_operation",))), limit))
+            self._count_changes(len(candidates) + len(last))
+            self._try(last, [])
+        if self.bounded and len(candidates) > _CHANGES and not self.found:
+            self._stop(f"the graph has more than {_CHANGES} changes, which are too many to check without a budget")
         return promising
 
-    def _first_steps(self) -> Iterator[tuple[Change, ...]]:
+    def _count_changes(self, count: int) -> None:
+        self.extent = replace(self.extent, changes=count)
+        self._say_extent()
+
+    def _first_steps(self, kinds: Sequence[str]) -> Iterator[Solution]:
         cuts = 0
-        kinds = dict.fromkeys([*BUILDING_KINDS, *_ORDER]) if self.building else _kinds_to_try(self.words)
-        for change in changes(self.graph, [kind for kind in kinds if kind != "drop_operation"]):
+        for change in changes(self.graph, kinds):
             cuts += change.kind == "split"
-            if cuts <= _CUTS:
-                yield (change,)
+            if cuts <= _CUTS or change.kind != "split":
+                yield Solution.of(change)
 
-    def _two_steps(self, promising: list[Change]) -> None:
-        def pairs() -> Iterator[tuple[Change, ...]]:
-            for first in promising[:_FIRST_STEPS]:
-                _, words = self._ask(first.graph, self.target, first.title)
-                for second in changes(first.graph, _kinds_to_try(words)[:6]):
-                    if second.kind != "split":
-                        yield first, second
+    def _two_steps(self, promising: list[tuple[Solution, int, str]]) -> None:
+        pairs = [
+            pair
+            for first, member, words in promising[:_FIRST_STEPS]
+            for second in changes(first.graphs[member], _kinds_to_try(words)[:6])
+            if second.kind != "split" and (pair := first.then(member, second)) is not None
+        ]
+        self.extent = replace(self.extent, pairs=len(pairs))
+        self._try(pairs[:_PAIRS] if self.bounded else pairs, None)
 
-        self._try(pairs(), [])
-
-    def _try(self, candidates: Iterable[tuple[Change, ...]], promising: list[Change], end: float | None = None) -> None:
+    def _try(self, candidates: Sequence[Solution], promising: list[tuple[Solution, int, str]] | None) -> None:
+        """Check solutions, of one step where `promising` is given, else of two."""
         found: Counter[tuple[str, ...]] = Counter()
-        for steps in candidates:
-            kinds = tuple(step.kind for step in steps)
-            if found[kinds] >= (1 if self.building else _OF_A_KIND):
+        more = len(candidates)
+        for solution in candidates:
+            if found[solution.kinds] >= (1 if self.building else _OF_A_KIND):
                 continue
-            if time.monotonic() > (self.deadline if end is None else end):
+            if more <= 0 or self._is_over():
                 return
-            title = "; then ".join(step.title for step in steps)
-            answers = []
-            for graph in steps[-1].graphs:
-                answers.append(self._ask(graph, self.target, title))
-                if not answers[-1][0]:
-                    break
-            if all(supported for supported, _ in answers):
-                self._report(steps, title)
-                found[kinds] += 1
-                if self._leaves_results(steps) and not self.patient:
-                    end = min(end or self.deadline, time.monotonic() + _MORE_S)
-            elif len(steps) == 1 and len(answers) == 1 and answers[0][1] not in ("", self.words):
-                promising.append(steps[0])
+            more -= 1
+            answers = self._ask_all(solution)
+            self._count(promising is None)
+            if all(answer.supported for answer in answers):
+                if self._report(solution):
+                    found[solution.kinds] += 1
+                    if self._leaves_results(solution) and not self.patient:
+                        more = min(more, _MORE)
+            elif promising is not None and (refused := self._refused_otherwise(answers)) is not None:
+                promising.append((solution, *refused))
 
-    def _ask(self, graph: Graph, target: Target, what: str) -> tuple[bool, str]:
-        """Return whether cuDNN supports the graph, and else the reason of the engine config that came furthest."""
-        if what in self.skip:
-            return False, ""
-        self.say(asking=what)
+    def _ask_all(self, solution: Solution) -> list[_Answer]:
+        """Return the answers about the graphs of a solution; of those after one that kills or does not help, none."""
+        answers = []
+        for number, graph in enumerate(solution.graphs):
+            what = f"{solution.title}, graph {number + 1}" if number else solution.title
+            answers.append(self._ask(graph, self.target, what))
+            if not answers[-1].supported and (self.building or len(solution.steps) > 1):
+                break
+        return answers
+
+    def _refused_otherwise(self, answers: Sequence[_Answer]) -> tuple[int, str] | None:
+        """Return the only graph that is refused, with a reason that is not that of the whole."""
+        refused = [(number, answer.words) for number, answer in enumerate(answers) if not answer.supported]
+        return refused[0] if len(refused) == 1 and refused[0][1] not in ("", self.words) else None
+
+    def _count(self, of_two: bool) -> None:
+        one, two = self.extent.checked + (not of_two), self.extent.checked_pairs + of_two
+        self.extent = replace(self.extent, checked=one, checked_pairs=two)
+
+    def _is_over(self) -> bool:
+        """Return whether nothing more may be asked, and keep why."""
+        if time.monotonic() > self.deadline:
+            self._stop("its budget of time was used up")
+        elif self.bounded and self.plans.left <= 0:
+            self._stop("the number of plans that it may compile without a budget was reached")
+        else:
+            return False
+        return True
+
+    def _stop(self, why: str) -> None:
+        said = self.extent.stopped
+        if why not in said:
+            self.extent = replace(self.extent, stopped="; ".join(filter(None, (said, why))))
+
+    def _say_extent(self) -> None:
+        self.say(extent=asdict(self.extent))
+
+    def _ask(self, graph: Graph, target: Target, what: str) -> _Answer:
+        """Return what cuDNN answers about a graph, unless it is known."""
+        if what not in self.known:
+            self.say(asking=what)
+            self.known[what] = self._ask_cudnn(graph, target, what)
+            self.say(answer=self.known[what], extent=asdict(self.extent))
+        self.plans.spend(Built(cost=self.known[what].cost))
+        return self.known[what]
+
+    def _ask_cudnn(self, graph: Graph, target: Target, what: str) -> _Answer:
         words: list[str] = []
         try:
             question = OperationGraph(graph, target)
@@ -574,15 +770,15 @@ class _Search:
                 answer = question.heuristics(mode)
                 if answer.configs:
                     if self.building:
-                        return self._builds(graph, target, what), ""
-                    return what == _ITSELF or not known_to_fail(graph, target), ""
+                        return self._build(graph, target, what)
+                    return _Answer(what == _ITSELF or not known_to_fail(graph, target))
                 reason = furthest_reason(read_refusals(answer.answer.text))
                 words += [str(reason)] if reason else []
         except CudnnBackendError as error:
-            return False, str(error)
-        return False, max(words, key=len, default="")
+            return _Answer(words=str(error))
+        return _Answer(words=max(words, key=len, default=""))
 
-    def _builds(self, graph: Graph, target: Target, what: str) -> bool:
+    def _build(self, graph: Graph, target: Target, what: str) -> _Answer:
         """Return whether a plan can be built, and keep the verdict; in a forked process where that can use the target.
 
         Some layouts crash cuDNN while it compiles.
@@ -591,45 +787,58 @@ class _Search:
         def ask() -> Verdict | None:
             return explain(graph, target, mode=self.modes, build=True, causes=False)
 
-        verdict = ask() if target.is_live else run_in_fork(ask, lambda: None)
-        if verdict is None or not verdict.supported:
-            return False
-        self.verdicts[what] = verdict
-        return True
+        verdict = ask() if target.is_live else run_in_fork(ask, lambda: None, what=what, late=self._stop)
+        if verdict is None:
+            return _Answer(cost=1)
+        tried = [one for one in verdict.candidates if one.state in ("built", "build failed")]
+        cost = (cost_of_plan(built=one.state == "built", behavior_notes=one.behavior_notes) for one in tried)
+        if verdict.supported:
+            self.verdicts[what] = verdict
+        return _Answer(verdict.supported, cost=sum(cost))
 
-    def _report(self, steps: tuple[Change, ...], title: str) -> None:
-        graphs = steps[-1].graphs
-        built = self.verdicts.get(title) if len(graphs) == 1 else None
-        verdict = built or explain(graphs[0], self.target, mode=self.modes, causes=False)
-        if not verdict.supported:
-            return
-        self.found.append(steps)
-        self.say(
-            title=title,
-            effect=max((step.effect for step in steps), key=lambda effect: _RANK[effect]),
-            steps=[step.title for step in steps],
-            kinds=[step.kind for step in steps],
-            tensors=list(dict.fromkeys(name for step in steps for name in step.tensors)),
-            graphs=[graph_to_json(graph) for graph in graphs],
-            target=self.name,
-            verdict=replace(verdict, target=self.target.name).to_dict(),
-        )
+    def _report(self, solution: Solution) -> bool:
+        """Say a solution, and return whether it is one: the verdict on each of its graphs is that it is supported."""
+        if solution.title not in self.reported:
+            self.say(asking=solution.title)
+            built = self.verdicts.get(solution.title) if len(solution.graphs) == 1 else None
+            ask = (explain(graph, self.target, mode=self.modes, causes=False) for graph in solution.graphs)
+            verdicts = [built] if built else list(ask)
+            if not all(verdict.supported for verdict in verdicts):
+                self.say(answer=_Answer())
+                return False
+            self.say(
+                title=solution.title,
+                effect=solution.effect,
+                steps=[step.title for step in solution.steps],
+                kinds=solution.kinds,
+                members=solution.members,
+                tensors=solution.tensors,
+                graphs=[graph_to_json(graph) for graph in solution.graphs],
+                target=self.name,
+                verdict=replace(verdicts[0], target=self.target.name).to_dict(),
+            )
+        self.found.append(solution)
+        return True
 
     def _other_targets(self) -> None:
         found = 0
         for name in ARCHITECTURES:
-            if time.monotonic() > self.deadline or found == 2:
+            if found == 2 or time.monotonic() > self.deadline:
                 return
             with contextlib.closing(open_target(name, on=self.target.library)) as other:
                 title = f"sm_{other.sm} ({other.profile.title}) instead of sm_{self.target.sm}"
-                if other.sm == self.target.sm or not self._ask(self.graph, other, title)[0]:
+                if other.sm == self.target.sm or not self._ask(self.graph, other, title).supported:
                     continue
                 found += 1
+                if title in self.reported:
+                    continue
+                self.say(asking=title)
                 self.say(
                     title=title,
                     effect="exact",
                     steps=[title],
                     kinds=["target"],
+                    members=[],
                     tensors=[],
                     graphs=[graph_to_json(self.graph)],
                     target=name,

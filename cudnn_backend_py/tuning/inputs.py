@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection
 from typing import Any
 
@@ -13,10 +12,11 @@ from ..errors import UsageError
 from ..generated.enums import DataType
 from ..graph import Graph, Tensor
 from ..graph.data_types import BOOLEAN_TYPES
-from ..graph.formats import encode, storage_type
+from ..graph.formats import encode
+from ..graph.interpret.data import known_values
 from .agreement import TOLERANCES, has_storage
 
-__all__ = ["known_values", "made_up_inputs"]
+__all__ = ["made_up_inputs"]
 
 
 def made_up_inputs(graph: Graph, seed: int = 0, *, given: Collection[str | int] = ()) -> dict[int, Any]:
@@ -74,34 +74,3 @@ def _made_up(tensor: Tensor, pool: NDArray[np.float64], encoded: dict[DataType, 
         shift, scale = (4.0, 2.0) if tensor.data_type in _DATA else (0.0, 1.0)
         encoded[tensor.data_type] = encode(pool * scale + shift, tensor.data_type)
     return np.resize(encoded[tensor.data_type], tensor.span_elements)
-
-
-def known_values(graph: Graph) -> dict[int, Any]:
-    """Return the values of inputs whose meaning is known: ragged offsets, and those of attention by their names."""
-    from ..graph.attention.recognize import read_attention
-
-    known: dict[int, Any] = {}
-    for tensor in graph.variant_pack_tensors:
-        offset = tensor.ragged_offset
-        if offset is not None and offset.uid not in known:
-            starts = np.arange(offset.span_elements) * (tensor.dims[2] * tensor.strides[2])
-            known[offset.uid] = starts.astype(storage_type(offset.data_type))
-    use = read_attention(graph)
-    if use is None:
-        return known
-    problem = use.problem
-    by_name: dict[str, float] = {
-        "seq_len_q": problem.seq_q,
-        "seq_len_kv": problem.seq_kv,
-        "dropout_seed": 1234,
-        "dropout_offset": 1,
-        "block_mask": 255,
-        "alibi_slopes": 1 / problem.seq_kv,
-        "stats": math.log(problem.seq_kv) + 0.5,
-    }
-    for tensor in graph.variant_pack_tensors:
-        if tensor.name in ("page_table_k", "page_table_v"):
-            known[tensor.uid] = np.arange(tensor.span_elements).astype(storage_type(tensor.data_type))
-        elif tensor.name in by_name:
-            known.setdefault(tensor.uid, by_name[tensor.name])
-    return known

@@ -13,21 +13,20 @@ import hashlib
 import json
 import os
 import stat
-import struct
 import zipfile
-import zlib
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, NoReturn
 
 from ..errors import EnvironmentNotReady
+from ..system.archives import ARCHIVE_ERRORS
 from .integrity import METADATA
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
-__all__ = ["ARCHIVE_ERRORS", "refuse_wheel", "unpack_wheel"]
+__all__ = ["refuse_wheel", "unpack_wheel"]
 
 _CHUNK_BYTES = 1 << 20
 _MAX_FILES = 10_000
@@ -35,10 +34,6 @@ _MAX_BYTES = 8 << 30  # cuDNN 9.28 unpacks to 1.1 GB
 _MAX_RECORD_BYTES = 4 << 20
 _MAX_NAME_BYTES, _MAX_PART_BYTES = 1024, 255
 _ENCRYPTED = 0x1
-ARCHIVE_ERRORS = (  # besides OSError, what zipfile raises for damaged archives
-    *(zipfile.BadZipFile, zipfile.LargeZipFile, zlib.error, struct.error, EOFError),
-    *(ValueError, LookupError, ArithmeticError, NotImplementedError, RuntimeError, MemoryError),
-)
 
 
 def unpack_wheel(wheel: Path, tree: Path, bars: Progress) -> None:

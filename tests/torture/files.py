@@ -44,7 +44,7 @@ from cudnn_backend_py.printable import printable_lines
 from cudnn_backend_py.system.strict import read_json
 from cudnn_backend_py.target import list_profiles, load_profile
 from cudnn_backend_py.tuning.trial import Trial
-from cudnn_backend_py.tuning.trial.data import load_arrays
+from cudnn_backend_py.graph.interpret.data import load_arrays
 from cudnn_backend_py.tuning.trial.reproduce import as_word, from_word
 from tests.support.logs import LOGS, log_text
 from tests.support.mutations import HOSTILE, check_printed, mutated_json, mutated_text

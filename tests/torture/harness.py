@@ -14,7 +14,7 @@ from pathlib import Path
 __all__ = ["AREAS", "VERSIONS", "Broken", "Report", "attack_of", "run_area", "run_round"]
 
 AREAS = (
-    *("level0", "interruptions", "graphs", "judge", "environment"),
+    *("level0", "interruptions", "graphs", "remedies", "judge", "environment"),
     *("plan_cache", "files", "serialized", "command_line", "install"),
 )
 VERSIONS = ("9.14.0", "9.19.0", "9.24.0", None)  # installed cuDNNs; None is the one of this environment

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 
 from ...graph.ir import Graph
-from ...graph.rewrite.changes import changes
+from ...graph.rewrite.changes import Change, changes
 from ..verdict import Basis, Cause
 from .case import Case, contrast, furthest_first, quote
 from .rules import judge_for
@@ -73,16 +73,19 @@ def _detail(case: Case, what: str) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class _Variation:
-    """A graph that may compile: what of the first one then is the fault, what is different, and what to do."""
+    """A change that may compile: what of the graph then is the fault, what is different, and what to do."""
 
-    graph: Graph
+    change: Change
     headline: str
     title: str
     remedy: str
 
 
 def _first_that_builds(case: Case) -> _Variation | None:
-    return next((one for one in _variations(case.graph) if case.supports(one.graph)), None)
+    for one in _variations(case.graph):
+        if one.change.title not in case.wrong and case.supports(one.change.graph) and case.claim(one.change):
+            return one
+    return None
 
 
 def _variations(graph: Graph) -> Iterator[_Variation]:
@@ -94,4 +97,4 @@ def _variations(graph: Graph) -> Iterator[_Variation]:
             title, found = change.title, f"with {change.title.removeprefix('without ')}"
         elif change.kind == "smaller_head_dim":
             found = re.sub(r": (\d+) -> \d+", r" is \1", change.title)
-        yield _Variation(change.graph, found, title, change.advice)
+        yield _Variation(change, found, title, change.advice)

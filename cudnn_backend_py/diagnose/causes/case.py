@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import re
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import islice
+from typing import NamedTuple
 
 from ...errors import CudnnBackendError, CudnnStatusError
-from ...generated.enums import DataType, DescriptorType
+from ...generated.enums import BehaviorNote, DataType, DescriptorType
 from ...graph.data_types import DATA_TYPES
 from ...graph.faults import ending_faults
 from ...graph.ir import Graph, Tensor, packed_strides
@@ -33,11 +32,13 @@ __all__ = [
     "ARCHITECTURES",
     "FORMS",
     "Budget",
+    "Built",
     "Case",
     "blame_change",
     "blame_near",
     "builds",
     "contrast",
+    "cost_of_plan",
     "furthest_first",
     "known_to_fail",
     "quote",
@@ -74,7 +75,22 @@ def known_to_fail(graph: Graph, target: Target) -> bool:
 _PLANS = 4  # of a variation, of each mode, that are tried
 
 
-def builds(graph: Graph, target: Target, modes: Sequence[str]) -> bool:
+class Built(NamedTuple):
+    """Whether a plan could be built, and what that cost: as many as plans that do not compile would take as long."""
+
+    found: bool = False
+    cost: int = 0
+
+
+_COMPILED = 7  # the cost of a plan that compiles, which takes up to a second; one that does not takes 0.1 s
+
+
+def cost_of_plan(*, built: bool, behavior_notes: Iterable[str]) -> int:
+    """Return the cost of building a plan: less where its code is in cuDNN's libraries."""
+    return _COMPILED if built and BehaviorNote.RUNTIME_COMPILATION.name in behavior_notes else 1
+
+
+def builds(graph: Graph, target: Target, modes: Sequence[str]) -> Built:
     """Return whether a plan of the graph can be built; nothing is said of why not.
 
     A variation that cuDNN refuses costs some 5 ms, one that does not compile 0.1 s, one that does up to a second.
@@ -83,37 +99,32 @@ def builds(graph: Graph, target: Target, modes: Sequence[str]) -> bool:
         question = OperationGraph(graph, target)
         configs = [config for mode in modes for config in question.heuristics(mode).configs[:_PLANS]]
     except CudnnBackendError:
-        return False
-    for config in configs:
+        return Built()
+    for failed, config in enumerate(configs):
         try:
             build_plan(config).close()
         except CudnnBackendError:
             continue
-        return True
-    return False
+        notes = (note.name for note in config.behavior_notes)
+        return Built(True, failed + cost_of_plan(built=True, behavior_notes=notes))
+    return Built(False, len(configs))
 
 
 class Budget:
-    """Time for building variations: of the processors, so that a busy machine finds the same; and of the clock.
+    """Plans that may be built while variations are: counted, not timed, so that every machine finds the same.
 
     Parameters
     ----------
-    cpu_s, wall_s
-        Seconds of this process and of those it forked, and on the clock, after which no other variation is begun: some
-        fifteen that do not compile, or two that do.
+    left
+        Plans that do not compile, after which no other variation is begun. One that does compile counts as seven.
     """
 
-    def __init__(self, cpu_s: float = 1.5, wall_s: float = 15.0) -> None:
-        self._cpu_s, self._wall_s = cpu_s, wall_s
-        self._ends: tuple[float, float] | None = None
+    def __init__(self, left: int = 15) -> None:
+        self.left = left
 
-    @property
-    def left(self) -> bool:
-        """Whether another variation may be begun; the time begins with the first time this is asked."""
-        spent, now = sum(os.times()[:4]), time.monotonic()
-        if self._ends is None:
-            self._ends = spent + self._cpu_s, now + self._wall_s
-        return spent < self._ends[0] and now < self._ends[1]
+    def spend(self, built: Built) -> None:
+        """Count what was built."""
+        self.left -= built.cost
 
 
 def _reasons(graph: Graph, target: Target, modes: Sequence[str]) -> set[str] | None:
@@ -141,7 +152,8 @@ class Case:
     ``measure`` False asks none: for graphs whose variations crash cuDNN. With a ``budget`` a plan of each variation is
     asked for, not its support check alone, each in a forked process; ``step`` is called before each. Variations are
     numbered from 1, in the order in which they are asked about, which is always the same: ``count`` is called with the
-    number before each, and those of ``deadly`` numbers, which killed a process, are taken to be refused.
+    number before each, and those of ``deadly`` numbers, which killed a process, are taken to be refused. Exact changes
+    that help become ``claims``, by title, which the interpreter checks afterwards: those of ``wrong`` titles are none.
     """
 
     refused: Sequence[Candidate]
@@ -154,6 +166,8 @@ class Case:
     step: Callable[[str], object] = str
     count: Callable[[int], object] = int
     deadly: frozenset[int] = frozenset()
+    wrong: frozenset[str] = frozenset()
+    claims: dict[str, Change] = field(default_factory=dict)
     counted: int = 0
     unusual: tuple[Blame | None, dict[str, Deviation]] | None = None  # what was found of them, by :mod:`.unusual`
 
@@ -208,7 +222,9 @@ class Case:
         if self.budget is None:
             return self.passes(graph, target)
         self.step(f"plan, of variation {_QUESTIONS - self.questions} of the graph")
-        return run_in_fork(lambda: builds(graph, target or self.target, self.modes), lambda: False)
+        found = run_in_fork(lambda: builds(graph, target or self.target, self.modes), lambda: Built(False, 1))
+        self.budget.spend(found)
+        return found.found
 
     def passes(self, graph: Graph, target: Target | None = None) -> bool:
         """Return whether a variation passes its support check; it does not count among the forty questions."""
@@ -221,21 +237,31 @@ class Case:
 
     def _may_ask(self) -> bool:
         self.questions -= 1
-        return self.measure and self.questions >= 0 and (self.budget is None or self.budget.left)
+        return self.measure and self.questions >= 0 and (self.budget is None or self.budget.left > 0)
 
     def cure(self, *kinds: str, keep: Callable[[Change], bool] = lambda _: True) -> Change | None:
         """Return the first change of these kinds, and of one graph, after which cuDNN supports the graph."""
         for change in changes(self.graph, kinds) if self.measure else ():
             if self.questions <= 0:
                 return None
-            if len(change.graphs) == 1 and keep(change) and self.supports(change.graph):
+            if len(change.graphs) == 1 and keep(change) and self._helps(change):
                 return change
         return None
+
+    def _helps(self, change: Change) -> bool:
+        """Return whether cuDNN supports the graphs of a change, which then may be claimed to be exact."""
+        return change.title not in self.wrong and all(map(self.supports, change.graphs)) and self.claim(change)
+
+    def claim(self, change: Change) -> bool:
+        """Keep an exact change, to be checked if it is what the cause names; return True."""
+        if change.effect == "exact":
+            self.claims[change.title] = change
+        return True
 
     def cures(self, *kinds: str) -> list[Change]:
         """Return all changes of these kinds after which cuDNN supports the graph."""
         found = changes(self.graph, kinds) if self.measure else ()
-        return [change for change in found if len(change.graphs) == 1 and self.supports(change.graph)]
+        return [change for change in found if len(change.graphs) == 1 and self._helps(change)]
 
     def near(self) -> Change | None:
         """Return a change that leaves the results as they are, of a graph that is no attention: what to try first."""
@@ -245,7 +271,7 @@ class Case:
     def split(self) -> Change | None:
         """Return the first cut of the graph into two, both of which cuDNN supports."""
         for change in islice(changes(self.graph, ("split",)), _CUTS) if self.measure else ():
-            if all(self.supports(graph) for graph in change.graphs):
+            if self._helps(change):
                 return change
         return None
 

@@ -11,7 +11,6 @@ import math
 import mmap
 import re
 import struct
-import time
 from collections.abc import Callable, Sequence
 from enum import Enum
 from functools import partial
@@ -27,6 +26,7 @@ from ..verdict import Asked, Basis, Candidate, Cause
 from .attention import options_refused
 from .building import why_none_builds
 from .case import FORMS, Budget, Case, blame_change, statement
+from .claims import check_claims
 from .phrases import is_vague, needed_of_device, rules_for
 from .rules import (
     BLOCKS_FROM_SM,
@@ -51,9 +51,9 @@ __all__ = [
     "suspects",
 ]
 
-_DEADLY, _RETRIES_S = 6, 4.0  # variations that may kill a process, and the time in which it is asked again
+_DEADLY = 6  # variations that may kill a process, which is then asked again without them
 _NUMBER = struct.Struct("q")
-_BUILD_PATIENCE_S = 40.0  # longer than the budget and the variation that is then being built
+_SEARCH = "the search for the cause among variations of the graph"
 
 # Causes that say nothing about the graph.
 DEVICE_NEEDED = "device-needed"
@@ -80,7 +80,8 @@ def find_cause(
         Whether cuDNN may be asked about variations of the graph, forty at most. They are asked in
         a forked process, as some kill cuDNN; so never of a GPU in this process, whose context a fork does not have.
     build
-        Whether a variation counts only if a plan of it can be built, which is bounded in time.
+        Whether a variation counts only if a plan of it can be built; how many are is bounded by a
+        :class:`.case.Budget`.
     step
         Called with each variation that is built, before it is.
     """
@@ -159,24 +160,27 @@ def _find_in_fork(case: Case, find: Callable[[Case], Cause | None]) -> Cause | N
     Without asking cuDNN where that does not help.
     """
 
-    def hear(one: Case) -> tuple[Cause | None, list[str]]:
+    def hear(one: Case) -> tuple[Cause | None, list[str], dict[str, Change]]:
         with collecting() as lines:
-            return find(one), lines
+            return find(one), lines, one.claims
 
-    patience = {} if case.budget is None else {"patience_s": _BUILD_PATIENCE_S}
-    end = time.monotonic() + _RETRIES_S
+    late: list[str] = []
     deadly: frozenset[int] = frozenset()
     with mmap.mmap(-1, _NUMBER.size) as shared:  # with the forked process
         while True:
-            one = dataclasses.replace(case, deadly=deadly, count=lambda number: _NUMBER.pack_into(shared, 0, number))
-            found = run_in_fork(partial(hear, one), lambda: None, **patience)
+            one = dataclasses.replace(case, deadly=deadly, claims={}, count=partial(_NUMBER.pack_into, shared, 0))
+            found = run_in_fork(partial(hear, one), lambda: None, what=_SEARCH, late=late.append)
             (number,) = _NUMBER.unpack_from(shared)
-            if found is not None or number in (0, *deadly) or len(deadly) == _DEADLY or time.monotonic() > end:
+            if found is not None or late or number in (0, *deadly) or len(deadly) == _DEADLY:
                 break
             deadly |= {number}
-    cause, lines = found or (find(dataclasses.replace(case, measure=False)), [])
-    for line in lines:
+    cause, lines, claims = found or (find(dataclasses.replace(case, measure=False)), [], {})
+    for line in [*late, *lines]:
         tell(line)
+    if cause is not None and claims:
+        cause, wrong = check_claims(case.graph, cause, claims)
+        if wrong:
+            return _find_in_fork(dataclasses.replace(case, wrong=case.wrong | wrong), find)
     return cause
 
 

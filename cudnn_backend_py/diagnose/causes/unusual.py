@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from ...graph.rewrite.changes import Change
+from ...graph.rewrite.solution import EFFECTS
 from ...graph.rewrite.unusual import Deviation, deviations, find_needs, undo
 from ..verdict import Basis, Cause
 from .blame import Ask, Blame, find_blame
@@ -191,13 +193,14 @@ def _remedy(case: Case, blame: Blame, options: dict[str, Deviation], sets: Seque
     def told(one: Deviation) -> str:
         return one.title if one.effect == "exact" else f"{one.title} ({one.effect})"
 
-    cures = sorted((options[key] for key in blame.cures), key=lambda one: _RANK[one.effect])
+    found = [options[key] for key in blame.cures if options[key].title not in case.wrong]
+    cures = sorted(found, key=lambda one: EFFECTS.index(one.effect))
+    for one in cures[:_REMEDIES]:
+        if (changed := undo(case.graph, [one])) is not None:
+            case.claim(Change("usual", one.title, one.effect, (), (changed,)))
     if cures:
         return "; or ".join(dict.fromkeys(told(one) for one in cures[:_REMEDIES]))
     together = [one[0] for one in sets]
     changed = undo(case.graph, together)
     helps = changed is not None and case.passes(changed)
     return "; and ".join(dict.fromkeys(told(one) for one in together)) if helps else ""
-
-
-_RANK = {"exact": 0, "changes numerics": 1, "idea": 2}

@@ -197,7 +197,7 @@ def remedies_html(remedies: Sequence[Remedy], before: Graph | None = None) -> st
     """
     shown = [_remedy(item, None, before) for item in remedies]
     drawn = _drawn(remedies[0].graph, remedies[0].tensors) if before is None else _drawn(before, ())
-    return _fragment(remedies=shown, **drawn)
+    return _fragment(remedies=shown, unfinished=_unfinished(remedies), **drawn)
 
 
 def tables_html(tables: Sequence[Table]) -> str:
@@ -227,7 +227,7 @@ def _plain_table(table: Table) -> dict[str, Any]:
 
 def _fragment(**shown: Any) -> str:
     parts = dict.fromkeys(("verdict", "matrix", "card", "remedies", "tables", "drawings"))
-    return _render("fragment.html.j2", **{**parts, "named": (), **shown})
+    return _render("fragment.html.j2", **{**parts, "named": (), "unfinished": "", **shown})
 
 
 def _drawn(graph: Graph, named: Sequence[str]) -> dict[str, Any]:
@@ -368,10 +368,24 @@ def _group(anchor: str, mine: Sequence[tuple[int, _Asked]]) -> dict[str, Any]:
         "named": named,
         "drawings": _drawings(graph, named) if graph is not None else [],
         "entries": [
-            {"id": f"v{number}", "verdict": verdict, "remedies": [_remedy(item, verdict, graph) for item in found]}
+            {
+                "id": f"v{number}",
+                "verdict": verdict,
+                "remedies": [_remedy(item, verdict, graph) for item in found],
+                "unfinished": _unfinished(found),
+            }
             for number, (verdict, _, found) in mine
         ],
     }
+
+
+def _unfinished(remedies: Sequence[Remedy]) -> str:
+    """Return why a search for remedies was not finished, and how far it went; nothing where it was."""
+    from ..remedies import Remedies
+
+    if not isinstance(remedies, Remedies) or remedies.extent.finished:
+        return ""
+    return f"{remedies.extent.stopped}; {remedies.extent}"
 
 
 def _drawings(graph: Graph, named: Sequence[str]) -> list[dict[str, Any]]:
@@ -394,6 +408,7 @@ def _remedy(remedy: Remedy, verdict: Verdict | None, graph: Graph | None) -> dic
     return {
         "title": remedy.title,
         "effect": remedy.effect,
+        "claim": remedy.claim,
         "steps": remedy.steps,
         "verified": remedy.verified,
         "answer": _answer(remedy),

@@ -12,7 +12,7 @@ from ...graph import Graph
 from ...printable import printable
 from ...system.table import WordTable, table_text
 from ..engines import ENGINES_ABSENT
-from ..remedies import Remedy
+from ..remedies import Remedies, Remedy
 from ..surveys.baseline import Checked
 from ..surveys.matrix import DEFAULT, Cell, Matrix
 from ..surveys.since import Since
@@ -94,8 +94,14 @@ def _legend(cells: Sequence[Cell]) -> Text:
     return Text("   ".join(f"{letter} {text}" for letter, text in _MEANING.items() if letter in present), "dim")
 
 
-def render_remedies(verdict: Verdict, graph: Graph, remedies: Sequence[Remedy]) -> Group:
-    """Return the answer for the graph as it is, and each remedy with what it changes, as a diff."""
+def render_remedies(verdict: Verdict, graph: Graph, remedies: Remedies, *, again: str = "") -> Group:
+    """Return the answer for the graph as it is, and each remedy with what it changes, as a diff.
+
+    Parameters
+    ----------
+    again
+        The command that continues a search which was not finished.
+    """
     where = f"graph {verdict.graph!r} on {verdict.target_title}, cuDNN {verdict.cudnn}"
     parts: list[RenderableType] = [line(f"{verdict.outcome.value.upper()}{verdict.note}: {where}", "bold")]
     if verdict.cause is not None:
@@ -106,10 +112,13 @@ def render_remedies(verdict: Verdict, graph: Graph, remedies: Sequence[Remedy]) 
         parts += [Text.assemble((f"{label}: ", "bold yellow"), line(one)) for one in said]
     if verdict.supported:
         parts.append(line(_no_need(verdict)))
+    elif not remedies.extent.finished:
+        parts.append(line(f"the search was not finished: {remedies.extent.stopped}; {remedies.extent}", "yellow"))
+        parts += [line(f"continue with: {again}")] if again else []
     elif not remedies:
-        parts.append(Text("no change was found with which it is supported", "yellow"))
+        parts.append(line(f"no change was found with which it is supported: {remedies.extent}", "yellow"))
     for number, remedy in enumerate(remedies, 1):
-        asked = f"  [{remedy.effect}; {_how_far(remedy)}]"
+        asked = f"  [{remedy.claim}; {_how_far(remedy)}]"
         parts.append(Text.assemble(f"\n{number}. ", line(remedy.title, "bold"), asked))
         before = str(graph).splitlines()
         after = [one for part in remedy.graphs or (remedy.graph,) for one in str(part).splitlines()]

@@ -36,6 +36,7 @@ from ...versions.setup import Setup, read_setup
 from ...versions.store import find_installed, list_judging
 from ..engines import ENGINES_ABSENT
 from ..explanation import CRASHED
+from ..fork import TIME_RAN_OUT
 from ..judges import CUDNN_TIMED_OUT, GPU, Judge, Question, judge
 from ..verdict import Outcome, Verdict
 
@@ -555,10 +556,11 @@ class _Answers:
         """Write an answer to a question that has a key.
 
         What could not be judged is written only where the reason is in the key: engines that the files lack. A crash
-        may come from the memory or the limits of this moment.
+        may come from the memory or the limits of this moment, and a busy machine may cut the search for a cause short.
         """
         key = question.key()
-        if key is None or (cell.outcome is Outcome.NOT_JUDGED and cell.cause != ENGINES_ABSENT):
+        unfinished = any(remark.startswith(TIME_RAN_OUT) for remark in cell.remarks)
+        if key is None or unfinished or (cell.outcome is Outcome.NOT_JUDGED and cell.cause != ENGINES_ABSENT):
             return
         labels = {"graph": question.graph.name, "target": question.target, "cudnn": question.version}
         self._files.write(key, {"by": self._by, **labels, "cell": asdict(cell)})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -134,11 +135,14 @@ def _convolution_links(op: Operation) -> Iterator[Link] | None:
 
 
 def _reshape_links(x: Tensor, y: Tensor) -> list[Link] | None:
+    if any(tensor.span_elements != math.prod(tensor.dims) for tensor in (x, y)):
+        return None  # without gaps, as they would be with other dims, they may not describe the same memory
     if x.rank == 1:
         return [((x.uid, 0), (y.uid, 0))] if x.dims == y.dims else None
+    turned = _is_transposed(x) != _is_transposed(y)
     if x.dims == y.dims:
-        swapped = x.dims[-1] == x.dims[-2] and _is_transposed(x) != _is_transposed(y)
-    elif y.dims == (*x.dims[:-2], x.dims[-1], x.dims[-2]):
+        swapped = x.dims[-1] == x.dims[-2] and turned
+    elif y.dims == (*x.dims[:-2], x.dims[-1], x.dims[-2]) and (turned or 1 in x.dims[-2:]):
         swapped = True
     else:
         return None

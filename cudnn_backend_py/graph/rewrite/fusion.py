@@ -11,6 +11,7 @@ from ...generated.enums import DataType, DescriptorType, PointwiseMode, ReduceTe
 from ...system.renamed import keep_names
 from ..attention.backward import composite_backward
 from ..attention.recognize import read_attention
+from ..data_types import BOOLEAN_TYPES, FP8_TYPES, HALF_TYPES
 from ..ir import Graph, Matmul, Op, Operation, Pointwise, Reduction, Tensor, packed_strides
 from .tensors import all_ops, free_uids, replace_tensors_in
 
@@ -20,6 +21,7 @@ __all__ = [
     "as_composite_backward",
     "as_unified",
     "expand_softmax",
+    "is_in_float",
     "scale_scores",
 ]
 
@@ -73,7 +75,11 @@ def as_unified(graph: Graph) -> Graph | None:
     scaling = _find_scaling(graph, first.c)
     score = first.c if scaling is None else scaling.y
     assert score is not None
-    left_out = {id(op) for op in (*matmuls, *softmax.ops, *([scaling] if scaling else []))}
+    gone = [*matmuls, *softmax.ops, *([scaling] if scaling else [])]
+    kinds = {tensor.data_type for op in gone for tensor in op.outputs().values() if tensor.virtual}
+    if not kinds <= {DataType.FLOAT, *HALF_TYPES, *FP8_TYPES}:
+        return None  # what is cut off between operations would not be any more
+    left_out = {id(op) for op in gone}
     inner = tuple(op for op in graph.ops if id(op) not in left_out)
     if any(isinstance(op, Operation) and op.kind is not _D.OPERATION_DIAGONAL_BAND_MASK for op in inner):
         return None
@@ -92,6 +98,13 @@ def as_unified(graph: Graph) -> Graph | None:
         x, y = names.virtual("softmax_x", softmax.x.dims), names.virtual("softmax_y", softmax.x.dims)
         fields["softmax"] = Operation(_D.OPERATION_SOFTMAX, "softmax", {"x": x, "y": y, **softmax.statistics})
     return Graph((Operation(_D.OPERATION_SDPA_FWD, "sdpa", fields),), graph.name)
+
+
+def is_in_float(graph: Graph) -> bool:
+    """Return whether all virtual tensors but the operands of matmuls are float32, booleans and indices."""
+    operands = {tensor.uid for op in graph.ops if isinstance(op, Matmul) for tensor in (op.a, op.b)}
+    virtual = (tensor for tensor in graph.tensors if tensor.virtual and tensor.uid not in operands)
+    return all(tensor.data_type in (DataType.FLOAT, DataType.INT32, *BOOLEAN_TYPES) for tensor in virtual)
 
 
 def _find_scaling(graph: Graph, score: Tensor) -> Pointwise | None:
@@ -158,8 +171,8 @@ def expand_softmax(graph: Graph) -> Graph | None:
     names = _Names(graph)
     ops: list[Op] = []
     for op in graph.ops:
-        is_softmax = isinstance(op, Operation) and op.kind is _D.OPERATION_SOFTMAX and "sink" not in op.fields
-        if is_softmax and isinstance(op, Operation):
+        is_softmax = isinstance(op, Operation) and op.kind is _D.OPERATION_SOFTMAX
+        if is_softmax and isinstance(op, Operation) and set(op.fields) <= {"x", "y", *_STATISTICS}:
             found = {name: op.fields[name] for name in _STATISTICS if name in op.fields}
             ops += _chain(op.fields["x"], op.fields["y"], found, names)
         else:
@@ -223,7 +236,7 @@ def as_composite(graph: Graph) -> Graph | None:
     fields: dict[str, Any] = dict(op.fields)
     inner = fields.get("softmax")
     found = dict(inner.fields) if isinstance(inner, Operation) else {}
-    if set(fields) - _TAKEN or "sink" in found or "scale" not in fields:
+    if set(fields) - _TAKEN or set(found) - {"x", "y", *_STATISTICS} or "scale" not in fields:
         return None
     q, k, v, o = (fields[name] for name in ("q", "k", "v", "o"))
     if any(tensor.rank != 4 for tensor in (q, k, v, o)):

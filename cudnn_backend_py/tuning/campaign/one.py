@@ -20,13 +20,13 @@ from ...graph.attention.recognize import read_attention
 from ...graph.faults import Use
 from ...graph.formats import is_integer, largest, round_to
 from ...graph.interpret import interpret
+from ...graph.interpret.data import from_memory, in_memory, make_inputs
 from ...native.cuda import Memory
 from ...plans.engine import EngineConfig, OperationGraph
 from ...plans.plan import Plan, build_plan
 from ...target import Target
 from ..stage import Stage
 from ..trial.bound import Arithmetic, Comparison, Expected, expect
-from ..trial.data import from_memory, in_memory, make_inputs
 from ..trial.rules import roundoff
 from ..trial.shaken import in_float32
 

@@ -60,8 +60,8 @@ from ...graph.faults import Use
 from ...graph.formats import is_integer, largest, round_to
 from ...graph.interpret.arithmetic import below
 from ...graph.interpret.attention import hidden
+from ...graph.interpret.data import is_unordered
 from .common_factor import common_factor, lean_of
-from .data import is_unordered
 from .rules import FACTORS, MOVES, PRODUCTS, Arithmetic, Floats, copied_types, is_float, least, roundoff, rule_of
 from .shaken import Shaken, run_shaken
 

@@ -14,6 +14,16 @@ from numpy.typing import ArrayLike, NDArray
 from ...errors import CudnnBackendError, CudnnStatusError, GraphError, NotSupported, UsageError
 from ...generated.enums import HeurMode
 from ...graph import Graph
+from ...graph.interpret.data import (
+    KINDS,
+    check_arrays,
+    check_given,
+    from_memory,
+    load_arrays,
+    make_inputs,
+    memory_of,
+    read_tensors,
+)
 from ...plans.build import shared_target
 from ...plans.choice import EngineChoice
 from ...plans.engine import EngineConfig, OperationGraph
@@ -26,7 +36,6 @@ from ...target import Target
 from ..stage import Stage
 from ..statistics import Timing
 from .bound import Arithmetic, Comparison, Expected, expect
-from .data import KINDS, check_arrays, check_given, from_memory, load_arrays, make_inputs, memory_of, read_tensors
 from .reproduce import command_line
 
 __all__ = ["STATES", "ConfigTrial", "OutputFacts", "State", "Trial", "run_graph"]
@@ -213,8 +222,8 @@ def run_graph(
     Parameters
     ----------
     data
-        ``uniform``, ``integers``, ``hostile`` (:mod:`~cudnn_backend_py.tuning.trial.data`), or the path of an ``.npz``
-        file with arrays by the names of tensors; what it lacks is ``uniform``.
+        ``uniform``, ``integers``, ``hostile`` (:mod:`~cudnn_backend_py.graph.interpret.data`), or the path of an
+        ``.npz`` file with arrays by the names of tensors; what it lacks is ``uniform``.
     seed
         Whatever is drawn is drawn from it.
     target

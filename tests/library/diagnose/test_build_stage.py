@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +15,7 @@ from cudnn_backend_py import DataType, Graph, GraphBuilder, UsageError
 from cudnn_backend_py.cli.commands import main
 from cudnn_backend_py.diagnose import Basis, Judge, Outcome, Question, Verdict, explain, render_text, whatif
 from cudnn_backend_py.diagnose.causes.case import Budget, Case, builds, supports
+from cudnn_backend_py.graph.guard import collecting
 from cudnn_backend_py.graph.rewrite.changes import changes
 from cudnn_backend_py.target import using
 from tests.cases import find_case
@@ -95,7 +98,7 @@ def test_remedy_is_built_where_a_build_is_asked_for(judge: Judge) -> None:
     padded = next(one for one in changes(backward(head_dim=192), ("pad_head_dim",)) if "256" in one.title)
     with using("sm100") as target:
         assert supports(padded.graph, target, MODES)
-        assert not builds(padded.graph, target, MODES)
+        assert not builds(padded.graph, target, MODES).found
     for build, asked in ((False, "support check"), (True, "built")):
         cause = judge.ask(Question(backward(head_dim=192), "sm100", build=build)).cause
         assert cause is not None
@@ -110,15 +113,64 @@ def test_crash_while_a_variation_is_built_costs_that_variation_only() -> None:
         graph = next(
             one.graph for one in changes(too_wide(), ("layout",)) if one.title.startswith("v: strides -> row-major")
         )
-        case = Case((), graph, target, MODES, budget=Budget(60, 60))
+        case = Case((), graph, target, MODES, budget=Budget())
         assert not case.supports(graph)
         assert case.supports(forward())
 
 
-@pytest.mark.parametrize(("cpu_s", "wall_s"), [(0, 60), (60, 0)])
-def test_variations_are_built_for_a_bounded_time(cpu_s: float, wall_s: float) -> None:
+def test_a_bounded_number_of_variations_is_built() -> None:
+    """It does not matter how long they take: a plan that compiles counts as seven that do not."""
     with using("sm90") as target:
-        assert not Case((), forward(), target, MODES, budget=Budget(cpu_s, wall_s)).supports(forward())
+        case = Case((), forward(), target, MODES, budget=Budget(8))
+        assert [case.ask(forward()) for _ in range(3)] == [True, True, None]
+    with using("sm100") as target:
+        case = Case((), too_wide(), target, MODES, budget=Budget(1))
+        assert [case.ask(too_wide()) for _ in range(2)] == [False, None]
+
+
+def test_search_for_the_cause_that_is_too_slow_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It gives what cuDNN's words say, which a line tells from an answer."""
+
+    def spin(*_given: object) -> bool:
+        while True:
+            pass
+
+    monkeypatch.setattr("cudnn_backend_py.diagnose.causes.case.builds", spin)
+    monkeypatch.setattr("cudnn_backend_py.diagnose.fork._CPU_S", 1)
+    with collecting() as lines, using("sm90") as target:
+        assert not Case((), forward(), target, MODES, budget=Budget()).supports(forward())
+    assert lines == ["time ran out: a variation of the graph took more than 1 s of the processor"]
+
+
+# whatif that is not finished
+
+
+def test_search_that_ran_out_of_time_claims_nothing(tmp_path: Path) -> None:
+    options, graph = ("--target", "sm90", "--no-build", "--budget=0"), "forward(head_dim=100)"
+    done = command(tmp_path, "whatif", *options, graph=graph)
+    assert done.exit_code == 2
+    assert "no change was found" not in done.stdout
+    stopped, again = done.stdout.splitlines()[-2:]
+    assert re.fullmatch(
+        r"the search was not finished: its budget of time was used up; \d+ of \d+ changes and \d+ pairs .* checked",
+        stopped,
+    )
+    assert again.startswith(f"continue with: cudnn-backend whatif {tmp_path / 'asked.py'} --target=sm90 --no-build ")
+    assert CliRunner().invoke(main, shlex.split(again.partition("cudnn-backend ")[2])[:-1]).exit_code == 0
+    done = command(
+        tmp_path,
+        "whatif",
+        "--target",
+        "sm90",
+        "--no-build",
+        "--budget=0",
+        "--format=json",
+        graph="forward(head_dim=100)",
+    )
+    search = json.loads(done.stdout)["search"]
+    assert not search["finished"]
+    assert search["checked"] < search["changes"]
+    assert search["continue"] == again.removeprefix("continue with: ")
 
 
 def test_no_variation_is_built_where_no_cause_is_asked_for() -> None:

@@ -40,7 +40,7 @@ FOLLOWING: list[tuple[str, Dims, dict[str, str], Dims]] = [
 @pytest.mark.parametrize(("name", "dims", "settings", "wanted"), FOLLOWING)
 def test_dims_follow_each_other(name: str, dims: Dims, settings: dict[str, str], wanted: Dims) -> None:
     """The interpreter, which checks shapes, still runs the graph."""
-    from cudnn_backend_py.tuning.trial.data import make_inputs
+    from cudnn_backend_py.graph.interpret.data import make_inputs
 
     graph = override(BUILT[name].make(), dims=dims, settings=settings)
     assert {key: graph.tensor(key).dims for key in wanted} == wanted

@@ -11,6 +11,7 @@ from cudnn_backend_py import DataType, Graph, GraphBuilder, GraphError, graph_fr
 from cudnn_backend_py.errors import UsageError
 from cudnn_backend_py.generated.enums import DescriptorType, NormMode, PointwiseMode
 from cudnn_backend_py.graph.interpret import convolution, interpret, pointwise
+from cudnn_backend_py.graph.interpret.data import make_inputs
 from cudnn_backend_py.graph.rewrite.tensors import all_ops
 from cudnn_backend_py.tuning.campaign.coverage import covers, missing
 from cudnn_backend_py.tuning.campaign.graphs import ATTENTION, FAMILIES, random_graph
@@ -18,7 +19,6 @@ from cudnn_backend_py.tuning.campaign.one import expectation, judge_deviceless
 from cudnn_backend_py.tuning.campaign.reduce import reduce_failure
 from cudnn_backend_py.tuning.campaign.runner import WEIGHTS, Campaign
 from cudnn_backend_py.tuning.trial.bound import expect
-from cudnn_backend_py.tuning.trial.data import make_inputs
 
 D, P = DescriptorType, PointwiseMode
 VERSION = (9, 28, 0)

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from cudnn_backend_py.graph.interpret.data import KINDS
 from cudnn_backend_py.tuning.trial import Trial
-from cudnn_backend_py.tuning.trial.data import KINDS
 
 ROOT = Path(__file__).parents[3]
 RECORDS = sorted((ROOT / "logs").glob("run-*.json"))

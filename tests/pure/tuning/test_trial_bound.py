@@ -15,9 +15,9 @@ from cudnn_backend_py.generated.enums import ReduceTensorOp, RngDistribution
 from cudnn_backend_py.graph import attention
 from cudnn_backend_py.graph.formats import round_to
 from cudnn_backend_py.graph.interpret import interpret
+from cudnn_backend_py.graph.interpret.data import make_inputs
 from cudnn_backend_py.tuning.trial.bound import Arithmetic, Expected, expect
 from cudnn_backend_py.tuning.trial.common_factor import common_factor
-from cudnn_backend_py.tuning.trial.data import make_inputs
 from tests.support.built import BUILT
 from tests.support.wrong_scales import CASES, FACTORS, MODES, wrong_mode, wrong_scale
 

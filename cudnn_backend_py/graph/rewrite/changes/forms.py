@@ -9,7 +9,15 @@ from collections.abc import Iterator
 from ....generated.enums import DataType, DescriptorType, PointwiseMode, ReduceTensorOp
 from ....generated.operations import CONVOLUTIONS
 from ...ir import Graph, Matmul, Op, Operation, Pointwise, Tensor
-from ..fusion import add_row_statistics, as_composite, as_composite_backward, as_unified, expand_softmax, scale_scores
+from ..fusion import (
+    add_row_statistics,
+    as_composite,
+    as_composite_backward,
+    as_unified,
+    expand_softmax,
+    is_in_float,
+    scale_scores,
+)
 from ..shapes import (
     add_leading,
     as_rows_and_columns,
@@ -66,7 +74,8 @@ def _heads(graph: Graph) -> Iterator[Change]:
 @register("unified")
 def _unified(graph: Graph) -> Iterator[Change]:
     """Composite attention as the one SDPA operation."""
-    yield from make("unified", "composite graph -> the one SDPA operation", "exact", (), lambda: as_unified(graph))
+    effect: Effect = "exact" if is_in_float(graph) else "changes numerics"
+    yield from make("unified", "composite graph -> the one SDPA operation", effect, (), lambda: as_unified(graph))
 
 
 @register("composite")

@@ -42,14 +42,16 @@ def _layout(graph: Graph) -> Iterator[Change]:
     plain_order = [tensor for tensor in graph.tensors if tensor.reordering is TensorReordering.NONE]
     tensors = [tensor for tensor in plain_order if not tensor.by_value and math.prod(tensor.dims) > 1]
     tensors.sort(key=lambda tensor: not _overlaps(tensor))
+    # A reshape reads its tensors in the order of their strides: with others it would be another reshape.
+    reshaped = {t.uid for op in graph.ops if op.kind is _D.OPERATION_RESHAPE for _, t in op.ports()}
+    both = [tensor for tensor in tensors if tensor.uid in _describe_same_memory(graph)]
+    tensors = [tensor for tensor in tensors if tensor.uid not in reshaped]
     memory = [tensor for tensor in tensors if not tensor.virtual]
     for tensor in memory:
         if _overlaps(tensor):
             yield from _strides(graph, [tensor], _gapless, "strides -> without overlap")
-    yield from _strides(graph, memory, _gapless, "strides -> without gaps")
-    # A reshape reads its tensors in the order of their strides: another order would be another reshape.
-    reshaped = {t.uid for op in graph.ops if op.kind is _D.OPERATION_RESHAPE for _, t in op.ports()}
-    plain = [tensor for tensor in tensors if tensor.ragged_offset is None and tensor.uid not in reshaped]
+    yield from _strides(graph, [*memory, *both], _gapless, "strides -> without gaps")
+    plain = [tensor for tensor in tensors if tensor.ragged_offset is None]
     if not any(isinstance(op, Matmul) or op.kind in ATTENTION for op in graph.ops):
         title = "strides -> channels last (NHWC)"
         yield from _strides(graph, [t for t in plain if t.rank >= 4], lambda t: channels_last(t.dims), title)
@@ -67,6 +69,18 @@ def _layout(graph: Graph) -> Iterator[Change]:
     yield from _strides(graph, rows, _rows_of_16_bytes, "strides -> rows of a multiple of 16 bytes")
     title = "strides, also of virtual tensors, -> row-major"
     yield from _strides(graph, plain, lambda t: packed_strides(t.dims), title)
+
+
+def _describe_same_memory(graph: Graph) -> set[int]:
+    """Return what reshapes read and write whose dims and strides are those of the other, in another order."""
+    found: set[int] = set()
+    for op in graph.ops:
+        x, y = (dict(op.ports()).get(port) for port in ("x", "y"))
+        if op.kind is _D.OPERATION_RESHAPE and x is not None and y is not None and not (x.virtual and y.virtual):
+            axes = [sorted(zip(tensor.strides, tensor.dims, strict=True)) for tensor in (x, y)]
+            if axes[0] == axes[1] and not _overlaps(x):
+                found |= {x.uid, y.uid}
+    return found
 
 
 def _overlaps(tensor: Tensor) -> bool:

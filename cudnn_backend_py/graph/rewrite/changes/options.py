@@ -47,14 +47,26 @@ def _drop_stats(graph: Graph) -> Iterator[Change]:
     yield from _fields_left_out(graph, "drop_stats", ("stats",), "without output stats (the others are the same)")
     for op in graph.ops:
         if isinstance(op, Operation) and isinstance(op.fields.get("softmax"), Operation):
-            yield from _operation_changed(
-                graph, op, ("softmax",), "drop_stats", "without the softmax statistics", "exact"
-            )
+            yield from _without_statistics(graph, op, op.fields["softmax"])
     for op in find_operations(graph.ops, _D.OPERATION_SOFTMAX):
-        names = [name for name in ("stats", "max", "sum_exp") if name in op.fields]
+        names = [name for name in _STATISTICS if name in op.fields]
         if names:
             title = f"without output {', '.join(op.fields[name].name for name in names)} (the others are the same)"
             yield from _operation_changed(graph, op, names, "drop_stats", title, "exact")
+
+
+_STATISTICS = ("stats", "max", "sum_exp")
+
+
+def _without_statistics(graph: Graph, op: Operation, softmax: Operation) -> Iterator[Change]:
+    """Yield the graph whose attention writes no statistics; what its softmax reads, such as a sink, stays."""
+    title = "without the softmax statistics"
+    if set(softmax.inputs()) <= {"x"}:
+        yield from _operation_changed(graph, op, ("softmax",), "drop_stats", title, "exact")
+    elif left := [softmax.fields[name] for name in _STATISTICS if name in softmax.fields]:
+        plain = Operation(op.type, op.name, {**op.fields, "softmax": drop_fields(softmax, _STATISTICS)})
+        ops = tuple(plain if one is op else one for one in graph.ops)
+        yield from make("drop_stats", title, "exact", left, lambda: Graph(ops, graph.name, graph.is_subgraph))
 
 
 def _drop_output(graph: Graph, op: Op, tensor: Tensor, kind: str) -> Iterator[Change]:

@@ -43,7 +43,7 @@ def _data_type(graph: Graph) -> Iterator[Change]:
     yield from _odd_types(graph, memory)
     for old, facts in DATA_TYPES.items():
         for new in facts.others:
-            effect: Effect = "exact" if old is _T.INT32 or new is _T.INT32 else "changes numerics"
+            effect: Effect = "exact" if {old, new} == {_T.INT32, _T.INT64} else "changes numerics"
             for chosen in _groups_of_type(graph, memory, old):
                 title = f"{describe(chosen)}: {SHORT_TYPES[old]} -> {SHORT_TYPES[new]}"
                 yield from make(

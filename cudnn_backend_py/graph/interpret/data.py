@@ -31,16 +31,15 @@ from ...generated.enums import (
     SignalMode,
     TensorReordering,
 )
-from ...graph import Graph, Op, Operation, Tensor
-from ...graph.attention.recognize import read_attention
-from ...graph.data_types import BOOLEAN_TYPES, ELEMENT_BITS
-from ...graph.formats import decode, encode, from_128x4, is_integer, largest, to_128x4
-from ...graph.interpret import interpret
 from ...system.memory import memory_fault
 from ...system.nearest import did_you_mean
-from ..inputs import known_values
-from ..npz import ArrayHeader, read_arrays, read_headers
+from ..attention.recognize import read_attention
+from ..data_types import BOOLEAN_TYPES, ELEMENT_BITS
+from ..formats import decode, encode, from_128x4, is_integer, largest, storage_type, to_128x4
+from ..ir import Graph, Op, Operation, Tensor
+from . import interpret
 from .forward_pass import forward_results
+from .npz import ArrayHeader, read_arrays, read_headers
 
 __all__ = [
     "KINDS",
@@ -49,6 +48,7 @@ __all__ = [
     "from_memory",
     "in_memory",
     "is_unordered",
+    "known_values",
     "load_arrays",
     "make_inputs",
     "memory_of",
@@ -300,6 +300,35 @@ def _ports(graph: Graph) -> Iterator[tuple[Op, str, Tensor]]:
             yield op, port.rpartition(".")[2].partition("[")[0], tensor
         for inner in op.subgraphs():
             yield from _ports(inner)
+
+
+def known_values(graph: Graph) -> dict[int, Any]:
+    """Return the values of inputs whose meaning is known: ragged offsets, and those of attention by their names."""
+    known: dict[int, Any] = {}
+    for tensor in graph.variant_pack_tensors:
+        offset = tensor.ragged_offset
+        if offset is not None and offset.uid not in known:
+            starts = np.arange(offset.span_elements) * (tensor.dims[2] * tensor.strides[2])
+            known[offset.uid] = starts.astype(storage_type(offset.data_type))
+    use = read_attention(graph)
+    if use is None:
+        return known
+    problem = use.problem
+    by_name: dict[str, float] = {
+        "seq_len_q": problem.seq_q,
+        "seq_len_kv": problem.seq_kv,
+        "dropout_seed": 1234,
+        "dropout_offset": 1,
+        "block_mask": 255,
+        "alibi_slopes": 1 / problem.seq_kv,
+        "stats": math.log(problem.seq_kv) + 0.5,
+    }
+    for tensor in graph.variant_pack_tensors:
+        if tensor.name in ("page_table_k", "page_table_v"):
+            known[tensor.uid] = np.arange(tensor.span_elements).astype(storage_type(tensor.data_type))
+        elif tensor.name in by_name:
+            known.setdefault(tensor.uid, by_name[tensor.name])
+    return known
 
 
 class _Meaning:

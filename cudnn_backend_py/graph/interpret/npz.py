@@ -15,9 +15,9 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import CudnnBackendError, UsageError
-from ..system.memory import memory_fault
-from ..versions.wheels import ARCHIVE_ERRORS
+from ...errors import CudnnBackendError, UsageError
+from ...system.archives import ARCHIVE_ERRORS
+from ...system.memory import memory_fault
 
 __all__ = ["ArrayHeader", "read_arrays", "read_headers"]
 

@@ -14,12 +14,12 @@ from numpy.typing import NDArray
 
 from ...errors import GraphError
 from ...generated.enums import DescriptorType, PointwiseMode
-from ...graph import Graph, Matmul, Op, Operation, Pointwise, Tensor
-from ...graph.interpret import OPERATIONS
-from ...graph.interpret.arithmetic import matmul
-from ...graph.interpret.attention import attend
-from ...graph.interpret.run import Run
-from ...graph.philox import dropout_mask
+from ..ir import Graph, Matmul, Op, Operation, Pointwise, Tensor
+from ..philox import dropout_mask
+from . import OPERATIONS
+from .arithmetic import matmul
+from .attention import attend
+from .run import Run
 
 __all__ = ["forward_results"]
 

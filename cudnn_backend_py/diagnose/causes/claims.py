@@ -1,0 +1,51 @@
+"""Remedies that are called exact: before one is shown, the interpreter compares its results with the graph's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from ...graph.guard import run_guarded, tell
+from ...graph.ir import Graph
+from ...graph.rewrite.changes import Change
+from ...graph.rewrite.solution import Solution
+from ..verdict import Cause
+
+if TYPE_CHECKING:
+    from ...graph.interpret.compare import Comparison
+
+__all__ = ["check_claims", "compare_solution"]
+
+
+def check_claims(graph: Graph, cause: Cause, claims: Mapping[str, Change]) -> tuple[Cause, frozenset[str]]:
+    """Return a cause whose remedy says of each exact change that was not compared why, and the titles that are wrong.
+
+    Parameters
+    ----------
+    claims
+        Exact changes by title; those that the remedy names are checked.
+    """
+    parts, wrong = [], set()
+    for part in cause.remedy.split("; or "):
+        change = claims.get(part)
+        found = None if change is None else compare_solution(graph, Solution.of(change))
+        if change is not None and found is None:
+            wrong.add(part)
+        untold = found is not None and found.state == "not compared"
+        parts.append(f"{part} (exact by its rule, not compared: {found.words})" if found and untold else part)
+    return replace(cause, remedy="; or ".join(parts)), frozenset(wrong)
+
+
+def compare_solution(graph: Graph, solution: Solution | None) -> Comparison | None:
+    """Return what a comparison of a solution with its graph showed; None, which is told, where the results differ."""
+    from ...graph.interpret.compare import Comparison, compare  # with NumPy, which only graphs with remedies need
+
+    if solution is None:
+        return Comparison("not compared", "its steps cannot be repeated")
+    failed = Comparison("not compared", "the interpreter failed")
+    found = run_guarded("the comparison of results", failed, compare, graph, solution)
+    if found.state == "different":
+        tell(f"a change is not exact and was left out ({solution.title}; {found.words}): please report it")
+        return None
+    return found

@@ -1,0 +1,22 @@
+"""Exact remedies of random graphs in short form: ``python -m tests.torture remedies`` is the long one."""
+
+from __future__ import annotations
+
+from tests.support.busy import compare_answers, explain_all, questions
+from tests.torture.harness import run_round
+
+
+def test_exact_remedies_compute_what_the_graph_does() -> None:
+    counts = run_round("remedies", 3)
+    assert counts["refused"] > 3
+    assert counts["compared again, same"] > 3
+    assert counts["exact"] == counts["compared again, same"] + counts["not compared"]
+
+
+def test_verdicts_are_the_same_next_to_others() -> None:
+    """``python -m tests.support.busy`` asks about more graphs."""
+    asked = questions(10, seed=1, built=0.1)
+    counts, lines = compare_answers(explain_all(asked, 1), explain_all(asked, 4))
+    assert lines == []
+    assert counts["not supported"] >= 8
+    assert counts["measured"] > 2

@@ -1,0 +1,97 @@
+"""Verdicts on a quiet and on a busy machine: the same graphs explained by one process, then by six at a time.
+
+``python -m tests.support.busy`` does so for random graphs, mostly refused ones, some of which are built, and prints
+what differs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+import time
+from collections import Counter
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from cudnn_backend_py.diagnose import Judge, Outcome, Question, Verdict
+from cudnn_backend_py.diagnose.fork import TIME_RAN_OUT
+from tests.torture.harness import VERSIONS
+from tests.torture.remedies import TARGETS, draw
+
+__all__ = ["compare_answers", "questions"]
+
+LIMIT_S = 600.0
+_REFUSED = 0.8  # of the graphs, at least
+
+
+def questions(count: int, seed: int, built: float = 0.2) -> list[Question]:
+    """Return questions about random graphs, of which four in five are refused and `built` ask for plans."""
+    rng = random.Random(f"busy {seed}")
+    drawn = {version: draw(rng, version) for version in VERSIONS}
+    found: list[Question] = []
+    others = 0
+    with Judge() as judge:
+        while len(found) < count:
+            version = rng.choice(VERSIONS)
+            question = Question(next(drawn[version]), rng.choice(TARGETS), version, build=rng.random() < built)
+            refused = judge.ask(Question(question.graph, question.target, version, causes=False))
+            if refused.outcome is not Outcome.NOT_SUPPORTED:
+                if others >= count * (1 - _REFUSED):
+                    continue
+                others += 1
+            found.append(question)
+    return found
+
+
+def explain_all(asked: Sequence[Question], processes: int) -> list[Verdict]:
+    """Return the verdicts, so many processes at a time."""
+    with Judge(limit_s=LIMIT_S) as judge, ThreadPoolExecutor(processes) as pool:
+        return list(pool.map(judge.ask, asked))
+
+
+def compare_answers(alone: Sequence[Verdict], busy: Sequence[Verdict]) -> tuple[Counter[str], list[str]]:
+    """Return what was counted, and a line for each pair of verdicts that differ and do not say that time ran out."""
+    counts: Counter[str] = Counter()
+    lines = []
+    for one, other in zip(alone, busy, strict=True):
+        counts[one.outcome.value] += 1
+        counts["measured"] += one.cause is not None and one.cause.basis == "measured"
+        counts["with a remedy"] += one.cause is not None and one.cause.remedy != ""
+        late = [any(line.startswith(TIME_RAN_OUT) for line in verdict.limits) for verdict in (one, other)]
+        counts["time ran out, alone"] += late[0]
+        counts["time ran out, busy"] += late[1]
+        if _answer(one) == _answer(other):
+            counts["the same"] += 1
+        elif not any(late):
+            lines.append(f"{one.graph!r} on {one.target}, cuDNN {one.cudnn}:\n  {_answer(one)}\n  {_answer(other)}")
+    return counts, lines
+
+
+def _answer(verdict: Verdict) -> tuple[object, ...]:
+    return verdict.outcome, verdict.stage, verdict.cause, verdict.only_fallback
+
+
+def main(given: Sequence[str] | None = None) -> int:
+    """Explain random graphs alone and several at a time, and print what differs."""
+    parser = argparse.ArgumentParser(prog="python -m tests.support.busy", description=main.__doc__)
+    parser.add_argument("--graphs", type=int, default=200)
+    parser.add_argument("--processes", type=int, default=6)
+    parser.add_argument("--seed", type=int, default=0)
+    chosen = parser.parse_args(given)
+    asked = questions(chosen.graphs, chosen.seed)
+    times = [time.monotonic()]
+    answers = []
+    for processes in (1, chosen.processes):
+        answers.append(explain_all(asked, processes))
+        times.append(time.monotonic())
+        print(f"{len(asked)} graphs, {processes} at a time: {times[-1] - times[-2]:.0f} s", flush=True)
+    counts, lines = compare_answers(*answers)
+    counts["built"] = sum(question.build for question in asked)
+    print("\n".join([*(f"{count:>6}  {what}" for what, count in sorted(counts.items())), *lines]))
+    print(f"{len(lines)} differ")
+    return int(bool(lines))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

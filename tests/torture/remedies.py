@@ -1,0 +1,128 @@
+"""Exact remedies of random refused graphs: each is supported as a whole, and computes what the graph does.
+
+A round asks one cuDNN version about graphs on one target, some of them made unusual on purpose. The product compares a
+remedy with its graph before it shows it; here both are run again with other data and, where that is affordable, with
+the sizes that they have.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from cudnn_backend_py import Graph, GraphError, graph_to_json
+from cudnn_backend_py.diagnose import Judge, Outcome, Question, whatif
+from cudnn_backend_py.diagnose.remedies import Remedy
+from cudnn_backend_py.graph.guard import collecting
+from cudnn_backend_py.graph.interpret.compare import compare
+from cudnn_backend_py.graph.rewrite.dims import dim_classes, resize
+from cudnn_backend_py.graph.rewrite.solution import find_solution
+from cudnn_backend_py.graph.rewrite.tensors import attempt, replace_tensors
+from cudnn_backend_py.graph.strides import ordered_strides
+from cudnn_backend_py.system.version import version_numbers
+from cudnn_backend_py.tuning.campaign.graphs import random_graph
+from tests.support.mutants import mutants
+from tests.torture.harness import VERSIONS, Broken
+
+__all__ = ["attack"]
+
+GRAPHS = 24
+TARGETS = ("sm80", "sm86", "sm89", "sm90", "sm100", "sm120")
+
+
+def attack(seed: int, folder: Path) -> Counter[str]:
+    """Look for remedies of refused graphs with one cuDNN version on one target."""
+    rng = random.Random(f"remedies {seed}")
+    version, target = VERSIONS[seed % len(VERSIONS)], rng.choice(TARGETS)
+    counts: Counter[str] = Counter()
+    drawn = draw(rng, version)
+    with Judge() as judge:
+        while counts["graphs"] < GRAPHS:
+            graph = next(drawn)
+            counts["graphs"] += 1
+            question = Question(graph, target, version, causes=False)
+            if judge.ask(question).outcome is not Outcome.NOT_SUPPORTED:
+                continue
+            counts["refused"] += 1
+            with collecting() as lines:
+                found = whatif(graph, target, version=version, judge=judge, limit=8)
+            if lines:
+                raise _broken(question, "\n".join(lines))
+            for remedy in found:
+                counts["remedies"] += 1
+                counts += _checked(judge, question, remedy, seed)
+    return counts
+
+
+def draw(rng: random.Random, version: str | None) -> Iterator[Graph]:
+    """Yield graphs without end: any that can be made, and small ones that were made unusual."""
+    numbers = None if version is None else version_numbers(version)[:3]
+    made = mutants(rng)
+    while True:
+        if rng.random() < 0.3:
+            graph = next(made)
+            if isinstance(graph, GraphError) or len(graph.ops) > 40:
+                continue
+        else:
+            graph = random_graph(rng.randrange(1 << 30), version=numbers)  # type: ignore[arg-type]
+            for _ in range(rng.randint(1, 2)):
+                graph = _spoil(graph, rng)
+        yield graph
+
+
+def _spoil(graph: Graph, rng: random.Random) -> Graph:
+    """Return the graph with one thing that kernels seldom support; the same where that is no graph."""
+    tensors = [tensor for tensor in graph.tensors if not tensor.virtual and not tensor.by_value]
+    chosen = rng.sample(tensors, rng.randint(1, len(tensors)))
+    what = rng.choice(("alignment", "order", "gaps", "size", "size"))
+    if what == "size":
+        classes = [one for one in dict.fromkeys(dim_classes(graph).values()) if one.size > 1 and not one.fixed]
+        if not classes:
+            return graph
+        one = rng.choice(classes)
+        return resize(graph, [one], one.size + rng.choice((-1, 1, 2, 3, 4))) or graph
+    new = {}
+    for tensor in chosen:
+        order = list(range(tensor.rank))
+        rng.shuffle(order)
+        fields = {
+            "alignment": {"alignment": rng.choice((1, 2, 4))},
+            "order": {"strides": ordered_strides(tensor.dims, order)},
+            "gaps": {"strides": tuple(stride * 2 for stride in tensor.strides)},
+        }[what]
+        new[tensor.uid] = replace(tensor, **fields)  # type: ignore[arg-type]
+    return attempt(lambda: replace_tensors(graph, new)) or graph
+
+
+def _checked(judge: Judge, question: Question, remedy: Remedy, seed: int) -> Counter[str]:
+    """Check that every graph of a remedy is supported, and that an exact one computes the same."""
+    for one in remedy.graphs:
+        asked = replace(question, graph=one, target=remedy.target, version=remedy.version)
+        if not judge.ask(asked).supported:
+            raise _broken(question, f"{remedy.title}: cuDNN does not support {one.name!r}")
+    if remedy.effect != "exact" or not remedy.members:
+        return Counter({f"remedies, {remedy.kinds[0] if not remedy.members else remedy.effect}": 1})
+    assert remedy.comparison is not None
+    counts = Counter({"exact": 1, f"exact, of {len(remedy.steps)} steps and {len(remedy.graphs)} graphs": 1})
+    counts += Counter({f"exact, {kind}": 1 for kind in remedy.kinds})
+    solution = find_solution(question.graph, remedy.kinds, remedy.steps, remedy.members)
+    if solution is None or solution.graphs != remedy.graphs:
+        raise _broken(question, f"{remedy.title}: its steps do not lead to its graphs")
+    if remedy.comparison.state == "not compared":
+        return counts + Counter({"not compared": 1, f"not compared: {remedy.comparison.words[:60]}": 1})
+    again = compare(question.graph, solution, seed + 1000, shrink=False)
+    other = again.state == "not compared"
+    if other:
+        again = compare(question.graph, solution, seed + 2000)
+    if again.state != "same":
+        raise _broken(question, f"{remedy.title}: {again.state}, {again.words}")
+    return counts + Counter({"compared again, same": 1, f"compared again, {'other data' if other else 'own sizes'}": 1})
+
+
+def _broken(question: Question, what: str) -> Broken:
+    asked = f"{question.target}, cuDNN {question.version}"
+    return Broken(f"{what}\n{asked}\n{json.dumps(graph_to_json(question.graph))}")
