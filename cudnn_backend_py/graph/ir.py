@@ -9,6 +9,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterator, Mapping
 from dataclasses import field, fields
+from functools import cache
 from types import MappingProxyType
 from typing import Any
 
@@ -153,17 +154,25 @@ class _FixedOp(Op):
         check_name(self.name, "an operation")
 
     def ports(self) -> Iterator[tuple[str, Tensor]]:
-        for item in fields(self):  # type: ignore[arg-type]
-            value = getattr(self, item.name)
+        for name in _field_names(type(self)):
+            value = getattr(self, name)
             if isinstance(value, Tensor):
-                yield item.name, value
+                yield name, value
 
     def parameters(self) -> dict[str, Any]:
         return {
-            item.name: value
-            for item in fields(self)  # type: ignore[arg-type]
-            if item.name != "name" and not isinstance(value := getattr(self, item.name), Tensor)
+            name: value
+            for name in _field_names(type(self))
+            if name != "name" and not isinstance(value := getattr(self, name), Tensor)
         }
+
+    def subgraphs(self) -> Iterator[Graph]:
+        return iter(())  # no field holds one
+
+
+@cache
+def _field_names(kind: type[Any]) -> tuple[str, ...]:
+    return tuple(item.name for item in fields(kind))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, repr=False)
@@ -524,8 +533,16 @@ def _shape_fault(op: Op, code: str, headline: str) -> GraphError:
     return GraphError(headline, code=code, where=f"{op.verb()} {op.name!r}, checked before any cuDNN call\n{shapes}")
 
 
+class _Indexed:
+    """What a graph remembers of itself: its tensors, and each by name and uid. No field, so no part of its value."""
+
+    __slots__ = ("_by_key", "_tensors")
+    _by_key: dict[str | int, Tensor]
+    _tensors: tuple[Tensor, ...]
+
+
 @dataclass(frozen=True, slots=True, repr=False)
-class Graph(ShownAsSvg):
+class Graph(_Indexed, ShownAsSvg):
     """An operation graph: operations in an order in which every virtual tensor is made before it is read.
 
     C: ``CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR``. Operations may be given in any order; they are sorted, stably.
@@ -551,6 +568,13 @@ class Graph(ShownAsSvg):
     @property
     def tensors(self) -> tuple[Tensor, ...]:
         """Every tensor, in the order operations touch them; ragged offsets and those of sub-graphs included."""
+        try:
+            return self._tensors
+        except AttributeError:
+            object.__setattr__(self, "_tensors", self._find_tensors())
+        return self._tensors
+
+    def _find_tensors(self) -> tuple[Tensor, ...]:
         seen: dict[int, Tensor] = {}
         for op in self.ops:
             for _, tensor, _ in _walk(op):
@@ -562,11 +586,21 @@ class Graph(ShownAsSvg):
 
     def tensor(self, key: str | int) -> Tensor:
         """Return the tensor of that name or uid."""
-        for tensor in self.tensors:
-            if key in (tensor.name, tensor.uid):
-                return tensor
+        try:
+            return self._index()[key]
+        except (KeyError, TypeError):  # the second of what cannot be hashed
+            pass
         names = ", ".join(printable(tensor.name) for tensor in self.tensors)
         raise GraphError(f"graph {self.name!r} has no tensor {key!r}", code="unknown-tensor", where=f"it has {names}")
+
+    def _index(self) -> dict[str | int, Tensor]:
+        """Return the tensors by name and by uid."""
+        try:
+            return self._by_key
+        except AttributeError:
+            named = {tensor.name: tensor for tensor in self.tensors}
+            object.__setattr__(self, "_by_key", {**named, **{tensor.uid: tensor for tensor in self.tensors}})
+        return self._by_key
 
     @property
     def outputs(self) -> tuple[Tensor, ...]:
