@@ -548,6 +548,8 @@ class _Search:
                 continue
             if time.monotonic() > (self.deadline if end is None else end):
                 return
+            if not steps[-1].graphs:
+                continue
             title = "; then ".join(step.title for step in steps)
             answers = []
             for graph in steps[-1].graphs:

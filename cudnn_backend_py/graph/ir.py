@@ -7,7 +7,7 @@ saved. What can be known wrong without cuDNN is refused here, naming the tensor,
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import field, fields
 from functools import cache
 from types import MappingProxyType
@@ -153,8 +153,13 @@ class _FixedOp(Op):
             )
         check_name(self.name, "an operation")
 
+    @classmethod
+    @cache
+    def _fields(cls) -> tuple[str, ...]:
+        return tuple(item.name for item in fields(cls))  # type: ignore[arg-type]
+
     def ports(self) -> Iterator[tuple[str, Tensor]]:
-        for name in _field_names(type(self)):
+        for name in self._fields():
             value = getattr(self, name)
             if isinstance(value, Tensor):
                 yield name, value
@@ -162,17 +167,12 @@ class _FixedOp(Op):
     def parameters(self) -> dict[str, Any]:
         return {
             name: value
-            for name in _field_names(type(self))
+            for name in self._fields()
             if name != "name" and not isinstance(value := getattr(self, name), Tensor)
         }
 
     def subgraphs(self) -> Iterator[Graph]:
         return iter(())  # no field holds one
-
-
-@cache
-def _field_names(kind: type[Any]) -> tuple[str, ...]:
-    return tuple(item.name for item in fields(kind))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, repr=False)
@@ -534,11 +534,13 @@ def _shape_fault(op: Op, code: str, headline: str) -> GraphError:
 
 
 class _Indexed:
-    """What a graph remembers of itself: its tensors, and each by name and uid. No field, so no part of its value."""
+    """What a graph remembers about itself once it was asked. These are no fields, so no part of its value."""
 
-    __slots__ = ("_by_key", "_tensors")
+    __slots__ = ("_by_key", "_places", "_tensors", "_uses")
     _by_key: dict[str | int, Tensor]
+    _places: dict[int, int]
     _tensors: tuple[Tensor, ...]
+    _uses: Mapping[int, tuple[int, ...]]
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -616,6 +618,42 @@ class Graph(_Indexed, ShownAsSvg):
     def variant_pack_tensors(self) -> tuple[Tensor, ...]:
         """The tensors a variant pack must give: all that are not virtual."""
         return tuple(tensor for tensor in self.tensors if not tensor.virtual)
+
+    def place(self, tensor: Tensor) -> int:
+        """Return the place of a tensor among ``tensors``."""
+        try:
+            return self._places[tensor.uid]
+        except AttributeError:
+            object.__setattr__(self, "_places", {one.uid: place for place, one in enumerate(self.tensors)})
+        return self._places[tensor.uid]
+
+    @property
+    def uses(self) -> Mapping[int, tuple[int, ...]]:
+        """The operations that read or write each tensor: by its uid, their places in ``ops``, rising.
+
+        An operation touches what its sub-graphs touch, and the ragged offset of what it touches.
+        """
+        try:
+            return self._uses
+        except AttributeError:
+            object.__setattr__(self, "_uses", MappingProxyType(self._find_uses()))
+        return self._uses
+
+    def _find_uses(self) -> dict[int, tuple[int, ...]]:
+        found: dict[int, list[int]] = {}
+        for place, op in enumerate(self.ops):
+            for _, tensor, _ in _walk(op):
+                touched: Tensor | None = tensor
+                while touched is not None:
+                    places = found.setdefault(touched.uid, [])
+                    if not places or places[-1] != place:
+                        places.append(place)
+                    touched = touched.ragged_offset
+        return {uid: tuple(places) for uid, places in found.items()}
+
+    def users(self, uids: Iterable[int]) -> tuple[Op, ...]:
+        """Return the operations that read or write any of these tensors, in their order."""
+        return tuple(self.ops[place] for place in sorted({place for uid in uids for place in self.uses.get(uid, ())}))
 
     def __repr__(self) -> str:
         counts = ((len(self.ops), "operation"), (len(self.tensors), "tensor"))

@@ -223,7 +223,8 @@ def check_name(name: Any, whose: str) -> None:
 
 def wrong_type(holder: Any, but: tuple[str, ...] = ()) -> str | None:
     """Return what is wrong about the first field of a dataclass that is not of its annotated type, or None."""
-    for name, kinds, needed, takes_bool in _annotated_fields(type(holder), but):
+    kind: Any = type(holder)
+    for name, kinds, needed, takes_bool in _annotated_fields(kind, but):
         value = getattr(holder, name)
         if not isinstance(value, kinds) or (isinstance(value, bool) and not takes_bool):
             return f"{name} {shown(value)}, {needed} is needed"
@@ -233,7 +234,7 @@ def wrong_type(holder: Any, but: tuple[str, ...] = ()) -> str | None:
 
 
 @cache
-def _annotated_fields(kind: type[Any], but: tuple[str, ...]) -> tuple[tuple[str, tuple[Any, ...], str, bool], ...]:
+def _annotated_fields(kind: Any, but: tuple[str, ...]) -> tuple[tuple[str, tuple[Any, ...], str, bool], ...]:
     """Return name, types, the types in words, and whether a bool is one, of the fields of a dataclass."""
     found = []
     for item in fields(kind):
