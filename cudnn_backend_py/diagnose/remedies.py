@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ..errors import CudnnBackendError, EnvironmentNotReady
 from ..graph import Graph, graph_from_json, graph_to_json
 from ..graph.ir import check_graph
-from ..graph.rewrite.changes import Effect, changes
+from ..graph.rewrite.changes import Change, Effect, changes
 from ..graph.rewrite.solution import EFFECTS, Solution, find_solution
 from ..plans.engine import OperationGraph, heur_mode
 from ..plans.refusals import furthest_reason, read_refusals
@@ -666,11 +666,11 @@ class _Search:
         limit = _CHANGES + 1 if self.bounded else None
         candidates = list(islice(self._first_steps(wanted), limit))
         self._count_changes(len(candidates))
-        self._try(candidates[:_CHANGES] if self.bounded else candidates, promising)
+        self._try(self._made(candidates[:_CHANGES] if self.bounded else candidates), promising)
         if not self.found and not self._is_over():
-            last = list(islice(map(Solution.of, changes(self.graph, ("drop_operation",))), limit))
+            last = list(islice(changes(self.graph, ("drop_operation",)), limit))
             self._count_changes(len(candidates) + len(last))
-            self._try(last, [])
+            self._try(self._made(last), [])
         if self.bounded and len(candidates) > _CHANGES and not self.found:
             self._stop(f"the graph has more than {_CHANGES} changes, which are too many to check without a budget")
         return promising
@@ -679,12 +679,20 @@ class _Search:
         self.extent = replace(self.extent, changes=count)
         self._say_extent()
 
-    def _first_steps(self, kinds: Sequence[str]) -> Iterator[Solution]:
+    def _made(self, candidates: Iterable[Change]) -> Iterator[Solution]:
+        """Yield the changes whose graphs can be made, each when its turn comes."""
+        for change in candidates:
+            if change.graphs:
+                yield Solution.of(change)
+            else:
+                self._count(of_two=False)
+
+    def _first_steps(self, kinds: Sequence[str]) -> Iterator[Change]:
         cuts = 0
         for change in changes(self.graph, kinds):
             cuts += change.kind == "split"
             if cuts <= _CUTS or change.kind != "split":
-                yield Solution.of(change)
+                yield change
 
     def _two_steps(self, promising: list[tuple[Solution, int, str]]) -> None:
         pairs = [
@@ -696,10 +704,10 @@ class _Search:
         self.extent = replace(self.extent, pairs=len(pairs))
         self._try(pairs[:_PAIRS] if self.bounded else pairs, None)
 
-    def _try(self, candidates: Sequence[Solution], promising: list[tuple[Solution, int, str]] | None) -> None:
+    def _try(self, candidates: Iterable[Solution], promising: list[tuple[Solution, int, str]] | None) -> None:
         """Check solutions, of one step where `promising` is given, else of two."""
         found: Counter[tuple[str, ...]] = Counter()
-        more = len(candidates)
+        more = math.inf
         for solution in candidates:
             if found[solution.kinds] >= (1 if self.building else _OF_A_KIND):
                 continue

@@ -7,8 +7,9 @@ saved. What can be known wrong without cuDNN is refused here, naming the tensor,
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import field, fields
+from functools import cache
 from types import MappingProxyType
 from typing import Any
 
@@ -152,18 +153,26 @@ class _FixedOp(Op):
             )
         check_name(self.name, "an operation")
 
+    @classmethod
+    @cache
+    def _fields(cls) -> tuple[str, ...]:
+        return tuple(item.name for item in fields(cls))  # type: ignore[arg-type]
+
     def ports(self) -> Iterator[tuple[str, Tensor]]:
-        for item in fields(self):  # type: ignore[arg-type]
-            value = getattr(self, item.name)
+        for name in self._fields():
+            value = getattr(self, name)
             if isinstance(value, Tensor):
-                yield item.name, value
+                yield name, value
 
     def parameters(self) -> dict[str, Any]:
         return {
-            item.name: value
-            for item in fields(self)  # type: ignore[arg-type]
-            if item.name != "name" and not isinstance(value := getattr(self, item.name), Tensor)
+            name: value
+            for name in self._fields()
+            if name != "name" and not isinstance(value := getattr(self, name), Tensor)
         }
+
+    def subgraphs(self) -> Iterator[Graph]:
+        return iter(())  # no field holds one
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, repr=False)
@@ -524,8 +533,18 @@ def _shape_fault(op: Op, code: str, headline: str) -> GraphError:
     return GraphError(headline, code=code, where=f"{op.verb()} {op.name!r}, checked before any cuDNN call\n{shapes}")
 
 
+class _Indexed:
+    """What a graph remembers about itself once it was asked. These are no fields, so no part of its value."""
+
+    __slots__ = ("_by_key", "_places", "_tensors", "_uses")
+    _by_key: dict[str | int, Tensor]
+    _places: dict[int, int]
+    _tensors: tuple[Tensor, ...]
+    _uses: Mapping[int, tuple[int, ...]]
+
+
 @dataclass(frozen=True, slots=True, repr=False)
-class Graph(ShownAsSvg):
+class Graph(_Indexed, ShownAsSvg):
     """An operation graph: operations in an order in which every virtual tensor is made before it is read.
 
     C: ``CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR``. Operations may be given in any order; they are sorted, stably.
@@ -551,6 +570,13 @@ class Graph(ShownAsSvg):
     @property
     def tensors(self) -> tuple[Tensor, ...]:
         """Every tensor, in the order operations touch them; ragged offsets and those of sub-graphs included."""
+        try:
+            return self._tensors
+        except AttributeError:
+            object.__setattr__(self, "_tensors", self._find_tensors())
+        return self._tensors
+
+    def _find_tensors(self) -> tuple[Tensor, ...]:
         seen: dict[int, Tensor] = {}
         for op in self.ops:
             for _, tensor, _ in _walk(op):
@@ -562,11 +588,21 @@ class Graph(ShownAsSvg):
 
     def tensor(self, key: str | int) -> Tensor:
         """Return the tensor of that name or uid."""
-        for tensor in self.tensors:
-            if key in (tensor.name, tensor.uid):
-                return tensor
+        try:
+            return self._index()[key]
+        except (KeyError, TypeError):  # the second of what cannot be hashed
+            pass
         names = ", ".join(printable(tensor.name) for tensor in self.tensors)
         raise GraphError(f"graph {self.name!r} has no tensor {key!r}", code="unknown-tensor", where=f"it has {names}")
+
+    def _index(self) -> dict[str | int, Tensor]:
+        """Return the tensors by name and by uid."""
+        try:
+            return self._by_key
+        except AttributeError:
+            named = {tensor.name: tensor for tensor in self.tensors}
+            object.__setattr__(self, "_by_key", {**named, **{tensor.uid: tensor for tensor in self.tensors}})
+        return self._by_key
 
     @property
     def outputs(self) -> tuple[Tensor, ...]:
@@ -582,6 +618,42 @@ class Graph(ShownAsSvg):
     def variant_pack_tensors(self) -> tuple[Tensor, ...]:
         """The tensors a variant pack must give: all that are not virtual."""
         return tuple(tensor for tensor in self.tensors if not tensor.virtual)
+
+    def place(self, tensor: Tensor) -> int:
+        """Return the place of a tensor among ``tensors``."""
+        try:
+            return self._places[tensor.uid]
+        except AttributeError:
+            object.__setattr__(self, "_places", {one.uid: place for place, one in enumerate(self.tensors)})
+        return self._places[tensor.uid]
+
+    @property
+    def uses(self) -> Mapping[int, tuple[int, ...]]:
+        """The operations that read or write each tensor: by its uid, their places in ``ops``, rising.
+
+        An operation touches what its sub-graphs touch, and the ragged offset of what it touches.
+        """
+        try:
+            return self._uses
+        except AttributeError:
+            object.__setattr__(self, "_uses", MappingProxyType(self._find_uses()))
+        return self._uses
+
+    def _find_uses(self) -> dict[int, tuple[int, ...]]:
+        found: dict[int, list[int]] = {}
+        for place, op in enumerate(self.ops):
+            for _, tensor, _ in _walk(op):
+                touched: Tensor | None = tensor
+                while touched is not None:
+                    places = found.setdefault(touched.uid, [])
+                    if not places or places[-1] != place:
+                        places.append(place)
+                    touched = touched.ragged_offset
+        return {uid: tuple(places) for uid, places in found.items()}
+
+    def users(self, uids: Iterable[int]) -> tuple[Op, ...]:
+        """Return the operations that read or write any of these tensors, in their order."""
+        return tuple(self.ops[place] for place in sorted({place for uid in uids for place in self.uses.get(uid, ())}))
 
     def __repr__(self) -> str:
         counts = ((len(self.ops), "operation"), (len(self.tensors), "tensor"))

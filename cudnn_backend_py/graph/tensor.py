@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import fields
+from functools import cache
 from typing import Any
 
 from ..errors import GraphError
@@ -222,19 +223,28 @@ def check_name(name: Any, whose: str) -> None:
 
 def wrong_type(holder: Any, but: tuple[str, ...] = ()) -> str | None:
     """Return what is wrong about the first field of a dataclass that is not of its annotated type, or None."""
-    for item in fields(holder):
-        if item.name in but:
-            continue
-        value = getattr(holder, item.name)
+    kind: Any = type(holder)
+    for name, kinds, needed, takes_bool in _annotated_fields(kind, but):
+        value = getattr(holder, name)
+        if not isinstance(value, kinds) or (isinstance(value, bool) and not takes_bool):
+            return f"{name} {shown(value)}, {needed} is needed"
+        if isinstance(value, int) and not LEAST <= value <= MOST:
+            return f"{name} {shown(value)}, a number of 64 bits is needed"
+    return None
+
+
+@cache
+def _annotated_fields(kind: Any, but: tuple[str, ...]) -> tuple[tuple[str, tuple[Any, ...], str, bool], ...]:
+    """Return name, types, the types in words, and whether a bool is one, of the fields of a dataclass."""
+    found = []
+    for item in fields(kind):
         names = str(item.type).split(" | ")
         needed = [name for name in names if name != "None"]
-        fits = value is None and "None" in names
-        fits = fits or isinstance(value, tuple(_ANNOTATED[name] for name in needed))
-        if not fits or (isinstance(value, bool) and "bool" not in names):
-            return f"{item.name} {shown(value)}, {' or '.join(needed)} is needed"
-        if isinstance(value, int) and not LEAST <= value <= MOST:
-            return f"{item.name} {shown(value)}, a number of 64 bits is needed"
-    return None
+        kinds = tuple(_ANNOTATED[name] for name in needed if item.name not in but)
+        if item.name not in but:
+            allowed = (*kinds, type(None)) if "None" in names else kinds
+            found.append((item.name, allowed, " or ".join(needed), "bool" in names))
+    return tuple(found)
 
 
 # What any integer of cuDNN holds, signed or not.

@@ -6,6 +6,7 @@ identity is what :func:`cudnn_backend_py.native.from_values.build` keeps.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping
 from typing import Any
 
@@ -31,10 +32,10 @@ def newer_parts(graph: Graph, version: VersionTuple) -> dict[str, VersionTuple]:
     Of the attributes of a descriptor that came together, one.
     """
     found: dict[CudnnEnum, VersionTuple] = {}
-    waiting: list[Any] = list(lower(graph))
+    waiting: deque[Any] = deque(lower(graph))
     seen: set[int] = set()
     while waiting:
-        value = waiting.pop(0)
+        value = waiting.popleft()
         if isinstance(value, tuple):
             waiting += value
         elif isinstance(value, CudnnEnum):

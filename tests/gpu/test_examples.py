@@ -9,6 +9,7 @@ import pytest
 from cudnn_backend_py import library
 from tests.support.child import ROOT, run_python
 from tests.support.figures import add_figure
+from tests.support.gpus import check_program
 
 LIMITS = {  # of each output, relative to its size
     "conv_bias_relu": {"y": 2e-3},
@@ -27,7 +28,7 @@ ERROR = re.compile(r"error of (\S+) (\S+) of its size")
 def test_example_agrees(name: str) -> None:
     since, words = NEEDS.get(name, ((9, 0, 0), ""))
     done = run_python([str(ROOT / "examples" / f"{name}.py")])
-    assert done.code == 0, done.stderr
+    check_program(done)
     if library().version < since:
         assert words in done.stdout
         return

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
+
+from tests.support.records import read_record
 
 ROOT = Path(__file__).resolve().parents[2]
 EXECUTION, FRONTEND, MEASUREMENTS = (
@@ -39,22 +39,18 @@ OPERATORS = (
 )
 
 
-def read(name: str) -> Any:
-    return json.loads((ROOT / "logs" / name).read_text(encoding="utf-8"))
-
-
 def row(*cells: str) -> str:
     return f"| {' | '.join(cells)} |\n"
 
 
 @pytest.mark.parametrize("words", HOST)
 def test_host_times_of_plans(words: str) -> None:
-    host = read("bench-h200-cudnn-9.19.0.json")["host"]
+    host = read_record("bench-h200-cudnn-9.19.0.json")["host"]
     assert row(words, *(f"{host[way][HOST[words]]['median_us']:.1f}" for way in ("forward", "backward"))) in EXECUTION
 
 
 def test_first_results() -> None:
-    fresh = read("bench-h200-cudnn-9.19.0.json")["fresh"]
+    fresh = read_record("bench-h200-cudnn-9.19.0.json")["fresh"]
     names = ("ahead of time", "disk cache", "cold", "our frontend", "cudnn-frontend")
     said = re.search(
         r"comes after (\d+) ms with a plan built ahead of time, (\d+) with one on disk, (\d+) with neither, (\d+)\s"
@@ -67,13 +63,13 @@ def test_first_results() -> None:
 
 @pytest.mark.parametrize("way", ["no gradients", "with gradients", "backward"])
 def test_host_times_of_operators(way: str) -> None:
-    us = read("torch-calls-h200-cudnn-9.19.0.json")["us"]
+    us = read_record("torch-calls-h200-cudnn-9.19.0.json")["us"]
     found = [us.get(f"{case}: {way}", {}).get(who) for case, who in OPERATORS]
     assert row(way, *("-" if one is None else f"{one['median_us']:.1f}" for one in found)) in EXECUTION
 
 
 def test_host_times_of_operators_beside_the_table() -> None:
-    us = read("torch-calls-h200-cudnn-9.19.0.json")["us"]
+    us = read_record("torch-calls-h200-cudnn-9.19.0.json")["us"]
     loop = us[f"{PACKED}: no gradients"]["C loop"]["median_us"]
     assert f"A C loop over the plan of the packed call takes {loop:.1f}." in EXECUTION
     each = [
@@ -83,7 +79,7 @@ def test_host_times_of_operators_beside_the_table() -> None:
 
 
 def test_costs_of_the_frontend() -> None:
-    ratios = read("frontend-costs-h200-cudnn-9.19.0.json")["ratios"]
+    ratios = read_record("frontend-costs-h200-cudnn-9.19.0.json")["ratios"]
     names = ("forward, same", "backward, same", "forward, fresh", "backward, fresh", "first result")
     assert (
         "takes {:.2f} of its host time forward and {:.2f} backward on the same buffers, {:.2f} and {:.2f} on other "
@@ -97,7 +93,7 @@ COMPARED = [line for line in FRONTEND.splitlines() if line.startswith("|") and "
 @pytest.mark.parametrize("line", COMPARED, ids=[re.sub(r"[^\w ]", "", line)[:30] for line in COMPARED])
 def test_counts_of_compared_tests(line: str) -> None:
     """The tests, and behind them graphs compared with 1.23, or what differs on purpose with 1.32; worse nowhere."""
-    totals = [read(name)["total"] for name in re.findall(r"logs/(frontend-tests-[\w.-]+\.json)", line)]
+    totals = [read_record(name)["total"] for name in re.findall(r"logs/(frontend-tests-[\w.-]+\.json)", line)]
     tests, other = [int(cell.replace(",", "")) for cell in line.split("|") if re.fullmatch(r" [\d,]+ ", cell)]
     assert tests == sum(total["ours"]["ids"] for total in totals)
     assert other == sum(total["on purpose" if len(totals) > 1 else "graphs compared"] for total in totals)
@@ -105,7 +101,7 @@ def test_counts_of_compared_tests(line: str) -> None:
 
 
 def test_counts_of_what_was_run_on_a_gpu() -> None:
-    data, page = read("frontend-tests-1.32-h200-cudnn-9.19.0.json"), " ".join(FRONTEND.split())
+    data, page = read_record("frontend-tests-1.32-h200-cudnn-9.19.0.json"), " ".join(FRONTEND.split())
     total, left = data["total"], data["left out, of both, for want of time or memory"]
     assert (total["worse"], total["better"]) == (0, 0)
     assert (
@@ -117,6 +113,6 @@ def test_counts_of_what_was_run_on_a_gpu() -> None:
 
 def test_counts_of_the_tests_of_1_24() -> None:
     page = " ".join(FRONTEND.split())
-    totals = [read(name)["total"] for name in re.findall(r"frontend-tests-1\.24-[\w.-]+\.json", page)]
+    totals = [read_record(name)["total"] for name in re.findall(r"frontend-tests-1\.24-[\w.-]+\.json", page)]
     assert len(totals) == 7
     assert all(total["worse"] == 0 and f"{total['ours']['ids']:,}" in page for total in totals)

@@ -20,6 +20,7 @@ import pytest
 from cudnn_backend_py.bench.__main__ import NAMES as BENCHES
 from cudnn_backend_py.cli.commands import main
 from tests.support.pages import BLOCKS, INLINE, PAGES, ROOT, Block, command_lines, read_blocks
+from tests.support.records import read_record
 from tests.support.ten_tasks import GPU_TASKS, RECORD, TASKS, Task, write_files
 
 RUN = {"README.md", "CONTRIBUTING.md"} | {page for page in PAGES if page.startswith("docs/")}
@@ -118,7 +119,7 @@ def test_tasks_of_a_stranger_are_done_with_the_words_of_their_page(task: Task, t
 
 @pytest.mark.parametrize(("tried", "tasks"), [("tried", TASKS), ("tried_on_a_gpu", GPU_TASKS)])
 def test_the_record_of_ten_tasks_is_of_these(tried: str, tasks: tuple[Task, ...]) -> None:
-    record = json.loads(RECORD.read_text(encoding="utf-8"))[tried]
+    record = read_record(RECORD.name)[tried]
     assert [one["task"] for one in record["tasks"]] == [task.task for task in tasks]
     assert [one["exit_code"] for one in record["tasks"]] == [task.exit_code for task in tasks]
     assert all(task.shows in one["came"] for one, task in zip(record["tasks"], tasks, strict=True))

@@ -1,10 +1,16 @@
-"""A record of a run of tests, where there is no pytest: nothing is written, and what is missing is said."""
+"""Records of runs: without pytest nothing is written, and a test without its record is skipped."""
 
 from __future__ import annotations
 
+import importlib.util
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
+
+from cudnn_backend_py.cli.commands import main
+from tests.support.records import COMMANDS, read_record
 
 ROOT = Path(__file__).parents[2]
 
@@ -20,3 +26,13 @@ def test_without_pytest_nothing_is_recorded(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-I", "-S", "-c", code], capture_output=True, text=True, check=False)
     assert "pytest-missing: pytest, which runs the tests, is not installed" in done.stderr
     assert not (tmp_path / "logs").exists()
+
+
+@pytest.mark.parametrize("start", COMMANDS)
+def test_a_missing_record_skips_a_test_with_the_command_that_makes_it(start: str) -> None:
+    with pytest.raises(pytest.skip.Exception, match=f"no record logs/{start}of-no-gpu.json; ") as skipped:
+        read_record(f"{start}of-no-gpu.json")
+    program, *words = COMMANDS[start].split()
+    assert COMMANDS[start].replace("NAME", f"{start}of-no-gpu.json") in str(skipped.value)
+    found = importlib.util.find_spec(words[1]) if program == "python" else main.commands[words[0]]
+    assert found is not None

@@ -66,12 +66,14 @@ def _target() -> Target:
     return open_target()
 
 
-def seeded(number: int, version: Version, *, backward: bool, fp8: bool | None = None, hazards: bool = False) -> Case:
-    """Return case `number` for a cuDNN version, without its reference, and without known hazards unless wanted."""
+def seeded(
+    number: int, version: Version, sm: int, *, backward: bool, fp8: bool | None = None, hazards: bool = False
+) -> Case:
+    """Return case `number` for a version and GPU, without its reference, and without known hazards unless wanted."""
     rng = np.random.default_rng([number, backward, 7])
     while True:
         problem = draw(rng, backward=backward, tiny=False, fp8=fp8)
-        if hazards or not any(find_hazards(Use(problem, backward, composite_form(number, version), version, 90))):
+        if hazards or not any(find_hazards(Use(problem, backward, composite_form(number, version), version, sm))):
             break
     if problem.dropout:
         problem = replace(problem, rng_dump=bool(number % 4))
@@ -124,7 +126,7 @@ def execute_case(case: Case, graph: Graph, plan: Any) -> dict[str, NDArray[np.fl
 def run_case(number: int, backward: bool, fp8: bool | None = None, hazards: bool = False) -> list[Run]:
     """Run the composite and, where there is one, the unified graph of a case; with `hazards` those refused as well."""
     version = _target().library.version
-    case = seeded(number, version, backward=backward, fp8=fp8, hazards=hazards)
+    case = seeded(number, version, _target().sm, backward=backward, fp8=fp8, hazards=hazards)
     single = version if composite_form(number, version) == "single operations" else None
     forms = [("composite", single)]
     if not case.problem.dropout_mask and case.problem.scale != "none" and not case.problem.deterministic:

@@ -30,7 +30,7 @@ from cudnn_backend_py.graph.interpret import OPERATIONS as INTERPRETED
 from cudnn_backend_py.graph.interpret.run import Numbers
 from cudnn_backend_py.graph.strides import channels_last
 from cudnn_backend_py.plans.refusals import furthest_reason, read_refusals
-from tests.support.operation_support import read_support, say_support
+from tests.support.operation_support import NOT_ASKED, read_support, say_support
 
 __all__ = [
     "AGREES",
@@ -42,6 +42,7 @@ __all__ = [
     "KINDS",
     "PAGE",
     "REFUSED",
+    "UNMEASURED",
     "Built",
     "bilinear_upsampling",
     "inputs_of",
@@ -58,7 +59,7 @@ LAST: dict[str, Any] = {"strides": "channels_last"}
 OUT: dict[str, Any] = {"virtual": False}
 PAGE = Path(__file__).parents[2] / "docs" / "operations.md"
 RECORDS = sorted(PAGE.parents[1].glob("logs/operations-*.json"))  # of tests/support/built_runs.py
-AGREES, REFUSED = "agrees", "refused"
+AGREES, REFUSED, UNMEASURED = "agrees", "refused", NOT_ASKED
 BAR = "\\|"  # in a cell of a table
 
 # The methods of cudnn-frontend's pygraph that add an operation of the kind; what it has none for is left out.
@@ -753,7 +754,9 @@ _NEEDS = re.compile(r"needs (cuDNN [0-9.]+[0-9])")
 
 
 def seen(found: Mapping[str, Any]) -> str:
-    """Return in few words what became of a graph: `agrees`, or why not."""
+    """Return in few words what became of a graph: `agrees`, or why not; empty of one without a record."""
+    if not found:
+        return UNMEASURED
     if found["said"] != REFUSED:
         return str(found["said"])
     needs = _NEEDS.search(found["words"])
@@ -767,7 +770,7 @@ def seen(found: Mapping[str, Any]) -> str:
 def _ran(kind: DescriptorType, graphs: Mapping[str, Any]) -> str:
     """Return how many graphs of a kind agree with the interpreter on a GPU, and what becomes of the others."""
     names = [name for name, case in BUILT.items() if case.kind is kind]
-    said = [seen(graphs[name]) for name in names]
+    said = [seen(graphs.get(name, {})) for name in names]
     others = dict.fromkeys(words for words in said if words != AGREES)
     needed = [f"needs {ELSEWHERE[kind]}"] if kind in ELSEWHERE else []
     return "; ".join([f"{said.count(AGREES)} of {len(names)}", *needed, *others])
@@ -818,7 +821,7 @@ def graphs_table() -> str:
     ]
     for name, case in BUILT.items():
         kind, words = case.kind.name.removeprefix("OPERATION_"), case.refused and f"`{case.refused}`"
-        ran = (_errors(graphs[name]) for graphs in records.values())
+        ran = (_errors(graphs.get(name, {})) for graphs in records.values())
         lines.append(_row(name, kind, ", ".join(case.supported) or "none", words, *ran))
     return "\n".join(lines)
 

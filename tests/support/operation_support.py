@@ -15,9 +15,10 @@ from pathlib import Path
 from cudnn_backend_py.diagnose import Matrix, Outcome, matrix
 from cudnn_backend_py.diagnose.surveys.matrix import number_of
 
-__all__ = ["TABLE", "read_support", "say_support"]
+__all__ = ["NOT_ASKED", "TABLE", "read_support", "say_support"]
 
 TABLE = Path(__file__).parents[2] / "docs" / "tables" / "operation-support.json"
+NOT_ASKED = "not measured yet"
 TARGETS = ("sm80", "sm86", "sm89", "sm90", "sm100", "sm103", "sm120")
 
 
@@ -28,6 +29,9 @@ def read_support() -> Matrix:
 
 def say_support(found: Matrix, graphs: Sequence[str], target: str) -> str:
     """Return in which versions a target has an engine for one of the graphs at least: a cell of the table."""
+    graphs = [graph for graph in graphs if graph in found.graphs]
+    if not graphs:
+        return NOT_ASKED
     outcomes = [{found.cells[graph, target, version].outcome for graph in graphs} for version in found.versions]
     yes = [version for version, said in zip(found.versions, outcomes, strict=True) if Outcome.SUPPORTED in said]
     unknown = any(Outcome.SUPPORTED not in said and Outcome.NOT_JUDGED in said for said in outcomes)

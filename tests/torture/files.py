@@ -35,6 +35,7 @@ from cudnn_backend_py.diagnose.surveys.baseline import _write_expected, read_bas
 from cudnn_backend_py.diagnose.surveys.matrix import Matrix
 from cudnn_backend_py.errors import CudnnBackendError
 from cudnn_backend_py.frontend.notebooks import read_cells
+from cudnn_backend_py.graph.interpret.data import load_arrays
 from cudnn_backend_py.importers.cudnn_json import graph_from_log_json
 from cudnn_backend_py.importers.files import open_log, read_graph_data
 from cudnn_backend_py.importers.frontend_json import graph_from_frontend_json
@@ -44,7 +45,6 @@ from cudnn_backend_py.printable import printable_lines
 from cudnn_backend_py.system.strict import read_json
 from cudnn_backend_py.target import list_profiles, load_profile
 from cudnn_backend_py.tuning.trial import Trial
-from cudnn_backend_py.graph.interpret.data import load_arrays
 from cudnn_backend_py.tuning.trial.reproduce import as_word, from_word
 from tests.support.logs import LOGS, log_text
 from tests.support.mutations import HOSTILE, check_printed, mutated_json, mutated_text

@@ -85,7 +85,8 @@ def head_dim(case: Case, reason: Reason) -> Cause | None:
 
 def _is_about(change: Change, graph: Graph, one: DimClass) -> bool:
     """Return whether a change of dims is one of these."""
-    return any(tensor.name in change.tensors for tensor in graph.tensors for uid, _ in one.axes if tensor.uid == uid)
+    names = {graph.tensor(uid).name for uid, _ in one.axes}
+    return not names.isdisjoint(change.tensors)
 
 
 @word_rule

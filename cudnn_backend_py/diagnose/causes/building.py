@@ -90,7 +90,7 @@ def _first_that_builds(case: Case) -> _Variation | None:
 
 def _variations(graph: Graph) -> Iterator[_Variation]:
     for change in changes(graph, BUILDING_KINDS):
-        if len(change.graphs) > 1:
+        if len(change.graphs) != 1:
             continue
         title, found = f"with {change.title}", contrast(graph, change)
         if change.title.startswith("without "):

@@ -244,7 +244,7 @@ class Case:
         for change in changes(self.graph, kinds) if self.measure else ():
             if self.questions <= 0:
                 return None
-            if len(change.graphs) == 1 and keep(change) and self._helps(change):
+            if keep(change) and len(change.graphs) == 1 and self._helps(change):
                 return change
         return None
 
@@ -260,8 +260,13 @@ class Case:
 
     def cures(self, *kinds: str) -> list[Change]:
         """Return all changes of these kinds after which cuDNN supports the graph."""
-        found = changes(self.graph, kinds) if self.measure else ()
-        return [change for change in found if len(change.graphs) == 1 and self._helps(change)]
+        found = []
+        for change in changes(self.graph, kinds) if self.measure else ():
+            if self.questions <= 0:
+                break
+            if len(change.graphs) == 1 and self._helps(change):
+                found.append(change)
+        return found
 
     def near(self) -> Change | None:
         """Return a change that leaves the results as they are, of a graph that is no attention: what to try first."""
@@ -270,7 +275,8 @@ class Case:
 
     def split(self) -> Change | None:
         """Return the first cut of the graph into two, both of which cuDNN supports."""
-        for change in islice(changes(self.graph, ("split",)), _CUTS) if self.measure else ():
+        made = (change for change in changes(self.graph, ("split",)) if change.graphs)
+        for change in islice(made, _CUTS) if self.measure else ():
             if self._helps(change):
                 return change
         return None

@@ -163,7 +163,7 @@ def _changes_refused(case: Case) -> Cause | None:
 def _iterate_offered(graph: Graph) -> Iterator[Change]:
     """Yield the changes that leave out one thing each."""
     several = (" and its gradient ", "without any mask")
-    return (one for one in changes(graph, OPTIONS) if not any(words in one.title for words in several))
+    return (one for one in changes(graph, OPTIONS) if not any(words in one.title for words in several) and one.graphs)
 
 
 def _quote_telling(case: Case) -> str:

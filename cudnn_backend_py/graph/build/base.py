@@ -261,6 +261,9 @@ def all_of(made: Sequence[Tensor | None], what: str) -> list[Tensor]:
     return [item for item in made if item is not None]
 
 
+_DIGITS = 10  # of a number that :meth:`BuilderBase.free_name` never counts up to
+
+
 class BuilderBase:
     """Tensors and operations of a graph under construction."""
 
@@ -279,17 +282,17 @@ class BuilderBase:
         self.compute_type = compute_type
         self._uid = first_uid - 1
         self._names: set[str] = set()
+        self._numbers: dict[str, int] = {}  # by stem: names with a smaller number are taken
         self._uids: set[int] = set()
         self._made: list[Tensor] = []
         self.ops: list[Op] = []
 
     def free_name(self, stem: str) -> str:
         """Return `stem`, or `stem` with a number if a tensor is called so already."""
-        number = 0
-        name = stem
-        while name in self._names:
+        number = self._numbers.get(stem, 0)
+        while (name := f"{stem}{number or ''}") in self._names:
             number += 1
-            name = f"{stem}{number}"
+        self._numbers[stem] = number
         return name
 
     def _fresh_uid(self) -> int:
@@ -397,8 +400,16 @@ class BuilderBase:
         for tensor in self._made[made:]:
             self._names.discard(tensor.name)
             self._uids.discard(tensor.uid)
+            self._free_number(tensor.name)
         del self._made[made:], self.ops[ops:]
         self._uid = uid
+
+    def _free_number(self, name: str) -> None:
+        """Let :meth:`free_name` give this name again, for every stem that it is a number of."""
+        for cut in range(len(name.rstrip("0123456789")), len(name) + 1):
+            stem, number = name[:cut], name[cut:]
+            if stem in self._numbers and len(number) < _DIGITS:
+                self._numbers[stem] = min(self._numbers[stem], int(number or 0))
 
     def _result(self, stem: str, dims: tuple[int, ...], options: dict[str, Any], **inferred: Any) -> Tensor:
         """Return the tensor an operation writes: the one given as ``out``, or a new one, virtual by default.

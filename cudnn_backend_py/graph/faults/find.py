@@ -101,9 +101,9 @@ def _upstream(graph: Graph, name: str) -> Graph | None:
     ops: list[Op] = []
     for op in reversed(graph.ops):
         if any(tensor.uid in needed for tensor in op.outputs().values()):
-            ops.insert(0, op)
+            ops.append(op)
             needed |= {tensor.uid for tensor in op.inputs().values()}
-    return attempt(lambda: Graph(tuple(ops), graph.name)) if ops else None
+    return attempt(lambda: Graph(tuple(reversed(ops)), graph.name)) if ops else None
 
 
 def warn_of(faults: Iterable[Fault], category: type[FaultWarning] = FaultWarning) -> None:

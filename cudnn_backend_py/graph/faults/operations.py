@@ -74,25 +74,24 @@ _SCALE_AND_BIAS = [PointwiseMode.MUL, PointwiseMode.ADD]
 
 
 def _before_weight_gradients(graph: Graph) -> Iterator[list[PointwiseMode]]:
-    """Yield for each weight gradient the pointwise operations that make its image, first to last."""
-    written = {op.y.uid: op for op in graph.ops if isinstance(op, Pointwise) and op.y is not None}
+    """Yield for each weight gradient the first two of the pointwise operations that make its image."""
+    first: dict[int, list[PointwiseMode]] = {}
+    for op in graph.ops:  # in an order in which nothing is read before it is written
+        if isinstance(op, Pointwise) and op.y is not None:
+            before = [] if op.x is None else first.get(op.x.uid, [])
+            first[op.y.uid] = [*before, op.mode][:2]
     for op in look.of_kind(graph, DescriptorType.OPERATION_CONVOLUTION_BACKWARD_FILTER):
-        modes: list[PointwiseMode] = []
-        before = written.get(op.fields["x"].uid)
-        while before is not None and len(modes) < len(graph.ops):
-            modes.append(before.mode)
-            before = None if before.x is None else written.get(before.x.uid)
-        yield modes[::-1]
+        yield first.get(op.fields["x"].uid, [])
 
 
 def _weight_gradient_of_part_of_a_norm(graph: Graph) -> bool:
     """A weight gradient of pointwise operations that do not begin with a scale and a bias."""
-    return any(modes and modes[:2] != _SCALE_AND_BIAS for modes in _before_weight_gradients(graph))
+    return any(modes and modes != _SCALE_AND_BIAS for modes in _before_weight_gradients(graph))
 
 
 def _weight_gradient_of_a_norm(graph: Graph) -> bool:
     """A weight gradient of a scale, a bias and what follows them."""
-    return any(modes[:2] == _SCALE_AND_BIAS for modes in _before_weight_gradients(graph))
+    return any(modes == _SCALE_AND_BIAS for modes in _before_weight_gradients(graph))
 
 
 def _bilinear_half(graph: Graph) -> bool:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from fractions import Fraction
+from functools import reduce
+from operator import or_
 from typing import Any, Literal
 
 from ...generated.enums import DataType, DescriptorType, MoeGroupedMatmulMode, NormMode, PointwiseMode, ResampleMode
@@ -25,24 +27,24 @@ _FILTER = _D.OPERATION_CONVOLUTION_BACKWARD_FILTER
 _LATER = "the versions between were not measured"
 
 
-def _behind(graph: Graph, tensor: Tensor) -> Iterator[Pointwise]:
-    """Yield the elementwise operations that a tensor goes into, and what they make."""
-    reached = {tensor.uid}
+def _behind(graph: Graph, tensors: Iterable[Tensor]) -> Iterator[Pointwise]:
+    """Yield the elementwise operations that any of the tensors goes into, and what they make."""
+    reached = {tensor.uid for tensor in tensors}
     for op in graph.ops:
         if isinstance(op, Pointwise) and any(item.uid in reached for item in op.inputs().values()):
             reached |= {item.uid for item in op.outputs().values()}
             yield op
 
 
-def _beside(graph: Graph, item: look.Convolution) -> Iterator[Pointwise]:
-    """Yield the elementwise operations of a graph but those that a convolution's operands are made by."""
-    before = {tensor.uid for tensor in item.op.inputs().values()}
-    for op in reversed(graph.ops):
-        if isinstance(op, Pointwise):
-            if before.isdisjoint(tensor.uid for tensor in op.outputs().values()):
-                yield op
-            else:
-                before |= {tensor.uid for tensor in op.inputs().values()}
+def _makers(elementwise: Sequence[Pointwise]) -> dict[int, int]:
+    """Return which elementwise operations alone make each tensor, directly or not: by uid, a bit for each."""
+    makers: dict[int, int] = {}
+    for number, op in enumerate(elementwise):  # in an order in which nothing is read before it is written
+        bits = 1 << number
+        for tensor in op.inputs().values():
+            bits |= makers.get(tensor.uid, 0)
+        makers.update({tensor.uid: bits for tensor in op.outputs().values()})
+    return makers
 
 
 def _packed(tensor: Tensor) -> bool:
@@ -68,26 +70,43 @@ def _part_of_rows(graph: Graph) -> bool:
     Rows are batch and spatial dims; of the gradient of a filter, channels and taps are the columns. Operations on other
     tensors than the result are fused as those behind it.
     """
+    elementwise = [op for op in graph.ops if isinstance(op, Pointwise)]
+    makers: dict[int, int] | None = None
+    partly: dict[tuple[int, tuple[int, ...]], int] = {}  # a bit for each operation with such an operand
     for item in look.convolutions(graph):
         result = next(iter(item.op.outputs().values()))
         together = range(1, result.rank) if item.op.kind is _FILTER else (0, *range(2, result.rank))
-        wide = [axis for axis in together if result.dims[axis] > 1]
-        for op in _beside(graph, item):
-            for operand in op.inputs().values():
-                if operand.rank == result.rank and len({operand.dims[axis] > 1 for axis in wide}) == 2:
-                    return True
+        rank, wide = result.rank, tuple(axis for axis in together if result.dims[axis] > 1)
+        if (rank, wide) not in partly:
+            found = [any(_is_part(one, rank, wide) for one in op.inputs().values()) for op in elementwise]
+            partly[rank, wide] = sum(1 << number for number, yes in enumerate(found) if yes)
+        if not partly[rank, wide]:
+            continue
+        makers = _makers(elementwise) if makers is None else makers
+        before = reduce(or_, (makers.get(tensor.uid, 0) for tensor in item.op.inputs().values()))
+        if partly[rank, wide] & ~before:
+            return True
     return False
+
+
+def _is_part(operand: Tensor, rank: int, wide: tuple[int, ...]) -> bool:
+    """Return whether a tensor has more than one element along some of these axes, and one along the others."""
+    return operand.rank == rank and len({operand.dims[axis] > 1 for axis in wide}) == 2
 
 
 def _strided_rows(graph: Graph) -> bool:
     """The data gradient of a convolution with a stride, and behind it an operand of rows that has no channels."""
-    return any(
-        operand.rank == item.image.rank and operand.dims[1] == 1 < math.prod(operand.dims)
-        for item in look.convolutions(graph)
-        if item.op.kind is _D.OPERATION_CONVOLUTION_BACKWARD_DATA and max(_sides(item)["filter_strides"]) > 1
+    ranks = {
+        operand.rank
         for op in graph.ops
         if isinstance(op, Pointwise)
         for operand in op.inputs().values()
+        if operand.rank > 1 and operand.dims[1] == 1 < math.prod(operand.dims)
+    }
+    return any(
+        item.image.rank in ranks
+        for item in look.convolutions(graph)
+        if item.op.kind is _D.OPERATION_CONVOLUTION_BACKWARD_DATA and max(_sides(item)["filter_strides"]) > 1
     )
 
 
@@ -152,10 +171,10 @@ def _filter_in_bfloat16(graph: Graph) -> bool:
 
 def _operand_of_experts(graph: Graph) -> bool:
     """A matmul of experts, and behind it an operand in memory that has more than rows."""
+    experts = look.of_kind(graph, _D.OPERATION_MOE_GROUPED_MATMUL)
     return any(
         not (operand.virtual or operand.by_value) and not operand.dims[1] > operand.dims[2] == 1
-        for experts in look.of_kind(graph, _D.OPERATION_MOE_GROUPED_MATMUL)
-        for op in _behind(graph, experts.fields["output"])
+        for op in _behind(graph, (one.fields["output"] for one in experts))
         for operand in op.inputs().values()
         if operand.rank == 3
     )
@@ -167,26 +186,24 @@ def _scattered(graph: Graph) -> bool:
     return any(op.fields["mode"] is MoeGroupedMatmulMode.SCATTER for op in experts)
 
 
+def _normed_rows(graph: Graph) -> list[Tensor]:
+    """Return what norms of rows make."""
+    norms = look.of_kind(graph, _D.OPERATION_NORM_FORWARD)
+    return [norm.fields["y"] for norm in norms if norm.fields["mode"] in _ROWS]
+
+
 def _normed_twice(graph: Graph) -> bool:
     """A norm of rows, and behind it an elementwise operation that reads one tensor twice."""
     return any(
-        op.x is not None and op.b is not None and op.x.uid == op.b.uid
-        for norm in look.of_kind(graph, _D.OPERATION_NORM_FORWARD)
-        if norm.fields["mode"] in _ROWS
-        for op in _behind(graph, norm.fields["y"])
+        op.x is not None and op.b is not None and op.x.uid == op.b.uid for op in _behind(graph, _normed_rows(graph))
     )
 
 
 def _norm_with_operand(graph: Graph) -> bool:
     """A norm of rows, and behind it an elementwise operation with an operand of its own."""
-    for norm in look.of_kind(graph, _D.OPERATION_NORM_FORWARD):
-        behind = list(_behind(graph, norm.fields["y"]))
-        made = {tensor.uid for op in graph.ops for tensor in op.outputs().values()}
-        if norm.fields["mode"] in _ROWS and any(
-            tensor.uid not in made for op in behind for tensor in op.inputs().values()
-        ):
-            return True
-    return False
+    behind = list(_behind(graph, _normed_rows(graph)))
+    made = {tensor.uid for op in graph.ops for tensor in op.outputs().values()} if behind else set()
+    return any(tensor.uid not in made for op in behind for tensor in op.inputs().values())
 
 
 def _pools(graph: Graph, mode: ResampleMode | None = None) -> Iterator[Operation]:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from itertools import islice
 from typing import Any
 
 from ...generated.enums import DataType, PointwiseMode, ReduceTensorOp
 from ...system.version import Window
 from ..builder import GraphBuilder
 from ..data_types import HALF_TYPES
-from ..ir import Graph, Matmul, Pointwise, Reduction, Tensor
+from ..ir import Graph, Matmul, Op, Pointwise, Reduction, Tensor
 from ..strides import channels_last, column_major
 from . import look
 from .fault import Fault
@@ -22,9 +23,8 @@ _NORMED = [_P.MUL, _P.ADD, _P.RELU_FWD]
 _VECTOR_TYPES = {*HALF_TYPES, _T.FLOAT, _T.INT8}
 
 
-def _modes_before(graph: Graph, tensor: Tensor) -> Iterator[PointwiseMode]:
-    """Yield the modes of the elementwise operations that make a tensor, the last first."""
-    writers = {item.uid: op for op in graph.ops for item in op.outputs().values()}
+def _modes_before(writers: Mapping[int, Op], tensor: Tensor) -> Iterator[PointwiseMode]:
+    """Yield the modes of the elementwise operations that make a tensor, the last first, by the writers of all."""
     op = writers.get(tensor.uid)
     while isinstance(op, Pointwise):
         yield op.mode
@@ -43,11 +43,13 @@ def _normed_and_reduced(graph: Graph) -> bool:
         and op.operator is not ReduceTensorOp.MUL
         and not op.y.dims[0] > max(op.y.dims[1:]) == 1
     ]
+    writers = {item.uid: op for op in graph.ops for item in op.outputs().values()} if sums else {}
+    if not any(isinstance(writers.get(op.x.uid), Pointwise) for op in sums):
+        return False
     return any(
         item.forward
         and item.image.data_type is _T.HALF
-        and list(_modes_before(graph, item.image)) == _NORMED[::-1]
-        and any(next(_modes_before(graph, op.x), None) is not None for op in sums)
+        and list(islice(_modes_before(writers, item.image), len(_NORMED) + 1)) == _NORMED[::-1]
         for item in look.convolutions(graph)
     )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -62,6 +63,22 @@ class Run:
         self._values: dict[int, Numbers] = {}
         self._walk = list(_walk(graph))
         self._given = self._checked_inputs(inputs)
+
+    @cached_property
+    def _handed_on(self) -> set[int]:
+        """What operations write and others read, by uid."""
+        read, written = ({item.uid for _, item, writes in self._walk if writes is what} for what in (False, True))
+        return read & written
+
+    @cached_property
+    def _least_stride(self) -> dict[int, int]:
+        """The smallest token stride of the tensors that share offsets, by the uid of those."""
+        found: dict[int, int] = {}
+        for item in self.graph.tensors:
+            if item.ragged_offset is not None:
+                uid, stride = item.ragged_offset.uid, _token_stride(item)
+                found[uid] = min(found.get(uid, stride), stride)
+        return found
 
     # operations
 
@@ -265,9 +282,8 @@ class Run:
                 code="interpret-shape",
                 where=f"{tensor.ragged_offset.name!r} has dims {tensor.ragged_offset.dims}",
             )
-        if {written for _, touched, written in self._walk if touched.uid == tensor.uid} == {True, False}:
-            sharing = [item for item in self.graph.tensors if item.ragged_offset and item.ragged_offset.uid == uid]
-            offsets = offsets * (_token_stride(tensor) // min(map(_token_stride, sharing)))
+        if tensor.uid in self._handed_on:
+            offsets = offsets * (_token_stride(tensor) // self._least_stride[uid])
         return offsets
 
     def _places(self, tensor: Tensor) -> NDArray[np.int64]:

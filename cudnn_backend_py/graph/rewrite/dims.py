@@ -236,7 +236,7 @@ def is_exact(graph: Graph, classes: Iterable[DimClass]) -> bool:
     axes = {axis for item in classes for axis in item.axes}
     state: dict[int, str] = {}
     try:
-        for op in graph.ops:
+        for op in graph.users({uid for uid, _ in axes}):
             _step(op, axes, state)
     except _InexactError:
         return False

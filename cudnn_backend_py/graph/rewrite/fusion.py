@@ -45,11 +45,13 @@ class _Names:
     def __init__(self, graph: Graph) -> None:
         self._uids = free_uids(graph)
         self._names = {tensor.name for tensor in graph.tensors}
+        self._numbers: dict[str, int] = {}
 
     def virtual(self, stem: str, dims: tuple[int, ...], data_type: DataType = DataType.FLOAT) -> Tensor:
-        name = stem
-        while name in self._names:
-            name += "_"
+        number = self._numbers.get(stem, 0)
+        while (name := f"{stem}{'_' * (number > 0)}{number if number > 1 else ''}") in self._names:
+            number += 1
+        self._numbers[stem] = number
         self._names.add(name)
         strides = packed_strides(dims)
         return Tensor(name=name, uid=next(self._uids), dims=dims, strides=strides, data_type=data_type, virtual=True)

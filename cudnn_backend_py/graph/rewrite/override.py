@@ -140,13 +140,16 @@ class _Sizes:
                 if one in self._parent and other in self._parent and self._size(one) == self._size(other):
                     self._parent[self._root(one)] = self._root(other)
         self._fixed: dict[Axis, int] = {}
+        self._members: dict[Axis, list[Axis]] = {}
+        for axis in self._parent:
+            self._members.setdefault(self._root(axis), []).append(axis)
 
     def _size(self, axis: Axis) -> int:
         return self._dims[axis[0]][axis[1]]
 
     def _root(self, axis: Axis) -> Axis:
         while self._parent[axis] != axis:
-            axis = self._parent[axis]
+            self._parent[axis] = axis = self._parent[self._parent[axis]]
         return axis
 
     def fix(self, axis: Axis, size: int) -> None:
@@ -165,9 +168,8 @@ class _Sizes:
         if self._fixed.get(root, size) != size:
             name = self._tensors[axis[0]].name
             raise _fault(f"dim {axis[1]} of {name!r} follows from others: it is {size}, not {self._fixed[root]}")
-        for uid, index in self._parent:
-            if self._root((uid, index)) == root:
-                self._dims[uid][index] = size
+        for uid, index in self._members[root]:
+            self._dims[uid][index] = size
         return True
 
     def follow(self) -> None:

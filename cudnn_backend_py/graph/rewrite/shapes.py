@@ -24,6 +24,7 @@ __all__ = [
     "pad_image",
     "pooled_dims",
     "relu_before",
+    "set_channels",
     "set_dims",
     "sizes_of_attention",
     "view_of",
@@ -160,6 +161,9 @@ def set_dims(graph: Graph, dims: dict[int, tuple[int, ...]]) -> Graph:
 
 def find_biases(graph: Graph) -> Iterator[tuple[Tensor, tuple[int, ...], list[Tensor]]]:
     """Yield each bias with dims of 1, the dims of the scores it is added to, and the gradients of its dims."""
+    by_dims: dict[tuple[int, ...], list[Tensor]] = {}
+    for tensor in _find_sums(graph):
+        by_dims.setdefault(tensor.dims, []).append(tensor)
     for op in all_ops(graph):
         if not isinstance(op, Pointwise) or op.mode is not _P.ADD or op.x is None or op.b is None or op.y is None:
             continue
@@ -167,7 +171,7 @@ def find_biases(graph: Graph) -> Iterator[tuple[Tensor, tuple[int, ...], list[Te
             whole = op.y.dims
             if bias.virtual or bias.by_value or bias.dims == whole or bias.rank != 4 or math.prod(bias.dims) == 1:
                 continue
-            yield bias, whole, [tensor for tensor in _find_sums(graph) if tensor.dims == bias.dims]
+            yield bias, whole, by_dims.get(bias.dims, [])
 
 
 def _find_sums(graph: Graph) -> Iterator[Tensor]:
@@ -182,8 +186,8 @@ def _find_sums(graph: Graph) -> Iterator[Tensor]:
 # convolutions
 
 
-def pad_image(graph: Graph, op: Operation) -> tuple[Graph, Tensor] | None:
-    """Return the graph with the image of a convolution padded in memory instead, and that image.
+def pad_image(graph: Graph, op: Operation) -> tuple[Operation, Tensor] | None:
+    """Return a convolution of the graph with its image padded in memory instead, and that larger image.
 
     None where it is padded the same on both sides, or its image is virtual or read elsewhere.
     """
@@ -192,22 +196,21 @@ def pad_image(graph: Graph, op: Operation) -> tuple[Graph, Tensor] | None:
     before, after = (tuple(parameters.fields.get(name, ())) for name in ("pre_paddings", "post_paddings"))
     if before == after or len(before) != len(after) or len(before) != image.rank - 2 or image.virtual:
         return None
-    if sum(image.uid == tensor.uid for one in graph.ops for _, tensor in one.ports()) != 1:
+    if sum(image.uid == tensor.uid for one in graph.users([image.uid]) for _, tensor in one.ports()) != 1:
         return None
     spatial = (dim + left + right for dim, left, right in zip(image.dims[2:], before, after, strict=True))
     none = (0,) * len(before)
     plain = Parameters(parameters.kind, {**parameters.fields, "pre_paddings": none, "post_paddings": none})
     larger = repack(image, (*image.dims[:2], *spatial))
     port = CONVOLUTIONS[op.kind][0]
-    changed = Operation(op.type, op.name, {**op.fields, "convolution": plain, port: larger})
-    return Graph(tuple(changed if one is op else one for one in graph.ops), graph.name), image
+    return Operation(op.type, op.name, {**op.fields, "convolution": plain, port: larger}), larger
 
 
 # channels of groups
 
 
-def widen_groups(graph: Graph, op: Operation, per_group: int) -> tuple[Graph, list[Tensor]] | None:
-    """Return the graph with so many input channels in each group of a convolution, and the tensors that grow.
+def widen_groups(graph: Graph, op: Operation, per_group: int) -> dict[int, tuple[int, ...]] | None:
+    """Return by uid the dims of what grows with so many input channels in each group of a convolution.
 
     None where the convolution has no groups, or the same channels are read from its result.
     """
@@ -217,21 +220,29 @@ def widen_groups(graph: Graph, op: Operation, per_group: int) -> tuple[Graph, li
     groups, rest = divmod(image.dims[1], weights.dims[1])
     if groups < 2 or rest:
         return None
-    grown = {image.uid}
-    for _ in graph.ops:  # as far as they reach
-        for one in graph.ops:
+    grown = {image.uid: image}
+    waiting = [image]
+    while waiting:  # as far as they reach
+        for one in graph.users([waiting.pop().uid]):
             tensors = [t for _, t in one.ports() if t.rank == image.rank and t.dims[1] == image.dims[1]]
-            if isinstance(one, Pointwise) and any(tensor.uid in grown for tensor in tensors):
-                grown |= {tensor.uid for tensor in tensors}
+            if isinstance(one, Pointwise):
+                new = [tensor for tensor in tensors if tensor.uid not in grown]
+                grown.update({tensor.uid: tensor for tensor in new})
+                waiting += new
     if response.uid in grown:
         return None
-    dims = {t.uid: (t.dims[0], groups * per_group, *t.dims[2:]) for t in graph.tensors if t.uid in grown}
+    dims = {uid: (t.dims[0], groups * per_group, *t.dims[2:]) for uid, t in grown.items()}
     dims[weights.uid] = (weights.dims[0], per_group, *weights.dims[2:])
+    return dims
+
+
+def set_channels(graph: Graph, dims: dict[int, tuple[int, ...]], image: Tensor) -> Graph:
+    """Return the graph with tensors of other dims, by uid, all of them channels last where an image is."""
     wide = set_dims(graph, dims)
-    if image.strides == channels_last(image.dims):  # one channel per group says nothing of the order
-        last = {t.uid: dataclasses.replace(t, strides=channels_last(t.dims)) for t in wide.tensors if t.uid in dims}
-        wide = replace_tensors(wide, last)
-    return wide, [t for t in graph.tensors if t.uid in dims and not t.virtual]
+    if image.strides != channels_last(image.dims):  # one channel per group says nothing of the order
+        return wide
+    last = {t.uid: dataclasses.replace(t, strides=channels_last(t.dims)) for t in wide.tensors if t.uid in dims}
+    return replace_tensors(wide, last)
 
 
 # dims that follow from others

@@ -75,7 +75,7 @@ def find_solution(graph: Graph, kinds: Sequence[str], titles: Sequence[str], mem
     for kind, title, member in zip(kinds, titles, members, strict=True):
         before = graph if found is None else found.graphs[member]
         change = next((one for one in changes(before, (kind,)) if one.title == title), None)
-        if change is None:
+        if change is None or not change.graphs:
             return None
         found = Solution.of(change) if found is None else found.then(member, change)
         if found is None:
@@ -85,6 +85,8 @@ def find_solution(graph: Graph, kinds: Sequence[str], titles: Sequence[str], mem
 
 def _fit(graphs: tuple[Graph, ...], member: int, change: Change) -> tuple[Graph, ...] | None:
     """Return the graphs with one changed, and what it shares with the others described as it is there."""
+    if not change.graphs:
+        return None
     others = [one for at, one in enumerate(graphs) if at != member]
     shared = {tensor.uid for one in others for tensor in one.tensors if not tensor.virtual}
     passed = {tensor.uid for one in graphs for tensor in one.outputs} & shared

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ...errors import GraphError
@@ -16,7 +17,9 @@ __all__ = [
     "all_ops",
     "attempt",
     "bypass",
+    "can_bypass",
     "drop_fields",
+    "find_tensors",
     "free_uids",
     "keep_ops",
     "repack",
@@ -44,6 +47,11 @@ def all_ops(graph: Graph) -> Iterator[Op]:
                 yield value
         for inner in op.subgraphs():
             yield from all_ops(inner)
+
+
+def find_tensors(graph: Graph, uids: Iterable[int]) -> list[Tensor]:
+    """Return the tensors of a graph with these uids, in the order of its tensors."""
+    return sorted((graph.tensor(uid) for uid in set(uids) if uid in graph.uses), key=graph.place)
 
 
 def free_uids(graph: Graph) -> Iterator[int]:
@@ -114,14 +122,22 @@ def repack(tensor: Tensor, dims: tuple[int, ...]) -> Tensor:
 
 def keep_ops(graph: Graph, ops: Iterable[Op], needed: Collection[int] = ()) -> Graph:
     """Return a graph of these operations, less those whose results nobody reads any more, but for uids `needed`."""
-    left = tuple(ops)
-    never = {y.uid for op in graph.ops for y in op.outputs().values()} - _uids_read(graph.ops)
-    while True:
-        read = _uids_read(left) | never | set(needed)
-        kept = tuple(op for op in left if any(not y.virtual or y.uid in read for y in op.outputs().values()))
-        if len(kept) == len(left):
-            return Graph(kept, graph.name, graph.is_subgraph)
-        left = kept
+    left = list(ops)
+    wanted = {y.uid for op in graph.ops for y in op.outputs().values()} - _uids_read(graph.ops) | set(needed)
+    reads = [[tensor.uid for tensor in _read(op)] for op in left]
+    readers = Counter(itertools.chain.from_iterable(reads))
+    writers = {y.uid: place for place, op in enumerate(left) for y in op.outputs().values()}
+    gone: set[int] = set()
+    waiting = list(range(len(left)))
+    while waiting:
+        place = waiting.pop()
+        results = left[place].outputs().values()
+        if place in gone or any(not y.virtual or y.uid in wanted or readers[y.uid] for y in results):
+            continue
+        gone.add(place)
+        readers.subtract(reads[place])
+        waiting += [writers[uid] for uid in reads[place] if uid in writers]
+    return Graph(tuple(op for place, op in enumerate(left) if place not in gone), graph.name, graph.is_subgraph)
 
 
 def _uids_read(ops: Iterable[Op]) -> set[int]:
@@ -148,17 +164,45 @@ def bypass(graph: Graph, leave: Mapping[int, Tensor]) -> Graph | None:
 
 
 def _try_bypass(graph: Graph, leave: Mapping[int, Tensor]) -> Graph | None:
-    ops = [_bypass_in_subgraph(op, leave) for op in graph.ops]
-    for index, before in enumerate(graph.ops):
-        if id(before) not in leave:
-            continue
-        port = next(port for port, tensor in before.inputs().items() if tensor.uid == leave[id(before)].uid)
-        now, result = ops[index].inputs()[port], next(iter(ops[index].outputs().values()))
-        if result.dims != now.dims or not (result.virtual or now.virtual):
-            return None
-        ops = _rename(ops, result, now) if result.virtual else _rename(ops, now, result)
-    kept = [op for op, before in zip(ops, graph.ops, strict=True) if id(before) not in leave]
+    kept = _pass_on(graph.ops, leave)
     return keep_ops(graph, kept) if kept else None
+
+
+def _pass_on(given: Sequence[Op], leave: Mapping[int, Tensor]) -> list[Op] | None:
+    """Return the other operations, reading what those in `leave` pass on; None where that is not possible."""
+    instead: dict[int, Tensor] = {}  # by uid
+
+    def current(tensor: Tensor) -> Tensor:
+        path = []
+        while tensor.uid in instead:
+            path.append(tensor.uid)
+            tensor = instead[tensor.uid]
+        instead.update(dict.fromkeys(path, tensor))
+        return tensor
+
+    for op in given:
+        if id(op) not in leave:
+            continue
+        passed = next(tensor for tensor in op.inputs().values() if tensor.uid == leave[id(op)].uid)
+        now, result = current(passed), current(next(iter(op.outputs().values())))
+        if not _may_stand_for(now, result):
+            return None
+        if result.uid != now.uid:
+            old, new = (result, now) if result.virtual else (now, result)
+            instead[old.uid] = new
+    ops = (_bypass_in_subgraph(op, leave) for op in given if id(op) not in leave)
+    return [_map(op, current) for op in ops]
+
+
+def can_bypass(graph: Graph, op: Op, passed: Tensor) -> bool:
+    """Return whether :func:`bypass` can leave out an operation of the graph, without making that graph."""
+    result = next(iter(op.outputs().values()))
+    return len(graph.ops) > 1 and _may_stand_for(passed, result)
+
+
+def _may_stand_for(now: Tensor, result: Tensor) -> bool:
+    """Return whether one tensor can be both: operations check dims alone, and two in memory stay two."""
+    return result.dims == now.dims and (result.virtual or now.virtual)
 
 
 def _rename(ops: Iterable[Op], old: Tensor, new: Tensor) -> list[Op]:

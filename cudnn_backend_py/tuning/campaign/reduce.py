@@ -156,8 +156,7 @@ def _parts(graph: Graph) -> Iterator[tuple[str, Graph]]:
             if part is not None and len(part.ops) < len(graph.ops):
                 found.append((len(part.ops), f"{title} {op.name}", part))
     yield from ((title, part) for _, title, part in sorted(found, key=lambda item: item[0]))
-    for change in changes(graph, ("drop_operation",)):
-        yield change.title, change.graph
+    yield from ((change.title, change.graph) for change in changes(graph, ("drop_operation",)) if change.graphs)
 
 
 def _up_to(graph: Graph, op: Op) -> Graph:
@@ -236,8 +235,7 @@ def _replaced(graph: Graph, old: Op, new: Op) -> Graph:
 
 
 def _options(graph: Graph) -> Iterator[tuple[str, Graph]]:
-    for change in changes(graph, _OPTIONS):
-        yield change.title, change.graph
+    yield from ((change.title, change.graph) for change in changes(graph, _OPTIONS) if change.graphs)
 
 
 # sizes

@@ -12,6 +12,7 @@ from examples import flash_forward
 from examples.attention_hazards import graph_of
 from tests.support.child import run_python
 from tests.support.figures import add_figure
+from tests.support.gpus import measured_here
 
 TORCH = """
 import torch
@@ -35,7 +36,8 @@ def test_torch_attention_is_read_back_with_equal_answers(tmp_path: Path) -> None
         assert logged.graph is not None
         wanted = [config.tag for config in logged.configs if config.state != "refused"]
         found = [config.tag for config in OperationGraph(logged.graph, target).heuristics("A").configs]
-        described = [item for item in explain(logged.graph, "h100", mode="A").candidates if item.state == "supported"]
+        candidates = explain(logged.graph, f"sm{target.sm}", mode="A").candidates
+        described = [item for item in candidates if item.state == "supported"]
         add_figure(
             f"torch attention read from its log, {passed}",
             operations=len(logged.graph.ops),
@@ -44,7 +46,8 @@ def test_torch_attention_is_read_back_with_equal_answers(tmp_path: Path) -> None
             described=[f"eng{item.engine}" for item in described],
         )
         assert found == wanted
-        assert [item.engine for item in described] == [int(tag.removeprefix("eng").split("_")[0]) for tag in found]
+        if measured_here():
+            assert [item.engine for item in described] == [int(tag.removeprefix("eng").split("_")[0]) for tag in found]
         verdict = explain(logged.graph, build=True, execute=True)
         assert (verdict.outcome, verdict.stage) == (Outcome.SUPPORTED, "execute")
         assert [stage.state for stage in verdict.stages] == ["passed"] * 7

@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 
 from cudnn_backend_py import (
     DataType,
-    OperationGraph,
     Plan,
     Target,
     UsageError,
@@ -28,6 +27,7 @@ from cudnn_backend_py.execution.run import variant_pack
 from cudnn_backend_py.graph.attention import sdpa_forward
 from examples import flash_forward, forum_two_matmul
 from tests.support.figures import add_figure
+from tests.support.gpus import first_config
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +38,7 @@ def gpu() -> Any:
 
 
 def first_plan(graph: Any, target: Target, mode: str = "A") -> Plan:
-    return build_plan(OperationGraph(graph, target).heuristics(mode).configs[0])
+    return build_plan(first_config(graph, target, mode))
 
 
 def to_bf16(values: NDArray[np.float64]) -> NDArray[np.uint16]:
@@ -97,9 +97,7 @@ def test_causal_flash_agrees_with_float64(
     exact = {name: x.astype(np.float64) if half else from_bf16(x) for name, x in stored.items()}
     repeat = heads // kv_heads
     want_o, want_stats = flash_forward.reference(exact["q"], *(exact[name].repeat(repeat, 1) for name in "kv"))
-    configs = OperationGraph(graph, gpu).heuristics("A").configs
-    assert configs
-    plan = build_plan(configs[0])
+    plan = first_plan(graph, gpu)
     shape = (2, heads, seq, head_dim)
     o = np.full(shape, np.nan, np.float16) if half else np.full(shape, 0x7FC0, np.uint16)
     stats = np.full((*shape[:3], 1), np.nan, np.float32)

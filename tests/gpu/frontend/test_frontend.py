@@ -13,6 +13,7 @@ import pytest
 from cudnn_backend_py import library
 from tests.support import first_result
 from tests.support.child import ROOT, run_python
+from tests.support.gpus import check_program
 from tests.support.seed_cells import PLACES, cells_of, find_seed, program
 
 NO_TORCH = "did not run: torch is not installed, and the program's tensors are torch's"
@@ -38,7 +39,7 @@ def test_notebook_runs_to_its_end(seed: int, tmp_path: Path) -> None:
     script = tmp_path / f"notebook_{seed:03}.py"
     script.write_text(program([*cells, END]), encoding="utf-8")
     done = run_python(["-m", "cudnn_backend_py.frontend", str(script)], timeout_s=300)
-    assert done.code == 0, done.stderr
+    check_program(done)
     assert f"to the end with {ROOT / 'cudnn_backend_py' / 'frontend'}" in done.stdout
 
 
@@ -46,7 +47,7 @@ def test_notebook_runs_to_its_end(seed: int, tmp_path: Path) -> None:
 def test_example_agrees_with_torch(name: str) -> None:
     need_torch()
     done = run_python([str(ROOT / "examples" / name)], timeout_s=300)
-    assert done.code == 0, done.stderr
+    check_program(done)
     assert "agrees with torch" in done.stdout
 
 
@@ -84,7 +85,7 @@ print("agrees")
 def test_override_shapes_reach_the_kernel() -> None:
     need_torch()
     done = run_python(["-c", OVERRIDES], timeout_s=120)
-    assert done.code == 0, done.stderr
+    check_program(done)
     if library().version >= (9, 21, 0):
         assert "agrees" in done.stdout
     else:
@@ -194,5 +195,5 @@ def test_a_cuda_graph_outlives_the_graph_it_was_captured_from() -> None:
     """What it launches is kept for it, and goes with it."""
     need_torch()
     done = run_python(["-c", CAPTURES], timeout_s=300)
-    assert done.code == 0, done.stdout + done.stderr
+    check_program(done)
     assert "all right" in done.stdout

@@ -12,6 +12,7 @@ from cudnn_backend_py.graph.interpret import interpret
 from cudnn_backend_py.graph.interpret.data import from_memory, in_memory
 from cudnn_backend_py.native.cuda import Memory
 from cudnn_backend_py.plans.build import shared_target
+from tests.support.gpus import skip_refused
 
 
 def graph_of(which: str, dims: tuple[int, ...]) -> Graph:
@@ -42,6 +43,8 @@ def test_packed_booleans_are_right(which: str, dims: tuple[int, ...]) -> None:
     wanted = interpret(graph, values)["y"]
     result = graph.tensor("y")
     configs = OperationGraph(graph, target).heuristics("A").configs
+    if not configs:
+        skip_refused("booleans in memory")
     assert configs
     for config in configs[:4]:
         plan = build_plan(config)

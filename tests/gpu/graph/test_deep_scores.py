@@ -10,6 +10,7 @@ import pytest
 from cudnn_backend_py import open_target
 from tests.support.deep_scores import deep_cases, run_many
 from tests.support.figures import add_figure
+from tests.support.gpus import measured_here, skip_refused
 
 EVERY = 7  # of the cases: python -m tests.support.deep_scores runs all
 
@@ -32,4 +33,10 @@ def test_what_is_wrong_has_a_name(found: list[dict[str, Any]]) -> None:
 
 def test_most_are_right(found: list[dict[str, Any]]) -> None:
     outcomes = Counter(item["outcome"] for item in found)
+    if not outcomes["agrees"]:
+        skip_refused("no attention of these types is supported")
+    if not measured_here():
+        del outcomes["refused"]
+        assert outcomes["agrees"] > outcomes.total() / 2, outcomes
+        return
     assert outcomes["agrees"] > len(found) / 2, outcomes

@@ -13,7 +13,6 @@ from cudnn_backend_py import (
     Descriptor,
     DescriptorType,
     Handle,
-    OperationGraph,
     Target,
     UsageError,
     capture_log,
@@ -25,6 +24,7 @@ from cudnn_backend_py.target import device_profile, read_device
 from examples import flash_forward
 from tests.gpu.execution.test_execute import check_flash, first_plan
 from tests.support.figures import add_figure
+from tests.support.gpus import first_config
 
 AOT_PLAN_VARIABLE = "CUDNN_BACKEND_AOT_PLAN"
 
@@ -39,12 +39,12 @@ def test_device_can_be_read_and_judged_by_its_own_description(tmp_path: Path) ->
     import json
 
     properties = read_device(0)
-    assert properties["deviceVer"] >= 800
+    assert properties["deviceVer"] >= 500
     path = tmp_path / "here.json"
     path.write_text(json.dumps(properties))
     target = open_target(str(path))
     assert target.profile.title == properties["deviceName"]
-    assert OperationGraph(flash_forward.graph(), target).heuristics("A").configs
+    assert first_config(flash_forward.graph(), target).tag
 
 
 def test_the_driver_says_of_the_gpu_what_cudnn_says() -> None:
@@ -81,7 +81,7 @@ def test_a_handle_of_another_gpu_is_refused() -> None:
                 with pytest.raises(UsageError, match="bound to GPU 0, what it is given to GPU 1"):
                     plan.descriptor.execute(other, pack)
                 config = Descriptor(DescriptorType.EXECUTION_PLAN).set(Attr.EXECUTION_PLAN_HANDLE, other)
-                best = OperationGraph(flash_forward.graph(), target).heuristics("A").configs[0]
+                best = first_config(flash_forward.graph(), target)
                 with pytest.raises(UsageError, match="handle-of-another-device"):
                     config.set(Attr.EXECUTION_PLAN_ENGINE_CONFIG, best.descriptor)
     finally:

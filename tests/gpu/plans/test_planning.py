@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cudnn_backend_py import Graph, OperationGraph, Plan, execute, interpret, open_target, read_device
+from cudnn_backend_py import Graph, Plan, execute, interpret, open_target, read_device
 from cudnn_backend_py.execution.plan import plan
 from cudnn_backend_py.graph.attention import sdpa_forward
 from cudnn_backend_py.native import current_device
@@ -19,6 +19,7 @@ from cudnn_backend_py.plans.cache import plan_key
 from cudnn_backend_py.target import list_profiles
 from tests.support.child import run_python
 from tests.support.figures import add_figure
+from tests.support.gpus import first_config
 
 pytestmark = pytest.mark.usefixtures("cache")
 AHEAD = """
@@ -105,7 +106,7 @@ def test_threads_build_plans() -> None:
     seconds = {}
     for threads in (1, 4):
         graphs = [sdpa_forward(batch=1, heads=2, seq_q=64 * (threads + 5 * n), head_dim=64) for n in range(1, 5)]
-        configs = [OperationGraph(graph, shared_target()).heuristics("A").configs[0] for graph in graphs]
+        configs = [first_config(graph, shared_target()) for graph in graphs]
         begin = time.perf_counter()
         assert all(isinstance(one, Plan) for one in build_plans(configs, workers=threads))
         seconds[threads] = time.perf_counter() - begin

@@ -23,7 +23,8 @@ from cudnn_backend_py.frontend.handles import DescribedHandle
 from cudnn_backend_py.graph.attention import Attention
 from cudnn_backend_py.native.fast_call import compiled_library
 from cudnn_backend_py.plans.choice import EngineChoice
-from tests.support.child import ROOT, run_python
+from tests.support.child import run_python
+from tests.support.records import read_record
 
 
 @pytest.fixture(scope="module")
@@ -200,7 +201,7 @@ def test_a_difference_beyond_noise_is_what_tuning_takes_for_one() -> None:
 
 def test_a_plan_beside_itself_does_not_differ() -> None:
     """What the limit was read from: all plans of a run on an H200 beside the same ones of cudnn-frontend."""
-    made = json.loads((ROOT / "logs" / "bench-h200-cudnn-9.19.0.json").read_text())
+    made = read_record("bench-h200-cudnn-9.19.0.json")
     judged = {item["name"]: item["value"] for item in judge(made)}
     assert judged["GPU: shapes that differ from cudnn-frontend, same plan"] == 0
     assert judged["GPU: shapes where autotuned is slower than the first choice"] == 0

@@ -14,6 +14,7 @@ from cudnn_backend_py.diagnose.report.ci import junit_xml
 from cudnn_backend_py.diagnose.report.tables import render_upgrade, table_text
 from cudnn_backend_py.diagnose.surveys.upgrade import SLOWER, SPEED_LIMIT, Change, Effect, Times, Upgrade
 from cudnn_backend_py.plans.kernels import Kernel
+from tests.support.records import read_record
 from tests.support.reporting import two_matmuls, verdict
 
 ROOT = Path(__file__).parents[3]
@@ -189,7 +190,7 @@ def test_text_names_the_versions_behind_names_and_rounds_times() -> None:
 
 
 def test_the_record_of_a_gpu_flags_what_its_times_say_and_skips_the_same_code() -> None:
-    data = json.loads((ROOT / "logs" / "upgrade-h200-cudnn-9.28.0.json").read_text(encoding="utf-8"))
+    data = read_record("upgrade-h200-cudnn-9.28.0.json")
     assert len(data["changes"]) == sum(data["counts"].values()) == 56
     timed = {name: one for name, one in data["changes"].items() if one["times"] is not None}
     assert len(timed) == data["timed"] >= 40

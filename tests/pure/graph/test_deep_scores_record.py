@@ -10,16 +10,15 @@ import pytest
 
 from cudnn_backend_py.graph.faults import known_hazards
 from tests.support.deep_scores import Deep, deep_cases
+from tests.support.records import record_paths
 
-RECORDS = sorted((Path(__file__).parents[3] / "logs").glob("deep-scores-*.json"))
 
-
-@pytest.mark.parametrize("path", RECORDS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", record_paths("deep-scores-"))
 def test_what_was_wrong_is_named_and_forward_passes_were_right(path: Path) -> None:
     record: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     version: Any = tuple(map(int, record["environment"]["cudnn"].split(".")))
     cases: dict[str, Deep] = {case.name: case for case in deep_cases(version)}
-    assert sum(record["outcomes"].values()) == len(cases)
+    assert sum(record["outcomes"].values()) <= len(cases), "cases may have been added since"
     assert len(record["wrong"]) == record["outcomes"]["differs"] > 0
     for item in record["wrong"]:
         case = cases[item["name"]]

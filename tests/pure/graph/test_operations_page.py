@@ -21,26 +21,41 @@ from tests.support.built import (
     KINDS,
     PAGE,
     REFUSED,
+    UNMEASURED,
     inputs_of,
     operations_page,
     read_records,
 )
 from tests.support.operation_support import read_support, say_support
+from tests.support.records import need_record, needs_records
+
+HOPPER = ("H100", "H200", "GH200")
+
+
+def test_a_graph_that_no_gpu_has_run_is_said_to_be_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A new operation needs no GPU for the page to be written and these tests to pass."""
+    monkeypatch.setitem(BUILT, "an invented graph", BUILT["matmul"])
+    page = operations_page()
+    cells = {line.count(UNMEASURED) for line in page.splitlines() if line.startswith("| an invented graph |")}
+    assert cells == {len(read_records())}
+    assert say_support(read_support(), ["an invented graph"], "sm90") == UNMEASURED
 
 
 def test_the_page_is_up_to_date() -> None:
+    need_record("operations-*.json")
     assert PAGE.read_text(encoding="utf-8") == operations_page(), "python -m tests.support.built"
 
 
 def test_answers_by_version_are_of_these_graphs_and_agree_with_the_page() -> None:
     found = read_support()
-    assert set(found.graphs) == set(BUILT)
+    assert set(found.graphs) <= set(BUILT), "python -m tests.support.operation_support"
     assert len(found.versions) >= 3
     names = {"a100": "sm80", "h100": "sm90", "b200": "sm100"}
     said = {
         (name, target): found.cells[name, names[target], found.versions[-1]].outcome
         for name, case in BUILT.items()
         for target in case.supported
+        if name in found.graphs
     }
     assert {key for key, outcome in said.items() if outcome is not Outcome.SUPPORTED} == set()
 
@@ -92,27 +107,28 @@ def test_the_frontend_has_the_names(kind: DescriptorType) -> None:
 
 
 def test_kinds_that_no_gpu_ran_have_engines_for_other_gpus_only() -> None:
-    found = [item for graphs in read_records().values() for item in graphs.items()]
+    found = [item for graphs in read_records().values() for item in graphs.items() if item[0] in BUILT]
     ran = {BUILT[name].kind for name, item in found if item["said"] == AGREES}
-    assert set(KINDS) - ran == set(ELSEWHERE)
-    assert len(ELSEWHERE) == 5
-    assert not any("h100" in case.supported for case in BUILT.values() if case.kind not in ran)
+    refused = {BUILT[name].kind for name, _ in found} - ran
+    assert refused <= set(ELSEWHERE)
+    assert not any("h100" in case.supported for case in BUILT.values() if case.kind in refused)
 
 
-@pytest.mark.parametrize("where", read_records())
+@pytest.mark.parametrize("where", needs_records("operations-", read_records()))
 @pytest.mark.parametrize("name", [name for name, case in BUILT.items() if case.kind in ELSEWHERE])
 def test_kinds_for_other_gpus_are_refused_as_not_supported_on_hopper(name: str, where: str) -> None:
-    found = read_records()[where][name]
-    assert where.startswith("H200")
+    found = read_records()[where].get(name)
+    if found is None or not where.startswith(HOPPER):
+        return
     assert found["said"] == REFUSED
     assert "CUDNN_STATUS_NOT_SUPPORTED" in found["words"] or "needs cuDNN 9.22" in found["words"]
 
 
-@pytest.mark.parametrize("where", read_records())
-def test_every_graph_is_recorded_and_agrees_where_a_gpu_ran_it(where: str) -> None:
+@pytest.mark.parametrize("where", needs_records("operations-", read_records()))
+def test_every_recorded_graph_agrees_where_a_gpu_ran_it(where: str) -> None:
     """tests/gpu/graph/test_built.py runs them again."""
     graphs = read_records()[where]
-    assert list(graphs) == list(BUILT)
+    assert set(graphs) <= set(BUILT)
     assert [name for name, found in graphs.items() if found["said"] not in (AGREES, REFUSED)] == []
     for found in graphs.values():
         assert found["words"] if found["said"] == REFUSED else found["outputs"]

@@ -6,9 +6,9 @@ import pytest
 
 from cudnn_backend_py import GraphBuilder, GraphError, PointwiseMode, UsageError
 from cudnn_backend_py.graph.interpret import interpret
+from cudnn_backend_py.graph.interpret.data import make_inputs
 from cudnn_backend_py.system import memory
 from cudnn_backend_py.system.memory import available_bytes, memory_fault
-from cudnn_backend_py.graph.interpret.data import make_inputs
 
 
 def test_the_smallest_limit_counts(monkeypatch: pytest.MonkeyPatch) -> None:

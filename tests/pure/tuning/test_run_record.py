@@ -10,9 +10,9 @@ import pytest
 
 from cudnn_backend_py.graph.interpret.data import KINDS
 from cudnn_backend_py.tuning.trial import Trial
+from tests.support.records import record_paths
 
 ROOT = Path(__file__).parents[3]
-RECORDS = sorted((ROOT / "logs").glob("run-*.json"))
 EXAMPLES = [
     f"examples/{name}.py" for name in ("flash_forward", "flash_backward", "mha_fprop", "mha_bprop", "forum_two_matmul")
 ]
@@ -37,13 +37,13 @@ def name(trial: Trial) -> str:
     )
 
 
-@pytest.mark.parametrize("path", RECORDS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", record_paths("run-"))
 def test_examples_and_graphs_of_others_ran_and_were_right(path: Path) -> None:
     found = trials(path)
     assert {source(trial) for trial in found} == {*EXAMPLES, *OTHERS, LOG}
+    assert len({trial.target for trial in found}) == 1
     for trial in found:
         assert trial.state == "right", (source(trial), trial.words)
-        assert trial.target == "NVIDIA H200"
         assert trial.configs
         for config in trial.configs:
             assert config.state == "right", config.words
@@ -53,7 +53,7 @@ def test_examples_and_graphs_of_others_ran_and_were_right(path: Path) -> None:
             assert config.warm is not None
 
 
-@pytest.mark.parametrize("path", RECORDS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", record_paths("run-"))
 def test_kinds_of_data_and_lines_that_run_them_again(path: Path) -> None:
     found = trials(path)
     ran = {(name(trial), trial.data) for trial in found}
@@ -65,7 +65,3 @@ def test_kinds_of_data_and_lines_that_run_them_again(path: Path) -> None:
         for config in trial.configs:
             words = shlex.split(config.reproduce)
             assert {f"--data={trial.data}", f"--seed={trial.seed}", f"--configs={config.tag}"} <= set(words)
-
-
-def test_there_is_a_record() -> None:
-    assert RECORDS

@@ -5,12 +5,13 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Literal
 
 from ....generated.enums import DescriptorType
 from ....printable import brief
 from ....system.notebook import ShownAsHtml
-from ...guard import iterate_guarded
+from ...guard import iterate_guarded, run_guarded
 from ...ir import Graph, Op, Operation, Tensor
 from ..tensors import (
     all_ops,
@@ -29,6 +30,7 @@ __all__ = [
     "find_operations",
     "in_memory",
     "make",
+    "offer",
     "register",
     "replace_fields",
     "uids_read",
@@ -39,7 +41,7 @@ Effect = Literal["exact", "changes numerics", "idea"]
 ATTENTION = (DescriptorType.OPERATION_SDPA_FWD, DescriptorType.OPERATION_SDPA_BWD)
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, repr=False, eq=False)
 class Change(ShownAsHtml):
     """One change of a graph.
 
@@ -54,15 +56,24 @@ class Change(ShownAsHtml):
         up to other rounding; ``idea``: something else is computed, so it is for the caller to say whether it will do.
     tensors
         Names of the tensors that change.
-    graphs
-        The changed graph; of a ``split`` its parts, in the order they run.
+    made
+        The changed graph; of a ``split`` its parts, in the order they run. Or a function that makes them, or returns
+        None where no such graph can be made.
     """
 
     kind: str
     title: str
     effect: Effect
     tensors: tuple[str, ...]
-    graphs: tuple[Graph, ...]
+    made: tuple[Graph, ...] | Callable[[], tuple[Graph, ...] | None]
+
+    @cached_property
+    def graphs(self) -> tuple[Graph, ...]:
+        """The changed graph, or its parts; empty where no such graph can be made. Made when it is first read."""
+        make = self.made
+        if not callable(make):
+            return make
+        return run_guarded(f"the change {self.kind}", None, lambda: attempt(make)) or ()
 
     @property
     def graph(self) -> Graph:
@@ -95,6 +106,9 @@ def register(name: str) -> Callable[[Maker], Maker]:
 def changes(graph: Graph, kinds: Collection[str] | None = None) -> Iterator[Change]:
     """Yield the one-step changes of a graph, exact ones of each kind first.
 
+    There may be several for each operation, so a changed graph is made when it is first read: see
+    :attr:`Change.graphs`, which is empty where the graph cannot be made.
+
     Parameters
     ----------
     kinds
@@ -113,10 +127,20 @@ def changes(graph: Graph, kinds: Collection[str] | None = None) -> Iterator[Chan
 def make(
     kind: str, title: str, effect: Effect, tensors: Iterable[Tensor], build: Callable[[], Graph | None]
 ) -> Iterator[Change]:
-    """Yield the change if its graph can be made."""
-    graph = attempt(build)
-    if graph is not None:
-        yield Change(kind, title, effect, tuple(tensor.name for tensor in tensors), (graph,))
+    """Yield the change if its graph can be built: where there are few of a kind for a whole graph."""
+    yield from (change for change in offer(kind, title, effect, tensors, build) if change.graphs)
+
+
+def offer(
+    kind: str, title: str, effect: Effect, tensors: Iterable[Tensor], build: Callable[[], Graph | None]
+) -> Iterator[Change]:
+    """Yield the change whose graph is built when it is read; it has none where that returns None or refuses."""
+
+    def made() -> tuple[Graph, ...] | None:
+        graph = build()
+        return None if graph is None else (graph,)
+
+    yield Change(kind, title, effect, tuple(tensor.name for tensor in tensors), made)
 
 
 def replace_fields(
@@ -130,7 +154,7 @@ def replace_fields(
         )
 
     if old:
-        yield from make(kind, title, effect, old, lambda: replace_tensors(graph, {t.uid: new(t) for t in old}))
+        yield from offer(kind, title, effect, old, lambda: replace_tensors(graph, {t.uid: new(t) for t in old}))
 
 
 def describe(tensors: Iterable[Tensor]) -> str:

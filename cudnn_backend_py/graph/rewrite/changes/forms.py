@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Iterator
+from functools import partial
+from itertools import accumulate
 
 from ....generated.enums import DataType, DescriptorType, PointwiseMode, ReduceTensorOp
 from ....generated.operations import CONVOLUTIONS
@@ -34,7 +36,7 @@ from ..shapes import (
 )
 from ..tensors import (
     all_ops,
-    attempt,
+    find_tensors,
     replace_tensors_in,
 )
 from .change import (
@@ -44,6 +46,7 @@ from .change import (
     describe,
     in_memory,
     make,
+    offer,
     register,
 )
 
@@ -145,7 +148,7 @@ def _bias_dims(graph: Graph) -> Iterator[Change]:
             title = f"dims of {describe(both)}: {list(bias.dims)} -> {list(dims)}, the bias repeated in memory"
             title += ", its gradient summed afterwards" if gradients else ""
             new = {tensor.uid: dims for tensor in both}
-            yield from make("bias_dims", title, "exact", both, lambda new=new: set_dims(graph, new))  # type: ignore[misc]
+            yield from offer("bias_dims", title, "exact", both, lambda new=new: set_dims(graph, new))  # type: ignore[misc]
 
 
 @register("dims")
@@ -160,10 +163,10 @@ def _dims(graph: Graph) -> Iterator[Change]:
 
 
 def _dims_of(graph: Graph, dims: dict[int, tuple[int, ...]], effect: Effect, why: str) -> Iterator[Change]:
-    wrong = [tensor for tensor in graph.tensors if tensor.uid in dims]
+    wrong = find_tensors(graph, dims)
     if wrong:
         found = ", ".join(f"{t.name} {list(t.dims)} -> {list(dims[t.uid])}" for t in wrong)
-        yield from make("dims", f"dims of {found}, {why}", effect, wrong, lambda: set_dims(graph, dims))
+        yield from offer("dims", f"dims of {found}, {why}", effect, wrong, lambda: set_dims(graph, dims))
 
 
 @register("view")
@@ -179,15 +182,12 @@ def _view(graph: Graph) -> Iterator[Change]:
         title = f"{seen.name}: read with dims {list(seen.dims)} and strides {list(seen.strides)}"
         title += f" from element {start} on" if start else ""
         title += f", instead of the operation {op.name} ({op.verb()})"
-        rest = tuple(one for one in graph.ops if one is not op)
-        new = {op.fields["y"].uid: seen}
-        yield from make(
-            "view",
-            title,
-            "exact",
-            [op.fields["x"]],
-            lambda rest=rest, new=new: Graph(replace_tensors_in(rest, new), graph.name),  # type: ignore[misc]
-        )
+        yield from offer("view", title, "exact", [op.fields["x"]], partial(_without_view, graph, op, seen))
+
+
+def _without_view(graph: Graph, op: Operation, seen: Tensor) -> Graph:
+    rest = tuple(one for one in graph.ops if one is not op)
+    return Graph(replace_tensors_in(rest, {op.fields["y"].uid: seen}), graph.name)
 
 
 @register("whole_pattern")
@@ -199,7 +199,7 @@ def _whole_pattern(graph: Graph) -> Iterator[Change]:
         if image is None or image.uid not in made or made[image.uid].mode not in (_P.MUL, _P.ADD):
             continue
         title = f"with a ReLU (relu_fwd) of {image.name} before {op.name}, which sets negative values to 0"
-        yield from make("whole_pattern", title, "idea", [image], lambda op=op, t=image: relu_before(graph, op, t))  # type: ignore[misc]
+        yield from offer("whole_pattern", title, "idea", [image], lambda op=op, t=image: relu_before(graph, op, t))  # type: ignore[misc]
 
 
 @register("explicit_padding")
@@ -210,30 +210,57 @@ def _explicit_padding(graph: Graph) -> Iterator[Change]:
             continue
         found = pad_image(graph, op)
         if found is not None:
-            changed, image = found
-            dims = changed.tensor(image.name).dims
+            changed, larger = found
+            image = op.fields[CONVOLUTIONS[op.kind][0]]
             backward = op.kind is _D.OPERATION_CONVOLUTION_BACKWARD_DATA
             verb = "cut off afterwards" if backward else "padded with zeros in memory"
-            title = f"{image.name}: dims {list(image.dims)} -> {list(dims)}, {verb}, not by the convolution"
-            yield Change("explicit_padding", title, "exact", (image.name,), (changed,))
+            title = f"{image.name}: dims {list(image.dims)} -> {list(larger.dims)}, {verb}, not by the convolution"
+            yield from offer(
+                "explicit_padding",
+                title,
+                "exact",
+                [image],
+                lambda op=op, changed=changed: Graph(  # type: ignore[misc]
+                    tuple(changed if one is op else one for one in graph.ops), graph.name
+                ),
+            )
 
 
 @register("split")
 def _split(graph: Graph) -> Iterator[Change]:
     """Two graphs instead of one, what they share in memory; those that share least first."""
-    cuts = []
-    for position in range(1, len(graph.ops)):
-        before, after = graph.ops[:position], graph.ops[position:]
-        written = {t.uid: t for op in before for t in op.outputs().values()}
-        shared = [t for op in after for t in op.inputs().values() if t.uid in written]
-        cuts.append((list(dict.fromkeys(shared)), before, after))
-    for shared, before, after in sorted(cuts, key=lambda cut: sum(math.prod(t.dims) for t in cut[0])):
-        new = {t.uid: dataclasses.replace(t, virtual=False, scratch=False) for t in shared}
-        first = attempt(lambda b=before, n=new: _part(graph, b, n, 1))  # type: ignore[misc]
-        second = attempt(lambda a=after, n=new: _part(graph, a, n, 2))  # type: ignore[misc]
-        if first is not None and second is not None:
-            title = f"two graphs, {describe(shared) or 'nothing'} in memory between them"
-            yield Change("split", title, "exact", tuple(t.name for t in shared), (first, second))
+    shares = _elements_shared(graph)
+    for position in sorted(shares, key=lambda one: (shares[one], one))[:_CUTS]:
+        written = {t.uid for op in graph.ops[:position] for t in op.outputs().values()}
+        after = (t for op in graph.ops[position:] for t in op.inputs().values() if t.uid in written)
+        shared = list({t.uid: t for t in after}.values())
+        title = f"two graphs, {describe(shared) or 'nothing'} in memory between them"
+        names = tuple(tensor.name for tensor in shared)
+        yield Change("split", title, "exact", names, partial(_cut, graph, position, shared))
+
+
+_CUTS = 64  # of a graph that are looked at
+
+
+def _elements_shared(graph: Graph) -> dict[int, int]:
+    """Return how many elements operations before a place write and others from there on read, by each place."""
+    change = [0] * (len(graph.ops) + 1)
+    made = {tensor.uid: place for place, op in enumerate(graph.ops) for tensor in op.outputs().values()}
+    last: dict[int, tuple[int, Tensor]] = {}
+    for place, op in enumerate(graph.ops):
+        last.update({tensor.uid: (place, tensor) for tensor in op.inputs().values()})
+    for uid, (place, tensor) in last.items():
+        if made.get(uid, place) < place:
+            change[made[uid] + 1] += math.prod(tensor.dims)
+            change[place + 1] -= math.prod(tensor.dims)
+    sums = list(accumulate(change))
+    return {place: sums[place] for place in range(1, len(graph.ops))}
+
+
+def _cut(graph: Graph, position: int, shared: list[Tensor]) -> tuple[Graph, ...]:
+    """Return the operations before a place and those from there on as two graphs."""
+    new = {t.uid: dataclasses.replace(t, virtual=False, scratch=False) for t in shared}
+    return _part(graph, graph.ops[:position], new, 1), _part(graph, graph.ops[position:], new, 2)
 
 
 def _part(graph: Graph, ops: tuple[Op, ...], new: dict[int, Tensor], number: int) -> Graph:

@@ -61,8 +61,9 @@ def _layout(graph: Graph) -> Iterator[Change]:
     for tensor in memory:
         yield from _strides(graph, [tensor], lambda t: packed_strides(t.dims), "strides -> row-major")
         yield from _strides(graph, [tensor], _innermost_contiguous, "strides -> innermost dim contiguous")
+    uids = {tensor.uid for tensor in memory}
     for op in graph.ops:
-        if isinstance(op, Matmul) and op.b in memory:
+        if isinstance(op, Matmul) and op.b.uid in uids:
             yield from _strides(graph, [op.b], _column_major, "strides -> contracted dim contiguous")
     yield from _strides(graph, memory, lambda t: packed_strides(t.dims), "strides of all -> row-major", least=2)
     rows = [tensor for tensor in memory if tensor.dims[-1] > 1]

@@ -26,6 +26,7 @@ from .change import (
     find_operations,
     in_memory,
     make,
+    offer,
     register,
     uids_read,
 )
@@ -36,14 +37,13 @@ _D, _P, _R, _T = DescriptorType, PointwiseMode, ReduceTensorOp, DataType
 @register("drop_stats")
 def _drop_stats(graph: Graph) -> Iterator[Change]:
     """Without an output that only the backward pass or a check needs."""
-    read = uids_read(graph)
+    read, results = uids_read(graph), {one.uid for one in graph.outputs}
     for op in graph.ops:
         for port, tensor in op.outputs().items():
             if tensor.virtual or tensor.uid in read or port not in ("y", "c"):
                 continue
-            others = [one for one in graph.outputs if one.uid != tensor.uid]
-            if others and _is_side_output(op, tensor):
-                yield from _drop_output(graph, op, tensor, "drop_stats")
+            if _is_side_output(op, tensor):
+                yield from _drop_output(graph, op, tensor, "drop_stats", results)
     yield from _fields_left_out(graph, "drop_stats", ("stats",), "without output stats (the others are the same)")
     for op in graph.ops:
         if isinstance(op, Operation) and isinstance(op.fields.get("softmax"), Operation):
@@ -69,10 +69,12 @@ def _without_statistics(graph: Graph, op: Operation, softmax: Operation) -> Iter
         yield from make("drop_stats", title, "exact", left, lambda: Graph(ops, graph.name, graph.is_subgraph))
 
 
-def _drop_output(graph: Graph, op: Op, tensor: Tensor, kind: str) -> Iterator[Change]:
+def _drop_output(graph: Graph, op: Op, tensor: Tensor, kind: str, results: Collection[int]) -> Iterator[Change]:
+    """Yield the graph without an operation, if others write some of its results."""
+    if len(results) == sum(one.uid in results for one in op.outputs().values()):
+        return
     title = f"without output {tensor.name} (the others are the same)"
-    rest = [one for one in graph.ops if one is not op]
-    yield from make(kind, title, "exact", [tensor], lambda: keep_ops(graph, rest))
+    yield from offer(kind, title, "exact", [tensor], lambda: keep_ops(graph, (o for o in graph.ops if o is not op)))
 
 
 def _is_side_output(op: Op, tensor: Tensor) -> bool:
@@ -90,7 +92,7 @@ def _operation_changed(
         new = drop_fields(op, names)
         return Graph(tuple(new if one is op else one for one in graph.ops), graph.name, graph.is_subgraph)
 
-    yield from make(kind, title, effect, tensors, leave_out)
+    yield from offer(kind, title, effect, tensors, leave_out)
 
 
 def _fields_left_out(
@@ -124,16 +126,18 @@ def _drop_dropout(graph: Graph) -> Iterator[Change]:
 @register("drop_bias")
 def _drop_bias(graph: Graph) -> Iterator[Change]:
     """Without an additive bias of the scores or of a product, or without its gradient."""
+    results = {one.uid for one in graph.outputs}
     for op in graph.ops:
         for tensor in op.outputs().values():
             if "bias" in tensor.name and not tensor.virtual and not isinstance(op, Operation):
-                yield from _drop_output(graph, op, tensor, "drop_bias")
+                yield from _drop_output(graph, op, tensor, "drop_bias", results)
     yield from _fields_left_out(graph, "drop_bias", ("dbias",), "without output dbias (the others are the same)")
     gradients = [op for op in graph.ops for t in op.outputs().values() if "bias" in t.name and not t.virtual]
-    kept = [op for op in graph.ops if op not in gradients]
+    ids = {id(op) for op in gradients}
+    kept = [op for op in graph.ops if id(op) not in ids]
     if gradients and kept and (rest := attempt(lambda: keep_ops(graph, kept))) is not None:
+        names = [t for op in gradients for t in op.outputs().values()]
         for change in _drop_bias(rest):
-            names = [t for op in gradients for t in op.outputs().values()]
             yield dataclasses.replace(change, title=f"{change.title} and its gradient {describe(names)}")
     for op in all_ops(graph):
         if isinstance(op, Pointwise) and op.mode is _P.ADD and op.x is not None and op.b is not None:
@@ -141,7 +145,7 @@ def _drop_bias(graph: Graph) -> Iterator[Change]:
                 if not one.virtual and math.prod(one.dims) > 1:
                     title = f"without the bias {one.name}"
                     leave = {id(op): other}
-                    yield from make("drop_bias", title, "idea", [one], lambda leave=leave: bypass(graph, leave))  # type: ignore[misc]
+                    yield from offer("drop_bias", title, "idea", [one], lambda leave=leave: bypass(graph, leave))  # type: ignore[misc]
 
 
 @register("mask")
@@ -158,7 +162,7 @@ def _mask(graph: Graph) -> Iterator[Change]:
             found[id(op)] = dict(op.ports())["x"]
     for number, x in found.items():
         leave, title = {number: x}, f"without the mask {names[number]}"
-        yield from make("mask", title, "idea", [x], lambda leave=leave: bypass(graph, leave))  # type: ignore[misc]
+        yield from offer("mask", title, "idea", [x], lambda leave=leave: bypass(graph, leave))  # type: ignore[misc]
     if len(found) > 1:
         yield from make("mask", "without any mask", "idea", found.values(), lambda: bypass(graph, found))
     yield from _fields_left_out(graph, "mask", ("block_mask",), "without the block mask", "idea")
@@ -175,6 +179,7 @@ def _is_lowest(tensor: Tensor) -> bool:
 @register("drop_operation")
 def _drop_operation(graph: Graph) -> Iterator[Change]:
     """Without one operation, or all of a kind at the beginning: tells which one does not fit."""
+    read, top = uids_read(graph), {id(op) for op in graph.ops}
     for op in all_ops(graph):
         outputs = list(op.outputs().values())
         if isinstance(op, Matmul) or op.kind in ATTENTION or op.kind in CONVOLUTIONS or not outputs:
@@ -184,9 +189,9 @@ def _drop_operation(graph: Graph) -> Iterator[Change]:
         if same and len(outputs) == 1:
             first = next((tensor for tensor in same if tensor.virtual), same[0])
             leave = {id(op): first}
-            yield from make("drop_operation", title, "idea", outputs, lambda leave=leave: bypass(graph, leave))  # type: ignore[misc]
-        ends = [tensor for tensor in outputs if tensor.virtual or tensor.uid in uids_read(graph)]
-        if len(graph.ops) > 1 and not ends and op in graph.ops:
+            yield from offer("drop_operation", title, "idea", outputs, lambda leave=leave: bypass(graph, leave))  # type: ignore[misc]
+        ends = [tensor for tensor in outputs if tensor.virtual or tensor.uid in read]
+        if len(graph.ops) > 1 and not ends and id(op) in top:
             given = [tensor for tensor in op.inputs().values() if tensor.virtual]
             yield from _done_outside(graph, [op], given, f"{title}, which is done outside")
     entrances: dict[str, list[Op]] = {}
@@ -195,10 +200,11 @@ def _drop_operation(graph: Graph) -> Iterator[Change]:
         if not product and not any(tensor.virtual for tensor in op.inputs().values()):
             entrances.setdefault(_kind_of(op), []).append(op)
     if not any(op.kind in ATTENTION for op in graph.ops) and sum(isinstance(op, Matmul) for op in graph.ops) < 2:
+        names = {tensor.name for tensor in graph.tensors}
         for one in deviations(graph):  # also those between others
-            if one.aspect == "operation" and (rest := attempt(lambda one=one: one.undo(graph))) is not None:  # type: ignore[misc]
-                named = tuple(tensor.name for tensor in graph.tensors if tensor.name in one.names)
-                yield Change("drop_operation", one.title, one.effect, named, (rest,))
+            if one.aspect == "operation":
+                tensors = [graph.tensor(name) for name in dict.fromkeys(one.names) if name in names]
+                yield from offer("drop_operation", one.title, one.effect, tensors, lambda one=one: one.undo(graph))  # type: ignore[misc]
     for name, ops in entrances.items():
         made = [tensor for op in ops for tensor in op.outputs().values()]
         title = f"without the operations {', '.join(op.name for op in ops)} ({name}), which are done outside"
@@ -212,6 +218,10 @@ def _kind_of(op: Op) -> str:
 
 def _done_outside(graph: Graph, ops: list[Op], shared: list[Tensor], title: str) -> Iterator[Change]:
     new = {tensor.uid: dataclasses.replace(tensor, virtual=False) for tensor in shared}
-    rest = tuple(op for op in graph.ops if op not in ops)
-    if rest:
-        yield from make("drop_operation", title, "idea", shared, lambda: keep_ops(graph, replace_tensors_in(rest, new)))
+    ids = {id(op) for op in ops}
+
+    def rest() -> Graph:
+        return keep_ops(graph, replace_tensors_in(tuple(op for op in graph.ops if id(op) not in ids), new))
+
+    if len(ids) < len(graph.ops):
+        yield from offer("drop_operation", title, "idea", shared, rest)

@@ -4,22 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 
 from ....generated.enums import DataType, DescriptorType, PointwiseMode, ReduceTensorOp
 from ....generated.operations import CONVOLUTIONS
 from ...ir import Graph, Matmul, Operation, convolved_size
 from ..dims import NORMS, DimClass, dim_classes, is_exact, resize
-from ..shapes import set_dims, widen_groups
-from ..tensors import (
-    attempt,
-)
+from ..shapes import set_channels, set_dims, widen_groups
+from ..tensors import find_tensors
 from .change import (
     ATTENTION,
     Change,
     Effect,
     describe,
     in_memory,
-    make,
+    offer,
     register,
 )
 
@@ -111,7 +110,7 @@ def _fitting_response(graph: Graph, op: Operation) -> Iterator[Change]:
         effect: Effect = "exact" if exact else "idea"
         title += ", padded with zeros" if exact else ""
         new = {response.uid: dims}
-        yield from make("pad_sequence", title, effect, [response], lambda: set_dims(graph, new))
+        yield from offer("pad_sequence", title, effect, [response], lambda: set_dims(graph, new))
 
 
 def response_dims(op: Operation) -> tuple[int, ...] | None:
@@ -161,12 +160,12 @@ def _pad_groups(graph: Graph, op: Operation) -> Iterator[Change]:
     old = weights.dims[1] if weights.rank > 1 else 0
     for multiple in (4, 8, 16):
         new = -(-old // multiple) * multiple
-        found = attempt(lambda new=new: widen_groups(graph, op, new)) if new != old else None  # type: ignore[misc]
-        if found is not None:
-            changed, tensors = found
-            names = tuple(tensor.name for tensor in tensors)
+        if new != old and (dims := widen_groups(graph, op, new)):
+            tensors = [tensor for tensor in find_tensors(graph, dims) if not tensor.virtual]
             title = f"input channels per group of {describe(tensors)}: {old} -> {new} (a multiple of {multiple})"
-            yield Change("pad_channels", f"{title}, padded with zeros", "exact", names, (changed,))
+            title += ", padded with zeros"
+            build = partial(set_channels, graph, dims, op.fields[CONVOLUTIONS[op.kind][0]])
+            yield from offer("pad_channels", title, "exact", tensors, build)
 
 
 def _distinct(*classes: DimClass | None) -> Iterator[tuple[DimClass, ...]]:
@@ -182,16 +181,15 @@ def _pad(graph: Graph, classes: tuple[DimClass, ...], multiple: int, kind: str, 
     new = -(-old // multiple) * multiple
     if new == old:
         return
-    changed = resize(graph, classes, new)
-    if changed is None:
+    if any(item.fixed for item in classes):
         return
     lengths = kind == "pad_sequence" and _has_lengths(graph)
     effect: Effect = "exact" if lengths or is_exact(graph, classes) else "idea"
     uids = {uid for item in classes for uid, _ in item.axes}
-    tensors = [tensor for tensor in in_memory(graph) if tensor.uid in uids]
+    tensors = [tensor for tensor in find_tensors(graph, uids) if not tensor.virtual and not tensor.by_value]
     title = f"{what} of {describe(tensors)}: {old} -> {new} (a multiple of {multiple}), padded with zeros"
     title += "" if effect == "exact" else ", which take part in the softmax or a sum"
-    yield Change(kind, title, effect, tuple(tensor.name for tensor in tensors), (changed,))
+    yield from offer(kind, title, effect, tensors, lambda: resize(graph, classes, new))
 
 
 def _has_lengths(graph: Graph) -> bool:

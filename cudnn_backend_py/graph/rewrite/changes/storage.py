@@ -15,7 +15,7 @@ from ..tensors import (
 from .change import (
     Change,
     Effect,
-    make,
+    offer,
     register,
     replace_fields,
     uids_read,
@@ -29,10 +29,10 @@ _FLOATS = (_T.FLOAT, _T.DOUBLE, *HALF_TYPES, *FP8_TYPES)
 @register("virtual")
 def _virtual(graph: Graph) -> Iterator[Change]:
     """A tensor between operations in memory instead of virtual, or the other way."""
-    between = uids_written(graph) & uids_read(graph)
     top = {tensor.uid for op in graph.ops for _, tensor in op.ports()}
+    between = uids_written(graph) & uids_read(graph) & top
     for tensor in graph.tensors:
-        if tensor.uid not in between & top:
+        if tensor.uid not in between:
             continue
         if tensor.virtual:
             title = f"{tensor.name}: virtual -> in memory"
@@ -50,7 +50,7 @@ def _with_identity(graph: Graph) -> Iterator[Change]:
         if not isinstance(op, Matmul) or op.c.virtual or op.c.scratch or op.c.by_value or op.c.data_type is _T.FLOAT:
             continue
         title = f"{op.c.name}: written by the matmul -> written by an identity of a virtual f32 tensor"
-        yield from make("virtual", title, "exact", [op.c], lambda op=op: _identity_after(graph, op))  # type: ignore[misc]
+        yield from offer("virtual", title, "exact", [op.c], lambda op=op: _identity_after(graph, op))  # type: ignore[misc]
 
 
 def _identity_after(graph: Graph, op: Matmul) -> Graph:

@@ -24,7 +24,7 @@ from .change import (
     Effect,
     describe,
     in_memory,
-    make,
+    offer,
     register,
     replace_fields,
     uids_written,
@@ -42,11 +42,12 @@ def _data_type(graph: Graph) -> Iterator[Change]:
     yield from _scale_types(graph)
     yield from _odd_types(graph, memory)
     for old, facts in DATA_TYPES.items():
+        groups = _groups_of_type(graph, memory, old) if facts.others else []
         for new in facts.others:
             effect: Effect = "exact" if {old, new} == {_T.INT32, _T.INT64} else "changes numerics"
-            for chosen in _groups_of_type(graph, memory, old):
+            for chosen in groups:
                 title = f"{describe(chosen)}: {SHORT_TYPES[old]} -> {SHORT_TYPES[new]}"
-                yield from make(
+                yield from offer(
                     "data_type",
                     title,
                     effect,
@@ -58,21 +59,23 @@ def _data_type(graph: Graph) -> Iterator[Change]:
 def _groups_of_type(graph: Graph, memory: list[Tensor], old: DataType) -> list[list[Tensor]]:
     """Return the tensors of a type that change together: all big ones, and each alone."""
     same = [tensor for tensor in memory if tensor.data_type is old]
+    if not same:
+        return []
     if old in (_T.INT32, _T.INT64):
-        random = [t for op in all_ops(graph) for port, t in op.inputs().items() if "seed" in port or "offset" in port]
-        offsets = [t.ragged_offset for t in memory if t.ragged_offset is not None]
-        chosen = [[t for t in same if t in random], [t for t in same if t in offsets]]
+        inputs = ((port, t) for op in all_ops(graph) for port, t in op.inputs().items())
+        random = {t.uid for port, t in inputs if "seed" in port or "offset" in port}
+        offsets = {t.ragged_offset.uid for t in memory if t.ragged_offset is not None}
+        chosen = [[t for t in same if t.uid in random], [t for t in same if t.uid in offsets]]
         groups = [*(group for group in chosen if group), same]
     else:
         big = [tensor for tensor in same if not _is_statistic(tensor)]
         written, operands = uids_written(graph), _operands(graph)
         groups = [big, [t for t in big if t.uid not in written], [t for t in big if t.uid in written]]
         groups += [[t] for t in (big if old is _T.FLOAT else same) if t.uid not in operands]
-    unique: list[list[Tensor]] = []
-    for group in groups:
-        if group and group not in unique:
-            unique.append(group)
-    return unique
+    unique: dict[tuple[int, ...], list[Tensor]] = {}
+    for group in filter(None, groups):
+        unique.setdefault(tuple(tensor.uid for tensor in group), group)
+    return list(unique.values())
 
 
 def _operands(graph: Graph) -> set[int]:
@@ -178,7 +181,7 @@ def _compute_types(graph: Graph) -> Iterator[Change]:
     found = {_compute_type(op) for op in graph.ops}
     new = _T.FLOAT
     for old in sorted(kind for kind in (*HALF_TYPES, _T.DOUBLE) if kind in found):
-        yield from make(
+        yield from offer(
             "intermediate_type",
             f"computation in {SHORT_TYPES[old]} -> {SHORT_TYPES[new]}",
             "changes numerics",
@@ -196,8 +199,9 @@ def _integer_products(graph: Graph) -> Iterator[Change]:
         factors = [tensor for op in chosen for tensor in op.inputs().values()]
         word = DATA_TYPES[old].word or old.name.lower()
         title = f"{describe(factors)} are int8 and computed in {word} -> computed in int32"
-        ops = tuple(_set_compute_type(op, old, _T.INT32) if op in chosen else op for op in graph.ops)
-        yield from make("data_type", title, "exact", (), lambda ops=ops: Graph(ops, graph.name))  # type: ignore[misc]
+        ids = {id(op) for op in chosen}
+        ops = tuple(_set_compute_type(op, old, _T.INT32) if id(op) in ids else op for op in graph.ops)
+        yield from offer("data_type", title, "exact", (), lambda ops=ops: Graph(ops, graph.name))  # type: ignore[misc]
 
 
 _SCALE_TYPES = {32: _T.FP8_E8M0, 16: _T.FP8_E4M3}  # of MXFP8 and NVFP4, by the size of their blocks

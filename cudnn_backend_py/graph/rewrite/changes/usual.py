@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ...ir import Graph, Matmul
-from ..tensors import attempt
 from ..unusual import deviations
-from .change import ATTENTION, Change, register
+from .change import ATTENTION, Change, offer, register
 
 
 @register("usual")
@@ -19,9 +18,8 @@ def _usual(graph: Graph) -> Iterator[Change]:
     for one in deviations(graph):
         if one.aspect in _OF_THEIR_OWN or one.key == "strides of all":
             continue
-        changed = attempt(lambda one=one: one.undo(graph))  # type: ignore[misc]
-        if changed is not None:
-            yield Change("usual", one.title, one.effect, tuple(name for name in one.names if name in names), (changed,))
+        tensors = [graph.tensor(name) for name in one.names if name in names]
+        yield from offer("usual", one.title, one.effect, tensors, lambda one=one: one.undo(graph))  # type: ignore[misc]
 
 
 _OF_THEIR_OWN = ("operation", "alignment", "memory")  # kinds of changes

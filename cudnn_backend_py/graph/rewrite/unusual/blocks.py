@@ -15,7 +15,7 @@ from ...ir import Graph, Matmul, Op, Operation, Tensor
 from ...strides import ordered_strides
 from ..dims import BLOCK_SCALES
 from ..tensors import repack, replace_tensors_in
-from .deviation import Deviation, of_several, reaches, type_word, with_fields, wrong_dims
+from .deviation import Deviation, made_of, of_several, type_word, with_fields, wrong_dims
 
 __all__ = ["find_scales", "odd_orders", "odd_scales", "orders_of_scales", "small_port", "usual_format"]
 
@@ -24,16 +24,19 @@ _D, _T = DescriptorType, DataType
 
 def orders_of_scales(graph: Graph) -> Iterator[tuple[Tensor, tuple[int, ...]]]:
     """Yield block scales in the order F8_128x4, and their strides: without gaps, those of one row together."""
+    of_product = _scales_of_products(graph)
     for op, scale, axis in find_scales(graph):
-        if scale.reordering is TensorReordering.F8_128x4 and _is_of_product(graph, op):
+        if scale.reordering is TensorReordering.F8_128x4 and id(op) in of_product:
             rest = [one for one in range(scale.rank - 1, -1, -1) if one != axis]
             yield scale, ordered_strides(scale.dims, [axis, *rest])
 
 
-def _is_of_product(graph: Graph, op: Operation) -> bool:
-    """Return whether a product reads what is dequantized, or makes what is quantized."""
-    products = [one for one in graph.ops if isinstance(one, Matmul)]
-    return any(op.fields["y"].uid in (one.a.uid, one.b.uid) or reaches(graph, one, op) for one in products)
+def _scales_of_products(graph: Graph) -> set[int]:
+    """Return the ids of operations whose results a product reads, or that read what a product leads to."""
+    ops = [op for op, *_ in find_scales(graph)]
+    read = {side.uid for one in graph.ops if isinstance(one, Matmul) for side in (one.a, one.b)} if ops else set()
+    made = made_of(graph, Matmul) if ops else set()
+    return {id(op) for op in ops if op.fields["y"].uid in read or any(t.uid in made for t in op.inputs().values())}
 
 
 def find_scales(graph: Graph) -> Iterator[tuple[Operation, Tensor, int]]:
@@ -82,7 +85,7 @@ def usual_format(graph: Graph) -> DataType | None:
 
 def odd_scales(graph: Graph) -> Iterator[Deviation]:
     """Yield block scales of other blocks, types, orders or dims than the formats MXFP8 and NVFP4 have."""
-    usual = usual_format(graph)
+    usual, of_product = usual_format(graph), _scales_of_products(graph)
     wrong: dict[tuple[DataType, DataType], list[Tensor]] = {}
     for op, scale, axis in find_scales(graph):
         x, y = op.fields["x"], op.fields["y"]
@@ -104,7 +107,7 @@ def odd_scales(graph: Graph) -> Iterator[Deviation]:
             )
         if scale.data_type is not kind:
             wrong.setdefault((scale.data_type, kind), []).append(scale)
-        order = TensorReordering.F8_128x4 if _is_of_product(graph, op) else TensorReordering.NONE
+        order = TensorReordering.F8_128x4 if id(op) in of_product else TensorReordering.NONE
         if scale.reordering is not order:
             yield Deviation(
                 f"order {scale.uid}",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -13,7 +13,7 @@ from ....generated.operations import CONVOLUTIONS
 from ...data_types import DATA_TYPES
 from ...ir import Graph, Matmul, Op, Operation, Parameters, Tensor
 from ...strides import channels_last, packed_strides
-from ..tensors import repack, replace_tensors
+from ..tensors import find_tensors, repack, replace_tensors
 
 __all__ = [
     "IMAGE",
@@ -23,15 +23,15 @@ __all__ = [
     "differ",
     "in_memory",
     "key_of",
-    "leads_to",
+    "made_of",
     "map_operation",
     "multiplies_integers",
     "of_several",
     "order_word",
-    "reaches",
     "set_fields",
     "type_word",
     "with_fields",
+    "with_fields_of",
     "wrong_dims",
 ]
 
@@ -85,10 +85,14 @@ def in_memory(graph: Graph) -> list[Tensor]:
 
 def with_fields(graph: Graph, uid: int, **fields: Any) -> Graph:
     """Return the graph with some fields of one tensor, where it still has it."""
+    return with_fields_of(graph, [uid], **fields)
+
+
+def with_fields_of(graph: Graph, uids: Iterable[int], **fields: Any) -> Graph:
+    """Return the graph with some fields of several tensors, where it still has them."""
     new = {
         t.uid: replace(t, **{name: value(t) if callable(value) else value for name, value in fields.items()})
-        for t in graph.tensors
-        if t.uid == uid
+        for t in find_tensors(graph, uids)
     }
     return replace_tensors(graph, new) if new else graph
 
@@ -101,13 +105,8 @@ def of_several(
     uids = [tensor.uid for tensor in tensors]
     told = ", ".join(names[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "")
 
-    def undo_all(given: Graph) -> Graph:
-        for uid in uids:
-            given = with_fields(given, uid, **fields)
-        return given
-
-    what = f"{told} {'has' if len(names) == 1 else 'have'} {aspect} {old}"
-    return Deviation(key, aspect, what, new, f"{told}: {aspect} {old} -> {new}", effect, names, undo_all)
+    what, title = f"{told} {'has' if len(names) == 1 else 'have'} {aspect} {old}", f"{told}: {aspect} {old} -> {new}"
+    return Deviation(key, aspect, what, new, title, effect, names, lambda g: with_fields_of(g, uids, **fields))
 
 
 def multiplies_integers(op: Op) -> bool:
@@ -135,21 +134,13 @@ def differ(tensor: Tensor, strides: tuple[int, ...]) -> bool:
     return any(dim > 1 and one != other for dim, one, other in zip(tensor.dims, tensor.strides, strides, strict=True))
 
 
-def leads_to(graph: Graph, first: Op, tensor: Tensor) -> bool:
-    """Return whether an operation writes a tensor, or what it is made of."""
-    makers = [op for op in graph.ops if any(one.uid == tensor.uid for one in op.outputs().values())]
-    return any(op is first or reaches(graph, first, op) for op in makers)
-
-
-def reaches(graph: Graph, first: Op, last: Op) -> bool:
-    """Return whether what an operation writes leads to another one."""
-    reached = {tensor.uid for tensor in first.outputs().values()}
-    for op in graph.ops:
-        if any(tensor.uid in reached for tensor in op.inputs().values()):
-            if op is last:
-                return True
+def made_of(graph: Graph, kind: type[Op]) -> set[int]:
+    """Return what operations of a kind write, and what is made of that, by uid."""
+    reached: set[int] = set()
+    for op in graph.ops:  # in an order in which nothing is read before it is written
+        if isinstance(op, kind) or any(tensor.uid in reached for tensor in op.inputs().values()):
             reached |= {tensor.uid for tensor in op.outputs().values()}
-    return False
+    return reached
 
 
 def wrong_dims(
@@ -168,7 +159,7 @@ def wrong_dims(
         f"{tensor.name}: dims {list(tensor.dims)} -> {list(dims)}, {why}",
         effect,
         (tensor.name,),
-        lambda g: replace_tensors(g, {t.uid: resized(t) for t in g.tensors if t.uid == tensor.uid}),
+        lambda g: replace_tensors(g, {t.uid: resized(t) for t in find_tensors(g, [tensor.uid])}),
     )
 
 

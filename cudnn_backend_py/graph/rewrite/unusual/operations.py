@@ -9,9 +9,9 @@ from ....generated.enums import (
     DescriptorType,
 )
 from ....generated.operations import CONVOLUTIONS
-from ...ir import Graph, Op, Pointwise
+from ...ir import Graph, Op, Pointwise, Tensor
 from ..dims import NORMS
-from ..tensors import bypass, keep_ops, replace_tensors_in
+from ..tensors import bypass, can_bypass, keep_ops, replace_tensors_in
 from .deviation import Deviation, in_memory, key_of, with_fields
 from .types import FINALIZED
 
@@ -59,7 +59,8 @@ def extra_operations(graph: Graph) -> Iterator[Deviation]:
         if op is main or op.kind is scaled:
             continue
         kind = f"pointwise {op.verb()}" if isinstance(op, Pointwise) else op.verb()
-        outside = "" if _pass_by(graph, op) is not None else ", which is done outside"
+        passed = _passed_on(op)
+        outside = "" if passed is not None and can_bypass(graph, op, passed) else ", which is done outside"
         yield Deviation(
             f"operation {key_of(op)}",
             "operation",
@@ -90,8 +91,12 @@ def _leave_out(graph: Graph, key: int) -> Graph | None:
 
 def _pass_by(graph: Graph, op: Op) -> Graph | None:
     """Return the graph in which what an operation reads stands for what it writes; None where that is not possible."""
+    passed = _passed_on(op)
+    return None if passed is None else bypass(graph, {id(op): passed})
+
+
+def _passed_on(op: Op) -> Tensor | None:
+    """Return what an operation reads that has the dims of its one result, a virtual tensor first."""
     outputs = list(op.outputs().values())
     same = [tensor for tensor in op.inputs().values() if tensor.dims == outputs[0].dims and not tensor.by_value]
-    if len(outputs) != 1 or not same:
-        return None
-    return bypass(graph, {id(op): next((tensor for tensor in same if tensor.virtual), same[0])})
+    return next((tensor for tensor in same if tensor.virtual), same[0]) if len(outputs) == 1 and same else None

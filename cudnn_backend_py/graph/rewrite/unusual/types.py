@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 
 from ....generated.enums import (
@@ -22,7 +22,7 @@ from .deviation import (
     at_operation,
     in_memory,
     key_of,
-    leads_to,
+    made_of,
     multiplies_integers,
     of_several,
     set_fields,
@@ -57,6 +57,7 @@ FINALIZED = (_D.OPERATION_BN_FINALIZE_STATISTICS, _D.OPERATION_BN_BWD_WEIGHTS)
 def _types_of_ports(graph: Graph) -> dict[int, DataType]:
     """Return the types that tensors have in their ports, by uid, where the operation says them."""
     found: dict[int, DataType] = {}
+    small = usual_format(graph)
     for op in graph.ops:
         if isinstance(op, Reduction) and not op.y.virtual:
             found[op.y.uid] = _T.FLOAT
@@ -67,7 +68,7 @@ def _types_of_ports(graph: Graph) -> dict[int, DataType]:
                 found[tensor.uid] = _OF_PORTS[name]
             elif of_norm and (name in _OF_NORMS or "running" in name or name == "peer_stat"):
                 found[tensor.uid] = _T.FLOAT
-            elif op.kind in BLOCK_SCALES and name == small_port(op) and (small := usual_format(graph)):
+            elif op.kind in BLOCK_SCALES and name == small_port(op) and small:
                 found[tensor.uid] = small
             elif op.kind in FINALIZED and (port not in ("x", "dy") or op.kind is FINALIZED[0]):
                 found[tensor.uid] = _T.HALF if port.startswith("eq_") and op.kind is FINALIZED[0] else _T.FLOAT
@@ -90,13 +91,14 @@ def odd_types(graph: Graph) -> Iterator[Deviation]:
     main = [t for t in in_memory(graph) if t.uid not in known and t.uid not in scales]
     main.sort(key=lambda tensor: tensor.uid in written)
     usual = _usual_type(main)
+    reduced = made_of(graph, Reduction)
     for tensor in in_memory(graph):
         needed = known.get(tensor.uid, None if tensor.uid in scales else usual)
         if needed is None or tensor.data_type is needed:
             continue
         if {needed, tensor.data_type} == {_T.FP8_E4M3, _T.FP8_E5M2} and tensor.uid in known:
             continue
-        if tensor.uid in written and tensor.data_type in _widened(graph, tensor, usual):
+        if tensor.uid in written and tensor.data_type in _widened(tensor.uid in reduced, usual):
             continue
         as_others = "" if tensor.uid in known else ", as the others"
         yield Deviation(
@@ -116,9 +118,9 @@ def odd_types(graph: Graph) -> Iterator[Deviation]:
         yield replace(one, undo=lambda g: _in_float(one.undo(g)))
 
 
-def _widened(graph: Graph, tensor: Tensor, usual: DataType | None) -> tuple[DataType, ...]:
-    """Return the types that a result may have beside that of the operands."""
-    if any(isinstance(op, Reduction) and leads_to(graph, op, tensor) for op in graph.ops):
+def _widened(is_reduced: bool, usual: DataType | None) -> tuple[DataType, ...]:
+    """Return the types that a result, maybe of a reduction, may have beside that of the operands."""
+    if is_reduced:
         return (_T.FLOAT,)
     if usual in LOW_PRECISION_TYPES:
         return (*HALF_TYPES, _T.FLOAT)
@@ -132,10 +134,11 @@ def _in_float(graph: Graph | None) -> Graph | None:
 
 def virtual_types(graph: Graph) -> Iterator[Deviation]:
     """Yield virtual tensors that are not float32, nor of the type in which a product or a norm holds them."""
+    given = {one.data_type for one in in_memory(graph)}
     for tensor in graph.tensors:
         if not tensor.virtual:
             continue
-        needed = _type_between(graph, tensor)
+        needed = _type_between(graph.users([tensor.uid]), tensor, given)
         if tensor.data_type is not needed:
             yield Deviation(
                 f"type {tensor.uid}",
@@ -149,9 +152,12 @@ def virtual_types(graph: Graph) -> Iterator[Deviation]:
             )
 
 
-def _type_between(graph: Graph, tensor: Tensor) -> DataType:
-    """Return the type that a virtual tensor usually has: that of the other operand, of the input of a norm."""
-    for op in graph.ops:
+def _type_between(users: Sequence[Op], tensor: Tensor, given: Collection[DataType]) -> DataType:
+    """Return the type that a virtual tensor usually has: that of the other operand, of the input of a norm.
+
+    By the operations that read or write it, and the types of tensors in memory.
+    """
+    for op in users:
         ports = op.inputs()
         if isinstance(op, Matmul) and tensor.uid in (op.a.uid, op.b.uid):
             other = op.b if op.a.uid == tensor.uid else op.a
@@ -164,13 +170,11 @@ def _type_between(graph: Graph, tensor: Tensor) -> DataType:
         if op.kind in NORMS and any(t.uid == tensor.uid for t in op.outputs().values()) and "x" in ports:
             kinds = (_T.FLOAT, ports["x"].data_type)
             return tensor.data_type if tensor.data_type in kinds else kinds[1]
-    integers = [
-        op for op in graph.ops if tensor.uid in {t.uid for t in op.outputs().values()} and multiplies_integers(op)
-    ]
-    kind, given = tensor.data_type, {one.data_type for one in in_memory(graph)}
+    integers = [op for op in users if tensor.uid in {t.uid for t in op.outputs().values()} and multiplies_integers(op)]
+    kind = tensor.data_type
     if integers and kind is _T.INT32:
         return kind
-    logical = {op.mode for op in graph.ops if isinstance(op, Pointwise) and op.y == tensor}
+    logical = {op.mode for op in users if isinstance(op, Pointwise) and op.y == tensor}
     if any(mode.name.startswith(("CMP_", "LOGICAL_")) or mode is _P.GEN_INDEX for mode in logical):
         return kind
     return kind if kind in HALF_TYPES and kind in given else _T.FLOAT

@@ -1,0 +1,60 @@
+"""Records of runs on a GPU, under logs/. A test that needs one is skipped where there is none, with how to make it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+__all__ = ["COMMANDS", "LOGS", "need_record", "needs_records", "read_record", "record_paths"]
+
+LOGS = Path(__file__).parents[2] / "logs"
+# The command that writes a record, by how its name begins.
+COMMANDS: Mapping[str, str] = {
+    "bench-": "cudnn-backend bench --output logs/NAME",
+    "deep-scores-": "python -m tests.support.deep_scores logs/NAME",
+    "edges-": "python -m tests.support.edge_runs logs/NAME",
+    "frontend-costs-": "python -m cudnn_backend_py.bench frontend --output logs/NAME",
+    "frontend-tests-": "python -m tests.compat compare THEIRS OURS --out logs/NAME",
+    "operations-": "python -m tests.support.built_runs logs/NAME",
+    "run-": "cudnn-backend run FILE --format json",
+    "ten-tasks": "python -m tests.support.ten_tasks WHEEL",
+    "torch-calls-": "python -m cudnn_backend_py.bench torch-calls --output logs/NAME",
+    "upgrade-": "python -m tests.support.upgraded_gpu record GRAPHS CHECKED logs/NAME SECONDS",
+}
+
+
+def _reason(name: str) -> str:
+    """Return why a test is skipped: the record that is missing and the command that writes it."""
+    command = next(command for start, command in COMMANDS.items() if name.startswith(start))
+    return f"did not run: no record logs/{name}; {command.replace('NAME', name.replace('*', 'NAME'))}"
+
+
+def need_record(pattern: str) -> None:
+    """Skip the test if no record has a name of this pattern."""
+    if not list(LOGS.glob(pattern)):
+        pytest.skip(_reason(pattern))
+
+
+def read_record(name: str) -> Any:
+    """Return the record with this file name; skip the test if there is none."""
+    need_record(name)
+    return json.loads((LOGS / name).read_text(encoding="utf-8"))
+
+
+def record_paths(start: str) -> list[Any]:
+    """Return the records whose names start so, to parametrize a test; without any, one case that is skipped."""
+    paths = sorted(LOGS.glob(f"{start}*.json"))
+    return [pytest.param(path, id=path.stem) for path in paths] or [_skipped(start)]
+
+
+def needs_records(start: str, found: Iterable[str]) -> list[Any]:
+    """Return what was found in records whose names start so, to parametrize a test; skipped if it is nothing."""
+    return list(found) or [_skipped(start)]
+
+
+def _skipped(start: str) -> Any:
+    return pytest.param(None, id="no record", marks=pytest.mark.skip(reason=_reason(f"{start}*.json")))
