@@ -85,6 +85,10 @@ class Change(ShownAsHtml):
         """What changes, and the effect where the results are not the same."""
         return self.title if self.effect == "exact" else f"{self.title} ({self.effect})"
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the graphs: a forked process returns changes, and what makes the graphs stays there."""
+        return Change, (self.kind, self.title, self.effect, self.tensors, self.graphs)
+
     def __repr__(self) -> str:
         return brief(f"Change {self.kind}, {self.effect}: {self.title}")
 
