@@ -86,7 +86,7 @@ class LogRecord:
         found = []
         for match in re.finditer(_JSON_LINE, self.text):
             with contextlib.suppress(GraphError):
-                found.append((match["key"], parse_json(match["json"], "a log", code="log-json")))
+                found.append((match["key"], parse_json(match["json"], "a log", code="log-graph")))
         return found
 
     def reasons(self) -> list[tuple[str, str]]:

@@ -46,23 +46,27 @@ def _full_wheels(lacking: Iterable[str]) -> list[Text]:
 
 def _one_graph(matrix: Matrix, graph: str, everywhere: Collection[str]) -> list[RenderableType]:
     """Return the table of a graph, its causes, and the remarks that do not hold for every cell of every graph."""
-    rows = {target: [matrix.cells[graph, target, version] for version in matrix.versions] for target in matrix.targets}
-    causes = dict.fromkeys((cell.letter, cell.headline) for row in rows.values() for cell in row if cell.headline)
+    rows = {  # an answer may be missing
+        target: [matrix.cells.get((graph, target, version)) for version in matrix.versions] for target in matrix.targets
+    }
+    found = [cell for row in rows.values() for cell in row if cell is not None]
+    causes = dict.fromkeys((cell.letter, cell.headline) for cell in found if cell.headline)
     number = {cause: str(index) for index, cause in enumerate(causes, 1)}
     tables: list[RenderableType] = [line(graph, "bold")]
     for first in range(0, len(matrix.versions), _BESIDE):
         part = slice(first, first + _BESIDE)
         table = WordTable("target", *map(printable, matrix.versions[part]))
         for target, row in rows.items():
-            marks = (
-                Text(cell.letter + number.get((cell.letter, cell.headline), ""), _STYLE[cell.letter])
-                for cell in row[part]
-            )
+            marks = (Text("") if cell is None else _mark(cell, number) for cell in row[part])
             table.add_row(line(target), *marks)
         tables += [table, Text("")]
     told = (line(f"{one[0]}{number[one]:<3}", _STYLE[one[0]]).append(line(one[1])) for one in causes)
-    cells = {(target, version): matrix.cells[graph, target, version] for target in rows for version in matrix.versions}
+    cells = {(target, version): cell for (name, target, version), cell in matrix.cells.items() if name == graph}
     return [*tables, *told, *_remarks(cells, everywhere)]
+
+
+def _mark(cell: Cell, number: Mapping[tuple[str, str], str]) -> Text:
+    return Text(cell.letter + number.get((cell.letter, cell.headline), ""), _STYLE[cell.letter])
 
 
 def _remarks(cells: Mapping[tuple[str, str], Cell], told: Collection[str] = ()) -> Iterator[Text]:
