@@ -8,6 +8,7 @@ in order. One that does not fire before the work ends does not count.
 from __future__ import annotations
 
 import ctypes
+import inspect
 import itertools
 import json
 import linecache
@@ -36,6 +37,7 @@ from cudnn_backend_py import (
     capi,
     capture_log,
     explain,
+    library,
     open_target,
 )
 from cudnn_backend_py.graph.attention import sdpa_forward
@@ -224,9 +226,11 @@ def by_signal(shot: Shot, length_s: float, _events: int, draw: random.Random) ->
 
 
 def _is_leaving(frame: FrameType, event: str, given: object) -> bool:
-    """Return whether Python is about to leave a ``with``: no signal can raise there; what does keeps a lock held."""
+    """Return whether Python leaves a ``with`` or a generator: no signal can raise there, and what does is lost."""
     if event == "c_call":
         return getattr(given, "__name__", "") in ("__exit__", "release")
+    if event == "return" and frame.f_code.co_flags & inspect.CO_GENERATOR:  # perhaps one that is dropped
+        return True
     line = linecache.getline(frame.f_code.co_filename, frame.f_lineno)
     return event in ("line", "call") and line.lstrip().startswith(("with ", "def __exit__"))
 
@@ -338,6 +342,7 @@ def _shoot_thread(work: Work, length_s: float, draw: random.Random) -> tuple[boo
         try:
             begun.set()
             work()
+            library().raise_kept()  # as the next call does: what came while a native object ended has waited for it
             is_late = True
             while True:  # it comes now
                 time.sleep(0)
