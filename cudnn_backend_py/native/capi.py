@@ -159,7 +159,8 @@ def cudnnSetCallback(
     """Install `function(severity, user_data, debug_info, message_address)` for the severities in `mask`.
 
     ``capture_log`` is the comfortable way, and goes on hearing beside it. ``None`` gives the log back to the
-    environment's destination. What `function` makes cuDNN log itself is not told to it.
+    environment's destination. What `function` makes cuDNN log itself is not told to it. What it raises is raised by the
+    call whose message it was given, when cuDNN has returned.
     """
     if function is not None and not callable(function):
         raise UsageError(f"cudnnCallback_t is a function, got {show(function)}", code="wrong-argument")

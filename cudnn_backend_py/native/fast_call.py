@@ -272,6 +272,7 @@ class Launch:
             self._fail(EXECUTE, status)
 
     def _fail(self, function: int, status: int) -> None:
+        self.library.raise_kept()
         if function == PREPARE:
             raise driver_error(FUNCTIONS[function], status)
         raise self.library.status_error(status, FUNCTIONS[function])

@@ -16,8 +16,8 @@ import os
 import re
 import threading
 import weakref
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -311,14 +311,13 @@ def log_hub(lib: Library) -> _Hub:
     return hub
 
 
-@contextmanager
 def capture_log(
     level: Severity = Severity.INFO,
     *,
     this_thread_only: bool = False,
     logger: logging.Logger | str | None = None,
     on: Library | None = None,
-) -> Iterator[Log]:
+) -> AbstractContextManager[Log]:
     """Capture cuDNN's log of a block.
 
     C: ``cudnnSetCallback``. The environment is not touched: what ``CUDNN_LOGLEVEL_DBG`` and ``CUDNN_LOGDEST_DBG``
@@ -331,19 +330,35 @@ def capture_log(
     this_thread_only
         Leave out what other threads caused.
     logger
-        A ``logging`` logger (or its name) every message is forwarded to as well.
+        A ``logging`` logger (or its name) every message is forwarded to as well. What it raises is raised by the call
+        whose message it was given, when cuDNN has returned.
 
     Yields
     ------
     Log
         Grows while the block runs and stays readable after it.
     """
-    hub = log_hub(on or library())
-    chosen = logging.getLogger(logger) if isinstance(logger, str) else logger
-    thread = threading.get_native_id() if this_thread_only else None
-    capture = _Capture(Log(), level, thread, chosen)
-    hub.add(capture)
-    try:
-        yield capture.log
-    finally:
+    return _Block(level, this_thread_only, logger, on)
+
+
+class _Block(AbstractContextManager[Log]):
+    """A block whose log is captured; no generator, whose end would run code where an exception is lost."""
+
+    def __init__(
+        self, level: Severity, this_thread_only: bool, logger: logging.Logger | str | None, on: Library | None
+    ) -> None:
+        self._asked = level, this_thread_only, logger, on
+        self._captures: list[tuple[_Hub, _Capture]] = []
+
+    def __enter__(self) -> Log:
+        level, this_thread_only, logger, on = self._asked
+        hub = log_hub(on or library())
+        chosen = logging.getLogger(logger) if isinstance(logger, str) else logger
+        capture = _Capture(Log(), level, threading.get_native_id() if this_thread_only else None, chosen)
+        self._captures.append((hub, capture))
+        hub.add(capture)
+        return capture.log
+
+    def __exit__(self, *_exception: object) -> None:
+        hub, capture = self._captures.pop()
         hub.remove(capture)

@@ -71,7 +71,13 @@ struct Number {
   int64_t base = 0, factor = 0;
   int slot = 0;
 
-  int64_t of(const Slots& slots) const { return factor == 0 ? base : base + factor * slots.values[slot]; }
+  int64_t of(const Slots& slots) const {
+    if (factor == 0) return base;
+    int64_t found = 0;
+    TORCH_CHECK(!__builtin_mul_overflow(factor, slots.values[slot], &found) && !__builtin_add_overflow(base, found, &found),
+                "a size that is no number");
+    return found;
+  }
 };
 
 struct Key {

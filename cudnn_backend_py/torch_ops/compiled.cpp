@@ -38,6 +38,7 @@ constexpr int kScalars = 16;
 constexpr int kDifferentiable = 5;
 constexpr int kPieces = 24;
 constexpr size_t kPlans = 2048;
+constexpr int64_t kMostBytes = int64_t{1} << 56;  // of a piece of memory; the sum of all is a number, too
 
 struct Python {  // a reference to an object of Python
   PyObject* object = nullptr;
@@ -263,7 +264,7 @@ Key key_of(int number, bool backward, uint64_t wanted, void* stream, const Tenso
   key.add(wanted);
   key.add(uint64_t(*thread));
   key.add(reinterpret_cast<uint64_t>(stream));
-  int starts[kTensors + 3 + kScalars];
+  int starts[kTensors + 3 + kScalars + 1];
   const int first = backward ? 3 : 0;
   for (int index = 0; index < count; ++index) {
     starts[index] = key.count + 1;
@@ -273,20 +274,26 @@ Key key_of(int number, bool backward, uint64_t wanted, void* stream, const Tenso
       key.add(tensors[index]);
   }
   if (operators[number].is_class) {
-    slots.values[kTokensQ] = slots.values[kBatch] * slots.values[kRowsQ];
-    slots.values[kTokensKv] = slots.values[kBatch] * slots.values[kRowsKv];
+    const int64_t rows[] = {slots.values[kRowsQ], slots.values[kRowsKv]};
+    for (int side = 0; side < 2; ++side)  // of what is too large there is no number, and no plan
+      if (__builtin_mul_overflow(slots.values[kBatch], rows[side], &slots.values[side == 0 ? kTokensQ : kTokensKv]))
+        slots.agree = false;
   }
   for (int index = 0; index < others; ++index) {
     starts[count + index] = key.count + 1;
     key.add(scalars[index]);
   }
-  for (const Loose& loose : operators[number].loose[backward]) {
-    if (loose.argument < count && !tensors[loose.argument].defined()) continue;
-    slots.put(loose.slot, int64_t(key.words[starts[loose.argument] + loose.word]) + loose.shift);
-  }
+  starts[count + others] = key.count + 1;  // of what comes after the last one
+  const auto word_of = [&](const Loose& loose) -> uint64_t* {
+    if (loose.argument >= count + others) return nullptr;
+    if (loose.argument < count && !tensors[loose.argument].defined()) return nullptr;
+    const int word = starts[loose.argument] + loose.word;
+    return word < starts[loose.argument + 1] - 1 ? &key.words[word] : nullptr;
+  };
   for (const Loose& loose : operators[number].loose[backward])
-    if (loose.argument >= count || tensors[loose.argument].defined())
-      key.words[starts[loose.argument] + loose.word] = 0;
+    if (const uint64_t* word = word_of(loose)) slots.put(loose.slot, int64_t(*word + uint64_t(int64_t{loose.shift})));
+  for (const Loose& loose : operators[number].loose[backward])
+    if (uint64_t* word = word_of(loose)) *word = 0;
   return key;
 }
 
@@ -334,7 +341,10 @@ void make_outputs(const Plan& plan, const Slots& slots, const Tensor& like, Tens
     for (const Number& number : made.dims) dims[index].push_back(number.of(slots));
     for (const Number& number : made.strides) strides[index].push_back(number.of(slots));
     places[index] = size / int64_t(item);
+    for (const int64_t dim : dims[index]) TORCH_CHECK(dim >= 0, "a dim of ", dim);
+    for (const int64_t stride : strides[index]) TORCH_CHECK(stride >= 0, "a stride of ", stride);
     const auto bytes = int64_t(at::detail::computeStorageNbytes(dims[index], strides[index], item));
+    TORCH_CHECK(bytes >= 0 && bytes <= kMostBytes, "an output of ", bytes, " bytes");
     size += (bytes + kAlignment - 1) / kAlignment * kAlignment;
   }
   Tensor whole;
@@ -366,7 +376,9 @@ int launch(Plan& plan, const Slots& slots, const Tensor* inputs, Tensor* outputs
     uint64_t size = 0;
     for (size_t index = 0; index < plan.pieces.size(); ++index) {
       addresses[index] = size;
-      size += (uint64_t(plan.pieces[index].of(slots)) + 127) / 128 * 128;
+      const int64_t piece = plan.pieces[index].of(slots);
+      TORCH_CHECK(piece >= 0 && piece <= kMostBytes, "a piece of ", piece, " bytes");
+      size += (uint64_t(piece) + 127) / 128 * 128;
     }
     workspace = c10::GetAllocator(device_type)->allocate(size);
     for (size_t index = 0; index < plan.pieces.size(); ++index)
@@ -454,7 +466,9 @@ variable_list differentiate_in_python(int number, uint64_t wanted, const Tensor*
   for (int index = 0; index < count - 3; ++index) {
     PyObject* item = PyTuple_GetItem(made.object, index);
     if (item == nullptr) throw_error();
-    if (item != Py_None) found[index] = THPVariable_Unpack(item);
+    if (item == Py_None) continue;
+    TORCH_CHECK(THPVariable_Check(item), "a gradient is a tensor");
+    found[index] = THPVariable_Unpack(item);
   }
   return found;
 }
@@ -466,8 +480,11 @@ struct Request {  // arguments of call and learn: number of the operator, tensor
 
   bool read(PyObject* const* arguments, Py_ssize_t given, int extra) {
     if (given < 1) return false;
-    number = int(PyLong_AsLong(arguments[0]));
-    if (number < 0 || number >= int(operators.size())) return false;
+    if (!PyLong_CheckExact(arguments[0])) return false;
+    int overflows = 0;
+    const long asked = PyLong_AsLongAndOverflow(arguments[0], &overflows);
+    if (overflows != 0 || asked < 0 || asked >= long(operators.size())) return false;
+    number = int(asked);
     count = operators[number].tensors + extra;
     others = int(given) - 1 - count;
     if (others < 0 || others > kScalars) return false;
@@ -480,7 +497,7 @@ struct Request {  // arguments of call and learn: number of the operator, tensor
     }
     for (int index = 0; index < others; ++index)
       if (!scalars[index].read(arguments[1 + count + index])) return false;
-    return tensors[0].defined();
+    return tensors[0].defined() && tensors[extra].defined();
   }
 };
 
@@ -585,7 +602,8 @@ struct Attention : public torch::autograd::Function<Attention> {
 PyObject* call_operator(PyObject*, PyObject* const* arguments, Py_ssize_t given) {
   HANDLE_TH_ERRORS
   Request request;
-  if (!request.read(arguments, given, 0) || !is_quiet(request.tensors[0].scalar_type())) Py_RETURN_NONE;
+  if (!request.read(arguments, given, 0) || request.others == 0 || !is_quiet(request.tensors[0].scalar_type()))
+    Py_RETURN_NONE;
   const Operator& op = operators[request.number];
   bool wants_gradients = false;
   if (c10::GradMode::is_enabled())
@@ -620,11 +638,17 @@ PyObject* call_operator(PyObject*, PyObject* const* arguments, Py_ssize_t given)
   END_HANDLE_TH_ERRORS
 }
 
+// What PyArg_ParseTuple would call an error of the interpreter's.
+PyObject* as_tuple(PyObject* object) {
+  TORCH_CHECK(PyTuple_Check(object), "a tuple is needed");
+  return object;
+}
+
 Number read_number(PyObject* object) {
   if (PyLong_Check(object)) return {PyLong_AsLongLong(object), 0, 0};
   long long base = 0, factor = 0;
   int slot = 0;
-  if (!PyArg_ParseTuple(object, "LLi", &base, &factor, &slot)) throw python_error();
+  if (!PyArg_ParseTuple(as_tuple(object), "LLi", &base, &factor, &slot)) throw python_error();
   TORCH_CHECK(slot >= 0 && slot < kSlots, "no such slot");
   return {base, factor, slot};
 }
@@ -632,7 +656,7 @@ Number read_number(PyObject* object) {
 // Calls a function with each item of a tuple.
 template <typename Function>
 void each(PyObject* tuple, Function function) {
-  TORCH_CHECK(PyTuple_Check(tuple), "a tuple is needed");
+  as_tuple(tuple);
   for (Py_ssize_t index = 0; index < PyTuple_GET_SIZE(tuple); ++index) {
     function(PyTuple_GET_ITEM(tuple, index));
     if (PyErr_Occurred()) throw python_error();
@@ -650,7 +674,7 @@ std::vector<Place> read_places(PyObject* tuple) {
   each(tuple, [&](PyObject* item) {
     Place place;
     PyObject* number;
-    if (!PyArg_ParseTuple(item, "iiiO", &place.at, &place.kind, &place.index, &number)) throw python_error();
+    if (!PyArg_ParseTuple(as_tuple(item), "iiiO", &place.at, &place.kind, &place.index, &number)) throw python_error();
     place.number_or_offset = read_number(number);
     found.push_back(place);
   });
@@ -664,8 +688,8 @@ std::shared_ptr<Plan> read_plan(PyObject* tuple, Limits& ranges) {
   PyObject *limits, *outputs, *row, *parameters, *pieces, *notice, *holds;
   long long token, cost;
   int keeps_tables, tokens_first;
-  if (!PyArg_ParseTuple(tuple, "KKOOOOOiKpLLpOO", &address, &prepared, &limits, &outputs, &row, &parameters, &pieces,
-                        &plan->own_piece, &copied, &tokens_first, &token, &cost, &keeps_tables, &notice, &holds))
+  if (!PyArg_ParseTuple(as_tuple(tuple), "KKOOOOOiKpLLpOO", &address, &prepared, &limits, &outputs, &row, &parameters,
+                        &pieces, &plan->own_piece, &copied, &tokens_first, &token, &cost, &keeps_tables, &notice, &holds))
     throw python_error();
   plan->target = reinterpret_cast<call*>(address);
   plan->prepared = reinterpret_cast<int64_t*>(prepared);
@@ -677,13 +701,13 @@ std::shared_ptr<Plan> read_plan(PyObject* tuple, Limits& ranges) {
   each(limits, [&](PyObject* item) {
     int slot;
     long long least, most;
-    if (!PyArg_ParseTuple(item, "iLL", &slot, &least, &most)) throw python_error();
+    if (!PyArg_ParseTuple(as_tuple(item), "iLL", &slot, &least, &most)) throw python_error();
     TORCH_CHECK(slot >= 0 && slot < kSlots, "no such slot");
     ranges.ranges[slot] = {least, most};
   });
   each(outputs, [&](PyObject* item) {
     PyObject *like, *dims, *strides, *fill;
-    if (!PyArg_ParseTuple(item, "OOOO", &like, &dims, &strides, &fill)) throw python_error();
+    if (!PyArg_ParseTuple(as_tuple(item), "OOOO", &like, &dims, &strides, &fill)) throw python_error();
     TORCH_CHECK(THPVariable_Check(like), "a tensor is needed");
     std::optional<double> filled;
     if (fill != Py_None) filled = PyFloat_AsDouble(fill);
@@ -698,6 +722,25 @@ std::shared_ptr<Plan> read_plan(PyObject* tuple, Limits& ranges) {
   return plan;
 }
 
+// Check that what a plan writes is there: places in a call with so many tensors.
+void check_places(const Plan& plan, int count, bool backward) {
+  TORCH_CHECK(plan.target != nullptr, "no call");
+  TORCH_CHECK(plan.outputs.size() <= size_t(backward ? kTensors : 2), "too many outputs");
+  TORCH_CHECK(plan.own_piece >= -1 && plan.own_piece < int(plan.pieces.size()), "no such piece");
+  TORCH_CHECK(plan.parameters.empty() || plan.prepared != nullptr, "no parameters");
+  const int counts[] = {count, int(plan.outputs.size()), int(plan.pieces.size()), std::numeric_limits<int>::max()};
+  const auto check = [&](const std::vector<Place>& places, int words) {
+    for (const Place& place : places) {
+      TORCH_CHECK(place.at >= 0 && place.at < words, "no such word");
+      TORCH_CHECK(place.kind >= Place::input && place.kind <= Place::number, "no such kind of place");
+      TORCH_CHECK(place.index >= 0 && place.index < counts[place.kind], "no such tensor or piece");
+    }
+  };
+  const struct pack* pack = plan.target->pack;
+  check(plan.row, pack == nullptr ? std::numeric_limits<int>::max() : pack->count);
+  check(plan.parameters, std::numeric_limits<int>::max());
+}
+
 // learn(plan, backward, wanted, arguments of call or of the backward pass): remember a plan for such calls of this thread
 // on the current stream; whether it was.
 PyObject* learn(PyObject*, PyObject* const* arguments, Py_ssize_t given) {
@@ -705,10 +748,12 @@ PyObject* learn(PyObject*, PyObject* const* arguments, Py_ssize_t given) {
   TORCH_CHECK(given > 3, "a plan and the arguments of a call are needed");
   const bool backward = arguments[1] == Py_True;
   const uint64_t wanted = PyLong_AsUnsignedLongLong(arguments[2]);
+  if (PyErr_Occurred()) return nullptr;
   Request request;
   if (!request.read(arguments + 3, given - 3, backward ? 3 : 0)) Py_RETURN_FALSE;
   Limits limits;
   std::shared_ptr<Plan> plan = read_plan(arguments[0], limits);
+  check_places(*plan, request.count, backward);
   const auto stream = stream_of(request.tensors, backward);
   if (!stream) Py_RETURN_FALSE;
   Slots slots;
@@ -785,8 +830,9 @@ PyObject* define(PyObject*, PyObject* arguments) {
   int of = -1;
   if (!PyArg_ParseTuple(arguments, "iKKOO|i", &made.tensors, &differentiable, &optional, &loose[0], &loose[1], &of))
     return nullptr;
-  TORCH_CHECK(made.tensors <= kTensors, "too many tensors");
-  TORCH_CHECK(of < int(operators.size()), "no such operator");
+  TORCH_CHECK(made.tensors > 0 && made.tensors <= kTensors, "no such number of tensors");
+  TORCH_CHECK(of >= -1 && of < int(operators.size()), "no such operator");
+  TORCH_CHECK((differentiable | optional) >> made.tensors == 0, "no such tensor");
   made.is_class = of >= 0;
   for (int index = 0; index < made.tensors; ++index)
     if (differentiable >> index & 1) made.differentiable.push_back(index);
@@ -795,8 +841,11 @@ PyObject* define(PyObject*, PyObject* arguments) {
   for (int index = 0; index < 2; ++index)
     each(loose[index], [&](PyObject* item) {
       Loose found;
-      if (!PyArg_ParseTuple(item, "iiii", &found.argument, &found.word, &found.slot, &found.shift)) throw python_error();
+      if (!PyArg_ParseTuple(as_tuple(item), "iiii", &found.argument, &found.word, &found.slot, &found.shift))
+        throw python_error();
       TORCH_CHECK(found.slot >= 0 && found.slot < kSlots, "no such slot");
+      TORCH_CHECK(found.argument >= 0 && found.argument < kTensors + 3 + kScalars, "no such argument");
+      TORCH_CHECK(found.word >= 0 && found.word < kWords, "no such word");
       made.loose[index].push_back(found);
     });
   operators.push_back(made);

@@ -14,9 +14,11 @@ from cudnn_backend_py.native import compiled
 from cudnn_backend_py.native import library as cudnn
 from tests.support.child import ROOT, Finished, run_python
 
-__all__ = ["FLAGS", "FOUND", "build", "environment", "run_tests"]
+__all__ = ["CXX_FLAGS", "FLAGS", "FOUND", "build", "environment", "run_tests"]
 
 FLAGS = ("-g", "-O1", "-fPIC", "-shared", "-fno-omit-frame-pointer", "-fsanitize=address,undefined")
+# For C++; the types of torch that are not sanitized cannot be looked at.
+CXX_FLAGS = "-g -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize=vptr"
 FOUND = ("AddressSanitizer", "runtime error:")  # what the sanitizers say where there is something
 NATIVE = ROOT / "cudnn_backend_py" / "native"
 VARIABLE = "SANITIZED"
