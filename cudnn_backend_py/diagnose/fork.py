@@ -27,7 +27,7 @@ __all__ = ["TIME_RAN_OUT", "run_in_fork"]
 TIME_RAN_OUT = "time ran out"
 
 _CPU_S = 20  # that a forked process may use, less what it forks itself
-_PATIENCE = 12  # seconds of the clock for each of the processor: other programs may use it, or cuDNN wait for ever
+_PATIENCE = 30  # seconds of the clock for each of the processor: other programs may use it, or cuDNN wait for ever
 
 _LENGTH = struct.Struct("q")  # of what follows
 
