@@ -239,7 +239,7 @@ def _split(graph: Graph) -> Iterator[Change]:
         yield Change("split", title, "exact", names, partial(_cut, graph, position, shared))
 
 
-_CUTS = 64  # of a graph that are looked at
+_CUTS = 16  # of a graph that are offered
 
 
 def _elements_shared(graph: Graph) -> dict[int, int]:

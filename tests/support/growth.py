@@ -1,0 +1,139 @@
+"""How much work something does as graphs grow: calls of functions are counted, never seconds."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from cudnn_backend_py import Graph, GraphBuilder, Operation, PointwiseMode, ReduceTensorOp
+from cudnn_backend_py.graph.ir import Op, Tensor
+from cudnn_backend_py.graph.rewrite.tensors import replace_tensors
+
+__all__ = ["SHAPES", "copies", "count_calls", "growth"]
+
+P = PointwiseMode
+DIMS = (1, 4, 8)
+
+
+def count_calls(run: Callable[[], object]) -> int:
+    """Return how many functions, of Python and of C, are called meanwhile."""
+    count = 0
+
+    def seen(_frame: object, event: str, _argument: object) -> None:
+        nonlocal count
+        count += event in ("call", "c_call")
+
+    before = sys.getprofile()
+    sys.setprofile(seen)
+    try:
+        run()
+    finally:
+        sys.setprofile(before)
+    return count
+
+
+def growth(make: Callable[[int], Graph], run: Callable[[Graph], object], small: int, large: int) -> float:
+    """Return by how much more than the size of a graph the work on it grows: 1 where it is linear."""
+    calls = []
+    run(make(small))  # what is made once in a process is not counted
+    for size in (small, large):
+        graph = make(size)
+        calls.append((len(graph.ops), count_calls(lambda graph=graph: run(graph))))  # type: ignore[misc]
+    (few, less), (many, more) = calls
+    return (more / less) / (many / few)
+
+
+def copies(graph: Graph, count: int) -> Graph:
+    """Return a graph several times in one, each with tensors of its own."""
+    step = 1 + max(abs(tensor.uid) for tensor in graph.tensors)
+    ops: list[Op] = []
+    for number in range(count):
+        new: dict[int, Tensor] = {}
+        for tensor in graph.tensors:
+            new[tensor.uid] = dataclasses.replace(
+                tensor, uid=tensor.uid + number * step, name=f"{tensor.name}_{number}", ragged_offset=None
+            )
+        for tensor in graph.tensors:
+            if tensor.ragged_offset is not None:
+                offset = new[tensor.ragged_offset.uid]
+                new[tensor.uid] = dataclasses.replace(new[tensor.uid], ragged_offset=offset)
+        ops += [_shifted(op, number * step) for op in replace_tensors(graph, new).ops]
+    return Graph(tuple(ops), graph.name)
+
+
+def _shifted(op: Op, by: int) -> Op:
+    """Return an operation whose fields that are uids are larger."""
+    if not isinstance(op, Operation):
+        return op
+    uids: dict[str, Any] = {name: value + by for name, value in op.fields.items() if name.endswith("_uid")}
+    return Operation(op.type, op.name, {**op.fields, **uids}) if uids else op
+
+
+def chain(count: int) -> Graph:
+    g = GraphBuilder("chain")
+    x = g.tensor("x", DIMS)
+    for number in range(count):
+        x = g.pointwise(P.RELU_FWD if number % 2 else P.TANH_FWD, x, virtual=number < count - 1)
+    return g.graph()
+
+
+def products(count: int) -> Graph:
+    g = GraphBuilder("products")
+    for number in range(count):
+        g.matmul(g.tensor(f"a{number}", DIMS), g.tensor(f"b{number}", (1, 8, 4)), name=f"c{number}", virtual=False)
+    return g.graph()
+
+
+def fan_out(count: int) -> Graph:
+    g = GraphBuilder("fan out")
+    x = g.pointwise(P.RELU_FWD, g.tensor("x", DIMS))
+    for number in range(count - 1):
+        g.pointwise(P.TANH_FWD, x, name=f"y{number}", virtual=False)
+    return g.graph()
+
+
+def fan_in(count: int) -> Graph:
+    g = GraphBuilder("fan in")
+    left = [g.tensor(f"x{number}", DIMS) for number in range(count + 1)]
+    while len(left) > 1:
+        left.append(g.pointwise(P.ADD, left.pop(0), left.pop(0), virtual=bool(left)))
+    return g.graph()
+
+
+def blocks(count: int) -> Graph:
+    """Attention after attention, written as its operations."""
+    g = GraphBuilder("blocks")
+    x = g.tensor("x", (1, 2, 4, 8))
+    for number in range(count // 7):
+        s = g.matmul(x, g.tensor(f"k{number}", (1, 2, 8, 4)))
+        e = g.pointwise(P.EXP, g.pointwise(P.SUB, s, g.reduction(ReduceTensorOp.MAX, s, (1, 2, 4, 1))))
+        p = g.pointwise(P.DIV, e, g.reduction(ReduceTensorOp.ADD, e, (1, 2, 4, 1)))
+        x = g.matmul(p, g.tensor(f"v{number}", (1, 2, 4, 8)), virtual=number < count // 7 - 1)
+    return g.graph()
+
+
+def convolutions(count: int) -> Graph:
+    """Convolutions with groups, padded unevenly, of channels that are no multiple of 8."""
+    g = GraphBuilder("convolutions")
+    x = g.tensor("x", (1, 6, 6, 6))
+    for number in range(count // 2):
+        weights = g.tensor(f"w{number}", (6, 3, 3, 3))
+        y = g.convolution(x, weights, padding=1, post_padding=(1, 2) if number % 2 else 1, virtual=number % 5 > 0)
+        x = g.pointwise(P.ADD, y, g.tensor(f"bias{number}", (1, 6, 1, 1)), virtual=number < count // 2 - 1)
+    return g.graph()
+
+
+def long_names(count: int) -> Graph:
+    g = GraphBuilder("name" * 50)
+    x = g.tensor("x" * 300, DIMS)
+    for number in range(count):
+        bias = g.tensor("bias" * 80 + str(number), (1, 1, 8))
+        x = g.pointwise(P.ADD, x, bias, name="y" * 300 + str(number), virtual=number < count - 1)
+    return g.graph()
+
+
+SHAPES: dict[str, Callable[[int], Graph]] = {
+    make.__name__: make for make in (chain, products, fan_out, fan_in, blocks, convolutions, long_names)
+}
