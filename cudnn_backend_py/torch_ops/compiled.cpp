@@ -462,10 +462,10 @@ variable_list differentiate_in_python(int number, uint64_t wanted, const Tensor*
   Python made(PyObject_CallFunction(backward_in_python, "iOOK", number, named.object, options.object,
                                     static_cast<unsigned long long>(wanted)));
   if (!made) throw_error();
+  TORCH_CHECK(PyTuple_Check(made.object) && PyTuple_GET_SIZE(made.object) >= count - 3, "a tuple of all gradients is needed");
   variable_list found(count - 3);
   for (int index = 0; index < count - 3; ++index) {
-    PyObject* item = PyTuple_GetItem(made.object, index);
-    if (item == nullptr) throw_error();
+    PyObject* item = PyTuple_GET_ITEM(made.object, index);
     if (item == Py_None) continue;
     TORCH_CHECK(THPVariable_Check(item), "a gradient is a tensor");
     found[index] = THPVariable_Unpack(item);

@@ -41,6 +41,7 @@ def environment(library: Path | None = None) -> dict[str, str]:
     paths = [subprocess.check_output(["gcc", f"-print-file-name={name}"], text=True).strip() for name in names]
     # Python keeps memory at its end; cuDNN's own faults are not ours, and its stacks cannot be read quickly.
     options = "detect_leaks=0:handle_segv=0:verify_asan_link_order=0:detect_odr_violation=0:abort_on_error=1"
+    options += ":allocator_may_return_null=1"  # too much memory is an error of the program that it handles
     lib = cudnn()
     # dlopen is the sanitizer's, so that cuDNN's own RUNPATH does not count.
     folders = {str(Path(path).parent) for path in (lib.path, lib.nvrtc.path, lib.cublaslt.path) if path}
