@@ -116,7 +116,7 @@ def _asked_again(judge: Judge, other: Judge, question: Question) -> Counter[str]
 
 def _cured(graph: Graph, version: str | None, folder: Path) -> Counter[str]:
     """Look for remedies, and write a page."""
-    remedies = whatif(graph, "sm90", version=version, budget_s=0.3)
+    remedies = whatif(graph, "sm90", version=version)
     for remedy in remedies:
         json.dumps(remedy.to_dict())
         if remedy.verdict is not None:

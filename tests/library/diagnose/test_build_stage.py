@@ -186,7 +186,7 @@ def test_no_variation_is_built_where_no_cause_is_asked_for() -> None:
 
 
 def test_graph_that_does_not_compile_is_not_called_supported(judge: Judge) -> None:
-    found = whatif(too_wide(), "sm100", build=True, budget_s=2 * SECONDS, judge=judge)
+    found = whatif(too_wide(), "sm100", build=True, judge=judge)
     assert whatif(too_wide(), "sm100") == []
     kinds = {remedy.kinds for remedy in found}
     print([remedy.title for remedy in found])
@@ -227,7 +227,7 @@ def test_remedies_say_that_they_were_not_built(tmp_path: Path) -> None:
 def test_modes_are_asked(judge: Judge, tmp_path: Path) -> None:
     """FALLBACK alone takes no forward attention; the remedy is one for the modes that were asked."""
     assert whatif(forward(), "sm90", modes=("A",)) == []
-    found = whatif(forward(head_dim=100), "sm90", modes=("A",), budget_s=2 * SECONDS, judge=judge)
+    found = whatif(forward(head_dim=100), "sm90", modes=("A",), judge=judge)
     assert found
     assert all(remedy.verdict is not None and remedy.verdict.modes == ("A",) for remedy in found)
     done = command(tmp_path, "whatif", "--target", "sm90", "--mode", "FALLBACK", graph="forward()")

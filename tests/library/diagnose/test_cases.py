@@ -126,7 +126,7 @@ def test_cures_are_found_and_verified(judge: Judge) -> None:
     missed = {}
     for case in CURABLE:
         graph, version = case.graph(), _version(case.version)
-        found = whatif(graph, case.target, version=version, budget_s=20, build=case.build, judge=judge)
+        found = whatif(graph, case.target, version=version, build=case.build, judge=judge)
         assert all(remedy.verified and remedy.verdict is not None and remedy.verdict.supported for remedy in found)
         if not any(set(remedy.kinds) & set(case.cures) for remedy in found):
             missed[case.name] = (case.cures, [remedy.title for remedy in found])

@@ -206,7 +206,7 @@ from cudnn_backend_py import attention
 from cudnn_backend_py.diagnose import whatif
 from cudnn_backend_py.native import loaded_library
 graph = attention.sdpa_forward(batch=1, heads=2, seq_q=128, head_dim=20)
-print(len(whatif(graph, "sm90", budget_s=60)) > 0, loaded_library(), "libcudnn" in open("/proc/self/maps").read())
+print(len(whatif(graph, "sm90")) > 0, loaded_library(), "libcudnn" in open("/proc/self/maps").read())
 """
 
 

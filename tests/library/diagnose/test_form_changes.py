@@ -110,7 +110,7 @@ def test_form_that_is_refused_has_one_that_is_supported(judge: Judge, name: str)
 @pytest.mark.parametrize("name", ["five dims", "softmax by hand", "lengths"])
 def test_whatif_finds_the_form(judge: Judge, name: str) -> None:
     make, target, version, kind, words = REFUSED[name]
-    found = whatif(make(), target, version=version, budget_s=20, judge=judge)
+    found = whatif(make(), target, version=version, judge=judge)
     assert any(remedy.kinds == (kind,) and words in remedy.title for remedy in found), found
     assert set(FORMS) >= {"flatten", "composite", "lengths"}
 

@@ -258,7 +258,7 @@ def test_a_baseline_can_expect_it(at_hand: None, tmp_path: Path) -> None:
 def test_whatif_says_what_would_judge(at_hand: None) -> None:
     with Judge() as judge:
         verdict = judge.ask(Question(lacking(), "sm80"))
-    remedies = whatif(lacking(), "sm80", budget_s=60)
+    remedies = whatif(lacking(), "sm80")
     assert remedies
     assert all(remedy.verdict is not None and remedy.verdict.supported for remedy in remedies)
     text = table_text(render_remedies(verdict, lacking(), remedies))

@@ -28,7 +28,7 @@ def judge() -> Iterator[Judge]:
 def asked(judge: Judge, graph: Graph, target: str, **options: object) -> list[Remedy]:
     """Return what is found, with the time printed; every remedy is what it says it is."""
     start = children_cpu_s()
-    found = whatif(graph, target, budget_s=3 * SECONDS, judge=judge, **options)  # type: ignore[arg-type]
+    found = whatif(graph, target, judge=judge, **options)  # type: ignore[arg-type]
     took_s = children_cpu_s() - start
     print(f"{graph.name} on {target}: {took_s:.2f} s, {[remedy.title for remedy in found]}")
     assert took_s < SECONDS
