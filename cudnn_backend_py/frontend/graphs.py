@@ -315,7 +315,11 @@ class pygraph(
         log_graph(self.to_json)
         with status_as(FrontendRuntimeError, "cuDNN refuses the operation graph"):
             self._operation_graph = OperationGraph(
-                graph, self.target, dynamic_shapes=dynamic, override_shapes=overridden
+                graph,
+                self.target,
+                dynamic_shapes=dynamic,
+                override_shapes=overridden,
+                must_write=False,  # as with cudnn-frontend
             )
             if self._cache is not None:
                 self._cache.for_graph(self._operation_graph.descriptor)

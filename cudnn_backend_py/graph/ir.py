@@ -42,6 +42,7 @@ __all__ = [
     "Reduction",
     "Tensor",
     "check_graph",
+    "check_writes",
     "packed_strides",
 ]
 
@@ -124,6 +125,29 @@ def check_graph(graph: object) -> None:
             code="not-a-graph",
             fix="load_graph(path) reads a graph JSON, GraphBuilder.graph() returns what was built",
         )
+
+
+def check_writes(graph: Graph) -> None:
+    """Refuse a graph that writes no tensor in memory: what it computes would be lost.
+
+    Raises
+    ------
+    GraphError
+        ``graph-writes-nothing``.
+    """
+    if any(written and not tensor.virtual for op in graph.ops for _, tensor, written in _walk(op)):
+        return
+    if any(op.kind is DescriptorType.OPERATION_SIGNAL for op in graph.ops):  # it sets a flag that it also reads
+        return
+    read = {tensor.uid for op in graph.ops for _, tensor, written in _walk(op) if not written}
+    made = {tensor.uid: tensor.name for op in graph.ops for _, tensor, written in _walk(op) if written}
+    last = [name for uid, name in made.items() if uid not in read]
+    raise GraphError(
+        f"graph {graph.name!r} writes nothing: the results of all its operations are virtual",
+        code="graph-writes-nothing",
+        where=f"nobody reads {', '.join(map(printable, last[:6]))}" if last else "",
+        fix="give the operations whose results are wanted virtual=False",
+    )
 
 
 def _text(value: Any) -> str:

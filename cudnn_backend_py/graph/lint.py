@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
+from ..errors import GraphError
 from ..generated.enums import DescriptorType, PointwiseMode, ReduceTensorOp
 from ..generated.operations import CONVOLUTIONS
 from . import Graph
@@ -15,7 +16,7 @@ from .attention.recognize import read_attention
 from .data_types import ELEMENT_BITS, HALF_TYPES
 from .faults import Use
 from .guard import collecting, iterate_guarded
-from .ir import Matmul, Op, Pointwise, Reduction, Tensor
+from .ir import Matmul, Op, Pointwise, Reduction, Tensor, check_writes
 
 __all__ = ["Finding", "lint"]
 
@@ -54,8 +55,8 @@ def lint(graph: Graph) -> list[Finding]:
     """Return what is legal about a graph's layouts and still slow, dangerous or suspicious, the worst first.
 
     Codes: ``overlapping-strides``, ``stride-not-16-bytes``, ``no-dense-dim``, ``keys-not-transposed``,
-    ``alignment-below-16``, ``softmax-in-16-bits``, and ``lint-failed`` where a look itself fails. Strides are looked at
-    where tensor cores read or write; no cuDNN is asked.
+    ``alignment-below-16``, ``softmax-in-16-bits``, ``graph-writes-nothing``, ``result-unused``, and ``lint-failed``
+    where a look itself fails. Strides are looked at where tensor cores read or write; no cuDNN is asked.
     """
     with collecting() as lines:
         use = read_attention(graph)
@@ -186,6 +187,35 @@ def _low_alignment(graph: Graph, use: Use | None) -> Iterator[Finding]:
             )
 
 
+def _unused(graph: Graph, use: Use | None) -> Iterator[Finding]:
+    """An operation whose results reach no tensor in memory, or a graph of such alone."""
+    try:
+        check_writes(graph)
+    except GraphError as error:
+        detail = error.sections.get("where", "")
+        yield Finding(error.code, "", "dangerous", error.headline, detail, error.sections["fix"])
+        return
+    needed: set[int] = set()
+    lost: list[Op] = []
+    for op in reversed(graph.ops):
+        results = op.outputs().values()
+        inner = [tensor for one in op.subgraphs() for tensor in one.outputs]
+        if not results or any(not tensor.virtual or tensor.uid in needed for tensor in (*results, *inner)):
+            needed |= {tensor.uid for tensor in op.inputs().values()}
+        elif not (use is not None and all(tensor.dims[-1] == 1 for tensor in results)):  # kernels read row statistics
+            lost.append(op)
+    for op in reversed(lost):
+        first = next(iter(op.outputs().values()))
+        yield Finding(
+            "result-unused",
+            first.name,
+            "suspicious",
+            f"what {op.name!r} ({op.verb()}) computes reaches no tensor in memory: {first.name!r} is virtual",
+            "nothing that the graph writes depends on the operation",
+            "give its result virtual=False, or leave the operation out",
+        )
+
+
 def _narrow_softmax(graph: Graph, use: Use | None) -> Iterator[Finding]:
     """Scores in 16 bits before they are exponentiated."""
     if use is None:
@@ -216,4 +246,5 @@ _LOOKS: tuple[Look, ...] = (
     _keys_not_transposed,
     _low_alignment,
     _narrow_softmax,
+    _unused,
 )

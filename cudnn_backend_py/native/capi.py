@@ -225,7 +225,11 @@ def cudnnBackendSetAttribute(
 def cudnnBackendGetAttribute(
     descriptor: Descriptor, attribute: AttributeName, element_type: AttributeType, requested: int
 ) -> tuple[int, Any]:
-    """Return (element count, elements); with `requested` 0 only the count."""
+    """Return (element count, elements); with `requested` 0 only the count, so that a loop can ask for as many.
+
+    Of text, the count is that of its bytes, and the one element is all of it. What cuDNN answers for a requested count
+    of 0 is not for every attribute the count: see :meth:`Descriptor.count`.
+    """
     _check_owning(descriptor, Descriptor)
     number = read_number(requested, "the requested count", -(1 << 63), (1 << 63) - 1)
     if number < 0:
@@ -233,8 +237,10 @@ def cudnnBackendGetAttribute(
     if number == 0:
         return descriptor.count(attribute, element_type), ()
     value = descriptor.get(attribute, type=element_type)
-    values = value if isinstance(value, tuple) else (value,)
-    return len(values), values[:number]
+    if isinstance(value, str):
+        return descriptor.count(attribute, element_type), (value,)
+    values = value[:number] if isinstance(value, tuple) else (value,)
+    return len(values), values
 
 
 def cudnnGetExecutionPlanWorkspaceSize(handle: Handle, plan: Descriptor, variant_pack: Descriptor) -> int:

@@ -19,7 +19,7 @@ from typing import Any, Self, final
 
 from ..errors import CudnnStatusError, UsageError
 from ..generated.attributes import ATTRIBUTE_FACTS, ATTRIBUTE_OWNER, ATTRIBUTES, AttributeFacts
-from ..generated.enums import AttributeName, AttributeType, DescriptorType
+from ..generated.enums import AttributeName, AttributeType, DescriptorType, Status
 from .crash_guards import Part, check_before_finalize, check_before_get, check_before_set, check_constant
 from .driver import current_device
 from .ends import End
@@ -449,18 +449,29 @@ class Descriptor(Native, wraps=True):
         return children
 
     def count(self, attribute: AttributeName, element: AttributeType | None = None) -> int:
-        """Return how many elements cuDNN holds for an attribute.
+        """Return how many elements cuDNN holds for an attribute: as many as ``get`` returns.
 
-        C: ``cudnnBackendGetAttribute`` with a requested count of 0. For ``ENGINEHEUR_RESULTS`` these are the
-        candidates; how many survive their support check is known only from ``get``.
+        For ``ENGINEHEUR_RESULTS`` these are the candidates; how many survive their support check is known only from
+        ``get``.
+
+        C: ``cudnnBackendGetAttribute`` with a requested count of 0 and no array. cuDNN 9.14 to 9.28 answer 0 then for
+        ``ENGINECFG_KNOB_CHOICES`` that are there, and BAD_PARAM for ``ENGINEHEUR_OPERATION_GRAPH``: where an attribute
+        has a largest count and cuDNN answers so, that many elements are requested, and those it writes are counted.
         """
-        kind = self._read_type(self._facts(attribute), element)
+        facts = self._facts(attribute)
+        kind = self._read_type(facts, element)
         self._check_readable(attribute, count_only=True)
         with self._lock:
             try:
-                return self._count(self._check_sure(), attribute, kind)
+                held = self._count(self._check_sure(), attribute, kind)
             except CudnnStatusError as error:
-                raise _about(error, self._kind, attribute) from None
+                if facts.max_count is None or error.status is not Status.BAD_PARAM:
+                    raise _about(error, self._kind, attribute) from None
+                held = 0
+        if held or facts.max_count is None:
+            return held
+        found = self.get(attribute, type=kind)
+        return len(found) if isinstance(found, tuple) else 1
 
     def _count(self, owner: _Owner, attribute: AttributeName, element: AttributeType) -> int:
         held = ctypes.c_int64()

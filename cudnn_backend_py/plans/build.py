@@ -24,7 +24,7 @@ from weakref import WeakValueDictionary
 from ..errors import CudnnStatusError, UsageError
 from ..generated.enums import HeurMode, KnobType
 from ..graph import Graph
-from ..graph.ir import check_graph
+from ..graph.ir import check_graph, check_writes
 from ..native import current_device, library
 from ..target import Profile, Target, find_profile, open_target
 from ..target.environment import fault_behind_refusal
@@ -78,6 +78,8 @@ def build(
 
     Raises
     ------
+    GraphError
+        ``graph-writes-nothing``.
     NotSupported
         ``nothing-selected``: every engine config and why it was refused.
     CudnnStatusError
@@ -101,6 +103,7 @@ def build(
     90
     """
     check_graph(graph)
+    check_writes(graph)
     chosen = shared_target(target)
     wanted = _selection(mode, engine, knobs, selection)
     if cache is False:

@@ -19,7 +19,7 @@ from ..generated.enums import (
     KnobType,
     NumericalNote,
 )
-from ..graph.ir import Graph
+from ..graph.ir import Graph, check_writes
 from ..native import Answer, Descriptor, Library, build
 from ..system.nearest import did_you_mean
 from ..system.quick_dataclass import dataclass
@@ -191,9 +191,13 @@ class OperationGraph:
     override_shapes
         Let an execution give other dims and strides.
         C: ``CUDNN_ATTR_OPERATIONGRAPH_IS_OVERRIDE_SHAPE_ENABLED`` (since 9.18).
+    must_write
+        Refuse a graph that writes no tensor in memory. cuDNN itself accepts it.
 
     Raises
     ------
+    GraphError
+        ``graph-writes-nothing``.
     CudnnStatusError
         What cuDNN refuses about an operation or the graph.
     UsageError
@@ -201,8 +205,16 @@ class OperationGraph:
     """
 
     def __init__(
-        self, graph: Graph, target: Target, *, dynamic_shapes: bool = False, override_shapes: bool = False
+        self,
+        graph: Graph,
+        target: Target,
+        *,
+        dynamic_shapes: bool = False,
+        override_shapes: bool = False,
+        must_write: bool = True,
     ) -> None:
+        if must_write:
+            check_writes(graph)
         self.graph = graph
         self.target = target
         lib = target.library

@@ -1,0 +1,93 @@
+"""A loop as in C, count and then get, sees every element of every attribute that can be read."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterator
+
+import pytest
+
+from cudnn_backend_py import (
+    Attr,
+    AttributeType,
+    CudnnBackendError,
+    Descriptor,
+    DescriptorType,
+    OperationGraph,
+    build_plan,
+    capi,
+    library,
+    open_target,
+)
+from cudnn_backend_py.generated.descriptors import DESCRIPTORS
+from tests.support.built import BUILT
+
+D = DescriptorType
+WITH_PLAN = ("convolution forward", "matmul")
+
+
+def children(of: Descriptor, attribute: Attr) -> tuple[Descriptor, ...]:
+    found = of.get(attribute)
+    return found if isinstance(found, tuple) else (found,)
+
+
+def descriptors(name: str) -> Iterator[Descriptor]:
+    """Yield finalized descriptors of many kinds, from a graph to its plan."""
+    graph = OperationGraph(BUILT[name].make(), open_target("h100"))
+    yield graph.descriptor
+    question = Descriptor(D.ENGINEHEUR).set(Attr.ENGINEHEUR_OPERATION_GRAPH, graph.descriptor)
+    yield question.set(Attr.ENGINEHEUR_DEVICEPROP, graph.target.device).finalize()
+    config = graph.heuristics().configs[0]
+    yield config.descriptor
+    engine = graph.engine(config.engine)
+    yield engine
+    yield from children(config.descriptor, Attr.ENGINECFG_KNOB_CHOICES)
+    yield from children(engine, Attr.ENGINE_KNOB_INFO)
+    yield build_plan(config).descriptor
+    assert graph.target.device is not None
+    yield graph.target.device
+    tensor = Descriptor(D.TENSOR).set(Attr.TENSOR_DIMENSIONS, (1, 2, 3)).set(Attr.TENSOR_STRIDES, (6, 3, 1))
+    yield tensor.set(Attr.TENSOR_UNIQUE_ID, 5).set(Attr.TENSOR_BYTE_ALIGNMENT, 16).finalize()
+
+
+@pytest.mark.parametrize("name", WITH_PLAN)
+def test_count_and_then_get_sees_every_element(name: str) -> None:
+    seen: dict[str, int] = {}
+    for descriptor in descriptors(name):
+        for facts in DESCRIPTORS[descriptor.kind].attributes:
+            element = facts.types[0]
+            try:
+                _, every = capi.cudnnBackendGetAttribute(descriptor, facts.attribute, element, facts.max_count or 64)
+            except CudnnBackendError:
+                continue
+            count, none = capi.cudnnBackendGetAttribute(descriptor, facts.attribute, element, 0)
+            held, values = (
+                capi.cudnnBackendGetAttribute(descriptor, facts.attribute, element, count) if count else (0, ())
+            )
+            assert none == ()
+            assert len(values) == len(every), facts.attribute.name
+            if facts.attribute is not Attr.ENGINEHEUR_RESULTS:  # of which the count is that of the candidates
+                assert count == held == descriptor.count(facts.attribute), facts.attribute.name
+            seen[facts.attribute.name] = held
+    assert seen["ENGINECFG_KNOB_CHOICES"] >= 1
+    assert seen["ENGINEHEUR_OPERATION_GRAPH"] == 1
+    assert seen["TENSOR_DIMENSIONS"] == 3
+    assert seen["EXECUTION_PLAN_JSON_REPRESENTATION"] > 1000
+    assert seen["ENGINE_KNOB_INFO"] > 1
+    assert len(seen) > 30
+
+
+def test_cudnn_itself_answers_no_knob_choices_where_there_are_some() -> None:
+    """Where this fails, cuDNN has mended it, and `Descriptor.count` need not ask again."""
+    config = OperationGraph(BUILT["matmul"].make(), open_target("h100")).heuristics().configs[0].descriptor
+    written = ctypes.c_int64(-1)
+    arguments = (config.pointer, Attr.ENGINECFG_KNOB_CHOICES, AttributeType.BACKEND_DESCRIPTOR, 0)
+    library().cudnnBackendGetAttribute(*arguments, ctypes.byref(written), None)
+    assert written.value == 0
+    assert len(children(config, Attr.ENGINECFG_KNOB_CHOICES)) > 0
+
+
+def test_fewer_elements_than_there_are_are_counted_as_in_c() -> None:
+    tensor = Descriptor(D.TENSOR).set(Attr.TENSOR_DIMENSIONS, (1, 2, 3)).set(Attr.TENSOR_STRIDES, (6, 3, 1))
+    tensor.set(Attr.TENSOR_UNIQUE_ID, 5).set(Attr.TENSOR_BYTE_ALIGNMENT, 16).finalize()
+    assert capi.cudnnBackendGetAttribute(tensor, Attr.TENSOR_DIMENSIONS, AttributeType.INT64, 2) == (2, (1, 2))

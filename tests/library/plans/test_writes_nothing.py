@@ -1,0 +1,55 @@
+"""A graph that writes nothing is refused where it would be judged or built; the frontend takes it as its model does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+import cudnn_backend_py.frontend as cudnn
+from cudnn_backend_py import Graph, GraphBuilder, GraphError, OperationGraph, explain, open_target
+from cudnn_backend_py.diagnose import Outcome
+from cudnn_backend_py.frontend.handles import set_default_target
+from cudnn_backend_py.plans.build import build
+
+
+def graph() -> Graph:
+    g = GraphBuilder("forgotten")
+    g.matmul(g.tensor("a", (1, 64, 64)), g.tensor("b", (1, 64, 64)), name="c")
+    return g.graph()
+
+
+def test_the_verdict_is_not_supported_and_says_what_to_do() -> None:
+    verdict = explain(graph(), "h100")
+    assert (verdict.outcome, verdict.stage) == (Outcome.NOT_SUPPORTED, "graph")
+    assert verdict.cause is not None
+    assert verdict.cause.code == "graph-writes-nothing"
+    assert "cuDNN was not asked" in verdict.cause.detail
+    assert "virtual=False" in verdict.cause.remedy
+
+
+def test_neither_a_plan_nor_an_operation_graph_is_made() -> None:
+    for make in (lambda: build(graph(), "h100"), lambda: OperationGraph(graph(), open_target("h100"))):
+        with pytest.raises(GraphError, match="graph-writes-nothing"):
+            make()
+
+
+def test_cudnn_itself_accepts_it() -> None:
+    assert OperationGraph(graph(), open_target("h100"), must_write=False).heuristics().configs
+
+
+@pytest.fixture
+def _described() -> Iterator[None]:
+    set_default_target("h100")
+    yield
+    set_default_target(None)
+
+
+@pytest.mark.usefixtures("_described")
+def test_a_graph_of_the_frontend_without_an_output_is_built() -> None:
+    half, single = cudnn.data_type.HALF, cudnn.data_type.FLOAT
+    g = cudnn.pygraph(io_data_type=half, intermediate_data_type=single, compute_data_type=single)
+    a, b = (g.tensor(name=name, dim=[1, 64, 64], stride=[4096, 64, 1]) for name in "ab")
+    g.matmul(a, b)
+    g.build([cudnn.heur_mode.A, cudnn.heur_mode.FALLBACK])
+    assert g.get_execution_plan_count() > 0
