@@ -23,7 +23,7 @@ from ..target.environment import environment_fault_after_crash
 from ..versions.setup import Setup
 from .causes.find import suspects
 from .explanation import CRASHED, cause_of, control_graph, explain
-from .question import GPU, Question, read_profile
+from .question import GPU, Question, read_device
 from .verdict import STAGES, Asked, Basis, Cause, Outcome, Stage, Verdict
 
 __all__ = ["CUDNN_TIMED_OUT", "DID_NOT_START", "FAULTS", "GPU", "Judge", "Question", "judge"]
@@ -274,7 +274,7 @@ _prepared: set[str] = set()  # devices whose control graph was asked here: forks
 
 def _wants_fork(asked: Mapping[str, Any], say: Say) -> bool:
     """Whether a forked process is to answer; a fork has no GPU."""
-    profile = read_profile(asked["device"])
+    profile = read_device(asked["device"])
     if not (asked["fresh"] and asked["build"]) or profile is None:
         return False
     if asked["device"] not in _prepared:
@@ -296,7 +296,7 @@ def _stepping(say: Say) -> Callable[[str], None]:
 def _answer(asked: Mapping[str, Any], say: Say) -> None:
     verdict = explain(
         _read_graph(asked["graph"]),
-        read_profile(asked["device"]),
+        read_device(asked["device"]),
         mode=asked["modes"],
         build=asked["build"],
         execute=asked["execute"],

@@ -14,7 +14,7 @@ from ..target import Profile, find_profile
 from ..versions.setup import Setup, read_setup
 from .verdict import SCHEMA_VERSION
 
-__all__ = ["GPU", "Question"]
+__all__ = ["GPU", "Question", "describe_device", "graph_text", "read_device"]
 
 GPU = "gpu"
 
@@ -77,7 +77,7 @@ class Question:
             "version": setup.version,
             "profile": profile,
             "setup": setup,
-            "device": "" if profile is None else _profile_text(profile),
+            "device": describe_device(profile),
         }
         for name, value in values.items():
             object.__setattr__(self, name, value)
@@ -105,13 +105,13 @@ class Question:
         }
 
 
-def _profile_text(profile: Profile) -> str:
-    """Return a profile as JSON: its name, title and properties, which a verdict is made of."""
-    return json.dumps([profile.name, profile.title, dict(profile.properties)])
+def describe_device(profile: Profile | None) -> str:
+    """Return name, title and properties of a profile as JSON, an empty text for the GPU of this machine."""
+    return "" if profile is None else json.dumps([profile.name, profile.title, dict(profile.properties)])
 
 
-def read_profile(text: str) -> Profile | None:
-    """Return the profile of a message, None for the GPU of this machine."""
+def read_device(text: str) -> Profile | None:
+    """Return the profile that :func:`describe_device` wrote."""
     if not text:
         return None
     name, title, properties = json.loads(text)

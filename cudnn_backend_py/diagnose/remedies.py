@@ -27,9 +27,10 @@ from ..printable import brief
 from ..system.child import TIMED_OUT, Child, Say, serve
 from ..system.notebook import ShownAsHtml
 from ..system.version import leading_numbers, version_numbers
-from ..target import Target, find_profile, open_target
+from ..target import Profile, Target, find_profile, open_target
 from ..target.environment import Fault, check_environment
-from ..versions.store import environment_for, list_judging
+from ..versions.setup import Setup, read_setup
+from ..versions.store import list_judging
 from .advice import NEWER_THAN_LIBRARY
 from .causes.building import BUILDING_KINDS
 from .causes.case import ARCHITECTURES, Budget, Built, cost_of_plan, known_to_fail
@@ -39,6 +40,7 @@ from .causes.phrases import kinds_for
 from .explanation import CRASHED, explain
 from .fork import TIME_RAN_OUT, run_in_fork
 from .judges import CUDNN_TIMED_OUT, DID_NOT_START, GPU, Judge, Question
+from .question import describe_device, read_device
 from .verdict import Asked, Outcome, Verdict
 
 if TYPE_CHECKING:
@@ -232,9 +234,9 @@ def whatif(
     Loads cuDNN: yes, in child processes. A verdict takes some 3 to 15 ms, a child some 0.4 s to start.
     """
     check_graph(graph)
-    if target != GPU:
-        find_profile(target)
-    asked = _Asked(target, version, tuple(heur_mode(mode).name for mode in modes), build)
+    profile = None if target == GPU else find_profile(target)
+    names = tuple(heur_mode(mode).name for mode in modes)
+    asked = _Asked(target, profile, version, read_setup(version), names, build)
     deadline = math.inf if budget_s is None else time.monotonic() + budget_s
     stop = threading.Event()
     with Judge() if judge is None else contextlib.nullcontext(judge) as others:
@@ -263,14 +265,18 @@ def whatif(
 class _Asked:
     """What a graph, and every change of it, is asked for."""
 
-    target: str
+    target: str  # and what was read when it was named
+    profile: Profile | None
     version: str | None
+    setup: Setup
     modes: tuple[str, ...]
     build: bool
 
     def question(self, graph: Graph, target: str, version: str | None) -> Question:
         """Return the question about a change; only whether it helps counts, not why it does not."""
-        return Question(graph, target, version, self.modes, build=self.build, causes=False)
+        where = (self.profile or GPU) if target == self.target else target
+        setup = self.setup if version == self.version else version
+        return Question(graph, where, setup, self.modes, build=self.build, causes=False)
 
 
 def _distinct(found: Iterable[Remedy]) -> Iterator[Remedy]:
@@ -414,7 +420,8 @@ def with_versions(verdict: Verdict, question: Question, *, most: int = _MOST_VER
     newer = cause is not None and cause.code.endswith(NEWER_THAN_LIBRARY)
     if cause is None or not (newer or cause.code in ("pattern-removed", CRASHED)):
         return verdict
-    asked = _Asked(str(question.target), verdict.cudnn, question.modes, question.build)
+    target = str(question.target)
+    asked = _Asked(target, question.profile, verdict.cudnn, question.setup, question.modes, question.build)
     with Judge() as judge:
         used = _used_version(question.graph, asked, judge)
         names = _order_of_versions(used, newer=newer) if used else []
@@ -466,6 +473,7 @@ def _search(
         question = {
             "graph": graph_to_json(graph),
             "target": asked.target,
+            "device": describe_device(asked.profile),
             "modes": asked.modes,
             "deadline": None if budget_s is None else deadline,
             "least": 0.0 if budget_s is None else _LEAST * (deadline - time.monotonic()),
@@ -476,7 +484,8 @@ def _search(
         }
         asking = ""
         limit_s = _HANGS_S if budget_s is None else max(1.0, deadline + _GRACE_S - time.monotonic())
-        with Child.start(_SERVED, environment_for(asked.version)) as child:
+        asked.setup.check()
+        with Child.start(_SERVED, asked.setup.environment()) as child:
             for line in child.ask(question, limit_s):
                 if "supported" in line:
                     return None, extent
@@ -544,7 +553,7 @@ def _answer(asked: Mapping[str, Any], say: Say) -> None:
     if asked["deadline"] is not None:  # of one clock for all processes
         deadline = max(asked["deadline"], time.monotonic() + asked["least"])
     graph = graph_from_json(asked["graph"])
-    with contextlib.closing(open_target(None if asked["target"] == GPU else asked["target"])) as target:
+    with contextlib.closing(open_target(read_device(asked["device"]))) as target:
         search = _Search(graph, target, asked, deadline, say)
         if search.is_supported():
             say(supported=True)
