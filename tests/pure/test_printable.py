@@ -12,6 +12,7 @@ import pytest
 from cudnn_backend_py import DataType, GraphBuilder, GraphError, PointwiseMode, Tensor, graph_from_json, graph_to_json
 from cudnn_backend_py.diagnose import Outcome, render_text
 from cudnn_backend_py.diagnose.logs import report_log
+from cudnn_backend_py.diagnose.remedies import Remedies
 from cudnn_backend_py.diagnose.report.attention_page import _code
 from cudnn_backend_py.diagnose.report.tables import render_matrix, render_remedies, table_text
 from cudnn_backend_py.diagnose.verdict import Basis, Cause
@@ -64,7 +65,7 @@ def test_names_words_and_causes_of_a_verdict(name: str) -> None:
     )
     lines = len(render_text(verdict(two_matmuls("g"), Outcome.NOT_SUPPORTED)).splitlines())
     assert str(tensor).isprintable()
-    for text in (str(graph), render_text(whole), table_text(render_remedies(whole, graph, []))):
+    for text in (str(graph), render_text(whole), table_text(render_remedies(whole, graph, Remedies(graph, [])))):
         check_printed(text)
     assert len(str(graph).splitlines()) == len(str(two_matmuls("g")).splitlines())
     assert len(render_text(asked).splitlines()) == lines + name.count("\n") * 2 + 1  # of the detail

@@ -85,7 +85,7 @@ def test_what_computes_something_else_is_found() -> None:
 def test_half_a_solution_is_found() -> None:
     graph = sdpa_forward(batch=1, heads=2, seq_q=16, head_dim=32)
     split = exact(graph, "split")[0]
-    half = replace(split, graphs=split.graphs[:1])
+    half = replace(split, made=split.graphs[:1])
     assert compare(graph, Solution.of(half)).words.startswith("o is not written any more")
 
 

@@ -44,7 +44,8 @@ def _layout(graph: Graph) -> Iterator[Change]:
     tensors.sort(key=lambda tensor: not _overlaps(tensor))
     # A reshape reads its tensors in the order of their strides: with others it would be another reshape.
     reshaped = {t.uid for op in graph.ops if op.kind is _D.OPERATION_RESHAPE for _, t in op.ports()}
-    both = [tensor for tensor in tensors if tensor.uid in _describe_same_memory(graph)]
+    same = _describe_same_memory(graph)
+    both = [tensor for tensor in tensors if tensor.uid in same]
     tensors = [tensor for tensor in tensors if tensor.uid not in reshaped]
     memory = [tensor for tensor in tensors if not tensor.virtual]
     for tensor in memory:
