@@ -48,7 +48,7 @@ def advice_of(verdict: Verdict) -> str:
 
 def graphs_of(question: Question, said: str) -> list[Graph]:
     """Return the graphs that a remedy speaks of: with one or another change, or without some options of attention."""
-    offered = {change.title: change.graph for change in changes(question.graph)}
+    offered = {change.title: change.graph for change in changes(question.graph) if change.graphs}
     titles = [EFFECT.sub("", one) for one in re.split(r" or (?=with)", said)]
     if set(titles) <= offered.keys():
         return [offered[title] for title in titles]

@@ -418,3 +418,24 @@ def test_changes_of_attention_options_can_be_listed(form: str) -> None:
             continue  # this form does not have the option
         count += sum(1 for _ in changes(graph))
     assert count > 200
+
+
+def test_a_change_that_gives_no_graph_says_so_when_it_is_read() -> None:
+    """Required tensors cannot be left out: that is known once the graph is made."""
+    change = Change("drop_stats", "without stats", "exact", ("stats",), lambda: None)
+    assert change.graphs == ()
+    with pytest.raises(GraphError, match="change-impossible: no graph can be made by the change: without stats"):
+        _ = change.graph
+
+
+def test_a_changed_graph_is_made_when_it_is_first_read() -> None:
+    made: list[int] = []
+
+    def make() -> tuple[Graph, ...]:
+        made.append(1)
+        return (product(),)
+
+    change = Change("layout", "title", "exact", (), make)
+    assert not made
+    assert change.graph is change.graphs[0] is change.graph
+    assert made == [1]

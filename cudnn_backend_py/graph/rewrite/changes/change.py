@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
 
+from ....errors import GraphError
 from ....generated.enums import DescriptorType
 from ....printable import brief
 from ....system.notebook import ShownAsHtml
@@ -77,7 +78,15 @@ class Change(ShownAsHtml):
 
     @property
     def graph(self) -> Graph:
-        """The changed graph, of several the first."""
+        """The changed graph, of several the first.
+
+        Raises
+        ------
+        GraphError
+            ``change-impossible``: no such graph can be made.
+        """
+        if not self.graphs:
+            raise GraphError(f"no graph can be made by the change: {self.title}", code="change-impossible")
         return self.graphs[0]
 
     @property
