@@ -9,7 +9,6 @@ Importing this package loads no library; names are imported when first used.
 from __future__ import annotations
 
 import os
-import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -163,21 +162,6 @@ def _show(value: object) -> str | None:
     from .diagnose.report.notebook import show
 
     return show(value)
-
-
-class _FormerNames:
-    """Finds modules under names they had in earlier versions; asked for what is found nowhere else."""
-
-    @staticmethod
-    def find_spec(fullname: str, _path: object = None, _target: object = None) -> Any:
-        if not fullname.startswith(f"{__name__}."):
-            return None
-        from .moved import find_former
-
-        return find_former(fullname)
-
-
-sys.meta_path.append(_FormerNames)
 
 
 def __dir__() -> list[str]:

@@ -12,7 +12,7 @@ import click
 
 from ..errors import CudnnStatusError, NotSupported
 from ..system.table import WordTable
-from .group import Choice, Option
+from .group import Choice
 from .options import with_format, with_seconds, with_target, with_versions
 from .output import (
     NOT_JUDGED,
@@ -51,9 +51,7 @@ def add_commands(main: click.Group, load: Callable[[str], Graph], with_version: 
     @with_version
     @click.argument("graph_file", metavar="GRAPH", type=click.Path(exists=True, dir_okay=False))
     @with_target()
-    @click.option(
-        "--output", cls=Option, old=["-o"], required=True, type=OutputFile(), help="Write the plan here; required."
-    )
+    @click.option("--output", required=True, type=OutputFile(), help="Write the plan here; required.")
     @click.option("--mode", default="A", show_default=True, help="Heuristics mode: A, B or FALLBACK.")
     @click.option("--engine", type=int, default=None, help="Take this engine instead.")
     @click.option("--knob", "knobs", multiple=True, metavar="KNOB=VALUE", help="Knob value of the engine; repeatable.")
@@ -126,7 +124,7 @@ def add_commands(main: click.Group, load: Callable[[str], Graph], with_version: 
     @with_seconds("--budget", default=30.0, help="For measuring.")
     @click.option("--engines", is_flag=True, help="Also engines and knob values heuristics do not propose.")
     @click.option("--max-candidates", default=32, show_default=True, help="The most configs that are timed.")
-    @click.option("--output", cls=Option, old=["--json"], type=OutputFile(), help="Write the figures here, as JSON.")
+    @click.option("--output", type=OutputFile(), help="Write the figures here, as JSON.")
     def tune(graph_file: str, budget: float, engines: bool, max_candidates: int, output: str | None) -> None:
         """Time the engine configs of GRAPH; keep the fastest.
 

@@ -14,10 +14,9 @@ import time
 import warnings
 from collections.abc import Callable
 from io import FileIO
-from typing import TYPE_CHECKING, NoReturn, TypeVar
+from typing import NoReturn, TypeVar
 
 from ..system.child import run_undisturbed
-from ..system.renamed import keep_names
 
 __all__ = ["run_in_fork"]
 
@@ -139,7 +138,3 @@ def _answer(function: Callable[[], object], writing: int, blocked: set[int], pat
             pipe.write(said)
     finally:
         os._exit(0)
-
-
-if not TYPE_CHECKING:
-    __getattr__ = keep_names(__name__, apart=run_in_fork)

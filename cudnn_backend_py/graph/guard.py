@@ -10,11 +10,10 @@ import logging
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from ..errors import CudnnBackendError
 from ..printable import without_addresses
-from ..system.renamed import keep_names
 
 __all__ = ["MISTAKES", "collecting", "describe_failure", "iterate_guarded", "run_guarded", "tell"]
 
@@ -78,7 +77,3 @@ def iterate_guarded(what: str, function: Callable[..., Iterable[Result]], *given
         yield from function(*given)
     except MISTAKES as error:
         tell(describe_failure(what, error))
-
-
-if not TYPE_CHECKING:
-    __getattr__ = keep_names(__name__, guarded=run_guarded, guarded_each=iterate_guarded, told=describe_failure)

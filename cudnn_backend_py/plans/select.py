@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import field, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from ..errors import CudnnStatusError, NotSupported, UsageError
 from ..generated.enums import BehaviorNote, CudnnEnum, DataType, HeurMode, KnobType, NumericalNote
 from ..graph import Graph, Matmul
 from ..graph.attention import deterministic_config
-from ..system.quick_dataclass import dataclass
-from ..system.renamed import keep_names
 from ..target import Target, open_target
 from ..target.environment import fault_behind_refusal
 from .candidate import Candidate, read_candidates
@@ -423,10 +421,6 @@ def _why_not_deterministic(question: OperationGraph) -> str | None:
         if isinstance(op, Matmul) and not op.c.virtual and op.c.data_type is DataType.FLOAT and op.c.uid in read:
             return f"dQ is summed in {op.c.name!r} in no fixed order; build the graph with deterministic=True"
     return None
-
-
-if not TYPE_CHECKING:
-    __getattr__ = keep_names(__name__, Refused=Candidate)
 
 
 # Nothing left

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ...generated.enums import DescriptorType, NormMode, PointwiseMode, ReduceTensorOp
 from ...generated.operations import CONVOLUTIONS
-from ...system.renamed import keep_names
 from ..ir import Graph, Matmul, Op, Operation, Pointwise, Reduction, Tensor
 from .tensors import all_ops, attempt, repack, replace_tensors
 
@@ -331,7 +330,3 @@ def _operation_state(op: Operation, axes: set[Axis], states: dict[int, str]) -> 
     if op.kind is _D.OPERATION_RESHAPE or op.kind in BLOCK_SCALES:
         return next(iter(states.values()), _FINITE)
     return _ANY
-
-
-if not TYPE_CHECKING:
-    __getattr__ = keep_names(__name__, resized=resize)

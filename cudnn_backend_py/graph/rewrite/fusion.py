@@ -5,10 +5,9 @@ from __future__ import annotations
 import dataclasses
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ...generated.enums import DataType, DescriptorType, PointwiseMode, ReduceTensorOp, TensorReordering
-from ...system.renamed import keep_names
 from ..attention.backward import composite_backward
 from ..attention.recognize import read_attention
 from ..ir import Graph, Matmul, Op, Operation, Pointwise, Reduction, Tensor, packed_strides
@@ -337,7 +336,3 @@ def _restore_tensors(graph: Graph, made: Graph, given: dict[str, Tensor]) -> Gra
         else:
             new[tensor.uid] = dataclasses.replace(mine, dims=tensor.dims, strides=tensor.strides)
     return Graph(replace_tensors_in(made.ops, new), graph.name)
-
-
-if not TYPE_CHECKING:
-    __getattr__ = keep_names(__name__, with_expanded_softmax=expand_softmax, with_scaled_scores=scale_scores)

@@ -5,10 +5,9 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from ...errors import GraphError
-from ...system.renamed import keep_names
 from ..ir import Graph, Op, Operation, Tensor
 from ..strides import ordered_strides
 
@@ -192,15 +191,3 @@ def _bypass_in_subgraph(op: Op, leave: Mapping[int, Tensor]) -> Op:
 def drop_fields(op: Operation, names: Collection[str]) -> Operation:
     """Return the operation without these fields."""
     return Operation(op.type, op.name, {key: value for key, value in op.fields.items() if key not in names})
-
-
-if not TYPE_CHECKING:
-    __getattr__ = keep_names(
-        __name__,
-        exchanged=replace_tensors,
-        exchanged_ops=replace_tensors_in,
-        repacked=repack,
-        with_ops=keep_ops,
-        bypassed=bypass,
-        without_fields=drop_fields,
-    )

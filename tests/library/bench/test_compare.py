@@ -111,7 +111,7 @@ def test_a_plain_problem_is_the_shape_it_was_made_of() -> None:
 
 
 def test_plans_are_named_for_a_described_gpu_and_the_command_says_the_same_again() -> None:
-    done = command(LOG, "--target", "h100", "--cudnn-version", OLDER, "--cudnn-version", "default", "--format", "json")
+    done = command(LOG, "--target", "h100", "--cudnn", OLDER, "--cudnn", "default", "--format", "json")
     assert done.code == 0, done.stderr
     record = json.loads(done.stdout)
     assert record["described"] == "NVIDIA H100 SXM5 80GB"
@@ -183,7 +183,7 @@ def test_without_a_gpu_times_are_refused() -> None:
         ([LOG, "--grid", "little", "--target", "h100"], "--grid"),
         (["--target", "h100", "--plot", "x.svg"], "nothing is timed"),
         (["--target", "h1000"], "unknown-target"),
-        (["--target", "h100", "--cudnn-version", "9.1.1"], "cudnn-version-not-installed"),
+        (["--target", "h100", "--cudnn", "9.1.1"], "cudnn-version-not-installed"),
         ([str(LOGS / "forum-9.1.1.log.gz"), "--target", "h100"], "compare-no-attention"),
     ],
 )

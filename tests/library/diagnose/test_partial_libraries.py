@@ -380,8 +380,8 @@ def test_full_is_fetched_without_asking(jit_wheel: Path, order: tuple[str, ...])
 
 
 SURVEYS = {
-    "matrix": ("matrix", "g.json", "--target", "sm80", "--cudnn-version", OLDER),
-    "since": ("since", "g.json", "--target", "sm80", "--cudnn-version", OLDER),
+    "matrix": ("matrix", "g.json", "--target", "sm80", "--cudnn", OLDER),
+    "since": ("since", "g.json", "--target", "sm80", "--cudnn", OLDER),
     "check": ("check", "verdicts.toml"),
 }
 BASELINE = f"""

@@ -285,24 +285,6 @@ def test_every_choice_is_answered_with_the_nearest() -> None:
             assert not isinstance(one.type, click.Choice) or isinstance(one.type, group.Choice), (words, one.name)
 
 
-@pytest.mark.parametrize(
-    ("line", "name", "value"),
-    [
-        ("matrix g --cudnn-version 9.19 --cudnn 9.28", "versions", ("9.19", "9.28")),
-        ("since g --target sm90 --cudnn-version 9.19", "versions", ("9.19",)),
-        ("compare --cudnn-version default", "versions", ("default",)),
-        ("build good.json -o p.plan", "output", "p.plan"),
-        ("tune good.json --json t.json", "output", "t.json"),
-    ],
-)
-def test_old_spellings_work_and_are_not_shown(line: str, name: str, value: object, folder: Path) -> None:
-    Path("good.json").write_text("")
-    words, *rest = line.split()
-    assert COMMANDS[words].make_context(words, [*rest]).params[name] == value
-    old = next(word for word in rest if word in ("--cudnn-version", "-o", "--json"))
-    assert old not in run([words, "--help"]).stdout.split()
-
-
 def test_the_cudnn_of_all_is_not_that_of_a_command() -> None:
     words = ["--cudnn", "9.19", "matrix", "g", "--cudnn", "9.28"]
     assert _without_option(words, "--cudnn", whole=True) == ["matrix", "g", "--cudnn", "9.28"]
