@@ -11,10 +11,9 @@ import os
 import platform
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
-
-from ..system.quick_dataclass import dataclass
 
 __all__ = [
     "Place",

@@ -11,12 +11,12 @@ import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from ..errors import CudnnStatusError, EnvironmentNotReady, NotSupportedStatus, UsageError
 from ..generated.enums import AttributeName, CudnnEnum, DescriptorType, Status
 from ..generated.prototypes import FUNCTIONS
-from ..system.quick_dataclass import dataclass
 from ..system.version import Version, version_text
 from .driver import Driver, load_driver
 from .find import LIBRARY_VARIABLE, Place, cublaslt_places, cudnn_places, find_loaded, nvrtc_places

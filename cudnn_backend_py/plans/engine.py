@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from contextlib import AbstractContextManager, closing, nullcontext, suppress
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +22,6 @@ from ..generated.enums import (
 from ..graph.ir import Graph
 from ..native import Answer, Descriptor, Library, build
 from ..system.nearest import did_you_mean
-from ..system.quick_dataclass import dataclass
 from ..target import Target, open_target
 from .choice import EngineChoice, Knobs
 from .lower import lower

@@ -7,9 +7,8 @@ import hashlib
 import json
 import struct
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
-
-from ..system.quick_dataclass import dataclass
 
 __all__ = ["Kernel", "read_kernels"]
 

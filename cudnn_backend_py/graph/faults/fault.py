@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
-from ...system.quick_dataclass import dataclass
 from ...system.version import VersionTuple, Window
 from ..attention.problem import Attention, Implementation
 from ..ir import Graph
