@@ -94,10 +94,10 @@ attention-page: # Rewrite docs/attention-support.md from the stored tables
 	$(BIN)/cudnn-backend attention-page $(sort $(wildcard $(TABLES)-*.json)) --output docs/attention-support.md
 
 regen: $(ENV)/ready ## Rewrite cudnn_backend_py/generated from the pinned header
-	$(BIN)/python -m cudnn_backend_py.codegen
+	$(BIN)/python -m tools.codegen
 
 regen-check: $(ENV)/ready # Say whether generated files are stale
-	$(BIN)/python -m cudnn_backend_py.codegen --check
+	$(BIN)/python -m tools.codegen --check
 
 clean: ## Remove both environments
 	rm -rf $(ENV) .demo build site *.egg-info

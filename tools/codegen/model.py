@@ -11,7 +11,8 @@ from os.path import commonprefix
 from pathlib import Path
 from typing import Any
 
-from ..system.version import VersionTuple, version_numbers
+from cudnn_backend_py.system.version import VersionTuple, version_numbers
+
 from .header import Documented, Enumerator, EnumType, Header
 
 FIRST = (9, 0, 0)

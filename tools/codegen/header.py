@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
-from ..system.version import VersionTuple
+from cudnn_backend_py.system.version import VersionTuple
 
 _COMMENT = re.compile(r"/\*.*?\*/", re.S)
 _SINCE = re.compile(r"@since cuDNN (\d+)\.(\d+)\.(\d+)")

@@ -10,10 +10,11 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from ..system.version import version_text
+from cudnn_backend_py.system.version import version_text
+
 from .model import FIRST, USES, Attribute, DescriptorModel, EnumModel, Model
 
-COMMAND = "python -m cudnn_backend_py.codegen"
+COMMAND = "python -m tools.codegen"
 _SEAL = "seal: sha256:"
 
 _PLAIN = {
@@ -51,7 +52,8 @@ def _graph_schema(model: Model) -> str:
     for enum in model.enums:
         names = json.dumps([member.name for member in enum.members])
         rest = rest.replace(f'"enum": "{enum.name}"', f'"enum": {names}')
-    banner = f"Generated from cudnn_graph.h {_dotted(model.header.version)} and codegen/graph.schema.json by {COMMAND}"
+    sources = f"cudnn_graph.h {_dotted(model.header.version)} and tools/codegen/graph.schema.json"
+    banner = f"Generated from {sources} by {COMMAND}"
     return f'{first}\n  "description": "{banner}. Do not edit.",\n{rest}'
 
 

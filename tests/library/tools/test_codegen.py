@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 import cudnn_backend_py.generated
-from cudnn_backend_py.codegen import __main__ as codegen
-from cudnn_backend_py.codegen import header, model
+from tools.codegen import __main__ as codegen
+from tools.codegen import header, model
 
 GENERATED = Path(cudnn_backend_py.generated.__file__).parent
 
@@ -47,12 +47,12 @@ def test_check_finds_a_hand_edit_and_names_the_command(copy: Path) -> None:
     path.write_text(path.read_text().replace("NOT_SUPPORTED_SHAPE = 3002", "NOT_SUPPORTED_SHAPE = 3003"))
     before = path.read_bytes()
     done = subprocess.run(
-        [sys.executable, "-m", "cudnn_backend_py.codegen", "--check", "--output", str(copy)],
+        [sys.executable, "-m", "tools.codegen", "--check", "--output", str(copy)],
         capture_output=True, text=True, check=False, cwd=GENERATED.parents[1],
     )  # fmt: skip
     assert done.returncode == 1
     assert "-    NOT_SUPPORTED_SHAPE = 3003\n+    NOT_SUPPORTED_SHAPE = 3002\n" in done.stdout
-    assert "python -m cudnn_backend_py.codegen" in done.stderr
+    assert "python -m tools.codegen" in done.stderr
     assert path.read_bytes() == before
 
 

@@ -1,6 +1,6 @@
 """Write ``native/prepare.ptx``: prepare.cu as NVRTC compiles it, for every architecture and driver that cuDNN 9 has.
 
-``python -m cudnn_backend_py.codegen.ptx libnvrtc.so.12``
+``python -m tools.codegen.ptx libnvrtc.so.12``
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 
 __all__ = ["SOURCE", "compile_ptx", "mark"]
 
-SOURCE = Path(__file__).parents[1] / "native" / "prepare.cu"
+SOURCE = Path(__file__).parents[2] / "cudnn_backend_py" / "native" / "prepare.cu"
 _ARCHITECTURE = b"--gpu-architecture=compute_75"
 _OLDEST = ".version 6.4"  # of PTX that knows that architecture; NVRTC writes its newest
 

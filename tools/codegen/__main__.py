@@ -12,7 +12,7 @@ from . import header, model, writer
 
 PINNED = (9, 28, 0)
 _HERE = Path(__file__).parent
-GENERATED = _HERE.parent / "generated"
+GENERATED = _HERE.parents[1] / "cudnn_backend_py" / "generated"
 _WHEEL_FOLDERS = ("nvidia/cudnn", "nvidia/cudnn_jit")
 
 

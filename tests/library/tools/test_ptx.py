@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 
-from cudnn_backend_py.codegen.ptx import SOURCE, compile_ptx, mark
 from cudnn_backend_py.native.find import nvrtc_places
 from cudnn_backend_py.native.prepare import ROW
+from tools.codegen.ptx import SOURCE, compile_ptx, mark
 
 PTX = SOURCE.with_suffix(".ptx").read_text()
 
