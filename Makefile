@@ -63,7 +63,7 @@ test-browser: $(ENV)/ready # The report in a real browser
 
 docs: $(ENV)/docs ## Build the site, strictly, into site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
-	$(BIN)/python -m website.links site
+	$(BIN)/python -m tools.website.links site
 
 $(ENV)/docs: $(ENV)/ready pyproject.toml
 	$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'

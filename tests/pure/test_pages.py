@@ -73,7 +73,7 @@ def test_command_and_its_options_exist(page: str, line: str) -> None:
     if words[0] != "cudnn-backend" and words[:2] != ["python", "-m"]:
         assert words[0] in (*OTHERS, "python")
         return
-    if words[:2] == ["python", "-m"] and words[2].split(".")[0] not in ("cudnn_backend_py", "tests", "website"):
+    if words[:2] == ["python", "-m"] and words[2].split(".")[0] not in ("cudnn_backend_py", "tests", "tools"):
         return
     command, arguments = find_command(words)
     if command is None:

@@ -19,7 +19,7 @@ from cudnn_backend_py.tuning import trial
 from tests.conftest import SITE
 from tests.support.chromium import Browser, Page
 from tests.support.reasons import answers, reasons_of
-from website.reasons import entries, key_of, rules
+from tools.website.reasons import entries, key_of, rules
 
 PAGES = (
     "index.html",

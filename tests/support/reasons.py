@@ -19,7 +19,7 @@ from cudnn_backend_py.diagnose import Judge, Question, Verdict
 from cudnn_backend_py.graph.rewrite.tensors import all_ops
 from cudnn_backend_py.plans.refusals import Reason
 from tests.support.mutants import mutants
-from website.reasons import key_of
+from tools.website.reasons import key_of
 
 __all__ = ["TABLE", "answers", "collect", "reasons_of"]
 

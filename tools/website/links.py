@@ -1,4 +1,4 @@
-"""Check every link of the built site: ``python -m website.links site``.
+"""Check every link of the built site: ``python -m tools.website.links site``.
 
 Each ``href`` and ``src`` has to lead to a file of the site, and a fragment to an element there. Links to other sites
 are only looked at for their form. Strict building checks Markdown; this checks what came of it.

@@ -15,7 +15,7 @@ from mkdocs.structure.nav import Navigation
 from mkdocs.structure.pages import Page
 from nbconvert import MarkdownExporter
 
-from website.pages import (
+from tools.website.pages import (
     ROOT,
     fault_rows,
     graph_files,
@@ -26,7 +26,7 @@ from website.pages import (
     write_gallery,
     write_reasons,
 )
-from website.reasons import lookup_table
+from tools.website.reasons import lookup_table
 
 DATA = "tests/library/diagnose/data"
 #: Written into the site alone; the page of tables names them in code, and links them there.

@@ -1,4 +1,4 @@
-"""The picture of the README and the first page: ``python -m website.picture`` draws it anew, from the forum's graph."""
+"""The picture of the README and the first page: ``python -m tools.website.picture`` draws it from the forum's graph."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from examples.forum_two_matmul import graph
 
 __all__ = ["FILE", "draw"]
 
-FILE = Path(__file__).parents[1] / "docs" / "assets" / "forum.svg"
+FILE = Path(__file__).parents[2] / "docs" / "assets" / "forum.svg"
 
 
 def draw() -> str:

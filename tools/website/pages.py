@@ -18,7 +18,7 @@ from cudnn_backend_py.generated.enums import CudnnEnum
 from cudnn_backend_py.graph.drawing import draw_graph
 from cudnn_backend_py.graph.faults import FAULTS
 from cudnn_backend_py.system.version import version_numbers
-from website.reasons import Entry, entries, rules
+from tools.website.reasons import Entry, entries, rules
 
 __all__ = [
     "ROOT",
@@ -31,7 +31,7 @@ __all__ = [
     "write_reasons",
 ]
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 
 
 # gallery

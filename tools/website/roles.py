@@ -6,7 +6,7 @@ from typing import Any
 
 import griffe
 
-from website.docstrings import plain_roles
+from tools.website.docstrings import plain_roles
 
 __all__ = ["Roles"]
 

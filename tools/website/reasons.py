@@ -17,11 +17,11 @@ from typing import Any
 from cudnn_backend_py.diagnose.causes import attention  # noqa: F401  # its module registers rules too
 from cudnn_backend_py.diagnose.causes.phrases import PHRASES
 from cudnn_backend_py.diagnose.causes.rules import RULES, WORD_RULES
-from website.docstrings import plain_roles
+from tools.website.docstrings import plain_roles
 
 __all__ = ["Entry", "Rule", "entries", "key_of", "lookup_table", "rules"]
 
-TABLE = Path(__file__).parents[1] / "docs" / "tables" / "reasons.json"
+TABLE = Path(__file__).parents[2] / "docs" / "tables" / "reasons.json"
 
 
 def key_of(text: str) -> str:
