@@ -23,8 +23,8 @@ import numpy as np
 from ..errors import CudnnBackendError, GraphError
 from ..graph.formats import is_integer
 from ..system.child import ONE_THREAD, Child, Say, serve
-from ..tuning.campaign.one import expectation
 from ..tuning.trial.data import make_inputs
+from ..tuning.trial.expectation import expectation
 from .case import Case, load_case
 from .part import Part, part_of
 

@@ -33,7 +33,7 @@ from cudnn_backend_py.graph.faults import FaultWarning, known_hazards
 from cudnn_backend_py.graph.formats import round_to
 from cudnn_backend_py.info import start_record, write_record
 from cudnn_backend_py.system.child import ONE_THREAD
-from cudnn_backend_py.tuning.campaign.one import ask, run
+from tools.campaign.one import ask, run
 
 __all__ = ["LEVELS", "Deep", "deep_cases", "run_deep"]
 

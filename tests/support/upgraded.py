@@ -15,9 +15,9 @@ from pathlib import Path
 
 from cudnn_backend_py.diagnose.surveys.upgrade import Change, Effect, compare_versions
 from cudnn_backend_py.graph import Graph, save_graph
-from cudnn_backend_py.tuning.campaign.graphs import FAMILIES, random_graph
 from cudnn_backend_py.versions.store import environment_for
 from tests.support.child import run_python
+from tools.campaign.graphs import FAMILIES, random_graph
 
 COUNT = 200
 TARGET = "h100"

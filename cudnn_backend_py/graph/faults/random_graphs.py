@@ -1,4 +1,4 @@
-"""Faults that random graphs found: ``python -m cudnn_backend_py.tuning.campaign``, measured for this package."""
+"""Faults that random graphs found: ``python -m tools.campaign``, measured for this package."""
 
 from __future__ import annotations
 

@@ -47,12 +47,12 @@ from cudnn_backend_py.graph.formats import decode, encode, round_to
 from cudnn_backend_py.graph.interpret import interpret
 from cudnn_backend_py.plans.build import shared_target
 from cudnn_backend_py.system.child import TIMED_OUT, Child, Say, serve
-from cudnn_backend_py.tuning.campaign.one import Asked, ask, is_context_lost, on_device, run
 from cudnn_backend_py.tuning.trial.data import make_inputs
 from examples import attention_hazards
 from tests.support.child import ROOT
 from tests.support.faults import graph_of
 from tests.support.figures import add_figure
+from tools.campaign.one import Asked, ask, is_context_lost, on_device, run
 
 Array = NDArray[Any]
 WORKERS = 8

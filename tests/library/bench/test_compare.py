@@ -23,10 +23,10 @@ from cudnn_backend_py.graph.attention.recognize import read_attention
 from cudnn_backend_py.plans.build import shared_target
 from cudnn_backend_py.plans.engine import OperationGraph
 from cudnn_backend_py.plans.select import Selection, candidates
-from cudnn_backend_py.tuning.campaign.graphs import random_graph
 from cudnn_backend_py.tuning.timed_plans import BuiltPlans, TimedPlans, _build_first, _build_one
 from tests.support.child import OLDER, Finished, run_python
 from tests.support.logs import LOGS
+from tools.campaign.graphs import random_graph
 
 LOG = str(LOGS / "torch-training-9.19.0.log.gz")
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from ....generated.enums import DataType, PointwiseMode, ReduceTensorOp
-from ....graph import Tensor
-from ....graph.strides import channels_last
+from cudnn_backend_py.generated.enums import DataType, PointwiseMode, ReduceTensorOp
+from cudnn_backend_py.graph import Tensor
+from cudnn_backend_py.graph.strides import channels_last
+
 from ..draw import Draw
 from .products import operand
 

@@ -12,9 +12,9 @@ import pytest
 from cudnn_backend_py import library
 from cudnn_backend_py.system.child import TIMED_OUT
 from cudnn_backend_py.target import open_target
-from cudnn_backend_py.tuning.campaign.graphs import FAMILIES, random_graph
-from cudnn_backend_py.tuning.campaign.one import ask
-from cudnn_backend_py.tuning.campaign.runner import Options, run_campaign
+from tools.campaign.graphs import FAMILIES, random_graph
+from tools.campaign.one import ask
+from tools.campaign.runner import Options, run_campaign
 
 SHORT = Options(target="h200", seconds=120, most=12, processes=2, reduce_s=0)
 # What engines of Hopper have: of most families more than a third is supported.
@@ -44,7 +44,7 @@ def test_a_campaign_counts_keeps_and_resumes(tmp_path: Path) -> None:
 
 
 def test_a_graph_that_takes_too_long_is_filed_and_the_next_one_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    from cudnn_backend_py.tuning.campaign import runner
+    from tools.campaign import runner
 
     monkeypatch.setattr(runner, "_FIRST_S", 0.0)
     found = run_campaign(Options(target="h200", seconds=60, most=3, reduce_s=0, limit_s=0.01))
@@ -54,7 +54,7 @@ def test_a_graph_that_takes_too_long_is_filed_and_the_next_one_is_asked(monkeypa
 
 
 def test_it_runs_as_a_module(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "cudnn_backend_py.tuning.campaign", "--target=h200", "--most=4", "--seconds=60"]
+    command = [sys.executable, "-m", "tools.campaign", "--target=h200", "--most=4", "--seconds=60"]
     record = tmp_path / "record.json"
     done = subprocess.run(
         [*command, "--families=matmul,norm", f"--record={record}"], capture_output=True, text=True, timeout=100

@@ -18,8 +18,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
-from ...errors import CudnnBackendError
-from ...system.child import ONE_THREAD, TIMED_OUT, Child
+from cudnn_backend_py.errors import CudnnBackendError
+from cudnn_backend_py.system.child import ONE_THREAD, TIMED_OUT, Child
+
 from .coverage import missing
 from .graphs import ATTENTION, FAMILIES
 
@@ -32,7 +33,7 @@ WEIGHTS = {
 }  # fmt: skip
 """How often a graph is of each family."""
 
-_WORKER = "cudnn_backend_py.tuning.campaign.worker:main"
+_WORKER = "tools.campaign.worker:main"
 _FIRST_S = 60.0  # more, for the first graph of a child, which loads cuDNN
 _TEXT = 300
 

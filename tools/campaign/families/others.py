@@ -5,8 +5,8 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import Any
 
-from ....errors import GraphError
-from ....generated.enums import (
+from cudnn_backend_py.errors import GraphError
+from cudnn_backend_py.generated.enums import (
     DataType,
     MoeGroupedMatmulMode,
     PaddingMode,
@@ -15,8 +15,9 @@ from ....generated.enums import (
     ReshapeMode,
     TensorReordering,
 )
-from ....graph.shapes import pooled_size, scale_dims
-from ....graph.strides import channels_last, column_major, packed_strides
+from cudnn_backend_py.graph.shapes import pooled_size, scale_dims
+from cudnn_backend_py.graph.strides import channels_last, column_major, packed_strides
+
 from ..draw import Draw
 
 __all__ = ["block_scale", "experts", "moves", "resample", "rope"]

@@ -9,17 +9,18 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from ...errors import CudnnBackendError, CudnnStatusError
-from ...graph import Graph
-from ...graph.faults import FaultWarning, ending_faults, name_failure
-from ...graph.rewrite.tensors import all_ops
-from ...graph.serial import graph_to_json
-from ...system.child import Say, serve
-from ...target import Target, open_target
+from cudnn_backend_py.errors import CudnnBackendError, CudnnStatusError
+from cudnn_backend_py.graph import Graph
+from cudnn_backend_py.graph.faults import FaultWarning, ending_faults, name_failure
+from cudnn_backend_py.graph.rewrite.reduce import Reduced, reduce_failure
+from cudnn_backend_py.graph.rewrite.tensors import all_ops
+from cudnn_backend_py.graph.serial import graph_to_json
+from cudnn_backend_py.system.child import Say, serve
+from cudnn_backend_py.target import Target, open_target
+
 from .coverage import covers
 from .graphs import ATTENTION, random_graph
 from .one import Asked, Found, ask, is_context_lost, judge_deviceless, on_device
-from .reduce import Reduced, reduce_failure
 
 __all__ = ["main"]
 

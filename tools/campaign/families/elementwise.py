@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from ....generated.enums import DataType, PointwiseMode, ReduceTensorOp
-from ....generated.operations import BACKWARD_MODES, BINARY_MODES, TERNARY_MODES
-from ....graph import Tensor
-from ....graph.strides import channels_last, packed_strides
+from cudnn_backend_py.generated.enums import DataType, PointwiseMode, ReduceTensorOp
+from cudnn_backend_py.generated.operations import BACKWARD_MODES, BINARY_MODES, TERNARY_MODES
+from cudnn_backend_py.graph import Tensor
+from cudnn_backend_py.graph.strides import channels_last, packed_strides
+
 from ..draw import ARITHMETIC, COMPARISONS, Draw
 
 __all__ = ["mode", "pointwise", "reduction"]

@@ -1,4 +1,4 @@
-"""``python -m cudnn_backend_py.tuning.campaign``: a campaign of random graphs from the command line."""
+"""``python -m tools.campaign``: a campaign of random graphs from the command line."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["main"]
 
 def main() -> None:
     """Run a campaign, print what it found, and end with 1 where something is wrong that no known fault names."""
-    parser = argparse.ArgumentParser(prog="python -m cudnn_backend_py.tuning.campaign", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tools.campaign", description=__doc__)
     parser.add_argument("--seconds", type=float, default=60.0, help="how long it runs")
     parser.add_argument("--most", type=int, default=1_000_000, help="graphs at most")
     parser.add_argument("--seed", type=int, default=0, help="of the first graph")

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ...errors import GraphError, UsageError
-from ...graph import Graph
-from ...system.version import VersionTuple
+from cudnn_backend_py.errors import GraphError, UsageError
+from cudnn_backend_py.graph import Graph
+from cudnn_backend_py.system.version import VersionTuple
+
 from .draw import Draw
 from .families.attention import attention, attention_backward, sdpa, sdpa_backward_as_one
 from .families.convolutions import convolution

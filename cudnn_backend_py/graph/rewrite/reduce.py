@@ -18,15 +18,15 @@ from ...errors import GraphError
 from ...generated.attributes import ATTRIBUTES
 from ...generated.enums import DataType, DescriptorType
 from ...generated.operations import CONVOLUTIONS
-from ...graph import Graph, Op, Operation, Tensor
-from ...graph.data_types import BOOLEAN_TYPES
-from ...graph.ir import Parameters, convolved_size
-from ...graph.rewrite.changes import changes
-from ...graph.rewrite.dims import dim_classes
-from ...graph.rewrite.shapes import set_dims
-from ...graph.rewrite.tensors import all_ops, attempt, drop_fields, keep_ops, replace_tensors, replace_tensors_in
-from ...graph.shapes import pooled_size
-from ...graph.strides import channels_last, packed_strides
+from .. import Graph, Op, Operation, Tensor
+from ..data_types import BOOLEAN_TYPES
+from ..ir import Parameters, convolved_size
+from ..shapes import pooled_size
+from ..strides import channels_last, packed_strides
+from .changes import changes
+from .dims import dim_classes
+from .shapes import set_dims
+from .tensors import all_ops, attempt, drop_fields, keep_ops, replace_tensors, replace_tensors_in
 
 __all__ = ["SIMPLER", "Fails", "Reduced", "reduce_failure"]
 

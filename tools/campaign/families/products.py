@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from ....generated.enums import DataType, PointwiseMode
-from ....graph import Tensor
+from cudnn_backend_py.generated.enums import DataType, PointwiseMode
+from cudnn_backend_py.graph import Tensor
+
 from ..draw import Draw
 
 __all__ = ["matmul"]

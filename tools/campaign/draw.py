@@ -10,10 +10,10 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from ...generated.enums import DataType, PointwiseMode, ReduceTensorOp
-from ...graph import GraphBuilder, Tensor
-from ...graph.strides import channels_last, ordered_strides, packed_strides
-from ...system.version import VersionTuple
+from cudnn_backend_py.generated.enums import DataType, PointwiseMode, ReduceTensorOp
+from cudnn_backend_py.graph import GraphBuilder, Tensor
+from cudnn_backend_py.graph.strides import channels_last, ordered_strides, packed_strides
+from cudnn_backend_py.system.version import VersionTuple
 
 __all__ = ["REDUCTIONS", "Draw", "Layout"]
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from ....generated.enums import DataType, NormMode, PointwiseMode
-from ....graph import Tensor
-from ....graph.shapes import statistics
-from ....graph.strides import channels_last, packed_strides
+from cudnn_backend_py.generated.enums import DataType, NormMode, PointwiseMode
+from cudnn_backend_py.graph import Tensor
+from cudnn_backend_py.graph.shapes import statistics
+from cudnn_backend_py.graph.strides import channels_last, packed_strides
+
 from ..draw import Draw
 from .convolutions import before
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from ....generated.enums import DataType, PointwiseMode
-from ....graph import Tensor
-from ....graph.ir import convolved_size
+from cudnn_backend_py.generated.enums import DataType, PointwiseMode
+from cudnn_backend_py.graph import Tensor
+from cudnn_backend_py.graph.ir import convolved_size
+
 from ..draw import Draw
 
 __all__ = ["convolution"]

@@ -6,11 +6,18 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ...generated.enums import CudnnEnum, DescriptorType, NormMode, PointwiseMode, ReduceTensorOp, ResampleMode
-from ...graph import Graph, Pointwise, Reduction, Tensor
-from ...graph.data_types import SHORT_TYPES
-from ...graph.rewrite.tensors import all_ops
-from ...graph.strides import channels_last, packed_strides
+from cudnn_backend_py.generated.enums import (
+    CudnnEnum,
+    DescriptorType,
+    NormMode,
+    PointwiseMode,
+    ReduceTensorOp,
+    ResampleMode,
+)
+from cudnn_backend_py.graph import Graph, Pointwise, Reduction, Tensor
+from cudnn_backend_py.graph.data_types import SHORT_TYPES
+from cudnn_backend_py.graph.rewrite.tensors import all_ops
+from cudnn_backend_py.graph.strides import channels_last, packed_strides
 
 __all__ = ["covers", "missing"]
 

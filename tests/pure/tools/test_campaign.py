@@ -11,14 +11,15 @@ from cudnn_backend_py import DataType, Graph, GraphBuilder, GraphError, graph_fr
 from cudnn_backend_py.errors import UsageError
 from cudnn_backend_py.generated.enums import DescriptorType, NormMode, PointwiseMode
 from cudnn_backend_py.graph.interpret import convolution, interpret, pointwise
+from cudnn_backend_py.graph.rewrite.reduce import reduce_failure
 from cudnn_backend_py.graph.rewrite.tensors import all_ops
-from cudnn_backend_py.tuning.campaign.coverage import covers, missing
-from cudnn_backend_py.tuning.campaign.graphs import ATTENTION, FAMILIES, random_graph
-from cudnn_backend_py.tuning.campaign.one import expectation, judge_deviceless
-from cudnn_backend_py.tuning.campaign.reduce import reduce_failure
-from cudnn_backend_py.tuning.campaign.runner import WEIGHTS, Campaign
 from cudnn_backend_py.tuning.trial.bound import expect
 from cudnn_backend_py.tuning.trial.data import make_inputs
+from cudnn_backend_py.tuning.trial.expectation import expectation
+from tools.campaign.coverage import covers, missing
+from tools.campaign.graphs import ATTENTION, FAMILIES, random_graph
+from tools.campaign.one import judge_deviceless
+from tools.campaign.runner import WEIGHTS, Campaign
 
 D, P = DescriptorType, PointwiseMode
 VERSION = (9, 28, 0)
