@@ -81,8 +81,8 @@ torture: $(ENV)/ready ## Attack the package for MINUTES=10 from SEED=0; AREAS="j
 	$(BIN)/python -m tests.torture $(AREAS) --minutes $(MINUTES) --seed $(SEED)
 
 bench: $(ENV)/ready ## Import time, cost of a verdict and of a thousand, to logs/
-	$(BIN)/python -m cudnn_backend_py.bench verdict-cost --output logs/verdict-cost.json
-	$(BIN)/python -m cudnn_backend_py.bench matrix --output logs/matrix.json
+	$(BIN)/python -m benchmarks verdict-cost --output logs/verdict-cost.json
+	$(BIN)/python -m benchmarks matrix --output logs/matrix.json
 
 attention-table: $(ENV)/ready # Ask TABLED and the newest cuDNN about every option of attention; rewrite the page
 	for version in $(TABLED); do \

@@ -50,7 +50,7 @@ SECTIONS = {
     "Plans": ("build", "cache", "tune", "compare"),
     "Versions": ("cudnn", "info"),
     "Targets": ("target",),
-    "Development": ("completion", "bench", "record", "attention-table", "attention-page"),
+    "Development": ("completion", "record", "attention-table", "attention-page"),
 }
 
 

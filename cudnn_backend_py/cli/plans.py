@@ -1,4 +1,4 @@
-"""Commands that build, keep, tune and time plans: ``build``, ``cache``, ``tune``, ``bench``, ``compare``."""
+"""Commands that build, keep, tune and time plans: ``build``, ``cache``, ``tune``, ``compare``."""
 
 from __future__ import annotations
 
@@ -140,21 +140,6 @@ def add_commands(main: click.Group, load: Callable[[str], Graph], with_version: 
             max_candidates=max_candidates,
         )
 
-    @main.command("bench")
-    @with_version
-    @click.option("--output", type=OutputFile(), help="Write the figures here, as JSON.")
-    @click.option("--plot", type=OutputFile(), help="Draw them here (needs matplotlib).")
-    @click.option("--cudnn-frontend", "frontend", metavar="FOLDER", help="Folder that holds its package cudnn.")
-    @click.option("--quick", is_flag=True, help="Fewer shapes and rounds, under a minute.")
-    def bench(output: str | None, plot: str | None, frontend: str | None, quick: bool) -> None:
-        """Time calls beside cudnn-frontend and torch.
-
-        What calls, kernels and fresh processes cost on the GPU of this machine.
-        """
-        from ..bench.run import run_bench
-
-        run_bench(Path(output) if output else None, Path(plot) if plot else None, frontend, quick)
-
     @main.command("compare")
     @click.argument("log_file", metavar="[LOG]", required=False, type=click.Path(exists=True, dir_okay=False))
     @click.option("--grid", type=Choice(["whole", "little"]), help="Shapes, without LOG.  [default: whole]")
@@ -193,7 +178,7 @@ def add_commands(main: click.Group, load: Callable[[str], Graph], with_version: 
         attention in LOG, a log of cuDNN: forward and backward, GPU and host time. Where there is no GPU, --target names
         the plans that would be compared. A JSON --output is written as it goes, and --resume goes on with it.
         """
-        from ..bench.compare import DEFAULT, Comparison, run_command
+        from ..compare.compare import DEFAULT, Comparison, run_command
 
         if log_file and grid:
             raise click.UsageError("--grid is about shapes without LOG")

@@ -106,7 +106,6 @@ COMMANDS = {
     "build GOOD --target sm90 --output OUT/plan.json": 0,
     "build GOOD --target sm90 --output OUT/older.json --cudnn OLDER": 0,
     "tune GOOD": 2,
-    "bench": 2,
     "record OUT/record --pytest-arguments --version": 0,
     "target list": 0,
     "target show sm90": 0,

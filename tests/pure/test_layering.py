@@ -179,5 +179,5 @@ def test_folders_of_tests_are_rooms(ring: str) -> None:
     """Each is a package: a name such as ``test_attention.py`` may be that of several rooms' tests."""
     folders = {path.parent for path in (ROOT / "tests" / ring).rglob("test_*.py")} - {ROOT / "tests" / ring}
     assert folders
-    assert {f"{path.name}/" for path in folders} - {"torture/", "tools/"} <= set(ROOMS)
+    assert {f"{path.name}/" for path in folders} - {"benchmarks/", "tools/", "torture/"} <= set(ROOMS)
     assert all((path / "__init__.py").is_file() for path in folders)

@@ -17,7 +17,7 @@ from pathlib import Path
 import click
 import pytest
 
-from cudnn_backend_py.bench.__main__ import NAMES as BENCHES
+from benchmarks.__main__ import NAMES as BENCHES
 from cudnn_backend_py.cli.commands import main
 from tests.support.pages import BLOCKS, INLINE, PAGES, ROOT, Block, command_lines, read_blocks
 from tests.support.ten_tasks import GPU_TASKS, RECORD, TASKS, Task, write_files
@@ -49,7 +49,7 @@ def find_command(words: list[str]) -> tuple[click.Command | None, list[str]]:
     if words[0] != "cudnn-backend":
         spec = importlib.util.find_spec(words[2])
         assert spec is not None, f"there is no module {words[2]}"
-        if words[2] == "cudnn_backend_py.bench":
+        if words[2] == "benchmarks":
             assert words[3] in (*BENCHES, "NAME")
         elif spec.submodule_search_locations and words[2].startswith("cudnn_backend_py."):
             program = vars(importlib.import_module(f"{words[2]}.__main__")).values()

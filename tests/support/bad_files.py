@@ -192,7 +192,6 @@ _ROWS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("good.json", "--limit", "FILE"),
         ("good.json", "--reduce", "FILE"),
     ),
-    "bench": (("--output", "FILE"), ("--plot", "FILE"), ("FILE",)),
     "compare": (
         ("GRAPH", "--target", "sm80"),
         ("--target", "TARGET"),

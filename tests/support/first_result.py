@@ -10,7 +10,7 @@ from typing import Any
 #: Of the package: what a program that builds one graph and runs it has no need of.
 UNUSED: dict[str, tuple[str, ...]] = {
     "": (
-        *("bench", "cli", "diagnose", "importers", "info", "reference", "testing", "torch_ops"),
+        *("cli", "compare", "diagnose", "importers", "info", "reference", "testing", "torch_ops"),
         *("tuning", "versions", "why"),
     ),
     "frontend.": (

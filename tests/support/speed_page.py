@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from cudnn_backend_py.bench.compare import as_markdown, draw
-from cudnn_backend_py.bench.model.run import draw_model
+from benchmarks.model.run import draw_model
+from cudnn_backend_py.compare.compare import as_markdown, draw
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "attention-speed.md"
@@ -97,7 +97,7 @@ rest ([record](../logs/compare-{ON}.json)).{kept_rows(compared)}
 ## One plan for many shapes
 
 ```console
-$ python -m cudnn_backend_py.bench shape-classes --output logs/shape-classes.json
+$ python -m benchmarks shape-classes --output logs/shape-classes.json
 ```
 
 GPU time of the plan of a class by that of the exact plan, over {shapes} random shapes: lengths of 64 to 8,192, batches
@@ -117,7 +117,7 @@ call's own). Where there is little to do, the forward pass of a class takes an e
 ## A model
 
 ```console
-$ python -m cudnn_backend_py.bench model --output logs/model.json --plot model.svg
+$ python -m benchmarks model --output logs/model.json --plot model.svg
 ```
 
 A GPT of {model["parameters"] // 10**6} million parameters is trained on sequences of random lengths, packed or padded,

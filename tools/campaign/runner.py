@@ -20,6 +20,7 @@ from typing import IO, Any
 
 from cudnn_backend_py.errors import CudnnBackendError
 from cudnn_backend_py.system.child import ONE_THREAD, TIMED_OUT, Child
+from tools.repository import child_environment
 
 from .coverage import missing
 from .graphs import ATTENTION, FAMILIES
@@ -273,7 +274,7 @@ def _work(
 
 
 def _environment(options: Options, number: int) -> dict[str, str]:
-    environment = {**os.environ, **ONE_THREAD}
+    environment = child_environment(**ONE_THREAD)
     if options.target is None and options.gpus > 1:
         environment["CUDA_VISIBLE_DEVICES"] = str(number % options.gpus)
     return environment

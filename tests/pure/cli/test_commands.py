@@ -238,7 +238,6 @@ OUTPUT = {
     "build": "Write the plan here; required.",
     "repro": "Write the archive here, a .tar.gz, .tgz or .zip; named after graph and target if not given.",
     "tune": "Write the figures here, as JSON.",
-    "bench": "Write the figures here, as JSON.",
     "python -m cudnn_backend_py.why": "Write it here, not to standard error.",
     "python -m cudnn_backend_py.audit": "Write it here, not to standard error, and as JSON.",
 }

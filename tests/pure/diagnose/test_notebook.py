@@ -9,8 +9,9 @@ from xml.etree import ElementTree
 
 import pytest
 
+from benchmarks.tables import ragged_table
 from cudnn_backend_py import Graph, GraphBuilder, PointwiseMode, attention
-from cudnn_backend_py.bench.tables import Record, ragged_table
+from cudnn_backend_py.compare.figures import Record
 from cudnn_backend_py.diagnose import Outcome
 from cudnn_backend_py.diagnose.remedies import Remedies, Remedy
 from cudnn_backend_py.diagnose.report import html as page
