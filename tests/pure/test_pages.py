@@ -20,7 +20,7 @@ import pytest
 from benchmarks.__main__ import NAMES as BENCHES
 from cudnn_backend_py.cli.commands import main
 from tests.support.pages import BLOCKS, INLINE, PAGES, ROOT, Block, command_lines, read_blocks
-from tests.support.ten_tasks import GPU_TASKS, RECORD, TASKS, Task, write_files
+from tools.records.ten_tasks import GPU_TASKS, RECORD, TASKS, Task, write_files
 
 RUN = {"README.md", "CONTRIBUTING.md"} | {page for page in PAGES if page.startswith("docs/")}
 OTHERS = ("pip", "uv", "uvx", "eval", "make", "pytest", "pre-commit", "conda", "./program", "git", "cd")

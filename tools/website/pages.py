@@ -152,7 +152,7 @@ def write_reasons() -> str:
         '<textarea id="reason" rows="2" placeholder="Embedding dim per head for q and k is not a multiple of 8">'
         "</textarea>"
         '<div id="reason-found" role="status"></div></form>\n\n'
-        "`python -m tests.support.reasons` collects them: it asks the real library about random graphs for described "
+        "`python -m tools.records.reasons` collects them: it asks the real library about random graphs for described "
         "GPUs. Numbers in a reason are those of the graph that was asked about. What `explain` says of your graph is "
         "measured on your graph, and better than any page.\n"
     ]

@@ -9,9 +9,10 @@ import pytest
 
 from cudnn_backend_py.info import collect_info
 from cudnn_backend_py.plans.build import shared_target
-from tests.support.built import AGREES, BUILT, ELSEWHERE, REFUSED, key_of, read_records
-from tests.support.built_runs import WORKERS, run_in_child
+from tests.support.built import BUILT, ELSEWHERE
 from tests.support.figures import add_figure
+from tools.records.built_runs import WORKERS, run_in_child
+from tools.records.operations_page import AGREES, REFUSED, key_of, read_records
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +32,7 @@ def test_what_cudnn_takes_agrees_with_the_interpreter(seen: dict[str, dict[str, 
 
 def test_the_record_of_this_gpu_and_version_says_the_same(seen: dict[str, dict[str, Any]]) -> None:
     where = key_of(collect_info())
-    assert where in read_records(), f"python -m tests.support.built_runs logs/operations-NAME.json on {where}"
+    assert where in read_records(), f"python -m tools.records.built_runs logs/operations-NAME.json on {where}"
     record = read_records()[where]
     assert {name: item["said"] for name, item in seen.items()} == {n: item["said"] for n, item in record.items()}
 

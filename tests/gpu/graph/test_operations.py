@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from tests.support.edge_runs import RANDOM, random_names, run_many
 from tests.support.edges import CASES, REFUSED
 from tests.support.figures import add_figure
+from tools.records.edge_runs import RANDOM, random_names, run_many
 
 FAMILIES = ("convolution", "norm")
 

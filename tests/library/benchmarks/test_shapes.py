@@ -16,7 +16,7 @@ from cudnn_backend_py.compare import compare as grid
 from cudnn_backend_py.compare.shapes import DIRECTIONS
 from cudnn_backend_py.execution import plan_pool
 from cudnn_backend_py.graph.attention.shape_class import grow
-from tests.support import speed_page
+from tools.records import speed_page
 
 
 def timing(median: float, spread: float = 0.1) -> dict[str, float]:

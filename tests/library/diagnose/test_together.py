@@ -32,7 +32,7 @@ from tests.support.refused import (
     scaled_weight_gradient,
     with_statistics,
 )
-from tests.support.remedies import EFFECT
+from tools.records.remedies import EFFECT
 
 T, P = DataType, PointwiseMode
 E4M3, E5M2 = T.FP8_E4M3, T.FP8_E5M2

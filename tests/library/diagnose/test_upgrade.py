@@ -14,8 +14,8 @@ from cudnn_backend_py.graph.attention import sdpa_forward
 from examples import conv_bias_relu, flash_backward, forum_two_matmul
 from tests.support.child import OLDER, Finished, run_python
 from tests.support.logs import LOGS
-from tests.support.upgraded import find_others
 from tools.campaign.graphs import random_graph
+from tools.records.upgraded import find_others
 
 OLDEST = "9.14.0"
 FAMILIES = ("attention", "attention backward", "matmul", "convolution", "pointwise", "reduction", "fusion")

@@ -11,8 +11,8 @@ import pytest
 
 from cudnn_backend_py import DataType, PointwiseMode, ReduceTensorOp
 from cudnn_backend_py.graph.faults import FAULTS
-from tests.support.edge_runs import RANDOM, make_record, random_names
 from tests.support.edges import CASES, REFUSED
+from tools.records.edge_runs import RANDOM, make_record, random_names
 
 _PADDING = re.compile(r"'padding': \[(\d)\], 'post_padding': \[(\d)\]")  # over one dim
 RECORDS = sorted((Path(__file__).parents[3] / "logs").glob("edges-*.json"))

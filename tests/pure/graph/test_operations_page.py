@@ -13,23 +13,13 @@ from cudnn_backend_py import DescriptorType, GraphBuilder, graph_from_json, grap
 from cudnn_backend_py.diagnose import Matrix, Outcome
 from cudnn_backend_py.diagnose.surveys.matrix import Cell
 from cudnn_backend_py.graph.interpret import OPERATIONS, interpret
-from tests.support.built import (
-    AGREES,
-    BUILT,
-    ELSEWHERE,
-    FRONTEND,
-    KINDS,
-    PAGE,
-    REFUSED,
-    inputs_of,
-    operations_page,
-    read_records,
-)
-from tests.support.operation_support import read_support, say_support
+from tests.support.built import BUILT, ELSEWHERE, FRONTEND, KINDS, inputs_of
+from tools.records.operation_support import read_support, say_support
+from tools.records.operations_page import AGREES, PAGE, REFUSED, operations_page, read_records
 
 
 def test_the_page_is_up_to_date() -> None:
-    assert PAGE.read_text(encoding="utf-8") == operations_page(), "python -m tests.support.built"
+    assert PAGE.read_text(encoding="utf-8") == operations_page(), "python -m tools.records.operations_page"
 
 
 def test_answers_by_version_are_of_these_graphs_and_agree_with_the_page() -> None:

@@ -1,6 +1,6 @@
 """docs/attention-speed.md and its picture, from the records of an H200.
 
-``python -m tests.support.speed_page`` writes them again; the picture needs matplotlib.
+``python -m tools.records.speed_page`` writes them again; the picture needs matplotlib.
 """
 
 from __future__ import annotations

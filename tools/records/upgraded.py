@@ -1,4 +1,4 @@
-"""``python -m tests.support.upgraded OLD NEW FILE``: a record of 200 random graphs by two versions, on an H100.
+"""``python -m tools.records.upgraded OLD NEW FILE``: a record of 200 random graphs by two versions, on an H100.
 
 What is called unchanged is asked of both again, without the code that called it so, and compared byte by byte.
 """

@@ -1,4 +1,4 @@
-"""The notebook of the docs, run: ``python -m tests.support.notebook`` writes what its cells show into it.
+"""The notebook of the docs, run: ``python -m tools.records.notebook`` writes what its cells show into it.
 
 Cells are run in this process, as a notebook without commands for Jupyter can be: no kernel is installed or waited for.
 """

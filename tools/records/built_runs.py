@@ -1,7 +1,7 @@
 """The graphs of tests/support/built.py on the GPU at hand: built, run, and compared with the interpreter.
 
-``python -m tests.support.built_runs logs/NAME.json`` writes the record that docs/operations.md is written from, each
-graph run in a process of its own, which it may end; ``python -m tests.support.built_runs --graph NAME`` runs one.
+``python -m tools.records.built_runs logs/NAME.json`` writes the record that docs/operations.md is written from, each
+graph run in a process of its own, which it may end; ``python -m tools.records.built_runs --graph NAME`` runs one.
 """
 
 from __future__ import annotations
@@ -35,8 +35,9 @@ from cudnn_backend_py import (
 from cudnn_backend_py.graph.formats import encode
 from cudnn_backend_py.info import start_record, write_record
 from cudnn_backend_py.tuning.agreement import TOLERANCES, compare, limit_of
-from tests.support.built import AGREES, BUILT, REFUSED, inputs_of
+from tests.support.built import BUILT, inputs_of
 from tests.support.child import run_python
+from tools.records.operations_page import AGREES, REFUSED
 
 __all__ = ["limit_for", "run_graph", "run_in_child"]
 
@@ -79,9 +80,11 @@ def _run_first(graph: Graph, configs: list[EngineConfig], inputs: Mapping[Any, A
         except CudnnStatusError as error:
             words = words or str(error)
             continue
-        given = {name: encode(value, graph.tensor(str(name)).data_type) for name, value in inputs.items()}
+        given: dict[str | int, Any] = {
+            name: encode(value, graph.tensor(str(name)).data_type) for name, value in inputs.items()
+        }
         # What the graph does not write stays NaN, as the interpreter has it.
-        got = {tensor.name: _unwritten(tensor.dims, tensor.data_type) for tensor in graph.outputs}
+        got: dict[Any, Any] = {tensor.name: _unwritten(tensor.dims, tensor.data_type) for tensor in graph.outputs}
         _put_in_place(graph, given, got)
         execute(plan, {**given, **got})
         return {"plan": plan.tag, **_compared(graph, got, interpret(graph, inputs, rounding=True))}
@@ -116,7 +119,7 @@ def _compared(graph: Graph, got: Mapping[str, Any], want: Mapping[str, Any]) -> 
 def run_in_child(name: str) -> dict[str, Any]:
     """Return what becomes of a graph in a process of its own."""
     try:
-        done = run_python(["-W", "ignore", "-m", "tests.support.built_runs", "--graph", name], timeout_s=LIMIT_S)
+        done = run_python(["-W", "ignore", "-m", "tools.records.built_runs", "--graph", name], timeout_s=LIMIT_S)
     except subprocess.TimeoutExpired:
         return {"said": "it does not end"}
     if done.code or not done.stdout:

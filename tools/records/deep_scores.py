@@ -3,7 +3,7 @@
 The logarithm of a row's sum of exponentials is near the scores' level there, and what a kernel scores 0 instead of -inf
 overflows once that is below -88.7, the logarithm of the largest float32: exp(0 - lse).
 
-``python -m tests.support.deep_scores logs/NAME.json`` runs all of it and writes the record.
+``python -m tools.records.deep_scores logs/NAME.json`` runs all of it and writes the record.
 """
 
 from __future__ import annotations
@@ -214,7 +214,7 @@ def _in_children(cases: list[Deep], until: float) -> list[dict[str, Any]]:
         left = json.dumps([astuple(case) for case in cases[len(found) :]])
         options = ["--cases", left, "--seconds", str(seconds)]
         child = subprocess.Popen(
-            [sys.executable, "-W", "ignore", "-m", "tests.support.deep_scores", *options],
+            [sys.executable, "-W", "ignore", "-m", "tools.records.deep_scores", *options],
             env={**os.environ, **ONE_THREAD}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         )  # fmt: skip
         try:

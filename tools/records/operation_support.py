@@ -1,8 +1,8 @@
 """Each kind of operation by architecture and cuDNN version: the graphs of tests/support/built.py, asked without a GPU.
 
-``python -m tests.support.operation_support 9.14.0-full 9.19.0-full default`` asks these versions, which have to have
-all engines, and writes ``docs/tables/operation-support.json``; ``python -m tests.support.built`` writes its table in
-docs/operations.md.
+``python -m tools.records.operation_support 9.14.0-full 9.19.0-full default`` asks these versions, which have to have
+all engines, and writes ``docs/tables/operation-support.json``; ``python -m tools.records.operations_page`` writes its
+table in docs/operations.md.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import argparse
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from cudnn_backend_py.diagnose import Matrix, Outcome, matrix
 from cudnn_backend_py.diagnose.surveys.matrix import number_of
@@ -37,7 +38,7 @@ def say_support(found: Matrix, graphs: Sequence[str], target: str) -> str:
     return (told or "no") + ("?" if unknown else "")
 
 
-def _shorten(found: Matrix) -> dict[str, object]:
+def _shorten(found: Matrix) -> dict[str, Any]:
     data, left = found.to_dict(), ("hazards", "remarks")
     return data | {"cells": [{key: cell[key] for key in cell if key not in left} for cell in data["cells"]]}
 

@@ -1,6 +1,6 @@
 """Cases at the edges of operations and random problems, run on the GPU of this process and compared.
 
-``python -m tests.support.edge_runs logs/NAME.json`` runs all of them and writes the record that docs/operations.md
+``python -m tools.records.edge_runs logs/NAME.json`` runs all of them and writes the record that docs/operations.md
 tells of. With ``--output DIR`` what came out is kept: a line of JSON for each, and the elements of each output that
 differ from the interpreter's, with others evenly spaced, as NumPy files.
 """
@@ -83,8 +83,10 @@ def plans_of(graph: Graph, target: Target, most: int) -> list[Plan] | str:
 
 def run_graph(graph: Graph, plan: Plan, values: dict[str, Array]) -> dict[str, Array]:
     """Return the outputs as they lie in memory; before, every byte of them is 0x55."""
-    arrays = {name: encode(value, graph.tensor(name).data_type) for name, value in values.items()}
-    outputs = {}
+    arrays: dict[str | int, Array] = {
+        name: encode(value, graph.tensor(name).data_type) for name, value in values.items()
+    }
+    outputs: dict[Any, Array] = {}
     for tensor in graph.outputs:
         kind = storage_type(tensor.data_type)
         size = int(np.prod(tensor.dims)) * kind.itemsize
@@ -165,7 +167,7 @@ def compared_and_allowed(
     return everywhere, case.share * unit * (top + np.abs(np.nan_to_num(want, posinf=0.0, neginf=0.0)))
 
 
-def _settled(case: Edge, values: dict[str, Array]) -> Array:
+def _settled(case: Edge, values: dict[Any, Array]) -> Array:
     """Return which windows of a pool hold no NaN and not only -inf: engines differ in what they do with NaN."""
     graph = CASES[case.name.replace("NOT_PROPAGATE", "PROPAGATE")].make()
     y = next(tensor for tensor in graph.outputs if not tensor.name.endswith(".idx"))
@@ -186,10 +188,10 @@ def run_case(case: Edge, folder: Path | None = None) -> Record:
     if isinstance(plans, str):
         outcome, _, words = plans.partition(": ")
         return {"outcome": outcome, "words": words}
-    values = inputs_of(case, graph)
+    values: dict[Any, Array] = {**inputs_of(case, graph)}
     exact, want = (interpret(graph, values, rounding=rounding) for rounding in (False, True))
     record: Record = {"outcome": "agrees", "engines": [plan.tag.split("_")[0] for plan in plans], "elements": 0}
-    kept: dict[str, Array] = {}
+    kept: dict[str, Any] = {}
     for plan in plans:
         for name, raw in run_graph(graph, plan, values).items():
             kind = graph.tensor(name).data_type
@@ -234,7 +236,8 @@ def run_random(name: str) -> Record:
         record: Record = {"title": problem.title, "engines": [plans[0].tag.split("_")[0]], "outcome": "agrees"}
         record |= {"refused": passed_over, "shares": {}}
         got = run_graph(problem.graph, plans[0], problem.inputs)
-        ours = interpret(problem.graph, problem.inputs, rounding=True)
+        inputs: dict[Any, Array] = {**problem.inputs}
+        ours = interpret(problem.graph, inputs, rounding=True)
         for output, (want, size) in problem.reference().items():
             kind = problem.graph.tensor(output).data_type
             found = decode(got[output], kind)
@@ -279,7 +282,7 @@ def _work(waiting: list[str], records: list[Record], folder: Path | None) -> Non
         except IndexError:
             break
         if child is None:
-            command = [sys.executable, "-W", "ignore", "-m", "tests.support.edge_runs", "--serve"]
+            command = [sys.executable, "-W", "ignore", "-m", "tools.records.edge_runs", "--serve"]
             command += ["--output", str(folder)] if folder else []
             child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         answer = _ask(child, name)

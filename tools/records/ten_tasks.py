@@ -1,6 +1,6 @@
 """Ten tasks of a stranger, from the words of the site alone: tried with a wheel in a fresh environment, written down.
 
-``python -m tests.support.ten_tasks WHEEL`` makes the environment outside the checkout, runs the commands of the pages
+``python -m tools.records.ten_tasks WHEEL`` makes the environment outside the checkout, runs the commands of the pages
 there and writes ``logs/ten-tasks.json``; ``--torch FOLDER`` has a torch. The site has to be built for the look-up.
 With ``--gpu`` what of them a GPU of sm_90 is needed for is tried instead, beside the torch of this Python.
 """
@@ -32,7 +32,7 @@ __all__ = ["GPU_TASKS", "RECORD", "TASKS", "Task"]
 RECORD = ROOT / "logs" / "ten-tasks.json"
 FACTS = ["cudnn_backend_py", "python", "cudnn", "gpus"]
 HOW = (
-    "python -m tests.support.ten_tasks [--gpu] WHEEL: a fresh environment outside the checkout, an empty cache; "
+    "python -m tools.records.ten_tasks [--gpu] WHEEL: a fresh environment outside the checkout, an empty cache; "
     "commands and files are those of the pages. All ten tasks were tried where there is no GPU, and what a GPU is "
     "needed for where there is one, with the torch and the cuDNN of that machine"
 )
@@ -263,7 +263,7 @@ def main() -> None:
         # A pytest beside torch has its command outside the environment.
         wanted = [f"{options.wheel.resolve()}{extras}"], *([["--ignore-installed", "pytest"]] if options.gpu else [])
         for words in wanted:
-            pip = [home / "venv" / "bin" / "pip", "install", "--quiet", *words]
+            pip = [str(home / "venv" / "bin" / "pip"), "install", "--quiet", *words]
             # A checkout in PYTHONPATH would count as installed.
             subprocess.run(pip, check=True, env={**os.environ, "PYTHONPATH": ""})
         installed = round(time.monotonic() - begun, 1)

@@ -1,6 +1,6 @@
 """cuDNN's reasons, collected: random graphs of all kinds, asked of the real library for described GPUs.
 
-``python -m tests.support.reasons --minutes 5 --version 9.19.0`` adds what it hears to
+``python -m tools.records.reasons --minutes 5 --version 9.19.0`` adds what it hears to
 ``docs/tables/reasons.json``, from which the site writes an entry for each reason.
 """
 
@@ -81,7 +81,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--output", type=Path, default=TABLE)
     told = parser.parse_args()
-    empty = {"schema": SCHEMA, "version": 1, "asked": 0, "reasons": []}
+    empty: dict[str, Any] = {"schema": SCHEMA, "version": 1, "asked": 0, "reasons": []}
     table = json.loads(told.output.read_text()) if told.output.exists() else empty
     asked = collect(table, told.seed, told.version, 60 * told.minutes)
     told.output.parent.mkdir(parents=True, exist_ok=True)

@@ -1,8 +1,8 @@
 """What an upgrade changes on the GPU here, held against a second pass and the old version against itself.
 
-``python -m tests.support.upgraded_gpu graphs FOLDER`` writes 48 random graphs and 8 of attention at lengths of
+``python -m tools.records.upgraded_gpu graphs FOLDER`` writes 48 random graphs and 8 of attention at lengths of
 training; ``cudnn-backend check --between OLD NEW --time --format json --output CHECKED FOLDER/*.json`` is what is
-tested; ``python -m tests.support.upgraded_gpu record FOLDER CHECKED FILE SECONDS`` times what was timed again, by new
+tested; ``python -m tools.records.upgraded_gpu record FOLDER CHECKED FILE SECONDS`` times what was timed again, by new
 processes, and writes the record.
 """
 
@@ -23,7 +23,7 @@ from cudnn_backend_py.graph.attention import sdpa_backward, sdpa_forward
 from cudnn_backend_py.info import start_record, write_record
 from cudnn_backend_py.plans.build import shared_target
 from cudnn_backend_py.tuning.upgrade import Us, _time_all
-from tests.support.upgraded import graphs
+from tools.records.upgraded import graphs
 
 COUNT = 48
 ATTENTION = ((512, 64, True), (2048, 64, False), (2048, 128, True), (8192, 128, True))  # length, head dim, causal

@@ -1,6 +1,6 @@
 """What an audit finds of known faults, and what it costs where all is right, on the GPU of this process.
 
-``python -m tests.support.audits faults logs/NAME.json --cudnn OTHER`` runs programs that run into known faults, each
+``python -m tools.records.audits faults logs/NAME.json --cudnn OTHER`` runs programs that run into known faults, each
 unaided: audited as it is, then ``cudnn-backend audit`` of what was kept. ``cost`` times programs with and without, and
 ``counting``, on any machine, calls that are not sampled.
 """
@@ -330,7 +330,7 @@ def measure_unsampled() -> dict[str, int]:
         return time.thread_time() - began
 
     found = {}
-    ways = {
+    ways: dict[str, tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]] = {
         "python": (by_place, (1, 2, 3), {"is_causal": True}),
         "python, by name": (by_name, (1, 2, 3), {"causal": True}),
         "builtin": ("a".split, (None,), {"maxsplit": 1}),

@@ -1,6 +1,6 @@
 """Remedies taken at their word: every change, target and version in the printed text of a verdict is asked.
 
-``python -m tests.support.remedies`` does so for every refused verdict of the tables of attention, and writes a record.
+``python -m tools.records.remedies`` does so for every refused verdict of the tables of attention, and writes a record.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from cudnn_backend_py.diagnose.surveys.attention import FORMS, TARGETS, SupportT
 from cudnn_backend_py.graph.rewrite.changes import changes
 from cudnn_backend_py.info import start_record, write_record
 from cudnn_backend_py.native import library
+from tools.repository import ROOT
 
 __all__ = ["EFFECT", "Cell", "advice_of", "all_cells", "check_advice", "question_of", "refused_cells"]
 
@@ -36,7 +37,7 @@ Ask = Callable[[Question], Verdict]
 ROWS = attention_rows()
 EFFECT = re.compile(r" \((?:exact|idea|changes numerics)\)$")
 _NAMED = re.compile(r"\b9\.\d+|\bsm_\d+|: \S+ -> ")  # a version, a target, a change
-_DATA = Path(__file__).resolve().parents[1] / "library/diagnose/data"
+_DATA = ROOT / "tests/library/diagnose/data"
 
 
 def advice_of(verdict: Verdict) -> str:
@@ -186,7 +187,7 @@ def _rounds(arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
 
 def main(given: Sequence[str] | None = None) -> int:
     """Run the campaign."""
-    parser = argparse.ArgumentParser(prog="python -m tests.support.remedies", description=main.__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tools.records.remedies", description=main.__doc__)
     parser.add_argument("versions", nargs="+", help="cuDNN versions that are here, such as 9.19.0")
     parser.add_argument("--sample", type=int, help="how many cells of each; all if not given")
     parser.add_argument("--built", type=int, default=0, help="how many cells to ask with a plan as well")

@@ -1,4 +1,4 @@
-"""Random calls on descriptors of every type: ``python -m tests.support.fuzz SEED CALLS_PER_TYPE LOG``.
+"""Random calls on descriptors of every type: ``python -m tools.fuzz SEED CALLS_PER_TYPE LOG``.
 
 Each call is written to LOG before it is made, so that the last line after a crash is the call that crashed. Values
 are plausible, in disguise, nonsense or hostile; descriptors are open, finalized and closed ones of every kind. Only the
@@ -180,7 +180,7 @@ class Fuzzer:
     def nonsense(self, depth: int = 0) -> Any:
         """Return any value at all."""
         r = self.random
-        makers = [
+        makers: list[Callable[[], Any]] = [
             lambda: r.choice(INTEGERS),
             lambda: r.choice(TOO_LARGE),
             lambda: r.choice(REALS),
@@ -241,6 +241,8 @@ class Fuzzer:
         """Make a call of :mod:`cudnn_backend_py.capi`, often with something hostile among its arguments."""
         r = self.random
 
+        wrong: tuple[Any, ...] = (None, "x", 5, 1 + 2j)
+
         def odd(value: Any) -> Any:
             return value if r.random() < 0.8 else self.nonsense()
 
@@ -264,7 +266,7 @@ class Fuzzer:
             ("runtime error", lambda: capi.cudnnQueryRuntimeError(odd(None), odd(0))),
             ("callback", lambda: capi.cudnnSetCallback(odd(2), _hear, odd(None))),
             ("capture", lambda: _capture(descriptor)),
-            ("no callback", lambda: capi.cudnnSetCallback(0, r.choice((None, "x", 5, 1 + 2j)))),
+            ("no callback", lambda: capi.cudnnSetCallback(0, r.choice(wrong))),
             ("value", lambda: build(odd(None), on=odd(library()))),
             ("execute plan", lambda: descriptor.execute(odd(None), pair[1])),
         ]

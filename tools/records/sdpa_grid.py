@@ -1,6 +1,6 @@
 """Calls of torch's scaled_dot_product_attention, drawn from a seed, and what torch says of each: ``ask`` needs a GPU.
 
-``python -m tests.support.sdpa_grid FILE`` writes what this torch answers, for tests that have no GPU.
+``python -m tools.records.sdpa_grid FILE`` writes what this torch answers, for tests that have no GPU.
 """
 
 from __future__ import annotations
@@ -234,7 +234,7 @@ def main(path: str, number: int = 320) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:2], *(int(text) for text in itertools.islice(sys.argv, 2, 3)))
+    main(sys.argv[1], *(int(text) for text in itertools.islice(sys.argv, 2, 3)))
     if len(sys.argv) > 3:  # the same again under variables that torch reads once in a process
         for setting in sys.argv[3:]:
             name, _, value = setting.partition("=")
