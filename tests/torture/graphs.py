@@ -16,8 +16,8 @@ from cudnn_backend_py.diagnose import Judge, Outcome, Question, Verdict, lint, r
 from cudnn_backend_py.diagnose.report.html import verdict_html
 from cudnn_backend_py.graph.faults import known_hazards
 from cudnn_backend_py.graph.guard import collecting
+from cudnn_backend_py.graph.replace import all_ops
 from cudnn_backend_py.graph.rewrite.changes import changes
-from cudnn_backend_py.graph.rewrite.tensors import all_ops
 from cudnn_backend_py.target import find_profile
 from tests.support.mutants import mutants
 from tests.torture.harness import VERSIONS, Broken

@@ -16,7 +16,7 @@ from cudnn_backend_py.generated.enums import (
 )
 from cudnn_backend_py.graph import Graph, Pointwise, Reduction, Tensor
 from cudnn_backend_py.graph.data_types import SHORT_TYPES
-from cudnn_backend_py.graph.rewrite.tensors import all_ops
+from cudnn_backend_py.graph.replace import all_ops
 from cudnn_backend_py.graph.strides import channels_last, packed_strides
 
 __all__ = ["covers", "missing"]

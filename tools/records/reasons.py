@@ -16,7 +16,7 @@ from typing import Any
 
 from cudnn_backend_py import GraphError
 from cudnn_backend_py.diagnose import Judge, Question, Verdict
-from cudnn_backend_py.graph.rewrite.tensors import all_ops
+from cudnn_backend_py.graph.replace import all_ops
 from cudnn_backend_py.plans.refusals import Reason
 from tests.support.mutants import mutants
 from tools.website.reasons import key_of

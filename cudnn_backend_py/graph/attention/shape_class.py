@@ -17,7 +17,7 @@ from ...system.version import Version, VersionTuple
 from ..faults.fault import Form, Use
 from ..faults.find import find_faults
 from ..ir import Graph, Tensor
-from ..rewrite.tensors import free_uids, replace_tensors
+from ..replace import free_uids, replace_tensors
 from . import sdpa_backward, sdpa_forward
 from .builder import SINGLE_OPS_SINCE
 from .problem import Attention, Implementation

@@ -10,7 +10,7 @@ from ...system.version import VersionTuple
 from ..attention.recognize import read_attention
 from ..guard import run_guarded
 from ..ir import Graph, Op
-from ..rewrite.tensors import attempt
+from ..replace import attempt
 from .fault import Fault, Sharing, Use
 from .table import FAULTS
 

@@ -11,7 +11,7 @@ from ..attention.backward import composite_backward
 from ..attention.forward import composite_forward
 from ..attention.problem import Attention
 from ..ir import Graph, Operation, Pointwise, Reduction, Tensor
-from ..rewrite.tensors import replace_tensors
+from ..replace import replace_tensors
 from . import look
 from .fault import BASE, Fault, Reproduction, Use
 

@@ -15,7 +15,7 @@ from ..attention.backward import composite_backward
 from ..attention.problem import Attention
 from ..data_types import ELEMENT_BITS
 from ..ir import Graph, Pointwise
-from ..rewrite.tensors import replace_tensors
+from ..replace import replace_tensors
 from . import look
 from .fault import BASE, Fault, Reproduction, Use
 from .reported_parts import BLACKWELL, FRONTEND_NODE, backward, half_attention, stats_not_packed

@@ -9,7 +9,7 @@ from typing import Any
 from ...generated.enums import DescriptorType, NormMode, PointwiseMode, ReduceTensorOp
 from ...generated.operations import CONVOLUTIONS
 from ..ir import Graph, Matmul, Op, Operation, Pointwise, Reduction, Tensor
-from .tensors import all_ops, attempt, repack, replace_tensors
+from ..replace import all_ops, attempt, repack, replace_tensors
 
 __all__ = ["DimClass", "dim_classes", "is_exact", "resize"]
 

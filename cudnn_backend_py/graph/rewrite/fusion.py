@@ -11,7 +11,7 @@ from ...generated.enums import DataType, DescriptorType, PointwiseMode, ReduceTe
 from ..attention.backward import composite_backward
 from ..attention.recognize import read_attention
 from ..ir import Graph, Matmul, Op, Operation, Pointwise, Reduction, Tensor, packed_strides
-from .tensors import all_ops, free_uids, replace_tensors_in
+from ..replace import all_ops, free_uids, replace_tensors_in
 
 __all__ = [
     "add_row_statistics",

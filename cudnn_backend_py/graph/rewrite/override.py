@@ -19,9 +19,9 @@ from ..attention import Attention, sdpa_backward, sdpa_forward
 from ..attention.recognize import read_attention
 from ..data_types import DATA_TYPES
 from ..ir import Graph, Matmul, Op, Operation, Parameters, Pointwise, Reduction, Tensor
+from ..replace import all_ops, repack, replace_tensors
 from ..shapes import concatenated, convolution_input, convolved, permuted, pooled_size, scale_dims
 from .dims import NORMS, Axis, _links
-from .tensors import all_ops, repack, replace_tensors
 
 __all__ = ["find_type", "override", "scale_of", "with_dims", "with_settings", "with_types"]
 

@@ -21,12 +21,12 @@ from ...generated.operations import CONVOLUTIONS
 from .. import Graph, Op, Operation, Tensor
 from ..data_types import BOOLEAN_TYPES
 from ..ir import Parameters, convolved_size
+from ..replace import all_ops, attempt, drop_fields, keep_ops, replace_tensors, replace_tensors_in
 from ..shapes import pooled_size
 from ..strides import channels_last, packed_strides
 from .changes import changes
 from .dims import dim_classes
 from .shapes import set_dims
-from .tensors import all_ops, attempt, drop_fields, keep_ops, replace_tensors, replace_tensors_in
 
 __all__ = ["SIMPLER", "Fails", "Reduced", "reduce_failure"]
 

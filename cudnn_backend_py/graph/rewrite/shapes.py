@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from ...generated.enums import DataType, DescriptorType, PointwiseMode, ReduceTensorOp, TensorReordering
 from ...generated.operations import CONVOLUTIONS
 from ..ir import Graph, Matmul, Op, Operation, Parameters, Pointwise, Reduction, Tensor
+from ..replace import all_ops, free_uids, repack, replace_tensors, replace_tensors_in
 from ..strides import channels_last, packed_strides
 from .dims import BLOCK_SCALES
-from .tensors import all_ops, free_uids, repack, replace_tensors, replace_tensors_in
 
 __all__ = [
     "add_leading",

@@ -13,8 +13,8 @@ from cudnn_backend_py import DataType, DescriptorType, Graph, GraphBuilder, Oper
 from cudnn_backend_py.graph.attention import SoftCap, sdpa_backward, sdpa_forward
 from cudnn_backend_py.graph.interpret import interpret
 from cudnn_backend_py.graph.ir import Matmul, Parameters, Pointwise, packed_strides
+from cudnn_backend_py.graph.replace import replace_tensors
 from cudnn_backend_py.graph.rewrite.changes import Change, changes
-from cudnn_backend_py.graph.rewrite.tensors import replace_tensors
 from cudnn_backend_py.graph.strides import channels_last
 from cudnn_backend_py.plans.lower import newer_parts
 from tests.support.graphs import CONVOLUTION, convolution, tensor

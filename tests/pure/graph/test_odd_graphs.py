@@ -18,10 +18,10 @@ from cudnn_backend_py.graph.attention import recognize as attention_graph
 from cudnn_backend_py.graph.attention import sdpa_forward
 from cudnn_backend_py.graph.faults import find, known_hazards
 from cudnn_backend_py.graph.guard import collecting, iterate_guarded, run_guarded, tell
+from cudnn_backend_py.graph.replace import replace_tensors
 from cudnn_backend_py.graph.rewrite.changes import CHANGES, Change, changes, head_dims, response_dims
 from cudnn_backend_py.graph.rewrite.dims import dim_classes
 from cudnn_backend_py.graph.rewrite.fusion import as_composite, expand_softmax
-from cudnn_backend_py.graph.rewrite.tensors import replace_tensors
 from tests.support.graphs import CONVOLUTION, convolution, relu, sdpa, tensor
 from tests.support.mutants import mutants
 from tests.support.operations import OPERATIONS

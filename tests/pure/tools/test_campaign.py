@@ -11,8 +11,8 @@ from cudnn_backend_py import DataType, Graph, GraphBuilder, GraphError, graph_fr
 from cudnn_backend_py.errors import UsageError
 from cudnn_backend_py.generated.enums import DescriptorType, NormMode, PointwiseMode
 from cudnn_backend_py.graph.interpret import convolution, interpret, pointwise
+from cudnn_backend_py.graph.replace import all_ops
 from cudnn_backend_py.graph.rewrite.reduce import reduce_failure
-from cudnn_backend_py.graph.rewrite.tensors import all_ops
 from cudnn_backend_py.tuning.trial.bound import expect
 from cudnn_backend_py.tuning.trial.data import make_inputs
 from cudnn_backend_py.tuning.trial.expectation import expectation

@@ -12,7 +12,7 @@ from ....printable import brief
 from ....system.notebook import ShownAsHtml
 from ...guard import iterate_guarded
 from ...ir import Graph, Op, Operation, Tensor
-from ..tensors import (
+from ...replace import (
     all_ops,
     attempt,
     replace_tensors,

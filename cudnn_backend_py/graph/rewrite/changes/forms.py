@@ -9,6 +9,11 @@ from collections.abc import Iterator
 from ....generated.enums import DataType, DescriptorType, PointwiseMode, ReduceTensorOp
 from ....generated.operations import CONVOLUTIONS
 from ...ir import Graph, Matmul, Op, Operation, Pointwise, Tensor
+from ...replace import (
+    all_ops,
+    attempt,
+    replace_tensors_in,
+)
 from ..fusion import add_row_statistics, as_composite, as_composite_backward, as_unified, expand_softmax, scale_scores
 from ..shapes import (
     add_leading,
@@ -23,11 +28,6 @@ from ..shapes import (
     sizes_of_attention,
     view_of,
     whole_scales,
-)
-from ..tensors import (
-    all_ops,
-    attempt,
-    replace_tensors_in,
 )
 from .change import (
     ATTENTION,

@@ -9,10 +9,10 @@ from ....generated.enums import DataType, DescriptorType, PointwiseMode, ReduceT
 from ....generated.operations import CONVOLUTIONS
 from ...data_types import ELEMENT_BITS
 from ...ir import Graph, Matmul, Tensor
-from ...strides import channels_last, ordered_strides, packed_strides
-from ..tensors import (
+from ...replace import (
     repack,
 )
+from ...strides import channels_last, ordered_strides, packed_strides
 from .change import (
     ATTENTION,
     Change,

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator
 from ....generated.enums import DataType, DescriptorType, PointwiseMode, ReduceTensorOp
 from ....generated.operations import CONVOLUTIONS
 from ...ir import Graph, Matmul, Op, Operation, Pointwise, Reduction, Tensor
-from ..tensors import (
+from ...replace import (
     all_ops,
     attempt,
     bypass,

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from ....generated.enums import DataType, DescriptorType, PointwiseMode, ReduceTensorOp
 from ....generated.operations import CONVOLUTIONS
 from ...ir import Graph, Matmul, Operation, convolved_size
-from ..dims import NORMS, DimClass, dim_classes, is_exact, resize
-from ..shapes import set_dims, widen_groups
-from ..tensors import (
+from ...replace import (
     attempt,
 )
+from ..dims import NORMS, DimClass, dim_classes, is_exact, resize
+from ..shapes import set_dims, widen_groups
 from .change import (
     ATTENTION,
     Change,

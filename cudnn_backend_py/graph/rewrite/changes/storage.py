@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from ....generated.enums import DataType, DescriptorType, PointwiseMode, ReduceTensorOp
 from ...data_types import FP8_TYPES, HALF_TYPES
 from ...ir import Graph, Matmul, Pointwise
-from ..tensors import (
+from ...replace import (
     free_uids,
 )
 from .change import (

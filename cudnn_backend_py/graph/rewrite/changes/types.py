@@ -10,14 +10,14 @@ from ....generated.enums import DataType, DescriptorType, PointwiseMode, ReduceT
 from ....generated.operations import CONVOLUTIONS
 from ...data_types import DATA_TYPES, FP8_TYPES, HALF_TYPES, SHORT_TYPES
 from ...ir import Graph, Matmul, Op, Operation, Pointwise, Reduction, Tensor
-from ..dims import BLOCK_SCALES
-from ..tensors import (
+from ...replace import (
     all_ops,
     bypass,
     drop_fields,
     keep_ops,
     replace_tensors,
 )
+from ..dims import BLOCK_SCALES
 from .change import (
     ATTENTION,
     Change,

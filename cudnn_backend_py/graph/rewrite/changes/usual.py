@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ...ir import Graph, Matmul
-from ..tensors import attempt
+from ...replace import attempt
 from ..unusual import deviations
 from .change import ATTENTION, Change, register
 

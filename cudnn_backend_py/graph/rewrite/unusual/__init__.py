@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from ...ir import Graph
-from ..tensors import attempt
+from ...replace import attempt
 from .blocks import odd_orders, odd_scales
 from .deviation import Deviation, key_of
 from .layout import low_alignments, odd_layouts

@@ -12,9 +12,9 @@ from ....generated.enums import (
 )
 from ...data_types import FP8_TYPES
 from ...ir import Graph, Matmul, Op, Operation, Tensor
+from ...replace import repack, replace_tensors_in
 from ...strides import ordered_strides
 from ..dims import BLOCK_SCALES
-from ..tensors import repack, replace_tensors_in
 from .deviation import Deviation, of_several, reaches, type_word, with_fields, wrong_dims
 
 __all__ = ["find_scales", "odd_orders", "odd_scales", "orders_of_scales", "small_port", "usual_format"]

@@ -12,8 +12,8 @@ from ....generated.enums import (
 from ....generated.operations import CONVOLUTIONS
 from ...data_types import DATA_TYPES
 from ...ir import Graph, Matmul, Op, Operation, Parameters, Tensor
+from ...replace import repack, replace_tensors
 from ...strides import channels_last, packed_strides
-from ..tensors import repack, replace_tensors
 
 __all__ = [
     "IMAGE",

@@ -15,9 +15,9 @@ from ....generated.enums import (
 from ....generated.operations import CONVOLUTIONS
 from ...data_types import LOW_PRECISION_TYPES
 from ...ir import Graph, Matmul, Tensor
+from ...replace import repack
 from ...strides import channels_last, column_major, packed_strides, preserve_order
 from ..dims import BLOCK_SCALES
-from ..tensors import repack
 from .blocks import orders_of_scales
 from .deviation import IMAGE, Deviation, differ, in_memory, key_of, of_several, order_word, with_fields
 

@@ -10,8 +10,8 @@ from ....generated.enums import (
 )
 from ....generated.operations import CONVOLUTIONS
 from ...ir import Graph, Op, Pointwise
+from ...replace import bypass, keep_ops, replace_tensors_in
 from ..dims import NORMS
-from ..tensors import bypass, keep_ops, replace_tensors_in
 from .deviation import Deviation, in_memory, key_of, with_fields
 from .types import FINALIZED
 

@@ -18,8 +18,8 @@ from ....generated.enums import (
 )
 from ....generated.operations import CONVOLUTIONS
 from ...ir import Graph, Op, Operation, Reduction, Tensor, convolved_size
+from ...replace import repack, replace_tensors
 from ...strides import channels_last, packed_strides
-from ..tensors import repack, replace_tensors
 from .deviation import Deviation, at_operation, key_of, order_word, set_fields, with_fields
 
 __all__ = ["odd_parameters"]

@@ -7,9 +7,9 @@ import itertools
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any, TypeVar
 
-from ...errors import GraphError
-from ..ir import Graph, Op, Operation, Tensor
-from ..strides import ordered_strides
+from ..errors import GraphError
+from .ir import Graph, Op, Operation, Tensor
+from .strides import ordered_strides
 
 __all__ = [
     "all_ops",
