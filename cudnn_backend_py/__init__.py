@@ -79,6 +79,9 @@ _PUBLIC: dict[str, tuple[str, str | None]] = {
     "explain": ("diagnose", "explain"),
 }
 
+# What is imported with a public name where it is there: it fills a hook of that, as known faults do of attention.
+_FILLERS = {"attention": "graph.faults"}
+
 __all__ = [*_PUBLIC]
 
 if TYPE_CHECKING:
@@ -152,6 +155,11 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     module, attribute = _PUBLIC[name]
     found = import_module(f".{module}", __name__)
+    if name in _FILLERS:
+        from importlib.util import find_spec  # importing that takes a millisecond
+
+        if find_spec(f".{_FILLERS[name]}", __name__):
+            import_module(f".{_FILLERS[name]}", __name__)
     value = found if attribute is None else getattr(found, attribute)
     globals()[name] = value
     return value

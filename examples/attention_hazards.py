@@ -20,8 +20,8 @@ from rich.console import Console
 from rich.table import Column, Table
 
 from cudnn_backend_py import CudnnBackendError, DataType, Graph, Tensor, attention, reference
+from cudnn_backend_py.graph.attention.fault import BASE, Reproduction
 from cudnn_backend_py.graph.faults import FAULTS
-from cudnn_backend_py.graph.faults.fault import BASE, Reproduction
 from cudnn_backend_py.graph.formats import decode, encode, round_to
 from cudnn_backend_py.graph.philox import dropout_mask
 

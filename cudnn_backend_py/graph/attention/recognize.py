@@ -13,9 +13,9 @@ from typing import Any
 
 from ...generated.enums import DataType, DescriptorType, PointwiseMode, ReduceTensorOp, TensorReordering
 from .. import Graph
-from ..faults.fault import Use
 from ..guard import run_guarded
 from ..ir import Matmul, Op, Operation, Pointwise, Reduction, Tensor
+from .fault import Use
 from .modifiers import SoftCap
 from .problem import UncheckedAttention
 

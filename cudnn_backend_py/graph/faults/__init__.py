@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from ...system.version import VersionTuple
 from .. import Graph
+from ..attention.fault import Fault, Form, Reproduction, Sharing, Use
+from ..attention.hazards import HAZARDS, check_hazards, find_hazards
 from ..attention.recognize import read_attention
-from .fault import Fault, Form, Reproduction, Sharing, Use
-from .find import HAZARDS, FaultWarning, check_hazards, find_faults, find_hazards, name_failure, warn_of, warn_once
+from .find import FaultWarning, find_faults, name_failure, warn_of, warn_once
 from .table import FAULTS, MEASURED
 
 __all__ = [

@@ -5,27 +5,22 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterable, Iterator
 
-from ...errors import GraphError
 from ...system.version import VersionTuple
+from ..attention.fault import Fault, Sharing, Use
+from ..attention.hazards import FURTHER_CHECKS, concerns, find_among, refuse
 from ..attention.recognize import read_attention
-from ..guard import run_guarded
 from ..ir import Graph, Op
 from ..replace import attempt
-from .fault import Fault, Sharing, Use
 from .table import FAULTS
 
 __all__ = [
-    "HAZARDS",
     "FaultWarning",
-    "check_hazards",
+    "check_faults",
     "find_faults",
-    "find_hazards",
     "name_failure",
     "warn_of",
     "warn_once",
 ]
-
-HAZARDS = tuple(fault for fault in FAULTS if fault.refused)
 
 
 class FaultWarning(UserWarning):
@@ -44,29 +39,11 @@ def find_faults(
     sharing: Sharing | None = None,
     engine: int | None = None,
 ) -> Iterator[Fault]:
-    """Yield the faults that a use of attention, or a graph, may meet in a version on an architecture.
+    """Return the faults that a use of attention, or a graph, may meet in a version on an architecture.
 
-    What is not known, a version or an architecture of None, may be the worst. With `sharing` those of one plan for
-    many shapes, without it the others. Where the engine is not known, faults are left out of which other engines are
-    free. A condition that fails costs its own row and a line of the verdict.
+    See :func:`~cudnn_backend_py.graph.attention.hazards.find_among`.
     """
-    for fault in FAULTS:
-        if (
-            fault.sharing == sharing
-            and fault.holds_in(version, sm)
-            and fault.holds_by(engine)
-            and _concerns(fault, use, graph)
-        ):
-            yield fault
-
-
-def _concerns(fault: Fault, use: Use | None, graph: Graph | None) -> bool:
-    return run_guarded(f"the condition {fault.code}", False, fault.concerns, use, graph)
-
-
-def find_hazards(use: Use) -> Iterator[Fault]:
-    """Yield the faults a use of attention runs into for which a builder refuses it."""
-    return (fault for fault in find_faults(use, version=use.version, sm=use.sm) if fault.refused)
+    return find_among(FAULTS, use, graph, version=version, sm=sm, sharing=sharing, engine=engine)
 
 
 def name_failure(
@@ -88,7 +65,7 @@ def name_failure(
     found: list[Fault] = []
     for name in dict.fromkeys(wrong):
         part = _upstream(graph, name)
-        says = [fault for fault in met if fault.graph is None or part is None or _concerns(fault, None, part)]
+        says = [fault for fault in met if fault.graph is None or part is None or concerns(fault, None, part)]
         if not says:
             return []
         found += [fault for fault in says if fault not in found]
@@ -124,8 +101,8 @@ def warn_once(code: str, text: str, category: type[FaultWarning]) -> None:
         warnings.warn(text, category, stacklevel=4)
 
 
-def check_hazards(use: Use) -> None:
-    """Refuse a use of attention that cuDNN was measured to get wrong, and warn of what others reported.
+def check_faults(use: Use) -> None:
+    """Refuse and warn of what the whole table says of a use of attention: each builder asks, see ``FURTHER_CHECKS``.
 
     The warning, :class:`FaultWarning`, needs the version and, where the fault is bound to some, the architecture.
 
@@ -136,15 +113,10 @@ def check_hazards(use: Use) -> None:
     """
     found = list(find_faults(use, version=use.version, sm=use.sm))
     for fault in found:
-        if not fault.refused:
-            continue
-        what = "backward" if use.backward else "forward"
-        raise GraphError(
-            f"cuDNN gets this wrong: {fault.what}",
-            code="attention-hazard",
-            where=f"attention {what} pass, {use.form} form ({fault.code})",
-            cause=f"{fault.effect}; {fault.evidence}",
-            fix=f"{fault.fix}; allow_hazards=True builds the graph nevertheless",
-        )
+        if fault.refused:
+            refuse(fault, use)
     if use.version is not None:
         warn_of(fault for fault in found if use.sm is not None or not fault.sm)
+
+
+FURTHER_CHECKS.append(check_faults)

@@ -22,12 +22,12 @@ from ...generated.enums import (
     TensorReordering,
 )
 from ...system.version import Window
+from ..attention.fault import Fault
 from ..builder import GraphBuilder
 from ..data_types import FP8_TYPES, HALF_TYPES
 from ..ir import Graph, Pointwise
 from ..strides import channels_last
 from . import look
-from .fault import Fault
 
 __all__ = ["OTHER_OPERATIONS"]
 

@@ -8,12 +8,12 @@ from typing import Any
 from ...generated.enums import DataType, DescriptorType, PointwiseMode, ReduceTensorOp, RngDistribution
 from ...system.version import Window
 from ..attention.backward import composite_backward
+from ..attention.fault import BASE, Fault, Reproduction, Use
 from ..attention.forward import composite_forward
 from ..attention.problem import Attention
 from ..ir import Graph, Operation, Pointwise, Reduction, Tensor
 from ..replace import replace_tensors
 from . import look
-from .fault import BASE, Fault, Reproduction, Use
 
 __all__ = ["RANDOM_ATTENTION"]
 

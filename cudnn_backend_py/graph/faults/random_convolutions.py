@@ -9,12 +9,12 @@ from typing import Any, Literal
 
 from ...generated.enums import DataType, DescriptorType, MoeGroupedMatmulMode, NormMode, PointwiseMode, ResampleMode
 from ...system.version import Window
+from ..attention.fault import Fault
 from ..builder import GraphBuilder
 from ..data_types import ELEMENT_BITS
 from ..ir import Graph, Operation, Pointwise, Tensor
 from ..strides import channels_last, column_major, packed_strides
 from . import look
-from .fault import Fault
 
 __all__ = ["RANDOM_CONVOLUTIONS"]
 

@@ -7,12 +7,12 @@ from typing import Any
 
 from ...generated.enums import DataType, PointwiseMode, ReduceTensorOp
 from ...system.version import Window
+from ..attention.fault import Fault
 from ..builder import GraphBuilder
 from ..data_types import HALF_TYPES
 from ..ir import Graph, Matmul, Pointwise, Reduction, Tensor
 from ..strides import channels_last, column_major
 from . import look
-from .fault import Fault
 
 __all__ = ["RANDOM_CRASHES"]
 

@@ -7,12 +7,12 @@ from collections.abc import Iterator, Sequence
 
 from ...generated.enums import DataType, PointwiseMode, ReduceTensorOp
 from ...system.version import Window
+from ..attention.fault import Fault
 from ..builder import GraphBuilder
 from ..data_types import FP8_TYPES, HALF_TYPES
 from ..ir import Graph, Pointwise, Reduction, Tensor
 from ..strides import channels_last, packed_strides
 from . import look
-from .fault import Fault
 
 __all__ = ["RANDOM_ELEMENTWISE"]
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from ...generated.enums import DataType, DescriptorType, NormFwdPhase, NormMode, PointwiseMode, ResampleMode
+from ..attention.fault import Fault
 from ..builder import GraphBuilder
 from ..data_types import HALF_TYPES
 from ..ir import Graph
 from ..strides import channels_last
 from . import look
-from .fault import Fault
 from .random_elementwise import RANDOM_ELEMENTWISE
 
 __all__ = ["RANDOM_GRAPHS"]

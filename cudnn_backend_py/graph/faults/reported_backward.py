@@ -12,17 +12,16 @@ from typing import Any
 from ...generated.enums import DataType, DescriptorType, PointwiseMode
 from ...system.version import Window
 from ..attention.backward import composite_backward
+from ..attention.fault import BASE, Fault, Reproduction, Use
+from ..attention.hazards import BOUNDED_TOTAL, SM80_KERNELS
 from ..attention.problem import Attention
 from ..data_types import ELEMENT_BITS
 from ..ir import Graph, Pointwise
 from ..replace import replace_tensors
 from . import look
-from .fault import BASE, Fault, Reproduction, Use
 from .reported_parts import BLACKWELL, FRONTEND_NODE, backward, half_attention, stats_not_packed
 
 __all__ = ["REPORTED_BACKWARD"]
-
-_SM80_KERNELS = (80, 86, 87, 89, 120, 121)  # architectures whose attention kernels are those of sm_80
 
 
 def _backward_with_key_tail(use: Use) -> bool:
@@ -192,7 +191,7 @@ REPORTED_BACKWARD: tuple[Fault, ...] = (
         effect="the Ampere-style kernels read stats at wrong places",
         fix="use 9.26.0 or later, or packed stats",
         source="https://github.com/NVIDIA/cudnn-frontend/pull/1023",
-        sm=_SM80_KERNELS,
+        sm=SM80_KERNELS,
         versions=Window(until=(9, 26, 0)),
         attention=lambda use: use.backward and stats_not_packed(use),
         reproductions={"": Reproduction(True, {"layout": {"stats": (256, 1, 2, 1)}})},
@@ -265,20 +264,7 @@ REPORTED_BACKWARD: tuple[Fault, ...] = (
         unlike=Reproduction(True, {"head_dim": 256, "deterministic": True}),
         cure=Reproduction(True, {"head_dim": 128}),
     ),
-    Fault(
-        "bounded-total-ampere-kernels",
-        what="max_total_seq_q or max_total_seq_kv in a backward pass",
-        effect="a known fault of the Ampere-style kernels; cudnn-frontend leaves the bounds out",
-        fix="leave max_total_seq_q and max_total_seq_kv out",
-        source=FRONTEND_NODE,
-        sm=_SM80_KERNELS,
-        versions=Window(since=(9, 18, 1)),
-        attention=lambda use: use.backward
-        and (use.problem.max_total_seq_q is not None or use.problem.max_total_seq_kv is not None),
-        reproductions={"": Reproduction(True, {"ragged": True, "max_total_seq_q": 256, "max_total_seq_kv": 256})},
-        unlike=Reproduction(True, {"ragged": True}),
-        cure=Reproduction(True, {"ragged": True}),
-    ),
+    BOUNDED_TOTAL,
     Fault(
         "bounded-total-apart",
         what="max_total_seq_q in a backward pass whose dQ has ragged offsets and strides of its own",

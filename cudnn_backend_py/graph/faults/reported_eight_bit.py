@@ -9,7 +9,7 @@ from typing import Any
 
 from ...generated.enums import DataType
 from ...system.version import Window
-from .fault import Fault, Reproduction, Use
+from ..attention.fault import Fault, Reproduction, Use
 from .reported_parts import BLACKWELL, FRONTEND_SURFACE, decoding
 
 __all__ = ["REPORTED_EIGHT_BIT"]

@@ -11,12 +11,12 @@ from typing import Any
 
 from ...generated.enums import DataType, DescriptorType, PointwiseMode
 from ...system.version import Window
+from ..attention.fault import BASE, Fault, Reproduction, Use
 from ..attention.forward import composite_forward
 from ..attention.problem import Attention
 from ..data_types import FP8_TYPES
 from ..ir import Graph, Pointwise, Tensor
 from . import look
-from .fault import BASE, Fault, Reproduction, Use
 from .reported_parts import (
     BLACKWELL,
     FRONTEND_NODE,

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from ..attention.backward import composite_backward
+from ..attention.fault import BASE, Use
+from ..attention.hazards import FRONTEND_NODE
 from ..attention.problem import Attention
 from ..data_types import HALF_TYPES
 from ..ir import Graph, packed_strides
-from .fault import BASE, Use
 
 __all__ = [
     "BLACKWELL",
@@ -48,10 +49,6 @@ def backward(**options: Any) -> Graph:
     return composite_backward(Attention(**BASE | options), None)
 
 
-FRONTEND_NODE = (
-    "https://github.com/NVIDIA/cudnn-frontend/blob/main/include/cudnn_frontend/node/"
-    "scaled_dot_product_flash_attention.h"
-)
 FRONTEND_SURFACE = (
     "https://github.com/NVIDIA/cudnn-frontend/blob/05067cacebac48c00ab1ce6c9616cadae40ab74f"
     "/include/cudnn_frontend/node/sdpa_support_surface.h"

@@ -6,8 +6,8 @@ A new fault is a row in one of the files of rows; the tests take its graphs from
 
 from __future__ import annotations
 
-from .fault import Fault
-from .measured import MEASURED, MEASURED_ATTENTION
+from ..attention.fault import Fault
+from ..attention.measured import MEASURED, MEASURED_ATTENTION
 from .operations import OTHER_OPERATIONS
 from .random_attention import RANDOM_ATTENTION
 from .random_convolutions import RANDOM_CONVOLUTIONS

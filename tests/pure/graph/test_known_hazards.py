@@ -13,6 +13,8 @@ from cudnn_backend_py import DataType, Graph, GraphBuilder, GraphError, Pointwis
 from cudnn_backend_py.generated.enums import NormMode, ResampleMode
 from cudnn_backend_py.graph import graph_from_json, graph_to_json
 from cudnn_backend_py.graph.attention import Use, find_hazards
+from cudnn_backend_py.graph.attention.fault import BASE as REPRODUCED
+from cudnn_backend_py.graph.attention.fault import Reproduction
 from cudnn_backend_py.graph.attention.recognize import read_attention
 from cudnn_backend_py.graph.faults import (
     FAULTS,
@@ -25,8 +27,6 @@ from cudnn_backend_py.graph.faults import (
     name_failure,
     table,
 )
-from cudnn_backend_py.graph.faults.fault import BASE as REPRODUCED
-from cudnn_backend_py.graph.faults.fault import Reproduction
 from cudnn_backend_py.system.version import VersionTuple, Window
 from examples.attention_hazards import REPRODUCTIONS, hazard_of
 from examples.attention_hazards import graph_of as graph_named

@@ -11,9 +11,9 @@ from typing import Any
 
 from ...generated.enums import DataType
 from ...system.version import Window
-from ..attention.modifiers import SoftCap
 from ..data_types import ELEMENT_BITS
 from .fault import Fault, Reproduction, Use
+from .modifiers import SoftCap
 
 __all__ = ["MEASURED", "MEASURED_ATTENTION"]
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 from ...system.version import VersionTuple, Window
-from ..attention.problem import Attention, Implementation
 from ..ir import Graph
+from .problem import Attention, Implementation
 
 __all__ = ["BASE", "Fault", "Form", "MakesGraph", "Reproduction", "Sharing", "Step", "Use"]
 
