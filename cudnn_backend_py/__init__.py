@@ -52,7 +52,7 @@ _PUBLIC: dict[str, tuple[str, str | None]] = {
     "Reduction": ("graph", "Reduction"),
     "Tensor": ("graph", "Tensor"),
     "attention": ("graph.attention", None),
-    "interpret": ("graph.interpret", "interpret"),
+    "interpret": ("interpreter", "interpret"),
     "reference": ("reference", None),
     "graph_from_json": ("graph", "graph_from_json"),
     "graph_to_json": ("graph", "graph_to_json"),
@@ -80,7 +80,7 @@ _PUBLIC: dict[str, tuple[str, str | None]] = {
 }
 
 # What is imported with a public name where it is there: it fills a hook of that, as known faults do of attention.
-_FILLERS = {"attention": "graph.faults"}
+_FILLERS = {"attention": "faults"}
 
 __all__ = [*_PUBLIC]
 
@@ -125,7 +125,7 @@ if TYPE_CHECKING:
     from .graph import graph_to_json as graph_to_json
     from .graph import load_graph as load_graph
     from .graph import save_graph as save_graph
-    from .graph.interpret import interpret as interpret
+    from .interpreter import interpret as interpret
     from .native import Descriptor as Descriptor
     from .native import Handle as Handle
     from .native import capi as capi

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import CudnnBackendError
+from ..faults import find_faults, name_failure
 from ..graph import Graph
-from ..graph.faults import find_faults, name_failure
-from ..graph.rewrite.reduce import reduce_failure
 from ..native.find import cudnn_places
 from ..plans.choice import EngineChoice
+from ..rewrite.reduce import reduce_failure
 from ..system.version import VersionTuple, leading_numbers, version_numbers
 from ..tuning.trial.runner import Runner
 from ..tuning.trial.trial import ConfigTrial, Trial

@@ -73,7 +73,7 @@ class _Case:
 
     def graphs(self) -> Iterator[tuple[str, Graph | GraphError]]:
         """Yield each graph, changed as asked for, or why it cannot be had, with the words that name it."""
-        from ..graph.rewrite.override import override
+        from ..rewrite.override import override
 
         dims = {name: _sizes(text) for name, text in _pairs(self.dims, "--dims")}
         types = dict(_pairs(self.types, "--type"))

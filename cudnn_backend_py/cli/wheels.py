@@ -63,7 +63,7 @@ def _judge_in_child(ctx: click.Context, parameter: click.Parameter, value: str |
     child = run_command(command, versions.child_environment(installed))
     if child.returncode in (0, 1, NOT_JUDGED, 130):
         raise SystemExit(child.returncode)
-    from ..target.environment import environment_fault_after_crash
+    from ..versions.crashes import environment_fault_after_crash
 
     warn(f"COULD NOT BE JUDGED: the process that asks cuDNN {version} ended with {describe_ending(child.returncode)}")
     if (fault := environment_fault_after_crash(version)) is not None:

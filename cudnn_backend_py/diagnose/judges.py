@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any, Self, TypedDict
 
 from ..errors import CudnnBackendError
+from ..faults import known_hazards
 from ..graph import Graph, graph_from_json, graph_to_json
-from ..graph.faults import known_hazards
 from ..graph.guard import collecting
 from ..native import loaded_library
 from ..native.environment import sublibraries
@@ -26,7 +26,7 @@ from ..plans.refusals import furthest_reason
 from ..system.child import TIMED_OUT, Child, Say, serve
 from ..system.version import Version
 from ..target import Profile, find_profile, open_target
-from ..target.environment import environment_fault_after_crash
+from ..versions.crashes import environment_fault_after_crash
 from ..versions.store import environment_for, require_installed
 from .causes.find import suspects
 from .explanation import CRASHED, cause_of, control_graph, explain

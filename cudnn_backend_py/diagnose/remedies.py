@@ -18,10 +18,10 @@ from typing import Any, NamedTuple
 from ..errors import CudnnBackendError, EnvironmentNotReady
 from ..graph import Graph, graph_from_json, graph_to_json
 from ..graph.ir import check_graph
-from ..graph.rewrite.changes import Change, Effect, changes
 from ..plans.engine import OperationGraph, heur_mode
 from ..plans.refusals import furthest_reason, read_refusals
 from ..printable import brief
+from ..rewrite.changes import Change, Effect, changes
 from ..system.child import TIMED_OUT, Child, Say, serve
 from ..system.notebook import ShownAsHtml
 from ..system.version import leading_numbers, version_numbers

@@ -22,9 +22,8 @@ from ..native.environment import (
     sublibraries,
 )
 from ..native.find import cudnn_places, find_loaded, nvrtc_places
-from ..system.version import Version, cuda_version_text, version_text
-from ..versions.integrity import Damage, find_damage
-from ..versions.store import JIT_SINCE, find_installed
+from ..system.integrity import Damage, find_damage
+from ..system.version import JIT_SINCE, Version, cuda_version_text, version_text
 from . import Target
 
 __all__ = [
@@ -32,7 +31,7 @@ __all__ = [
     "NVRTC_ARCHITECTURES",
     "Fault",
     "check_environment",
-    "environment_fault_after_crash",
+    "fault_after_crash",
     "fault_behind_refusal",
     "has_nvrtc",
     "nvrtc_needed",
@@ -175,7 +174,7 @@ def has_nvrtc(lib: Library) -> bool:
     return lib.version >= _NVRTC_INSIDE
 
 
-def environment_fault_after_crash(version: str | None, *, in_start: bool = False) -> Fault | None:
+def fault_after_crash(library: str | None = None, nvrtc: str | None = None, *, in_start: bool = False) -> Fault | None:
     """Return what is wrong with the files of a cuDNN whose process died, so that no graph is blamed for it.
 
     Every byte of cuDNN and of its NVRTC is compared with what was installed: a second or more the first time, then
@@ -183,8 +182,8 @@ def environment_fault_after_crash(version: str | None, *, in_start: bool = False
 
     Parameters
     ----------
-    version
-        An installed one, or None for the library this process would load.
+    library, nvrtc
+        The paths of both; without a library those that this process would load.
     in_start
         Whether it died before the control graph was answered: then what was loaded is not known to be what was asked
         for, as it is later.
@@ -195,20 +194,15 @@ def environment_fault_after_crash(version: str | None, *, in_start: bool = False
         ``installed-files-changed``; after a death in the start also ``loader-path-shadows-cudnn`` where the files are
         whole and ``LD_LIBRARY_PATH`` or ``LD_PRELOAD`` brings others. None if nothing is known to be wrong.
     """
-    if version is None:
-        path, nvrtc = _candidate(), None
-        if path is not None:
+    if library is None:
+        library = _candidate()
+        if library is not None:
             places = (place.path for major in (12, 13) for place in nvrtc_places(major))
             nvrtc = next((place for place in places if place is not None and "/nvidia/" in place), None)
-    else:
-        installed = find_installed(version)
-        if installed is None:
-            return None
-        path, nvrtc = str(installed.library), None if installed.nvrtc is None else str(installed.nvrtc)
-    for file in (path, nvrtc):
+    for file in (library, nvrtc):
         if file is not None and (damage := find_damage(file, full=True)) is not None:
             return _describe_damage(damage)
-    return next(_find_shadowed(path), None) if in_start and path is not None else None
+    return next(_find_shadowed(library), None) if in_start and library is not None else None
 
 
 def _describe_damage(damage: Damage) -> Fault:

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, NoReturn
 
 from ..errors import EnvironmentNotReady
-from .integrity import METADATA
+from ..system.integrity import METADATA
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID

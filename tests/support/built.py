@@ -20,8 +20,8 @@ from cudnn_backend_py.generated.enums import (
 )
 from cudnn_backend_py.graph import Tensor
 from cudnn_backend_py.graph.formats import round_to
-from cudnn_backend_py.graph.interpret.run import Numbers
 from cudnn_backend_py.graph.strides import channels_last
+from cudnn_backend_py.interpreter.run import Numbers
 
 __all__ = [
     "BLOCKS",

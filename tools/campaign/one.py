@@ -17,7 +17,7 @@ from cudnn_backend_py.errors import CudnnBackendError, CudnnStatusError
 from cudnn_backend_py.generated.enums import DescriptorType
 from cudnn_backend_py.graph import Graph, Tensor
 from cudnn_backend_py.graph.formats import is_integer, largest, round_to
-from cudnn_backend_py.graph.interpret import interpret
+from cudnn_backend_py.interpreter import interpret
 from cudnn_backend_py.native.cuda import Memory
 from cudnn_backend_py.plans.engine import EngineConfig, OperationGraph
 from cudnn_backend_py.plans.plan import Plan, build_plan

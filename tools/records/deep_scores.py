@@ -28,8 +28,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cudnn_backend_py import CudnnBackendError, DataType, Graph, Target, open_target, reference
+from cudnn_backend_py.faults import FaultWarning, known_hazards
 from cudnn_backend_py.graph.attention import Attention, sdpa_backward, sdpa_forward
-from cudnn_backend_py.graph.faults import FaultWarning, known_hazards
 from cudnn_backend_py.graph.formats import round_to
 from cudnn_backend_py.info import start_record, write_record
 from cudnn_backend_py.system.child import ONE_THREAD

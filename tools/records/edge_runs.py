@@ -36,12 +36,12 @@ from cudnn_backend_py import (
     open_target,
 )
 from cudnn_backend_py.execution import execute
+from cudnn_backend_py.faults import name_failure
 from cudnn_backend_py.graph import Pointwise
 from cudnn_backend_py.graph.data_types import DATA_TYPES
-from cudnn_backend_py.graph.faults import name_failure
 from cudnn_backend_py.graph.formats import decode, encode, is_integer, largest, storage_type
-from cudnn_backend_py.graph.interpret import interpret
 from cudnn_backend_py.info import start_record, write_record
+from cudnn_backend_py.interpreter import interpret
 from tests.support.edges import CASES, REFUSED, Edge, inputs_of
 
 __all__ = ["RANDOM", "make_record", "random_names", "run_many"]

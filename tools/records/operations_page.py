@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from cudnn_backend_py import DescriptorType
-from cudnn_backend_py.graph.interpret import OPERATIONS as INTERPRETED
+from cudnn_backend_py.interpreter import OPERATIONS as INTERPRETED
 from cudnn_backend_py.plans.refusals import furthest_reason, read_refusals
 from tests.support.built import BLOCKS, BUILT, ELSEWHERE, FRONTEND, IN_PARTS, KINDS
 from tools.records.operation_support import read_support, say_support

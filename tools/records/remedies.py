@@ -22,9 +22,9 @@ from cudnn_backend_py import Graph, GraphError
 from cudnn_backend_py.diagnose import Question, Verdict, judge, render_text
 from cudnn_backend_py.diagnose.causes.options import Options, read_options
 from cudnn_backend_py.diagnose.surveys.attention import FORMS, TARGETS, SupportTable, attention_rows
-from cudnn_backend_py.graph.rewrite.changes import changes
 from cudnn_backend_py.info import start_record, write_record
 from cudnn_backend_py.native import library
+from cudnn_backend_py.rewrite.changes import changes
 from tools.repository import ROOT
 
 __all__ = ["EFFECT", "Cell", "advice_of", "all_cells", "check_advice", "question_of", "refused_cells"]

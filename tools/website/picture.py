@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from cudnn_backend_py.graph.drawing import draw_file
+from cudnn_backend_py.diagnose.report.drawing import draw_file
 from examples.forum_two_matmul import graph
 
 __all__ = ["FILE", "draw"]

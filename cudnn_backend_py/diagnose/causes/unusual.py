@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from ...graph.rewrite.unusual import Deviation, deviations, find_needs, undo
+from ...rewrite.unusual import Deviation, deviations, find_needs, undo
 from ..verdict import Basis, Cause
 from .blame import Ask, Blame, find_blame
 from .case import Case, quote, statement

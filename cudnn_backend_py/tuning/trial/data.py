@@ -36,7 +36,7 @@ from ...graph import Graph, Op, Operation, Tensor
 from ...graph.attention.recognize import read_attention
 from ...graph.data_types import BOOLEAN_TYPES, ELEMENT_BITS
 from ...graph.formats import decode, encode, from_128x4, is_integer, largest, to_128x4
-from ...graph.interpret import interpret
+from ...interpreter import interpret
 from ...system.nearest import did_you_mean
 from ..inputs import known_values
 from .forward_pass import forward_results

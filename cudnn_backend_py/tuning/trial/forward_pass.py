@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 from ...errors import GraphError
 from ...generated.enums import DescriptorType, PointwiseMode
 from ...graph import Graph, Matmul, Op, Operation, Pointwise, Tensor
-from ...graph.interpret import OPERATIONS
-from ...graph.interpret.arithmetic import matmul
-from ...graph.interpret.attention import attend
-from ...graph.interpret.run import Run
-from ...graph.philox import dropout_mask
+from ...interpreter import OPERATIONS
+from ...interpreter.arithmetic import matmul
+from ...interpreter.attention import attend
+from ...interpreter.philox import dropout_mask
+from ...interpreter.run import Run
 
 __all__ = ["forward_results"]
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from cudnn_backend_py import DataType, Graph, GraphBuilder, OperationGraph, PointwiseMode, build_plan, execute
-from cudnn_backend_py.graph.interpret import interpret
+from cudnn_backend_py.interpreter import interpret
 from cudnn_backend_py.native.cuda import Memory
 from cudnn_backend_py.plans.build import shared_target
 from cudnn_backend_py.tuning.trial.data import from_memory, in_memory

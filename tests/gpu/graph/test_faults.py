@@ -37,14 +37,14 @@ from cudnn_backend_py import (
     open_target,
     reference,
 )
+from cudnn_backend_py.faults import FAULTS, Fault, operations
+from cudnn_backend_py.faults.random_convolutions import RANDOM_CONVOLUTIONS
+from cudnn_backend_py.faults.random_graphs import RANDOM_GRAPHS
 from cudnn_backend_py.generated.enums import AttributeName as Attr
 from cudnn_backend_py.generated.enums import KnobType
 from cudnn_backend_py.graph.attention.recognize import read_attention
-from cudnn_backend_py.graph.faults import FAULTS, Fault, operations
-from cudnn_backend_py.graph.faults.random_convolutions import RANDOM_CONVOLUTIONS
-from cudnn_backend_py.graph.faults.random_graphs import RANDOM_GRAPHS
 from cudnn_backend_py.graph.formats import decode, encode, round_to
-from cudnn_backend_py.graph.interpret import interpret
+from cudnn_backend_py.interpreter import interpret
 from cudnn_backend_py.plans.build import shared_target
 from cudnn_backend_py.system.child import TIMED_OUT, Child, Say, serve
 from cudnn_backend_py.tuning.trial.data import make_inputs

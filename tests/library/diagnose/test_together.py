@@ -20,7 +20,7 @@ from cudnn_backend_py.diagnose.verdict import Basis
 from cudnn_backend_py.generated.enums import NormMode
 from cudnn_backend_py.graph.attention import sdpa_forward
 from cudnn_backend_py.graph.replace import replace_tensors
-from cudnn_backend_py.graph.rewrite.changes import changes
+from cudnn_backend_py.rewrite.changes import changes
 from cudnn_backend_py.target import using
 from tests.library.diagnose.test_rules import changed
 from tests.support.refused import (

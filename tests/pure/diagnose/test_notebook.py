@@ -21,10 +21,10 @@ from cudnn_backend_py.diagnose.surveys.matrix import Cell
 from cudnn_backend_py.diagnose.surveys.since import Since
 from cudnn_backend_py.diagnose.surveys.upgrade import Change as VersionChange
 from cudnn_backend_py.diagnose.surveys.upgrade import Upgrade
-from cudnn_backend_py.graph.rewrite.changes import Change
 from cudnn_backend_py.plans.candidate import Candidate
 from cudnn_backend_py.plans.record import PlanRecord
 from cudnn_backend_py.plans.refusals import Reason
+from cudnn_backend_py.rewrite.changes import Change
 from cudnn_backend_py.tuning.trial.trial import ConfigTrial, Trial
 from tests.pure.diagnose.test_page import Read
 from tests.support.reporting import small_matrix, two_matmuls, verdict

@@ -8,7 +8,7 @@ import pytest
 
 from cudnn_backend_py import GraphError, attention
 from cudnn_backend_py.graph.formats import decode, encode
-from cudnn_backend_py.graph.interpret import interpret
+from cudnn_backend_py.interpreter import interpret
 from examples import attention_hazards
 from examples.attention_hazards import (
     OTHERS,

@@ -9,7 +9,7 @@ import pytest
 
 from cudnn_backend_py import GraphError, attention
 from cudnn_backend_py.graph.attention import Attention
-from cudnn_backend_py.graph.interpret import interpret
+from cudnn_backend_py.interpreter import interpret
 from tests.support.attention_cases import Case, draw, expect, make_case, options_hit
 
 CASES = 500

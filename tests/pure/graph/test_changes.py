@@ -21,11 +21,11 @@ from cudnn_backend_py import (
 from cudnn_backend_py.diagnose import attention_rows
 from cudnn_backend_py.generated.enums import TensorReordering
 from cudnn_backend_py.graph.attention import SoftCap, sdpa_backward, sdpa_forward
-from cudnn_backend_py.graph.interpret import interpret
 from cudnn_backend_py.graph.ir import Matmul, Tensor
 from cudnn_backend_py.graph.replace import bypass, replace_tensors
-from cudnn_backend_py.graph.rewrite.changes import CHANGES, KINDS, Change, changes, head_dims
-from cudnn_backend_py.graph.rewrite.dims import dim_classes, resize
+from cudnn_backend_py.interpreter import interpret
+from cudnn_backend_py.rewrite.changes import CHANGES, KINDS, Change, changes, head_dims
+from cudnn_backend_py.rewrite.dims import dim_classes, resize
 from tests.support.graphs import CONVOLUTION, convolution, tensor
 from tests.support.interpreting import Array, numbers
 

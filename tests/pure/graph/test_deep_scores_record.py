@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from cudnn_backend_py.graph.faults import known_hazards
+from cudnn_backend_py.faults import known_hazards
 from tools.records.deep_scores import Deep, deep_cases
 
 RECORDS = sorted((Path(__file__).parents[3] / "logs").glob("deep-scores-*.json"))

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from cudnn_backend_py import DataType, PointwiseMode, ReduceTensorOp
-from cudnn_backend_py.graph.faults import FAULTS
+from cudnn_backend_py.faults import FAULTS
 from tests.support.edges import CASES, REFUSED
 from tools.records.edge_runs import RANDOM, make_record, random_names
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from cudnn_backend_py import DataType, GraphError, attention
+from cudnn_backend_py.faults import FAULTS, Fault, FaultWarning, find, known_hazards
 from cudnn_backend_py.frontend import FrontendHazardWarning
-from cudnn_backend_py.graph.faults import FAULTS, Fault, FaultWarning, find, known_hazards
 from cudnn_backend_py.system.version import Window
 from cudnn_backend_py.torch_ops.arguments import Layout, Options
 from cudnn_backend_py.torch_ops.graphs import attention_graph

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from cudnn_backend_py import Graph
-from cudnn_backend_py.graph.faults import FAULTS, Fault, known_hazards
+from cudnn_backend_py.faults import FAULTS, Fault, known_hazards
 from cudnn_backend_py.system.version import Version, VersionTuple
 from tests.support.faults import graph_of
 

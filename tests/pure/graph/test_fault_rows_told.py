@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from cudnn_backend_py import Graph, GraphError, attention
+from cudnn_backend_py.faults import FAULTS, Fault, FaultWarning, Reproduction, find, known_hazards
 from cudnn_backend_py.frontend import FrontendHazardWarning
 from cudnn_backend_py.frontend.ops.node import Emitter
 from cudnn_backend_py.graph.attention.fault import BASE
-from cudnn_backend_py.graph.faults import FAULTS, Fault, FaultWarning, Reproduction, find, known_hazards
 from tests.support.faults import graph_of, told
 from tests.support.frontend_attention import Situation
 

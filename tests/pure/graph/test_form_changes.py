@@ -11,12 +11,12 @@ import pytest
 
 from cudnn_backend_py import DataType, DescriptorType, Graph, GraphBuilder, Operation, PointwiseMode, ReduceTensorOp
 from cudnn_backend_py.graph.attention import SoftCap, sdpa_backward, sdpa_forward
-from cudnn_backend_py.graph.interpret import interpret
 from cudnn_backend_py.graph.ir import Matmul, Parameters, Pointwise, packed_strides
 from cudnn_backend_py.graph.replace import replace_tensors
-from cudnn_backend_py.graph.rewrite.changes import Change, changes
 from cudnn_backend_py.graph.strides import channels_last
+from cudnn_backend_py.interpreter import interpret
 from cudnn_backend_py.plans.lower import newer_parts
+from cudnn_backend_py.rewrite.changes import Change, changes
 from tests.support.graphs import CONVOLUTION, convolution, tensor
 from tests.support.interpreting import Array, numbers
 from tests.support.refused import image_convolution, turned

@@ -31,8 +31,8 @@ from cudnn_backend_py.graph import Matmul, Op, Pointwise, Reduction, Tensor, pac
 from cudnn_backend_py.graph.attention import sdpa_forward
 from cudnn_backend_py.graph.data_types import ELEMENT_BITS, SHORT_TYPES
 from cudnn_backend_py.graph.ir import pointwise_ports
-from cudnn_backend_py.graph.rewrite.changes import response_dims
 from cudnn_backend_py.graph.strides import channels_last
+from cudnn_backend_py.rewrite.changes import response_dims
 from tests.support.graphs import CONVOLUTION, convolution, relu, sdpa, tensor
 from tests.support.zoo import ZOO
 

@@ -24,7 +24,7 @@ from cudnn_backend_py.generated.enums import (
 )
 from cudnn_backend_py.generated.operations import BACKWARD_MODES
 from cudnn_backend_py.graph import Graph, GraphBuilder, Operation, Parameters, Pointwise, Tensor
-from cudnn_backend_py.graph.interpret import OPERATIONS, interpret
+from cudnn_backend_py.interpreter import OPERATIONS, interpret
 from tests.support.graphs import FILTER, IMAGE, convolution
 from tests.support.interpreting import Array, lengths, numbers, refused, tensor
 

@@ -18,7 +18,7 @@ from cudnn_backend_py.generated.enums import (
 from cudnn_backend_py.graph import Graph, GraphBuilder, Operation, Tensor
 from cudnn_backend_py.graph.attention import sdpa_forward
 from cudnn_backend_py.graph.formats import round_to
-from cudnn_backend_py.graph.interpret import interpret
+from cudnn_backend_py.interpreter import interpret
 from tests.support.interpreting import Array, lengths, numbers, refused, tensor
 
 D, M, R, T = DescriptorType, PointwiseMode, ReduceTensorOp, DataType

@@ -17,7 +17,7 @@ from cudnn_backend_py.generated.enums import (
     ResampleMode,
 )
 from cudnn_backend_py.graph import Graph, GraphBuilder, Operation, Parameters
-from cudnn_backend_py.graph.interpret import interpret
+from cudnn_backend_py.interpreter import interpret
 from tests.support.graphs import convolution, tensor
 from tests.support.interpreting import Array, numbers, refused
 from tests.support.numpy_operations import convolve, max_pool, pool_gradient, scatter_convolution, sum_pool

@@ -9,8 +9,8 @@ import pytest
 
 from cudnn_backend_py.generated.enums import DataType, PointwiseMode, ReduceTensorOp, ResampleMode
 from cudnn_backend_py.graph import GraphBuilder
-from cudnn_backend_py.graph.interpret import interpret
-from cudnn_backend_py.graph.interpret.pointwise import BOUNDS
+from cudnn_backend_py.interpreter import interpret
+from cudnn_backend_py.interpreter.pointwise import BOUNDS
 
 P, R, T = PointwiseMode, ReduceTensorOp, DataType
 INF, NAN = math.inf, math.nan

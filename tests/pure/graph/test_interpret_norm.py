@@ -9,7 +9,7 @@ import pytest
 
 from cudnn_backend_py.generated.enums import DataType, DescriptorType, NormFwdPhase, NormMode
 from cudnn_backend_py.graph import GraphBuilder
-from cudnn_backend_py.graph.interpret import interpret
+from cudnn_backend_py.interpreter import interpret
 from tests.support.interpreting import Array, numbers, refused
 from tests.support.numpy_operations import backward_of, batch_norm_gradients, normalize
 

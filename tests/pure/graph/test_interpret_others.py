@@ -11,7 +11,7 @@ import pytest
 from cudnn_backend_py.generated.enums import DataType, DescriptorType, MoeGroupedMatmulMode, PointwiseMode, SignalMode
 from cudnn_backend_py.graph import Graph, GraphBuilder, Operation
 from cudnn_backend_py.graph.formats import from_128x4, round_to, to_128x4
-from cudnn_backend_py.graph.interpret import interpret
+from cudnn_backend_py.interpreter import interpret
 from tests.support.interpreting import Array, numbers, refused, tensor
 
 D, M, P, T = DescriptorType, MoeGroupedMatmulMode, PointwiseMode, DataType

@@ -10,13 +10,7 @@ import numpy as np
 import pytest
 
 from cudnn_backend_py import DataType, Graph, GraphBuilder, GraphError, PointwiseMode, attention
-from cudnn_backend_py.generated.enums import NormMode, ResampleMode
-from cudnn_backend_py.graph import graph_from_json, graph_to_json
-from cudnn_backend_py.graph.attention import Use, find_hazards
-from cudnn_backend_py.graph.attention.fault import BASE as REPRODUCED
-from cudnn_backend_py.graph.attention.fault import Reproduction
-from cudnn_backend_py.graph.attention.recognize import read_attention
-from cudnn_backend_py.graph.faults import (
+from cudnn_backend_py.faults import (
     FAULTS,
     MEASURED,
     Fault,
@@ -27,6 +21,12 @@ from cudnn_backend_py.graph.faults import (
     name_failure,
     table,
 )
+from cudnn_backend_py.generated.enums import NormMode, ResampleMode
+from cudnn_backend_py.graph import graph_from_json, graph_to_json
+from cudnn_backend_py.graph.attention import Use, find_hazards
+from cudnn_backend_py.graph.attention.fault import BASE as REPRODUCED
+from cudnn_backend_py.graph.attention.fault import Reproduction
+from cudnn_backend_py.graph.attention.recognize import read_attention
 from cudnn_backend_py.system.version import VersionTuple, Window
 from examples.attention_hazards import REPRODUCTIONS, hazard_of
 from examples.attention_hazards import graph_of as graph_named

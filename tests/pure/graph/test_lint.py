@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from cudnn_backend_py import DataType, Graph, GraphBuilder, PointwiseMode, ReduceTensorOp, attention
-from cudnn_backend_py.graph.lint import Finding, lint
+from cudnn_backend_py.diagnose.linting import Finding, lint
 from tests.support.attention_cases import draw
 from tests.support.zoo import ZOO
 

@@ -13,15 +13,15 @@ import pytest
 from cudnn_backend_py import DataType, DescriptorType, Graph, GraphBuilder, GraphError, Matmul, Operation, PointwiseMode
 from cudnn_backend_py.diagnose import lint
 from cudnn_backend_py.diagnose.causes.find import suspects
+from cudnn_backend_py.faults import find, known_hazards
 from cudnn_backend_py.graph import Pointwise
 from cudnn_backend_py.graph.attention import recognize as attention_graph
 from cudnn_backend_py.graph.attention import sdpa_forward
-from cudnn_backend_py.graph.faults import find, known_hazards
 from cudnn_backend_py.graph.guard import collecting, iterate_guarded, run_guarded, tell
 from cudnn_backend_py.graph.replace import replace_tensors
-from cudnn_backend_py.graph.rewrite.changes import CHANGES, Change, changes, head_dims, response_dims
-from cudnn_backend_py.graph.rewrite.dims import dim_classes
-from cudnn_backend_py.graph.rewrite.fusion import as_composite, expand_softmax
+from cudnn_backend_py.rewrite.changes import CHANGES, Change, changes, head_dims, response_dims
+from cudnn_backend_py.rewrite.dims import dim_classes
+from cudnn_backend_py.rewrite.fusion import as_composite, expand_softmax
 from tests.support.graphs import CONVOLUTION, convolution, relu, sdpa, tensor
 from tests.support.mutants import mutants
 from tests.support.operations import OPERATIONS
@@ -194,7 +194,7 @@ def test_a_failing_condition_leaves_the_other_faults(monkeypatch: pytest.MonkeyP
 
 
 def test_a_failing_look_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
-    module = sys.modules["cudnn_backend_py.graph.lint"]  # the package's attribute is the function
+    module = sys.modules["cudnn_backend_py.diagnose.linting"]  # the package's attribute is the function
     monkeypatch.setattr(module, "_LOOKS", (failing, *module._LOOKS))
     found = lint(Graph((Matmul(name="c", a=tensor("a", 8, 8, alignment=4), b=tensor("b", 8, 8), c=tensor("c", 8, 8)),)))
     assert {(one.code, one.headline) for one in found} >= {("lint-failed", f"the look failing {LINE}")}

@@ -12,7 +12,7 @@ import cudnn_backend_py.frontend as cudnn
 from cudnn_backend_py import DescriptorType, GraphBuilder, graph_from_json, graph_to_json
 from cudnn_backend_py.diagnose import Matrix, Outcome
 from cudnn_backend_py.diagnose.surveys.matrix import Cell
-from cudnn_backend_py.graph.interpret import OPERATIONS, interpret
+from cudnn_backend_py.interpreter import OPERATIONS, interpret
 from tests.support.built import BUILT, ELSEWHERE, FRONTEND, KINDS, inputs_of
 from tools.records.operation_support import read_support, say_support
 from tools.records.operations_page import AGREES, PAGE, REFUSED, operations_page, read_records

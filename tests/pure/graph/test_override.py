@@ -10,8 +10,8 @@ import pytest
 from cudnn_backend_py import DataType, DescriptorType, Graph, Tensor
 from cudnn_backend_py.generated.enums import ConvolutionMode
 from cudnn_backend_py.graph import Operation, Parameters, attention
-from cudnn_backend_py.graph.interpret import interpret
-from cudnn_backend_py.graph.rewrite.override import find_type, override, scale_of
+from cudnn_backend_py.interpreter import interpret
+from cudnn_backend_py.rewrite.override import find_type, override, scale_of
 from tests.support.built import BUILT
 from tests.support.interpreting import refused
 

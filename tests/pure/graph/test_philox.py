@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cudnn_backend_py.graph.philox import dropout_mask
+from cudnn_backend_py.interpreter.philox import dropout_mask
 
 DUMPS = json.loads((Path(__file__).parent / "data" / "philox-dumps.json").read_text(encoding="utf-8"))
 

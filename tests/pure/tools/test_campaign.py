@@ -10,9 +10,9 @@ import pytest
 from cudnn_backend_py import DataType, Graph, GraphBuilder, GraphError, graph_from_json, graph_to_json
 from cudnn_backend_py.errors import UsageError
 from cudnn_backend_py.generated.enums import DescriptorType, NormMode, PointwiseMode
-from cudnn_backend_py.graph.interpret import convolution, interpret, pointwise
 from cudnn_backend_py.graph.replace import all_ops
-from cudnn_backend_py.graph.rewrite.reduce import reduce_failure
+from cudnn_backend_py.interpreter import convolution, interpret, pointwise
+from cudnn_backend_py.rewrite.reduce import reduce_failure
 from cudnn_backend_py.tuning.trial.bound import expect
 from cudnn_backend_py.tuning.trial.data import make_inputs
 from cudnn_backend_py.tuning.trial.expectation import expectation
@@ -170,7 +170,7 @@ def test_a_wrong_convolution_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> N
         inputs = make_inputs(graph, data)
         device = interpret(graph, inputs, rounding=True)
         with monkeypatch.context() as patch:
-            from cudnn_backend_py.graph.interpret import OPERATIONS
+            from cudnn_backend_py.interpreter import OPERATIONS
 
             def wrong(run, op):  # type: ignore[no-untyped-def]
                 right(run, op)
