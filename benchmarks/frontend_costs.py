@@ -25,7 +25,7 @@ from cudnn_backend_py.compare.shapes import DIRECTIONS, SMALL, Direction, Effort
 from cudnn_backend_py.compare.timing import fresh, host_times, microseconds, rotate, same
 from cudnn_backend_py.errors import CudnnBackendError
 from cudnn_backend_py.info import start_record, write_record
-from cudnn_backend_py.system.table import open_console
+from cudnn_backend_py.terminal.table import open_console
 
 __all__ = ["add_options", "run"]
 

@@ -55,9 +55,9 @@ from cudnn_backend_py.plans.build import build, shared_target
 from cudnn_backend_py.plans.choice import EngineChoice
 from cudnn_backend_py.plans.plan import Plan
 from cudnn_backend_py.system.child import script_command
-from cudnn_backend_py.system.progress import progress_bar
-from cudnn_backend_py.system.table import open_console
 from cudnn_backend_py.target import Target
+from cudnn_backend_py.terminal.progress import progress_bar
+from cudnn_backend_py.terminal.table import open_console
 from cudnn_backend_py.torch_ops.operators import load_torch
 from cudnn_backend_py.tuning.search import autotune
 

@@ -10,7 +10,7 @@ from rich.table import Table
 
 from cudnn_backend_py.compare.figures import new_figure
 from cudnn_backend_py.compare.shapes import DIRECTIONS
-from cudnn_backend_py.system.table import WordTable
+from cudnn_backend_py.terminal.table import WordTable
 
 __all__ = ["bench_tables", "draw", "draw_bars", "fresh_table", "gpu_table", "host_table", "ragged_table"]
 

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from ..errors import CudnnBackendError, EnvironmentNotReady, UsageError
 from ..graph import Graph, Tensor, graph_from_json, graph_to_json
 from ..graph.formats import storage_type
-from ..system.private_folder import PrivateFolder
+from ..system.private_folder import PrivateFolder, user_folder
 from ..system.strict import parse_json
 from ..tuning.agreement import has_storage
 from ..tuning.trial.data import from_memory
@@ -213,10 +213,8 @@ def _need(value: Any, kind: type | tuple[type, ...], name: str) -> Any:
 
 def default_folder() -> Path:
     """Return where cases are kept: what ``CUDNN_BACKEND_AUDIT_FOLDER`` says, or a folder of the user's cache."""
-    import platformdirs
-
     named = os.environ.get(FOLDER_VARIABLE)
-    return Path(named) if named else platformdirs.user_cache_path("cudnn-backend-py") / "audit"
+    return Path(named) if named else user_folder("audit")
 
 
 class CaseFolder:

@@ -12,7 +12,7 @@ from rich.table import Column
 from rich.text import Text
 
 from ..printable import printable
-from ..system.table import WordTable
+from ..terminal.table import WordTable
 from .audit import add_audit
 from .draw import draw
 from .graph_file import load_graph_file

@@ -10,7 +10,7 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
-from ..system.seconds import Seconds
+from ..terminal.seconds import Seconds
 from .group import Choice
 from .output import OutputFile
 

@@ -18,8 +18,8 @@ from rich.text import Text
 
 from ..errors import CudnnBackendError, EnvironmentNotReady
 from ..printable import printable, printable_lines
-from ..system.table import open_console
 from ..system.whole_file import write_whole
+from ..terminal.table import open_console
 from .group import Group
 
 __all__ = [

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..errors import CudnnStatusError, NotSupported
-from ..system.table import WordTable
+from ..terminal.table import WordTable
 from .group import Choice
 from .options import with_format, with_seconds, with_target, with_versions
 from .output import (

@@ -19,8 +19,8 @@ from click.core import ParameterSource
 from ..errors import CudnnBackendError, EnvironmentNotReady, GraphError
 from ..graph import Graph
 from ..printable import printable
-from ..system.progress import progress_bar
 from ..system.strict import read_text
+from ..terminal.progress import progress_bar
 from .graph_file import read_any_graphs
 from .options import GRAPH, with_format, with_seconds, with_target
 from .output import NOT_JUDGED, say, warn, write, write_report

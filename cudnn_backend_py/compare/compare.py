@@ -35,8 +35,8 @@ from ..importers.graphs import read_graphs
 from ..info import start_record, write_record
 from ..native.libcudnn import library
 from ..plans.build import shared_target
-from ..system.table import UNFOLDED, WordTable, open_console
 from ..target import find_profile
+from ..terminal.table import UNFOLDED, WordTable, open_console
 from ..tuning.statistics import Timing
 from ..tuning.timed_plans import BuiltPlans, TimedPlans
 from .contenders import (

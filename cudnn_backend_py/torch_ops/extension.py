@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from ..system.child import call_command
-from ..system.private_folder import OpenFolder, PrivateFolder
+from ..system.private_folder import OpenFolder, PrivateFolder, user_folder
 
 __all__ = ["Extension", "build_here", "describe_extension"]
 
@@ -48,9 +48,7 @@ def folder() -> PrivateFolder:
     """Return where extensions are kept: ``CUDNN_BACKEND_TORCH_EXTENSION``, else in the user's cache folder."""
     named = os.environ.get(VARIABLE, "")
     if not named:
-        import platformdirs
-
-        named = str(platformdirs.user_cache_path("cudnn-backend-py") / "torch")
+        named = str(user_folder("torch"))
     return PrivateFolder(
         named,
         title="folder of compiled extensions",

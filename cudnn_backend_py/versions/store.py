@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn
 from ..errors import CudnnBackendError, EnvironmentNotReady, UsageError
 from ..system.integrity import METADATA, find_differences, installations_of, read_installation
 from ..system.nearest import nearest
-from ..system.private_folder import PrivateFolder
+from ..system.private_folder import PrivateFolder, user_folder
 from ..system.version import JIT_SINCE, version_numbers, version_text
 from .pip import download, find_size, index_versions
 from .wheels import refuse_wheel, unpack_wheel
@@ -135,9 +135,7 @@ def default_root() -> Path:
     """Return the folder of all versions: ``CUDNN_BACKEND_CACHE``, else one in the user's cache folder."""
     if override := os.environ.get(_VARIABLE):
         return Path(override)
-    import platformdirs  # only the cache needs it: judging and running do not
-
-    return platformdirs.user_cache_path("cudnn-backend-py") / "cudnn"
+    return user_folder("cudnn")
 
 
 def default_cuda() -> Cuda:

@@ -17,7 +17,7 @@ import json, sys
 maps = [line.split(maxsplit=5)[-1].strip() for line in open("/proc/self/maps")]
 names = [path.rsplit("/", 1)[-1] for path in maps if path.startswith("/")]
 stems = ("libcudnn", "libcuda", "libnvrtc", "_driver_stub", "libcublas")
-heavy = {{"numpy", "rich", "click", "platformdirs", "ctypes"}}
+heavy = {{"numpy", "rich", "click", "ctypes"}}
 print(json.dumps({{
     "libraries": sorted(name for name in set(names) if name.startswith(stems)),
     "ours": sorted(name for name in sys.modules if name.split(".")[0] == "cudnn_backend_py"),

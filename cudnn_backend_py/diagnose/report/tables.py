@@ -10,7 +10,7 @@ from rich.text import Text
 
 from ...graph import Graph
 from ...printable import printable
-from ...system.table import UNFOLDED, WordTable
+from ...terminal.table import UNFOLDED, WordTable
 from ..engines import ENGINES_ABSENT
 from ..remedies import Remedy
 from ..surveys.baseline import Checked

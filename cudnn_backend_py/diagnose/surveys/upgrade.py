@@ -15,8 +15,8 @@ from ...errors import UsageError
 from ...graph import Graph
 from ...plans.candidate import Candidate
 from ...printable import brief
-from ...system.progress import progress_bar
 from ...target import find_profile
+from ...terminal.progress import progress_bar
 from ..judges import GPU, Judge, Question, library_identity
 from ..report.ci import Case
 from ..verdict import Outcome, Verdict

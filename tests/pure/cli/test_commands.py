@@ -26,9 +26,9 @@ from cudnn_backend_py.cli import group, options, output
 from cudnn_backend_py.cli.commands import SECTIONS, main
 from cudnn_backend_py.cli.wheels import _without_option
 from cudnn_backend_py.system.nearest import nearest
-from cudnn_backend_py.system.table import open_console
 from cudnn_backend_py.system.version import __version__
 from cudnn_backend_py.target import list_profiles
+from cudnn_backend_py.terminal.table import open_console
 from cudnn_backend_py.why.__main__ import _command as why_program
 from tests.support.reporting import two_matmuls
 

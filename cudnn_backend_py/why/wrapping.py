@@ -22,7 +22,7 @@ from typing import Any
 
 import torch
 
-from .after_import import after_import
+from ..system.after_import import after_import
 
 __all__ = ["Around", "Wrapped", "is_compiling", "measure_passing"]
 

@@ -11,7 +11,7 @@ from functools import partial
 import pytest
 import rich.console
 
-from cudnn_backend_py.system.progress import progress_bar
+from cudnn_backend_py.terminal.progress import progress_bar
 
 
 def test_the_progress_bar(monkeypatch: pytest.MonkeyPatch) -> None:
