@@ -167,8 +167,12 @@ def __getattr__(name: str) -> Any:
 
 def _show(value: object) -> str | None:
     """Return what a notebook shows of a value, None for its text: ``system/notebook.py`` asks."""
-    from .diagnose.report.notebook import show
-
+    try:
+        from .diagnose.report.notebook import show
+    except ModuleNotFoundError as error:
+        if error.name == f"{__name__}.diagnose":  # nothing is there that draws
+            return None
+        raise
     return show(value)
 
 
