@@ -23,7 +23,7 @@ from cudnn_backend_py.faults import (
 )
 from cudnn_backend_py.generated.enums import NormMode, ResampleMode
 from cudnn_backend_py.graph import graph_from_json, graph_to_json
-from cudnn_backend_py.graph.attention import Use, find_hazards
+from cudnn_backend_py.graph.attention import Use, find_hazards, measured
 from cudnn_backend_py.graph.attention.fault import BASE as REPRODUCED
 from cudnn_backend_py.graph.attention.fault import Reproduction
 from cudnn_backend_py.graph.attention.recognize import read_attention
@@ -87,8 +87,8 @@ def test_windows_are_windows() -> None:
 
 
 def test_every_condition_is_of_some_row() -> None:
-    files = (path for path in Path(table.__file__).parent.glob("*.py") if path.name != "look.py")
-    text = "".join(path.read_text(encoding="utf-8") for path in files)
+    files = [path for path in Path(table.__file__).parent.glob("*.py") if path.name != "look.py"]
+    text = "".join(path.read_text(encoding="utf-8") for path in (*files, Path(measured.__file__)))
     names = re.findall(r"^def (\w+)|^(_[A-Z]\w*)(?:: .*)? = ", text, re.MULTILINE)
     assert len(names) > 20
     assert [name for name in map("".join, names) if len(re.findall(rf"\b{name}\b", text)) < 2] == []
