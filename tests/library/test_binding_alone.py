@@ -22,7 +22,8 @@ class Refuse:
         if top not in sys.stdlib_module_names and top not in ("numpy", "cudnn_backend_py"):
             raise ModuleNotFoundError(f"{name} is not for the binding", name=name)
 
-sys.meta_path.insert(0, Refuse)
+usual = ("BuiltinImporter", "FrozenImporter", "PathFinder")  # an editable installation adds another
+sys.meta_path[:] = [Refuse, *(one for one in sys.meta_path if getattr(one, "__name__", "") in usual)]
 sys.path.insert(0, FOLDER)
 """
 
