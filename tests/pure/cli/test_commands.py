@@ -7,6 +7,7 @@ import io
 import json
 import os
 import re
+import subprocess
 import sys
 import tempfile
 from collections import defaultdict
@@ -25,6 +26,7 @@ from cudnn_backend_py.audit.__main__ import _command as audit_program
 from cudnn_backend_py.cli import group, options, output
 from cudnn_backend_py.cli.commands import SECTIONS, main
 from cudnn_backend_py.cli.wheels import _without_option
+from cudnn_backend_py.system.child import call_command
 from cudnn_backend_py.system.nearest import nearest
 from cudnn_backend_py.system.version import __version__
 from cudnn_backend_py.target import list_profiles
@@ -288,6 +290,24 @@ def test_the_cudnn_of_all_is_not_that_of_a_command() -> None:
     words = ["--cudnn", "9.19", "matrix", "g", "--cudnn", "9.28"]
     assert _without_option(words, "--cudnn", whole=True) == ["matrix", "g", "--cudnn", "9.28"]
     assert _without_option(words[2:], "--cudnn") == ["matrix", "g"]
+
+
+def test_commands_are_of_this_python() -> None:
+    command = call_command("cudnn_backend_py.cli.commands:main", "--version")
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("cudnn-backend, version")
+
+
+@pytest.mark.parametrize(
+    ("given", "kept"),
+    [
+        ("--cudnn 9.19 explain g.py --cudnn=9.24 --build", "explain g.py --build"),
+        ("explain --cudnn 9.19 -- --cudnn=a.py --cudnn", "explain -- --cudnn=a.py --cudnn"),
+        ("explain --cudnn", "explain"),
+    ],
+)
+def test_the_version_is_not_asked_for_again_in_the_child(given: str, kept: str) -> None:
+    assert _without_option(given.split(), "--cudnn") == kept.split()
 
 
 def test_the_form_is_as_the_file_is_named(folder: Path) -> None:

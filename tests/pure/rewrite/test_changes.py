@@ -24,7 +24,7 @@ from cudnn_backend_py.graph.attention import SoftCap, sdpa_backward, sdpa_forwar
 from cudnn_backend_py.graph.ir import Matmul, Tensor
 from cudnn_backend_py.graph.replace import bypass, replace_tensors
 from cudnn_backend_py.interpreter import interpret
-from cudnn_backend_py.rewrite.changes import CHANGES, KINDS, Change, changes, head_dims
+from cudnn_backend_py.rewrite.changes import CHANGES, KINDS, Change, changes, head_dims, response_dims
 from cudnn_backend_py.rewrite.dims import dim_classes, resize
 from tests.support.graphs import CONVOLUTION, convolution, tensor
 from tests.support.interpreting import Array, numbers
@@ -414,3 +414,12 @@ def test_changes_of_attention_options_can_be_listed(form: str) -> None:
             continue  # this form does not have the option
         count += sum(1 for _ in changes(graph))
     assert count > 200
+
+
+def test_the_dims_of_a_response_are_those_that_the_builder_gives_it() -> None:
+    g = GraphBuilder("convolution")
+    x, w = g.tensor("x", (2, 8, 9, 10), strides="channels_last"), g.tensor("w", (16, 4, 3, 2))
+    y = g.convolution(x, w, padding=1, post_padding=(0, 2), stride=2, dilation=(2, 1), virtual=False)
+    (op,) = g.graph().ops
+    assert isinstance(op, Operation)
+    assert response_dims(op) == y.dims == (2, 16, 3, 6)
