@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+import cudnn_backend_py
+
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "cudnn_backend_py"
 PAGE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
@@ -225,3 +227,33 @@ def test_folders_of_tests_are_rooms(ring: str) -> None:
     assert folders
     assert {f"{path.name}/" for path in folders} - {"benchmarks/", "tools/", "torture/"} <= set(ROOMS)
     assert all((path / "__init__.py").is_file() for path in folders)
+
+
+def imported_by_test(path: Path, seen: set[Path]) -> Iterator[str]:
+    """Yield the modules of the package that a test imports at its head, itself or by what it takes of other tests."""
+    seen.add(path)
+    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        if not isinstance(node, ast.ImportFrom) or node.module is None:
+            continue
+        for name in (alias.name for alias in node.names):
+            if node.module == PACKAGE.name:
+                yield f"{PACKAGE.name}.{cudnn_backend_py._PUBLIC.get(name, (name,))[0]}"
+            elif node.module.startswith(PACKAGE.name):
+                yield f"{node.module}.{name}"
+            elif node.module.startswith("tests."):
+                module = ROOT / node.module.replace(".", "/")
+                other = next(file for file in (module / f"{name}.py", module.with_suffix(".py")) if file.is_file())
+                if other not in seen:
+                    yield from imported_by_test(other, seen)
+
+
+def test_tests_of_the_binding_run_without_the_layers_above() -> None:
+    """In the pure ring: those of the library ring ask about verdicts, too."""
+    upward = {
+        (path.relative_to(ROOT).as_posix(), name)
+        for room in LAYERS[0]
+        for path in (ROOT / "tests" / "pure" / room).glob("test_*.py")
+        for name in imported_by_test(path, set())
+        if (found := imported_file(name)) is not None and LAYER_OF[room_of(found)] > 0
+    }
+    assert upward == set()
