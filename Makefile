@@ -63,7 +63,7 @@ test-browser: $(ENV)/ready # The report in a real browser
 
 docs: $(ENV)/docs ## Build the site, strictly, into site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
-	$(BIN)/python -m website.links site
+	$(BIN)/python -m tools.website.links site
 
 $(ENV)/docs: $(ENV)/ready pyproject.toml
 	$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
@@ -81,8 +81,8 @@ torture: $(ENV)/ready ## Attack the package for MINUTES=10 from SEED=0; AREAS="j
 	$(BIN)/python -m tests.torture $(AREAS) --minutes $(MINUTES) --seed $(SEED)
 
 bench: $(ENV)/ready ## Import time, cost of a verdict and of a thousand, to logs/
-	$(BIN)/python -m cudnn_backend_py.bench verdict-cost --output logs/verdict-cost.json
-	$(BIN)/python -m cudnn_backend_py.bench matrix --output logs/matrix.json
+	$(BIN)/python -m benchmarks verdict-cost --output logs/verdict-cost.json
+	$(BIN)/python -m benchmarks matrix --output logs/matrix.json
 
 attention-table: $(ENV)/ready # Ask TABLED and the newest cuDNN about every option of attention; rewrite the page
 	for version in $(TABLED); do \
@@ -94,10 +94,10 @@ attention-page: # Rewrite docs/attention-support.md from the stored tables
 	$(BIN)/cudnn-backend attention-page $(sort $(wildcard $(TABLES)-*.json)) --output docs/attention-support.md
 
 regen: $(ENV)/ready ## Rewrite cudnn_backend_py/generated from the pinned header
-	$(BIN)/python -m cudnn_backend_py.codegen
+	$(BIN)/python -m tools.codegen
 
 regen-check: $(ENV)/ready # Say whether generated files are stale
-	$(BIN)/python -m cudnn_backend_py.codegen --check
+	$(BIN)/python -m tools.codegen --check
 
 clean: ## Remove both environments
 	rm -rf $(ENV) .demo build site *.egg-info

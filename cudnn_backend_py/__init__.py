@@ -9,7 +9,6 @@ Importing this package loads no library; names are imported when first used.
 from __future__ import annotations
 
 import os
-import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -53,7 +52,7 @@ _PUBLIC: dict[str, tuple[str, str | None]] = {
     "Reduction": ("graph", "Reduction"),
     "Tensor": ("graph", "Tensor"),
     "attention": ("graph.attention", None),
-    "interpret": ("graph.interpret", "interpret"),
+    "interpret": ("interpreter", "interpret"),
     "reference": ("reference", None),
     "graph_from_json": ("graph", "graph_from_json"),
     "graph_to_json": ("graph", "graph_to_json"),
@@ -79,6 +78,9 @@ _PUBLIC: dict[str, tuple[str, str | None]] = {
     "Verdict": ("diagnose", "Verdict"),
     "explain": ("diagnose", "explain"),
 }
+
+# What is imported with a public name where it is there: it fills a hook of that, as known faults do of attention.
+_FILLERS = {"attention": "faults"}
 
 __all__ = [*_PUBLIC]
 
@@ -123,7 +125,7 @@ if TYPE_CHECKING:
     from .graph import graph_to_json as graph_to_json
     from .graph import load_graph as load_graph
     from .graph import save_graph as save_graph
-    from .graph.interpret import interpret as interpret
+    from .interpreter import interpret as interpret
     from .native import Descriptor as Descriptor
     from .native import Handle as Handle
     from .native import capi as capi
@@ -153,6 +155,11 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     module, attribute = _PUBLIC[name]
     found = import_module(f".{module}", __name__)
+    if name in _FILLERS:
+        from importlib.util import find_spec  # importing that takes a millisecond
+
+        if find_spec(f".{_FILLERS[name]}", __name__):
+            import_module(f".{_FILLERS[name]}", __name__)
     value = found if attribute is None else getattr(found, attribute)
     globals()[name] = value
     return value
@@ -160,24 +167,13 @@ def __getattr__(name: str) -> Any:
 
 def _show(value: object) -> str | None:
     """Return what a notebook shows of a value, None for its text: ``system/notebook.py`` asks."""
-    from .diagnose.report.notebook import show
-
-    return show(value)
-
-
-class _FormerNames:
-    """Finds modules under names they had in earlier versions; asked for what is found nowhere else."""
-
-    @staticmethod
-    def find_spec(fullname: str, _path: object = None, _target: object = None) -> Any:
-        if not fullname.startswith(f"{__name__}."):
+    try:
+        from .diagnose.report.notebook import show
+    except ModuleNotFoundError as error:
+        if error.name == f"{__name__}.diagnose":  # nothing is there that draws
             return None
-        from .moved import find_former
-
-        return find_former(fullname)
-
-
-sys.meta_path.append(_FormerNames)
+        raise
+    return show(value)
 
 
 def __dir__() -> list[str]:

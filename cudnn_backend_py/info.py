@@ -83,6 +83,11 @@ def _why_not_loaded(faults: Sequence[Fault]) -> str:
     return "not found" if fault.code == "cudnn-library-not-found" else f"not loaded: {fault.headline}"
 
 
+def print_info() -> None:
+    """Print the facts of this process as JSON: a process with another environment is asked for them."""
+    print(json.dumps(collect_info()))
+
+
 def render_info(facts: Mapping[str, Any]) -> str:
     """Return the facts as lines of text; what is wrong with the environment last, each with its repair."""
     lines = []

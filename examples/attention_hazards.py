@@ -20,10 +20,10 @@ from rich.console import Console
 from rich.table import Column, Table
 
 from cudnn_backend_py import CudnnBackendError, DataType, Graph, Tensor, attention, reference
-from cudnn_backend_py.graph.faults import FAULTS
-from cudnn_backend_py.graph.faults.fault import BASE, Reproduction
+from cudnn_backend_py.faults import FAULTS
+from cudnn_backend_py.graph.attention.fault import BASE, Reproduction
 from cudnn_backend_py.graph.formats import decode, encode, round_to
-from cudnn_backend_py.graph.philox import dropout_mask
+from cudnn_backend_py.interpreter.philox import dropout_mask
 
 Array = NDArray[np.float64]
 Arrays = dict[str | int, NDArray[Any]]

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import CudnnBackendError
+from ..faults import find_faults, name_failure
 from ..graph import Graph
-from ..graph.faults import find_faults, name_failure
 from ..native.find import cudnn_places
 from ..plans.choice import EngineChoice
+from ..rewrite.reduce import reduce_failure
 from ..system.version import VersionTuple, leading_numbers, version_numbers
-from ..tuning.campaign.reduce import reduce_failure
 from ..tuning.trial.runner import Runner
 from ..tuning.trial.trial import ConfigTrial, Trial
 from ..versions.store import environment_for, list_installed, list_judging

@@ -24,10 +24,10 @@ from numpy.typing import NDArray
 from ..errors import EnvironmentNotReady, UsageError
 from ..graph import Graph, Tensor, graph_from_json, graph_to_json
 from ..graph.formats import storage_type
-from ..graph.interpret.data import from_memory
-from ..graph.interpret.npz import ArrayHeader, read_arrays
+from ..interpreter.data import from_memory
+from ..interpreter.npz import ArrayHeader, read_arrays
 from ..printable import shown
-from ..system.private_folder import PrivateFolder
+from ..system.private_folder import PrivateFolder, user_folder
 from ..system.strict import parse_json
 from ..system.typed import read_fields
 from ..tuning.agreement import has_storage
@@ -200,10 +200,8 @@ def _read(path: str | os.PathLike[str]) -> tuple[Any, dict[str, Image]]:
 
 def default_folder() -> Path:
     """Return where cases are kept: what ``CUDNN_BACKEND_AUDIT_FOLDER`` says, or a folder of the user's cache."""
-    import platformdirs
-
     named = os.environ.get(FOLDER_VARIABLE)
-    return Path(named) if named else platformdirs.user_cache_path("cudnn-backend-py") / "audit"
+    return Path(named) if named else user_folder("audit")
 
 
 class CaseFolder:

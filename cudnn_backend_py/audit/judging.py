@@ -22,9 +22,9 @@ import numpy as np
 
 from ..errors import CudnnBackendError, GraphError
 from ..graph.formats import is_integer
-from ..graph.interpret.data import make_inputs
+from ..interpreter.data import make_inputs
 from ..system.child import ONE_THREAD, Child, Say, serve
-from ..tuning.campaign.one import expectation
+from ..tuning.trial.expectation import expectation
 from .case import Case, load_case
 from .part import Part, part_of
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ..graph import Graph, Tensor
 from ..graph.attention.recognize import read_attention
-from ..graph.rewrite.tensors import attempt, replace_tensors
+from ..graph.replace import attempt, replace_tensors
 from .case import Case
 
 __all__ = ["MOST_SCORES", "Part", "cut", "part_of"]

@@ -93,7 +93,7 @@ What the condition is has to be found out: as it stands it holds for this graph 
 {near}
 """
 
-from cudnn_backend_py.graph.faults.fault import Fault
+from cudnn_backend_py.graph.attention.fault import Fault
 from cudnn_backend_py.system.version import Window
 from cudnn_backend_py.tuning.trial.reproduce import from_word
 

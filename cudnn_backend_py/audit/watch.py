@@ -25,7 +25,7 @@ from ..native.cuda import is_capturing, pointer_facts, relaxed_capture
 from ..native.find import find_loaded
 from ..system.interruption import pass_interruption
 from ..system.version import Version, __version__
-from ..system.wrapping import Around, Wrapped, is_compiling, measure_passing
+from ..why.wrapping import Around, Wrapped, is_compiling, measure_passing
 from .budget import Budget, Sample
 from .calls import READERS, Attended, NotRead, arguments_of, copy_of, graph_of, memory_of
 from .case import Case, CaseFolder

@@ -12,7 +12,7 @@ from rich.table import Column
 from rich.text import Text
 
 from ..printable import printable
-from ..system.table import WordTable
+from ..terminal.table import WordTable
 from .audit import add_audit
 from .draw import draw
 from .graph_file import load_graph_file
@@ -50,7 +50,7 @@ SECTIONS = {
     "Plans": ("build", "cache", "tune", "compare"),
     "Versions": ("cudnn", "info"),
     "Targets": ("target",),
-    "Development": ("completion", "bench", "record", "attention-table", "attention-page"),
+    "Development": ("completion", "record", "attention-table", "attention-page"),
 }
 
 

@@ -23,7 +23,7 @@ def draw(graph_file: str, number: int | None, style: str, output: str | None) ->
     GRAPH is as for explain. Boxes are operations with what they write, rounded ones are tensors in memory; what is
     dashed never leaves the chip. PNG needs resvg_py and a font. Asks no cuDNN.
     """
-    from ..graph.drawing import MAX_OPERATIONS, draw_file
+    from ..diagnose.report.drawing import MAX_OPERATIONS, draw_file
 
     graphs = load_any_graphs(graph_file, number)
     if len(graphs) > 1:

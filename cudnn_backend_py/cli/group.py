@@ -11,28 +11,11 @@ import click
 
 from ..printable import printable
 from ..system.nearest import did_you_mean
-from ..system.table import columns_of
+from ..terminal.table import columns_of
 
-__all__ = ["Choice", "Command", "Group", "Option"]
+__all__ = ["Choice", "Command", "Group"]
 
 _NARROWEST, _WIDEST = 30, 80
-
-
-class Option(click.Option):
-    """An option, which may have older spellings that go on working: help, errors and completion do not name them."""
-
-    def __init__(self, *arguments: Any, old: Sequence[str] = (), **settings: Any) -> None:
-        super().__init__(*arguments, **settings)
-        self.old = list(old)
-
-    def add_to_parser(self, parser: Any, ctx: click.Context) -> None:
-        """Tell the parser of every spelling."""
-        shown = self.opts
-        self.opts = [*shown, *self.old]
-        try:
-            super().add_to_parser(parser, ctx)
-        finally:
-            self.opts = shown
 
 
 class Choice(click.Choice):  # type: ignore[type-arg]  # click 8.1 has no arguments of types

@@ -10,8 +10,8 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
-from ..system.seconds import Seconds
-from .group import Choice, Option
+from ..terminal.seconds import Seconds
+from .group import Choice
 from .output import OutputFile
 
 __all__ = [
@@ -119,8 +119,6 @@ def with_versions(other: str) -> Callable[[Any], Any]:
     """Add ``--cudnn`` for commands that ask several: the function is given the tuple `versions`."""
     return click.option(
         *("--cudnn", "versions"),
-        cls=Option,
-        old=["--cudnn-version"],
         multiple=True,
         type=InstalledVersion(),
         help=f"Judge with this installed cuDNN; repeatable; {other}.",

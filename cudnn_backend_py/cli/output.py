@@ -19,8 +19,8 @@ from rich.text import Text
 from ..errors import CudnnBackendError, EnvironmentNotReady
 from ..printable import printable, printable_lines, without_commands
 from ..system.python_file import is_python_file
-from ..system.table import open_console
 from ..system.whole_file import write_whole
+from ..terminal.table import open_console
 from .group import Group
 
 __all__ = [

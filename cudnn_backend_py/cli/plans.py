@@ -1,4 +1,4 @@
-"""Commands that build, keep, tune and time plans: ``build``, ``cache``, ``tune``, ``bench``, ``compare``."""
+"""Commands that build, keep, tune and time plans: ``build``, ``cache``, ``tune``, ``compare``."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..errors import CudnnStatusError, NotSupported
-from ..system.table import WordTable
-from .group import Choice, Option
+from ..terminal.table import WordTable
+from .group import Choice
 from .options import GRAPH, with_format, with_seconds, with_target, with_versions
 from .output import (
     NOT_JUDGED,
@@ -51,9 +51,7 @@ def add_commands(main: click.Group, load: Callable[[str], Graph], with_version: 
     @with_version
     @click.argument("graph_file", metavar="GRAPH", type=GRAPH)
     @with_target()
-    @click.option(
-        "--output", cls=Option, old=["-o"], required=True, type=OutputFile(), help="Write the plan here; required."
-    )
+    @click.option("--output", required=True, type=OutputFile(), help="Write the plan here; required.")
     @click.option("--mode", default="A", show_default=True, help="Heuristics mode: A, B or FALLBACK.")
     @click.option("--engine", type=int, default=None, help="Take this engine instead.")
     @click.option("--knob", "knobs", multiple=True, metavar="KNOB=VALUE", help="Knob value of the engine; repeatable.")
@@ -126,7 +124,7 @@ def add_commands(main: click.Group, load: Callable[[str], Graph], with_version: 
     @with_seconds("--budget", default=30.0, help="For measuring.")
     @click.option("--engines", is_flag=True, help="Also engines and knob values heuristics do not propose.")
     @click.option("--max-candidates", default=32, show_default=True, help="The most configs that are timed.")
-    @click.option("--output", cls=Option, old=["--json"], type=OutputFile(), help="Write the figures here, as JSON.")
+    @click.option("--output", type=OutputFile(), help="Write the figures here, as JSON.")
     def tune(graph_file: str, budget: float, engines: bool, max_candidates: int, output: str | None) -> None:
         """Time the engine configs of GRAPH; keep the fastest.
 
@@ -141,21 +139,6 @@ def add_commands(main: click.Group, load: Callable[[str], Graph], with_version: 
             engines=engines,
             max_candidates=max_candidates,
         )
-
-    @main.command("bench")
-    @with_version
-    @click.option("--output", type=OutputFile(), help="Write the figures here, as JSON.")
-    @click.option("--plot", type=OutputFile(), help="Draw them here (needs matplotlib).")
-    @click.option("--cudnn-frontend", "frontend", metavar="FOLDER", help="Folder that holds its package cudnn.")
-    @click.option("--quick", is_flag=True, help="Fewer shapes and rounds, under a minute.")
-    def bench(output: str | None, plot: str | None, frontend: str | None, quick: bool) -> None:
-        """Time calls beside cudnn-frontend and torch.
-
-        What calls, kernels and fresh processes cost on the GPU of this machine.
-        """
-        from ..bench.run import run_bench
-
-        run_bench(Path(output) if output else None, Path(plot) if plot else None, frontend, quick)
 
     @main.command("compare")
     @click.argument("log_file", metavar="[LOG]", required=False, type=click.Path(exists=True, dir_okay=False))
@@ -195,7 +178,7 @@ def add_commands(main: click.Group, load: Callable[[str], Graph], with_version: 
         attention in LOG, a log of cuDNN: forward and backward, GPU and host time. Where there is no GPU, --target names
         the plans that would be compared. A JSON --output is written as it goes, and --resume goes on with it.
         """
-        from ..bench.compare import DEFAULT, Comparison, run_command
+        from ..compare.compare import DEFAULT, Comparison, run_command
 
         if log_file and grid:
             raise click.UsageError("--grid is about shapes without LOG")

@@ -19,8 +19,8 @@ from click.core import ParameterSource
 from ..errors import CudnnBackendError, EnvironmentNotReady, GraphError
 from ..graph import Graph
 from ..printable import printable
-from ..system.progress import progress_bar
 from ..system.strict import read_text
+from ..terminal.progress import progress_bar
 from .graph_file import read_any_graphs
 from .options import GRAPH, with_format, with_seconds, with_target
 from .output import NOT_JUDGED, say, warn, warn_of_python, write, write_report
@@ -74,7 +74,7 @@ class _Case:
 
     def graphs(self) -> Iterator[tuple[str, Graph | GraphError]]:
         """Yield each graph, changed as asked for, or why it cannot be had, with the words that name it."""
-        from ..graph.rewrite.override import override
+        from ..rewrite.override import override
 
         dims = {name: _sizes(text) for name, text in _pairs(self.dims, "--dims")}
         types = dict(_pairs(self.types, "--type"))

@@ -73,10 +73,10 @@ def _judge_in_child(ctx: click.Context, parameter: click.Parameter, value: str |
     child = run_command(command, versions.child_environment(installed))
     if child.returncode in (0, 1, NOT_JUDGED, 130):
         raise SystemExit(child.returncode)
-    from ..target.environment import environment_fault_after_crash
+    from ..target.environment import fault_after_crash
 
     warn(f"COULD NOT BE JUDGED: the process that asks cuDNN {version} ended with {describe_ending(child.returncode)}")
-    if (fault := environment_fault_after_crash(str(installed.library), str(installed.nvrtc or ""))) is not None:
+    if (fault := fault_after_crash(str(installed.library), str(installed.nvrtc or ""))) is not None:
         warn(printable(fault.headline) + (f"\nwhat to do: {fault.repair}" if fault.repair else ""))
     raise SystemExit(NOT_JUDGED)
 

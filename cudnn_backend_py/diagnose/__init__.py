@@ -8,11 +8,11 @@ from .judges import Judge, Question, judge
 from .verdict import Basis, Candidate, Cause, Control, Outcome, Stage, Verdict
 
 if TYPE_CHECKING:
-    from ..graph.faults import KnownHazard, known_hazards
-    from ..graph.lint import Finding, lint
+    from ..faults import KnownHazard, known_hazards
     from ..importers.graphs import LoggedGraph, read_graphs
     from ..plans.refusals import Reason, Refusal, read_refusals
     from ..target.environment import Fault, check_environment
+    from .linting import Finding, lint
     from .logs import report_log
     from .remedies import Remedy, whatif
     from .report.archive import write_repro
@@ -66,10 +66,10 @@ __getattr__ = import_later(
     __name__,
     Fault=".target.environment",
     check_environment=".target.environment",
-    Finding=".graph.lint",
-    lint=".graph.lint",
-    KnownHazard=".graph.faults",
-    known_hazards=".graph.faults",
+    Finding="linting",
+    lint="linting",
+    KnownHazard=".faults",
+    known_hazards=".faults",
     LoggedGraph=".importers.graphs",
     read_graphs=".importers.graphs",
     Reason=".plans.refusals",

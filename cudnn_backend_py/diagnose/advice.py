@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from ..generated.enums import HeurMode
 from ..graph import Graph
-from ..graph.rewrite.tensors import attempt, replace_tensors
+from ..graph.replace import attempt, replace_tensors
 from ..target import Target
 from .causes.case import builds, supports
 from .fork import run_in_fork

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ..faults import known_hazards
 from ..graph.attention.recognize import read_attention
-from ..graph.faults import known_hazards
 from ..graph.ir import Graph
 from ..importers.graphs import GraphSource, LoggedGraph, read_graphs
 from ..printable import printable

@@ -15,11 +15,10 @@ import time
 import warnings
 from collections.abc import Callable
 from io import FileIO
-from typing import TYPE_CHECKING, NoReturn, TypeVar
+from typing import NoReturn, TypeVar
 
 from ..graph.guard import tell
 from ..system.child import run_undisturbed
-from ..system.renamed import keep_names
 
 __all__ = ["TIME_RAN_OUT", "run_in_fork"]
 
@@ -184,7 +183,3 @@ def _limit_cpu() -> None:
     signal.signal(signal.SIGXCPU, signal.SIG_DFL)
     wanted = _CPU_S if most == resource.RLIM_INFINITY else min(_CPU_S, most)
     resource.setrlimit(resource.RLIMIT_CPU, (wanted, most))
-
-
-if not TYPE_CHECKING:
-    __getattr__ = keep_names(__name__, apart=run_in_fork)

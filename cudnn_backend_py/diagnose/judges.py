@@ -11,15 +11,15 @@ from functools import lru_cache
 from typing import Any, Self, TypedDict
 
 from ..errors import CudnnBackendError
+from ..faults import known_hazards
 from ..graph import Graph, graph_from_json
-from ..graph.faults import known_hazards
 from ..graph.guard import collecting
 from ..native import loaded_library
 from ..plans.refusals import furthest_reason
 from ..system.child import TIMED_OUT, Child, Say, serve
 from ..system.version import Version
 from ..target import Profile, open_target
-from ..target.environment import environment_fault_after_crash
+from ..target.environment import fault_after_crash
 from ..versions.setup import Setup
 from .causes.find import suspects
 from .explanation import CRASHED, cause_of, control_graph, explain
@@ -336,7 +336,7 @@ def _judge_ending(question: Question, ending: _Ending, limit_s: float) -> Verdic
     lines: list[str] = []
     fault = None
     if not timed_out:
-        fault = environment_fault_after_crash(setup.library, setup.nvrtc, in_start=stage == "environment")
+        fault = fault_after_crash(setup.library, setup.nvrtc, in_start=stage == "environment")
     if fault is not None:  # what is damaged may die anywhere, whatever it is asked
         stage, cause = "environment", cause_of(fault)
     elif ending.step:

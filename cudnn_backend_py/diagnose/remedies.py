@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ..errors import CudnnBackendError, EnvironmentNotReady
 from ..graph import Graph, graph_from_json, graph_to_json
 from ..graph.ir import check_graph
-from ..graph.rewrite.changes import Change, Effect, changes
-from ..graph.rewrite.solution import EFFECTS, Solution, find_solution
 from ..plans.engine import OperationGraph, heur_mode
 from ..plans.refusals import furthest_reason, read_refusals
 from ..printable import brief
+from ..rewrite.changes import Change, Effect, changes
+from ..rewrite.solution import EFFECTS, Solution, find_solution
 from ..system.child import TIMED_OUT, Child, Say, serve
 from ..system.notebook import ShownAsHtml
 from ..system.version import leading_numbers, version_numbers
@@ -44,7 +44,7 @@ from .question import describe_device, read_device
 from .verdict import Asked, Outcome, Verdict
 
 if TYPE_CHECKING:
-    from ..graph.interpret.compare import Comparison
+    from ..interpreter.compare import Comparison
 
 __all__ = ["Remedies", "Remedy", "SearchExtent", "whatif", "with_versions"]
 
@@ -81,7 +81,7 @@ class Remedy(ShownAsHtml):
         For each step, which of the graphs before it was changed, counted from 0.
     comparison
         Of an exact change of the graph: what the interpreter's results for the graph and for the patched ones showed,
-        see :func:`~cudnn_backend_py.graph.interpret.compare.compare`.
+        see :func:`~cudnn_backend_py.interpreter.compare.compare`.
     """
 
     title: str

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import ctypes
+from dataclasses import dataclass
 from typing import Any
 
 from ..errors import UsageError
 from ..native.cuda import on_device
 from ..native.fast_call import Exchange
-from ..system.quick_dataclass import dataclass
 
 __all__ = [
     "DL_TYPES",

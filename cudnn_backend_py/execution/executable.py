@@ -1,7 +1,7 @@
 """``Executable``: a plan with everything bound ahead, the shortest way from buffers to a running kernel.
 
-What a call costs is measured by ``cudnn-backend bench``. Same buffers for sure: :meth:`Executable.bind`, a call without
-arguments.
+What a call costs is measured by ``python -m benchmarks run``. Same buffers for sure: :meth:`Executable.bind`, a call
+without arguments.
 
 Where this package was built with a C compiler and the buffers' framework has DLPack's C functions (torch since 2.10),
 one compiled function reads and checks the buffers, fills its variant pack if one is new, and launches

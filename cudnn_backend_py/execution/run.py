@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,7 +21,6 @@ from ..graph.ir import Tensor
 from ..native import Descriptor, Handle
 from ..native.cuda import Memory
 from ..plans.plan import Plan
-from ..system.quick_dataclass import dataclass
 from .arguments import Arguments
 from .checks import locate_buffer, scalar_array
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any
 
-from ..system.quick_dataclass import dataclass
 from ..system.version import Version
 from ..target import Target
 from .enums import data_type

@@ -11,7 +11,7 @@ from ..generated.enums import Status
 from ..printable import printable
 
 if TYPE_CHECKING:
-    from ..graph.faults import Fault
+    from ..faults import Fault
     from ..graph.ir import Graph
     from ..target import Target
 

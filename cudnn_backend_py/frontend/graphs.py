@@ -11,8 +11,8 @@ from functools import partial
 from typing import Any, Self
 
 from ..errors import CudnnStatusError, EnvironmentNotReady, NotSupportedStatus
+from ..faults import Fault, Sharing, known_hazards, warn_of
 from ..generated.enums import DescriptorType
-from ..graph.faults import Fault, Sharing, known_hazards, warn_of
 from ..graph.ir import Graph, Tensor
 from ..native.launch import Overrides
 from ..plans.engine import OperationGraph

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -12,7 +13,6 @@ from ..plans.choice import EngineChoice
 from ..plans.engine import EngineConfig, Knob, OperationGraph
 from ..plans.plan import Plan, build_plan
 from ..printable import shown
-from ..system.quick_dataclass import dataclass
 from ..target import Target
 from .arguments import items_of
 from .enums import behavior_note, build_plan_policy, heur_mode, knob_type, numerical_note

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from enum import Enum
 from functools import cache, wraps
 from inspect import Parameter, Signature, signature
 from typing import Any, TypeVar
 
 from ..printable import shown
-from ..system.quick_dataclass import dataclass
 from .arguments import instance
 from .context import GraphContext
 from .enums import NodeType, data_type

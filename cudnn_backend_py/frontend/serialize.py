@@ -18,7 +18,7 @@ from ..errors import GraphError
 from ..execution.checks import SCRATCH_ALIGNMENT
 from ..generated.enums import DataType
 from ..graph.ir import Graph
-from ..graph.rewrite.tensors import replace_tensors
+from ..graph.replace import replace_tensors
 from ..importers.cudnn_json import graph_from_log_json
 from ..importers.frontend_json import graph_from_frontend_json
 from ..plans.choice import EngineChoice, read_logged_choice

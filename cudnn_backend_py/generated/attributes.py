@@ -1,6 +1,6 @@
 # Generated from cudnn_graph.h 9.28.0 and facts.toml. Do not edit.
-# seal: sha256:6c946ed46486485c0145240a0bba1d323f4a1611da2aaf8753a4f6d41cfb922e
-# Command: python -m cudnn_backend_py.codegen
+# seal: sha256:d08d2335bacb7494f255bce0211fedd905c1129aeb0702b4d79886eeccab8722
+# Command: python -m tools.codegen
 """What every attribute of every descriptor type takes, without the value classes."""
 
 from __future__ import annotations

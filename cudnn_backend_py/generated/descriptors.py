@@ -1,6 +1,6 @@
 # Generated from cudnn_graph.h 9.28.0 and facts.toml. Do not edit.
-# seal: sha256:a14f68b0889601380b4dcde4fa565fdb9b035682a9355077719bcb96c8474d21
-# Command: python -m cudnn_backend_py.codegen
+# seal: sha256:b1b3cc8f7454d5a313cb308444bf6c5a468e731c3d6194911eb65b84c58887c2
+# Command: python -m tools.codegen
 """One frozen value class per descriptor type, with the facts of its attributes."""
 
 from __future__ import annotations

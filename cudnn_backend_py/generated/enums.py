@@ -1,6 +1,6 @@
 # Generated from cudnn_graph.h 9.28.0 and facts.toml. Do not edit.
-# seal: sha256:9c6ebef53f1a88e0ceb8884cf98a1b3f4cbde6ac59ebeda10ba743a066b28853
-# Command: python -m cudnn_backend_py.codegen
+# seal: sha256:96115cb733d39d91be873f369b08c46dad31a1632836cde446e9a254783a7cac
+# Command: python -m tools.codegen
 """Every enum and constant of cudnn_graph.h."""
 
 from __future__ import annotations

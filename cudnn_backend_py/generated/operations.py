@@ -1,6 +1,6 @@
 # Generated from cudnn_graph.h 9.28.0 and facts.toml. Do not edit.
-# seal: sha256:f5712b9209546f6f110c81f51854b37c73d60ab3f7210995ac9cd9f676f20512
-# Command: python -m cudnn_backend_py.codegen
+# seal: sha256:0fb888034fb785a5844a4e28dc0b915692047b7d8ccf6737351f820590c41301
+# Command: python -m tools.codegen
 """What operations write, their defaults and names in cuDNN's log: what the header does not say."""
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 # Generated from cudnn_graph.h 9.28.0 and facts.toml. Do not edit.
-# seal: sha256:8f141328ab5b654168a22ae55194022bf06df24487ea2e227720b501e96e092c
-# Command: python -m cudnn_backend_py.codegen
+# seal: sha256:9ebb97b95de3b39d423b1f4a4a57f7be579af28f6a3684f46d9a5ee5d603b326
+# Command: python -m tools.codegen
 """Every function, struct and callback type of cudnn_graph.h, as data."""
 
 from __future__ import annotations

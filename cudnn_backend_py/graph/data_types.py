@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Literal
 
 from ..generated.enums import DataType
-from ..system.quick_dataclass import dataclass
 
 __all__ = [
     "BOOLEAN_TYPES",

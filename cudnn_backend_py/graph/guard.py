@@ -10,12 +10,11 @@ import logging
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from ..errors import CudnnBackendError
 from ..printable import without_addresses
 from ..system.interruption import pass_interruption
-from ..system.renamed import keep_names
 
 __all__ = ["MISTAKES", "collecting", "describe_failure", "iterate_guarded", "run_guarded", "tell"]
 
@@ -81,7 +80,3 @@ def iterate_guarded(what: str, function: Callable[..., Iterable[Result]], *given
     except MISTAKES as error:
         pass_interruption(error)
         tell(describe_failure(what, error))
-
-
-if not TYPE_CHECKING:
-    __getattr__ = keep_names(__name__, guarded=run_guarded, guarded_each=iterate_guarded, told=describe_failure)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import field, fields
+from dataclasses import dataclass, field, fields
 from functools import cache
 from types import MappingProxyType
 from typing import Any
@@ -27,7 +27,6 @@ from ..generated.enums import (
 from ..generated.operations import BACKWARD_MODES, BINARY_MODES, OUTPUT_PORTS, TERNARY_MODES
 from ..printable import brief, printable, printable_lines, shown
 from ..system.notebook import ShownAsSvg
-from ..system.quick_dataclass import dataclass
 from .strides import packed_strides
 from .tensor import LEAST, MOST, Tensor, check_name, wrong_type
 

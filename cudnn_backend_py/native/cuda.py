@@ -10,11 +10,11 @@ import ctypes
 import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any
 
 from ..errors import CudnnBackendError
-from ..system.quick_dataclass import dataclass
 from .driver import SONAME
 
 __all__ = [

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import ctypes
 import threading
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from ..system.interruption import pass_interruption
-from ..system.quick_dataclass import dataclass
 from .find import find_built, find_loaded
 
 __all__ = ["Driver", "current_device", "load_driver"]

@@ -11,11 +11,11 @@ import os
 import platform
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 
 from ..system.interruption import pass_interruption
-from ..system.quick_dataclass import dataclass
 
 __all__ = [
     "Place",

@@ -2,7 +2,7 @@
 
 A finalized variant pack cannot be changed, so new addresses need a new one; the same addresses do not. Everything
 else a launch needs is bound once: the plan, the order of uids, the C functions, which answer their status unchecked
-by ctypes. ``cudnn-backend bench`` measures this path.
+by ctypes. ``python -m benchmarks run`` measures this path.
 """
 
 from __future__ import annotations

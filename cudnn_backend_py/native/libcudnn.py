@@ -11,13 +11,13 @@ import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from ..errors import CudnnStatusError, EnvironmentNotReady, NotSupportedStatus, UsageError
 from ..generated.enums import AttributeName, CudnnEnum, DescriptorType, Status
 from ..generated.prototypes import FUNCTIONS
 from ..system.interruption import pass_interruption
-from ..system.quick_dataclass import dataclass
 from ..system.version import Version, version_text
 from .callbacks import LogCallback, exceptions
 from .driver import Driver, load_driver

@@ -27,7 +27,6 @@ from ..graph import Graph
 from ..graph.ir import check_graph, check_writes
 from ..native import current_device, library
 from ..target import Profile, Target, find_profile, open_target
-from ..target.environment import fault_behind_refusal
 from .cache import PlanCache, default_cache, plan_key
 from .choice import Knobs
 from .engine import EngineConfig, heur_mode
@@ -201,6 +200,8 @@ def _build(graph: Graph, target: Target, wanted: Selection) -> Plan:
         except CudnnStatusError as error:
             first = first or error
     assert first is not None
+    from ..target.environment import fault_behind_refusal  # only for a refusal
+
     fault = fault_behind_refusal(target, built=True)
     raise first if fault is None else fault.error() from first
 

@@ -20,7 +20,7 @@ from ..errors import CudnnBackendError, CudnnStatusError, GraphError, UsageError
 from ..graph import Graph, graph_to_json
 from ..native.variables import library_variables
 from ..system.interruption import pass_interruption
-from ..system.private_folder import CacheWarning, EntryFolder, PrivateFolder
+from ..system.private_folder import CacheWarning, EntryFolder, PrivateFolder, user_folder
 from ..target import Target
 from .plan import Plan, restore_plan
 from .record import PlanRecord
@@ -280,9 +280,7 @@ def default_folder() -> Path:
     """Return the folder of plans: ``CUDNN_BACKEND_PLAN_CACHE``, else one in the user's cache folder."""
     if named := os.environ.get(VARIABLE):
         return Path(named)
-    import platformdirs
-
-    return platformdirs.user_cache_path("cudnn-backend-py") / "plans"
+    return user_folder("plans")
 
 
 def default_cache() -> PlanCache | None:

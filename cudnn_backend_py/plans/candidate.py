@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from ..printable import brief
-from ..system.quick_dataclass import dataclass
 from .choice import EngineChoice
 from .engine import EngineConfig
 from .kernels import Kernel

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
 from ..errors import UsageError
 from ..generated.enums import KnobType
-from ..system.quick_dataclass import dataclass
 
 __all__ = ["EngineChoice", "Knobs", "read_logged_choice"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from contextlib import AbstractContextManager, closing, nullcontext, suppress
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +22,6 @@ from ..generated.enums import (
 from ..graph.ir import Graph, check_writes
 from ..native import Answer, Descriptor, Library, build
 from ..system.nearest import did_you_mean
-from ..system.quick_dataclass import dataclass
 from ..target import Target, open_target
 from .choice import EngineChoice, Knobs
 from .lower import lower
@@ -187,7 +186,7 @@ class OperationGraph:
     dynamic_shapes
         Let plans share kernels over shapes, through a kernel cache.
         C: ``CUDNN_ATTR_OPERATIONGRAPH_IS_DYNAMIC_SHAPE_ENABLED`` (since 9.4). Known faults of this and of
-        `override_shapes`: :func:`~cudnn_backend_py.graph.faults.known_hazards` with `sharing`.
+        `override_shapes`: :func:`~cudnn_backend_py.faults.known_hazards` with `sharing`.
     override_shapes
         Let an execution give other dims and strides.
         C: ``CUDNN_ATTR_OPERATIONGRAPH_IS_OVERRIDE_SHAPE_ENABLED`` (since 9.18).

@@ -7,8 +7,7 @@ import hashlib
 import json
 import struct
 from collections.abc import Iterator
-
-from ..system.quick_dataclass import dataclass
+from dataclasses import dataclass
 
 __all__ = ["Kernel", "read_kernels"]
 

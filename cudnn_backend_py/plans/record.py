@@ -6,12 +6,12 @@ import hashlib
 import json
 import os
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from ..errors import EnvironmentNotReady, GraphError
 from ..graph import Graph, graph_from_json
 from ..printable import brief
-from ..system.quick_dataclass import dataclass
 from ..system.strict import read_json
 from ..system.whole_file import write_whole
 from ..target import Target

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import field, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from ..errors import CudnnStatusError, NotSupported, UsageError
 from ..generated.enums import BehaviorNote, CudnnEnum, DataType, HeurMode, KnobType, NumericalNote
 from ..graph import Graph, Matmul
-from ..graph.attention import deterministic_config
-from ..system.quick_dataclass import dataclass
-from ..system.renamed import keep_names
 from ..target import Target, open_target
-from ..target.environment import fault_behind_refusal
 from .candidate import Candidate, read_candidates
 from .choice import EngineChoice
 from .engine import EngineConfig, OperationGraph
@@ -405,6 +401,8 @@ def _deterministic_choice(question: OperationGraph) -> EngineChoice | None:
     """Return engine and knobs of the deterministic kernel, None where any of the heuristics' will do, or none."""
     if not _is_attention_backward(question.graph) or _why_not_deterministic(question) is not None:
         return None
+    from ..graph.attention import deterministic_config
+
     known = deterministic_config(question.target.library.version, question.target.sm)
     return None if known is None else EngineChoice(*known)
 
@@ -414,6 +412,8 @@ def _why_not_deterministic(question: OperationGraph) -> str | None:
     graph, version, sm = question.graph, question.target.library.version, question.target.sm
     if not _is_attention_backward(graph):
         return None
+    from ..graph.attention import deterministic_config
+
     if 100 <= sm < 120 and deterministic_config(version, sm) is None:
         return f"cuDNN {question.target.library.version_text} has no deterministic attention backward for sm_{sm}"
     if len(graph.ops) == 1:
@@ -425,15 +425,13 @@ def _why_not_deterministic(question: OperationGraph) -> str | None:
     return None
 
 
-if not TYPE_CHECKING:
-    __getattr__ = keep_names(__name__, Refused=Candidate)
-
-
 # Nothing left
 
 
 def nothing_selected(question: OperationGraph, selection: Selection, found: Candidates) -> NothingSelected:
     """Return the error for a selection that leaves nothing; it says who refused, and quotes cuDNN where it spoke."""
+    from ..target.environment import fault_behind_refusal  # only for a refusal
+
     target = question.target
     refused = found.refused
     ours = len(found.deselected)

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 __all__ = [
+    "JIT_SINCE",
     "Version",
     "VersionTuple",
     "Window",
@@ -22,6 +23,9 @@ __all__ = [
     "version_numbers",
     "version_text",
 ]
+
+#: The first version whose jit wheel judges anything: that of 9.12.0 lacks a library that its own graph library opens.
+JIT_SINCE = (9, 13, 0)
 
 __version__ = "0.1.0"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
@@ -14,7 +14,6 @@ from ..generated.enums import AttributeName as Attr
 from ..generated.enums import DescriptorType, Status
 from ..native import Descriptor, Handle, Library, current_device, library
 from ..native.cuda import device_name, sm_version
-from ..system.quick_dataclass import dataclass
 from .profiles import Profile, check_properties, find_profile, list_profiles, load_profile
 
 __all__ = [

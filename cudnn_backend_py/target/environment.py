@@ -22,10 +22,9 @@ from ..native.environment import (
     sublibraries,
 )
 from ..native.find import cudnn_places, find_loaded, nvrtc_places
+from ..system.integrity import Damage, find_damage
 from ..system.interruption import pass_interruption
-from ..system.version import Version, cuda_version_text, version_text
-from ..versions.integrity import Damage, find_damage
-from ..versions.store import JIT_SINCE
+from ..system.version import JIT_SINCE, Version, cuda_version_text, version_text
 from . import Target
 
 __all__ = [
@@ -33,7 +32,7 @@ __all__ = [
     "NVRTC_ARCHITECTURES",
     "Fault",
     "check_environment",
-    "environment_fault_after_crash",
+    "fault_after_crash",
     "fault_behind_refusal",
     "has_nvrtc",
     "nvrtc_needed",
@@ -176,7 +175,7 @@ def has_nvrtc(lib: Library) -> bool:
     return lib.version >= _NVRTC_INSIDE
 
 
-def environment_fault_after_crash(library: str, nvrtc: str, *, in_start: bool = False) -> Fault | None:
+def fault_after_crash(library: str, nvrtc: str, *, in_start: bool = False) -> Fault | None:
     """Return what is wrong with the files of a cuDNN whose process died, so that no graph is blamed for it.
 
     Every byte of cuDNN and of its NVRTC is compared with what was installed: a second or more the first time, then

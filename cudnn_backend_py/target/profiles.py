@@ -6,6 +6,7 @@ import json
 import os
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,6 @@ from typing import Any
 from ..errors import GraphError, UsageError
 from ..native.crash_guards import DEVICE_NAME_BYTES
 from ..system.nearest import nearest
-from ..system.quick_dataclass import dataclass
 from ..system.strict import read_json
 
 __all__ = ["Profile", "find_profile", "list_profiles", "load_profile"]

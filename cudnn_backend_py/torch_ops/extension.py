@@ -27,7 +27,7 @@ from typing import Any
 
 from ..system.child import call_command
 from ..system.interruption import pass_interruption
-from ..system.private_folder import OpenFolder, PrivateFolder
+from ..system.private_folder import OpenFolder, PrivateFolder, user_folder
 
 __all__ = ["Extension", "build_here", "describe_extension"]
 
@@ -49,9 +49,7 @@ def folder() -> PrivateFolder:
     """Return where extensions are kept: ``CUDNN_BACKEND_TORCH_EXTENSION``, else in the user's cache folder."""
     named = os.environ.get(VARIABLE, "")
     if not named:
-        import platformdirs
-
-        named = str(platformdirs.user_cache_path("cudnn-backend-py") / "torch")
+        named = str(user_folder("torch"))
     return PrivateFolder(
         named,
         title="folder of compiled extensions",

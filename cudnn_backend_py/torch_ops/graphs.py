@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from .. import faults  # noqa: F401  # the builders warn of them
 from ..graph.attention import Attention, SoftCap, sdpa_backward, sdpa_forward
 from ..graph.ir import Graph
 from ..system.version import VersionTuple

@@ -13,7 +13,7 @@ from ..generated.enums import DataType
 from ..graph import Graph, Tensor
 from ..graph.data_types import BOOLEAN_TYPES
 from ..graph.formats import encode
-from ..graph.interpret.data import known_values
+from ..interpreter.data import known_values
 from .agreement import TOLERANCES, has_storage
 
 __all__ = ["made_up_inputs"]

@@ -20,8 +20,8 @@ from ..plans.engine import EngineConfig, OperationGraph, heur_mode
 from ..plans.plan import Plan, build_plan
 from ..plans.select import Selection, candidates, nothing_selected, tuned_options
 from ..printable import brief
-from ..system.progress import progress_bar
 from ..target import Target
+from ..terminal.progress import progress_bar
 from .agreement import Difference, compare, limit_of
 from .neighbours import _find_others
 from .stage import Stage
@@ -381,7 +381,7 @@ def tune(graph: Graph, *, json_path: str | None = None, **options: Any) -> Tuned
     import json
     from pathlib import Path
 
-    from ..system.table import open_console
+    from ..terminal.table import open_console
 
     tuned = autotune(graph, **{"progress": True} | options)
     if json_path is not None:

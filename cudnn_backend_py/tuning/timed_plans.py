@@ -13,7 +13,7 @@ from ..errors import CudnnBackendError, UsageError
 from ..execution.run import VariantPack
 from ..generated.enums import HeurMode
 from ..graph import Graph, graph_from_json, graph_to_json
-from ..graph.interpret.data import make_inputs, memory_of
+from ..interpreter.data import make_inputs, memory_of
 from ..plans.build import shared_target
 from ..plans.engine import EngineConfig, OperationGraph
 from ..plans.plan import Plan, build_plan

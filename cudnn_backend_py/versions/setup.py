@@ -28,8 +28,8 @@ from ..native.find import (
     nvrtc_places,
 )
 from ..native.variables import LOG_VARIABLES, Variables, library_variables
+from ..system.integrity import Signature, sign
 from ..system.private_folder import EntryFolder, PrivateFolder
-from .integrity import Signature, sign
 from .store import child_environment, default_root, require_installed
 
 __all__ = ["Setup", "read_setup"]

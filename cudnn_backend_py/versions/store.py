@@ -28,10 +28,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 from ..errors import CudnnBackendError, EnvironmentNotReady, UsageError
+from ..system.integrity import METADATA, find_differences, installations_of, read_installation
 from ..system.nearest import nearest
-from ..system.private_folder import PrivateFolder
-from ..system.version import version_numbers, version_text
-from .integrity import METADATA, find_differences, installations_of, read_installation
+from ..system.private_folder import PrivateFolder, user_folder
+from ..system.version import JIT_SINCE, version_numbers, version_text
 from .pip import download, find_size, index_versions
 from .wheels import refuse_wheel, unpack_wheel
 
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from rich.progress import Progress
 
 __all__ = [
-    "JIT_SINCE",
     "Installed",
     "Wholeness",
     "check_all",
@@ -70,8 +69,6 @@ _INSTALL_WAIT_S = 3600.0
 _FOLDER = re.compile(r"(?P<version>9(?:\.[0-9]{1,9}){3})-cu(?P<cuda>12|13)(?:-(?P<flavor>jit|full))?")
 _CUDNN_FILE = "nvidia/*/lib/libcudnn.so.9"
 _PROJECT: dict[Flavor, str] = {"jit": "nvidia-cudnn-jit-cu{}", "full": "nvidia-cudnn-cu{}"}  # in order of preference
-#: The first version whose jit wheel judges anything: that of 9.12.0 lacks a library that its own graph library opens.
-JIT_SINCE = (9, 13, 0)
 _OTHER: dict[Flavor, Flavor] = {"full": "jit", "jit": "full"}
 _NO_RECORD = f"there is no readable {METADATA} of this version"
 _NVRTC_REQUIREMENT: dict[Cuda, str] = {
@@ -121,7 +118,7 @@ class Installed:
 
     @property
     def judges(self) -> bool:
-        """Return whether it can judge anything; see :data:`JIT_SINCE`."""
+        """Return whether it can judge anything; see ``JIT_SINCE``."""
         return _judges(self.flavor, self.version)
 
     @property
@@ -138,9 +135,7 @@ def default_root() -> Path:
     """Return the folder of all versions: ``CUDNN_BACKEND_CACHE``, else one in the user's cache folder."""
     if override := os.environ.get(_VARIABLE):
         return Path(override)
-    import platformdirs  # only the cache needs it: judging and running do not
-
-    return platformdirs.user_cache_path("cudnn-backend-py") / "cudnn"
+    return user_folder("cudnn")
 
 
 def default_cuda() -> Cuda:
@@ -176,7 +171,7 @@ def install(
     flavor
         ``"jit"`` for the small wheel, without the engines compiled ahead of time, or ``"full"``, some 1 GB; both may
         be installed side by side. Not given, what is installed will do, else the jit wheel where there is one; a jit
-        wheel that judges nothing (:data:`JIT_SINCE`) is taken only where it is asked for.
+        wheel that judges nothing (``JIT_SINCE``) is taken only where it is asked for.
 
     Raises
     ------
@@ -824,7 +819,7 @@ def _progress(shown: bool) -> Progress:
         TransferSpeedColumn,
     )
 
-    from ..system.table import open_console
+    from ..terminal.table import open_console
 
     return Progress(
         TextColumn("{task.description}"),

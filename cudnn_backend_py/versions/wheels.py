@@ -21,7 +21,7 @@ from typing import IO, TYPE_CHECKING, NoReturn
 
 from ..errors import EnvironmentNotReady
 from ..system.archives import ARCHIVE_ERRORS
-from .integrity import METADATA
+from ..system.integrity import METADATA
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID

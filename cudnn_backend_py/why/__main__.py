@@ -17,9 +17,9 @@ from ..frontend.as_cudnn import describe_torch
 from ..printable import printable_lines, without_commands
 from ..system.after_import import after_import
 from ..system.nearest import did_you_mean
-from ..system.seconds import Seconds
 from ..system.whole_file import write_whole
 from ..target.profiles import find_profile
+from ..terminal.seconds import Seconds
 from .calls import Machine
 from .report import WhyReport
 

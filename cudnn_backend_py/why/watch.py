@@ -21,10 +21,10 @@ from typing import Any
 import torch
 
 from ..system.interruption import ignoring, pass_interruption
-from ..system.wrapping import Around, Wrapped, is_compiling
 from .ask_torch import ask_torch, autocast_of, autocast_type, describe, read_order, read_switches
 from .calls import Answer, Call, Kind, Place, Switches
 from .gates import CUDNN_TAKES_PACKED
+from .wrapping import Around, Wrapped, is_compiling
 
 __all__ = ["Row", "Watch"]
 

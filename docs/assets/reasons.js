@@ -17,7 +17,7 @@
     return loaded;
   }
 
-  /** What is the same in two reasons that differ in numbers, spaces and punctuation: website/reasons.py, key_of. */
+  /** What is the same in two reasons that differ in numbers, spaces and punctuation: tools/website/reasons.py, key_of. */
   function keyOf(text) {
     return (text.toLowerCase().match(/[a-z_]+|\d+/g) ?? []).map((word) => (/\d/.test(word) ? "0" : word)).join(" ");
   }

@@ -8,14 +8,14 @@ import re
 import pytest
 
 from cudnn_backend_py import library
-from tests.support.notebook import NOTEBOOK, read_outputs, run_cells
+from tools.records.notebook import NOTEBOOK, read_outputs, run_cells
 
 
 def test_the_notebook_shows_what_its_cells_show() -> None:
     written = json.loads(NOTEBOOK.read_text(encoding="utf-8"))["metadata"]["cudnn"]
     if library().version_text != written:
         pytest.skip(f"the notebook was written with cuDNN {written}")
-    assert run_cells() == read_outputs(), "run python -m tests.support.notebook and read the difference"
+    assert run_cells() == read_outputs(), "run python -m tools.records.notebook and read the difference"
 
 
 def test_the_notebook_names_no_place_of_a_machine() -> None:

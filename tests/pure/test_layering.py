@@ -6,9 +6,12 @@ import ast
 import re
 import sys
 from collections.abc import Iterator
+from importlib.util import resolve_name
 from pathlib import Path
 
 import pytest
+
+import cudnn_backend_py
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "cudnn_backend_py"
@@ -30,6 +33,8 @@ def quoted(cell: str) -> set[str]:
 
 
 ROOMS = table("## The rooms")
+LAYERS = [sorted(quoted(rooms)) for _, rooms in table("## The layers").values()]
+LAYER_OF = {room: number for number, rooms in enumerate(LAYERS) for room in rooms}
 MAY_IMPORT = {room: quoted(cells[1]) for room, cells in ROOMS.items()}
 FROM_OUTSIDE = {room: quoted(cells[2]) for room, cells in ROOMS.items()}
 CTYPES_OUTSIDE = table("### ctypes outside native")
@@ -66,6 +71,20 @@ def imported(path: Path) -> Iterator[str]:
 def imported_file(name: str) -> Path | None:
     """Return the file of the package that a name comes from."""
     return MODULES.get(name) or MODULES.get(name.rpartition(".")[0])
+
+
+def named_modules(path: Path) -> Iterator[str]:
+    """Yield the modules of the package that texts of a file name: whole texts, and what ``import_later`` is given."""
+    package = ".".join(["cudnn_backend_py", *path.relative_to(PACKAGE).parent.parts])
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            name = node.value.partition(":")[0]
+            if re.fullmatch(r"cudnn_backend_py(\.\w+)+", name):
+                yield name
+        elif isinstance(node, ast.Call) and ast.unparse(node.func) == "import_later":
+            for keyword in node.keywords:
+                assert isinstance(keyword.value, ast.Constant), f"{path}: the module of {keyword.arg} is no text"
+                yield resolve_name(f".{keyword.value.value}", package)
 
 
 def used(room: str) -> tuple[set[str], set[str]]:
@@ -105,6 +124,40 @@ def test_rooms_import_only_rooms_above_them() -> None:
     assert upward == set()
 
 
+def test_every_room_is_in_one_layer_in_their_order() -> None:
+    assert sorted(room for rooms in LAYERS for room in rooms) == sorted(ROOMS)
+    numbers = [LAYER_OF[room] for room in ROOMS]
+    assert numbers == sorted(numbers)
+
+
+@pytest.mark.parametrize("layer", range(len(LAYERS)))
+def test_no_layer_knows_one_above_it(layer: int) -> None:
+    """Neither by an import, be it for types or inside a function, nor by the name of a module in a text."""
+    upward = {
+        (path.relative_to(PACKAGE).as_posix(), name)
+        for path in FILES
+        if LAYER_OF[room_of(path)] == layer
+        for name in (*imported(path), *named_modules(path))
+        if (found := imported_file(name)) is not None and LAYER_OF[room_of(found)] > layer
+    }
+    assert upward == set()
+
+
+def test_the_binding_imports_numpy_alone() -> None:
+    outside = {name for room in LAYERS[0] for name in FROM_OUTSIDE[room]}
+    assert outside == {"ctypes", "numpy"}
+
+
+def test_modules_are_imported_by_name_in_known_places() -> None:
+    """Of a module whose name is made at run time no layer can be told."""
+    found = {
+        path.relative_to(PACKAGE).as_posix()
+        for path in FILES
+        if re.search(r"\b(import_module|__import__)\(", path.read_text(encoding="utf-8"))
+    }
+    assert {name for name in found if LAYER_OF[room_of(PACKAGE / name)] < 2} == {"system/child.py", "system/later.py"}
+
+
 def test_page_has_a_table_for_every_folder() -> None:
     folders = {room_of(path).rstrip("/") for path in FILES if room_of(path).endswith("/")}
     assert set(HEADING.findall(PAGE)) == folders
@@ -136,15 +189,9 @@ def test_page_lists_the_files_of_a_room_from_the_ground_up(room: str) -> None:
     assert upward == set()
 
 
-def test_nobody_imports_the_generator() -> None:
-    assert not [room for room, others in MAY_IMPORT.items() if "codegen/" in others]
-
-
-def test_data_and_plans_know_no_diagnosis() -> None:
-    """What only builds a plan does not import the diagnosis, nor what shows it."""
-    below = list(ROOMS)[: list(ROOMS).index("diagnose/")]
-    assert {"plans/", "execution/"} <= set(below)
-    assert not [room for room in below if "rich" in FROM_OUTSIDE[room] and room in ("plans/", "execution/", "graph/")]
+def test_the_package_imports_nothing_else_of_the_repository() -> None:
+    tops = {name.split(".")[0] for path in FILES for name in imported(path)}
+    assert not tops & {path.name for path in ROOT.iterdir() if path.is_dir()} - {PACKAGE.name}
 
 
 def test_ctypes_outside_native_is_named_with_its_reason() -> None:
@@ -178,5 +225,35 @@ def test_folders_of_tests_are_rooms(ring: str) -> None:
     """Each is a package: a name such as ``test_attention.py`` may be that of several rooms' tests."""
     folders = {path.parent for path in (ROOT / "tests" / ring).rglob("test_*.py")} - {ROOT / "tests" / ring}
     assert folders
-    assert {f"{path.name}/" for path in folders} - {"torture/"} <= set(ROOMS)
+    assert {f"{path.name}/" for path in folders} - {"benchmarks/", "tools/", "torture/"} <= set(ROOMS)
     assert all((path / "__init__.py").is_file() for path in folders)
+
+
+def imported_by_test(path: Path, seen: set[Path]) -> Iterator[str]:
+    """Yield the modules of the package that a test imports at its head, itself or by what it takes of other tests."""
+    seen.add(path)
+    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        if not isinstance(node, ast.ImportFrom) or node.module is None:
+            continue
+        for name in (alias.name for alias in node.names):
+            if node.module == PACKAGE.name:
+                yield f"{PACKAGE.name}.{cudnn_backend_py._PUBLIC.get(name, (name,))[0]}"
+            elif node.module.startswith(PACKAGE.name):
+                yield f"{node.module}.{name}"
+            elif node.module.startswith("tests."):
+                module = ROOT / node.module.replace(".", "/")
+                other = next(file for file in (module / f"{name}.py", module.with_suffix(".py")) if file.is_file())
+                if other not in seen:
+                    yield from imported_by_test(other, seen)
+
+
+def test_tests_of_the_binding_run_without_the_layers_above() -> None:
+    """In the pure ring: those of the library ring ask about verdicts, too."""
+    upward = {
+        (path.relative_to(ROOT).as_posix(), name)
+        for room in LAYERS[0]
+        for path in (ROOT / "tests" / "pure" / room).glob("test_*.py")
+        for name in imported_by_test(path, set())
+        if (found := imported_file(name)) is not None and LAYER_OF[room_of(found)] > 0
+    }
+    assert upward == set()

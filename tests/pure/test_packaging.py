@@ -85,7 +85,6 @@ def test_base_installation_brings_no_nvidia_library() -> None:
         "click",
         "rich",
         "packaging",
-        "platformdirs",
         "tomlkit",
     }
 

@@ -17,11 +17,12 @@ from pathlib import Path
 import click
 import pytest
 
-from cudnn_backend_py.bench.__main__ import NAMES as BENCHES
+from benchmarks.__main__ import NAMES as BENCHES
 from cudnn_backend_py.cli.commands import main
 from tests.support.pages import BLOCKS, INLINE, PAGES, ROOT, Block, command_lines, read_blocks
-from tests.support.records import read_record
-from tests.support.ten_tasks import GPU_TASKS, RECORD, TASKS, Task, write_files
+from tools.records.ten_tasks import GPU_TASKS, RECORD, TASKS, Task, write_files
+
+from ..support.records import read_record
 
 RUN = {"README.md", "CONTRIBUTING.md"} | {page for page in PAGES if page.startswith("docs/")}
 OTHERS = ("pip", "uv", "uvx", "eval", "make", "pytest", "pre-commit", "conda", "./program", "git", "cd")
@@ -50,7 +51,7 @@ def find_command(words: list[str]) -> tuple[click.Command | None, list[str]]:
     if words[0] != "cudnn-backend":
         spec = importlib.util.find_spec(words[2])
         assert spec is not None, f"there is no module {words[2]}"
-        if words[2] == "cudnn_backend_py.bench":
+        if words[2] == "benchmarks":
             assert words[3] in (*BENCHES, "NAME")
         elif spec.submodule_search_locations and words[2].startswith("cudnn_backend_py."):
             program = vars(importlib.import_module(f"{words[2]}.__main__")).values()
@@ -74,7 +75,7 @@ def test_command_and_its_options_exist(page: str, line: str) -> None:
     if words[0] != "cudnn-backend" and words[:2] != ["python", "-m"]:
         assert words[0] in (*OTHERS, "python")
         return
-    if words[:2] == ["python", "-m"] and words[2].split(".")[0] not in ("cudnn_backend_py", "tests", "website"):
+    if words[:2] == ["python", "-m"] and words[2].split(".")[0] not in ("cudnn_backend_py", "tests", "tools"):
         return
     command, arguments = find_command(words)
     if command is None:

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from website import picture
-from website.docstrings import plain_roles
-from website.links import dead_links
-from website.reasons import TABLE, entries, key_of, lookup_table, rule_of, rules
+from tools.website import picture
+from tools.website.docstrings import plain_roles
+from tools.website.links import dead_links
+from tools.website.reasons import TABLE, entries, key_of, lookup_table, rule_of, rules
 
 ROOT = Path(__file__).parents[2]
 CONFIG = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
@@ -44,7 +44,7 @@ def test_the_workflows_are_the_recipe_of_a_ci() -> None:
 
 
 def test_the_picture_is_of_the_graph() -> None:
-    assert picture.FILE.read_text(encoding="utf-8") == picture.draw(), "run python -m website.picture"
+    assert picture.FILE.read_text(encoding="utf-8") == picture.draw(), "run python -m tools.website.picture"
 
 
 def test_entries_have_places_of_their_own_under_rules_that_are_there() -> None:

@@ -18,8 +18,8 @@ from cudnn_backend_py.plans.refusals import Reason
 from cudnn_backend_py.tuning import trial
 from tests.conftest import SITE
 from tests.support.chromium import Browser, Page
-from tests.support.reasons import answers, reasons_of
-from website.reasons import entries, key_of, rules
+from tools.records.reasons import answers, reasons_of
+from tools.website.reasons import entries, key_of, rules
 
 PAGES = (
     "index.html",

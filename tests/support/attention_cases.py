@@ -13,7 +13,7 @@ from cudnn_backend_py import DataType, Graph, attention, reference
 from cudnn_backend_py.graph import Matmul
 from cudnn_backend_py.graph.attention import Attention, SoftCap
 from cudnn_backend_py.graph.formats import round_to, storage_type
-from cudnn_backend_py.graph.philox import dropout_mask
+from cudnn_backend_py.interpreter.philox import dropout_mask
 
 __all__ = ["Case", "draw", "make_case", "options_hit"]
 

@@ -26,8 +26,8 @@ from cudnn_backend_py import (
     execute,
     open_target,
 )
+from cudnn_backend_py.faults import Form
 from cudnn_backend_py.graph.attention import Use, Version, find_hazards
-from cudnn_backend_py.graph.faults import Form
 from cudnn_backend_py.graph.formats import decode, encode, storage_type
 from cudnn_backend_py.system.child import ONE_THREAD
 from tests.support.attention_cases import Case, draw, expect, make_case

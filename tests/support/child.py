@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cudnn_backend_py.system.child import describe_ending
-from cudnn_backend_py.versions.store import child_environment, find_installed
 
 __all__ = ["ROOT", "Finished", "children_cpu_s", "older_cudnn", "run_code", "run_python"]
 
@@ -70,6 +69,8 @@ def children_cpu_s() -> float:
 
 def older_cudnn() -> dict[str, str]:
     """Return the environment of a child that loads cuDNN 9.19.0."""
+    from cudnn_backend_py.versions.store import child_environment, find_installed  # tests of lower layers ask no other
+
     installed = find_installed(OLDER)
     if installed is None:
         raise AssertionError(f"cuDNN {OLDER} is not installed: cudnn-backend cudnn install {OLDER}")

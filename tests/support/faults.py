@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from cudnn_backend_py import Graph, attention
-from cudnn_backend_py.graph.faults.fault import BASE, MakesGraph, Reproduction
+from cudnn_backend_py.graph.attention.fault import BASE, MakesGraph, Reproduction
 from cudnn_backend_py.system.version import VersionTuple
 
 __all__ = ["graph_of", "told"]

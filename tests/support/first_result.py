@@ -10,15 +10,14 @@ from typing import Any
 #: Of the package: what a program that builds one graph and runs it has no need of.
 UNUSED: dict[str, tuple[str, ...]] = {
     "": (
-        *("bench", "cli", "codegen", "diagnose", "importers", "info", "moved", "reference", "testing", "torch_ops"),
-        *("tuning", "versions", "why"),
+        *("cli", "compare", "diagnose", "importers", "info", "interpreter", "reference", "testing", "torch_ops"),
+        *("rewrite", "tuning", "versions", "why"),
     ),
     "frontend.": (
         *("as_cudnn", "collect_env", "decorators", "described_torch", "experimental", "from_json", "serialize"),
         *("wrapper", "yarn"),
     ),
-    "graph.": ("attention.shape_class", "attention.small", "interpret", "lint", "philox", "serial"),
-    "graph.rewrite.": ("changes", "dims", "fusion", "unusual"),
+    "graph.": ("attention.shape_class", "attention.small", "serial"),
     "native.": ("environment", "log", "prepare"),
     "plans.": ("build", "cache", "candidate", "kernels", "record", "refusals", "select"),
     "system.": ("after_import", "child", "private_folder"),

@@ -9,7 +9,7 @@ from typing import Any
 
 from cudnn_backend_py import Graph, GraphBuilder, Operation, PointwiseMode, ReduceTensorOp
 from cudnn_backend_py.graph.ir import Op, Tensor
-from cudnn_backend_py.graph.rewrite.tensors import replace_tensors
+from cudnn_backend_py.graph.replace import replace_tensors
 
 __all__ = ["SHAPES", "copies", "count_calls", "growth"]
 

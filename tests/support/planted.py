@@ -14,7 +14,7 @@ from cudnn_backend_py import DataType, DescriptorType, Graph, Parameters, Pointw
 from cudnn_backend_py.generated.enums import ConvolutionMode, ResampleMode, TensorReordering
 from cudnn_backend_py.graph import Tensor
 from cudnn_backend_py.graph.ir import Op, Operation, Pointwise, Reduction
-from cudnn_backend_py.graph.rewrite.tensors import free_uids, replace_tensors
+from cudnn_backend_py.graph.replace import free_uids, replace_tensors
 from cudnn_backend_py.graph.strides import channels_last, column_major, packed_strides
 from tests.support.built import BUILT
 from tests.support.families import FAMILIES

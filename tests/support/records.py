@@ -14,16 +14,16 @@ __all__ = ["COMMANDS", "LOGS", "need_record", "needs_records", "read_record", "r
 LOGS = Path(__file__).parents[2] / "logs"
 # The command that writes a record, by how its name begins.
 COMMANDS: Mapping[str, str] = {
-    "bench-": "cudnn-backend bench --output logs/NAME",
-    "deep-scores-": "python -m tests.support.deep_scores logs/NAME",
-    "edges-": "python -m tests.support.edge_runs logs/NAME",
-    "frontend-costs-": "python -m cudnn_backend_py.bench frontend --output logs/NAME",
+    "bench-": "python -m benchmarks run --output logs/NAME",
+    "deep-scores-": "python -m tools.records.deep_scores logs/NAME",
+    "edges-": "python -m tools.records.edge_runs logs/NAME",
+    "frontend-costs-": "python -m benchmarks frontend --output logs/NAME",
     "frontend-tests-": "python -m tests.compat compare THEIRS OURS --out logs/NAME",
-    "operations-": "python -m tests.support.built_runs logs/NAME",
+    "operations-": "python -m tools.records.built_runs logs/NAME",
     "run-": "cudnn-backend run FILE --format json",
-    "ten-tasks": "python -m tests.support.ten_tasks WHEEL",
-    "torch-calls-": "python -m cudnn_backend_py.bench torch-calls --output logs/NAME",
-    "upgrade-": "python -m tests.support.upgraded_gpu record GRAPHS CHECKED logs/NAME SECONDS",
+    "ten-tasks": "python -m tools.records.ten_tasks WHEEL",
+    "torch-calls-": "python -m benchmarks torch-calls --output logs/NAME",
+    "upgrade-": "python -m tools.records.upgraded_gpu record GRAPHS CHECKED logs/NAME SECONDS",
 }
 
 

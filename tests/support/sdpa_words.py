@@ -9,7 +9,7 @@ from typing import Any
 
 from cudnn_backend_py.why.calls import Answer, Call, Machine, Switches, TensorFacts
 from cudnn_backend_py.why.gates import VARIABLES
-from tests.support.sdpa_grid import sizes_of
+from tools.records.sdpa_grid import sizes_of
 
 __all__ = ["answer_of", "call_of", "machine_of"]
 

@@ -12,8 +12,8 @@ from numpy.typing import ArrayLike
 from cudnn_backend_py import DataType, DescriptorType, Graph, GraphBuilder, PointwiseMode
 from cudnn_backend_py.generated.enums import NormMode, ReduceTensorOp, ResampleMode
 from cudnn_backend_py.graph import Op, Tensor, attention
-from cudnn_backend_py.graph.interpret import OPERATIONS, pointwise
-from cudnn_backend_py.graph.interpret.run import Run
+from cudnn_backend_py.interpreter import OPERATIONS, pointwise
+from cudnn_backend_py.interpreter.run import Run
 
 __all__ = ["CASES", "FACTORS", "MODES", "WrongScale", "wrong_mode", "wrong_scale"]
 

@@ -24,8 +24,8 @@ import numpy as np
 
 from cudnn_backend_py import graph_to_json, load_graph
 from cudnn_backend_py.audit.case import Case, load_case
-from cudnn_backend_py.bench.compare import as_text, read_record
 from cudnn_backend_py.cli.run import _text
+from cudnn_backend_py.compare.compare import as_text, read_record
 from cudnn_backend_py.diagnose import Outcome, SupportTable, Verdict, render_text
 from cudnn_backend_py.diagnose.breakdown import break_down
 from cudnn_backend_py.diagnose.logs import report_log
@@ -35,11 +35,11 @@ from cudnn_backend_py.diagnose.surveys.baseline import _write_expected, read_bas
 from cudnn_backend_py.diagnose.surveys.matrix import Matrix
 from cudnn_backend_py.errors import CudnnBackendError
 from cudnn_backend_py.frontend.notebooks import read_cells
-from cudnn_backend_py.graph.interpret.data import load_arrays
 from cudnn_backend_py.importers.cudnn_json import graph_from_log_json
 from cudnn_backend_py.importers.files import open_log, read_graph_data
 from cudnn_backend_py.importers.frontend_json import graph_from_frontend_json
 from cudnn_backend_py.importers.records import read_log
+from cudnn_backend_py.interpreter.data import load_arrays
 from cudnn_backend_py.plans.record import load_record, seal
 from cudnn_backend_py.printable import printable_lines
 from cudnn_backend_py.system.strict import read_json

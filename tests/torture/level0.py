@@ -25,7 +25,7 @@ def fuzz(
 ) -> dict[str, Any]:
     """Run the fuzzer in a child and return what it counted; broken if it dies, hangs or lets anything else out."""
     log = folder / f"calls-{seed}.log"
-    arguments = ["-W", "error", "-m", "tests.support.fuzz", str(seed), str(calls_per_type), str(log)]
+    arguments = ["-W", "error", "-m", "tools.fuzz", str(seed), str(calls_per_type), str(log)]
     given = {**(os.environ if environment is None else environment), "FUZZ_THREADS": str(threads)}
     try:
         done = run_python(arguments, environment=given, timeout_s=300)

@@ -18,15 +18,15 @@ from cudnn_backend_py import Graph, GraphError, graph_to_json
 from cudnn_backend_py.diagnose import Judge, Outcome, Question, whatif
 from cudnn_backend_py.diagnose.remedies import Remedy
 from cudnn_backend_py.graph.guard import collecting
-from cudnn_backend_py.graph.interpret.compare import compare
-from cudnn_backend_py.graph.rewrite.dims import dim_classes, resize
-from cudnn_backend_py.graph.rewrite.solution import find_solution
-from cudnn_backend_py.graph.rewrite.tensors import attempt, replace_tensors
+from cudnn_backend_py.graph.replace import attempt, replace_tensors
 from cudnn_backend_py.graph.strides import ordered_strides
+from cudnn_backend_py.interpreter.compare import compare
+from cudnn_backend_py.rewrite.dims import dim_classes, resize
+from cudnn_backend_py.rewrite.solution import find_solution
 from cudnn_backend_py.system.version import version_numbers
-from cudnn_backend_py.tuning.campaign.graphs import random_graph
 from tests.support.mutants import mutants
 from tests.torture.harness import VERSIONS, Broken
+from tools.campaign.graphs import random_graph
 
 __all__ = ["attack"]
 

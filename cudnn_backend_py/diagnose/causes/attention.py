@@ -6,9 +6,9 @@ import re
 
 from ...graph.data_types import HALF_TYPES, LOW_PRECISION_TYPES
 from ...graph.ir import Graph
-from ...graph.rewrite.changes import Change, describe, head_dims
-from ...graph.rewrite.dims import DimClass, resize
 from ...plans.refusals import Reason
+from ...rewrite.changes import Change, describe, head_dims
+from ...rewrite.dims import DimClass, resize
 from ..verdict import Basis, Cause
 from .case import Case, blame_change, blame_near, quote, statement, type_word
 from .rules import _is_named, judge_for, name_dims, word_rule

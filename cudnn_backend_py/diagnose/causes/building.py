@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 
 from ...graph.ir import Graph
-from ...graph.rewrite.changes import Change, changes
+from ...rewrite.changes import Change, changes
 from ..verdict import Basis, Cause
 from .case import Case, contrast, furthest_first, quote
 from .rules import judge_for

@@ -10,17 +10,17 @@ from itertools import islice
 from typing import NamedTuple
 
 from ...errors import CudnnBackendError, CudnnStatusError
+from ...faults import ending_faults
 from ...generated.enums import BehaviorNote, DataType, DescriptorType
 from ...graph.data_types import DATA_TYPES
-from ...graph.faults import ending_faults
 from ...graph.ir import Graph, Tensor, packed_strides
-from ...graph.rewrite.changes import Change, changes, describe
-from ...graph.rewrite.dims import BLOCK_SCALES
-from ...graph.rewrite.unusual import Deviation
 from ...graph.strides import channels_last
 from ...plans.engine import OperationGraph
 from ...plans.plan import build_plan
 from ...plans.refusals import Reason, read_error, read_refusals
+from ...rewrite.changes import Change, changes, describe
+from ...rewrite.dims import BLOCK_SCALES
+from ...rewrite.unusual import Deviation
 from ...target import Target, open_target
 from ..fork import run_in_fork
 from ..verdict import Asked, Basis, Candidate, Cause

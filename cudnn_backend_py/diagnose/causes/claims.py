@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 from ...graph.guard import run_guarded, tell
 from ...graph.ir import Graph
-from ...graph.rewrite.changes import Change
-from ...graph.rewrite.solution import Solution
+from ...rewrite.changes import Change
+from ...rewrite.solution import Solution
 from ..verdict import Cause
 
 if TYPE_CHECKING:
-    from ...graph.interpret.compare import Comparison
+    from ...interpreter.compare import Comparison
 
 __all__ = ["check_claims", "compare_solution"]
 
@@ -39,7 +39,7 @@ def check_claims(graph: Graph, cause: Cause, claims: Mapping[str, Change]) -> tu
 
 def compare_solution(graph: Graph, solution: Solution | None) -> Comparison | None:
     """Return what a comparison of a solution with its graph showed; None, which is told, where the results differ."""
-    from ...graph.interpret.compare import Comparison, compare  # with NumPy, which only graphs with remedies need
+    from ...interpreter.compare import Comparison, compare
 
     if solution is None:
         return Comparison("not compared", "its steps cannot be repeated")

@@ -17,9 +17,9 @@ from functools import partial
 
 from ...graph.guard import collecting, run_guarded, tell
 from ...graph.ir import Graph, Op, Parameters
-from ...graph.rewrite.changes import Change, HeadDims, head_dims
-from ...graph.rewrite.unusual import deviations
 from ...plans.refusals import Reason, furthest_reason
+from ...rewrite.changes import Change, HeadDims, head_dims
+from ...rewrite.unusual import deviations
 from ...target import Target
 from ..fork import run_in_fork
 from ..verdict import Asked, Basis, Candidate, Cause

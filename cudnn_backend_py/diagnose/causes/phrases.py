@@ -31,7 +31,7 @@ class Phrase:
     rule
         Name of the rule that looks for the cause, in :mod:`.rules` or :mod:`.attention`; of several the first counts.
     kinds
-        Kinds of change it hints at, the likeliest first: of :data:`~cudnn_backend_py.graph.rewrite.changes.KINDS`.
+        Kinds of change it hints at, the likeliest first: of :data:`~cudnn_backend_py.rewrite.changes.KINDS`.
     vague
         It says nothing about the graph: of engines of other architectures, and those that were not meant for it.
     needs

@@ -16,11 +16,11 @@ from ...generated.enums import DescriptorType, TensorReordering
 from ...generated.operations import CONVOLUTIONS
 from ...graph.data_types import LOW_PRECISION_TYPES
 from ...graph.ir import Graph, Matmul, Operation, Pointwise, Reduction, Tensor
-from ...graph.rewrite.changes import Change, describe, head_dims, response_dims
-from ...graph.rewrite.dims import BLOCK_SCALES
-from ...graph.rewrite.shapes import give_ports
-from ...graph.rewrite.tensors import attempt
+from ...graph.replace import attempt
 from ...plans.refusals import Reason
+from ...rewrite.changes import Change, describe, head_dims, response_dims
+from ...rewrite.dims import BLOCK_SCALES
+from ...rewrite.shapes import give_ports
 from ...system.version import cuda_version_text
 from ...target import Target, open_target
 from ..verdict import Basis, Candidate, Cause

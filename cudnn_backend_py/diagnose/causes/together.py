@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from ...graph import Graph
-from ...graph.rewrite.changes import Change, changes
+from ...rewrite.changes import Change, changes
 from ..verdict import Basis, Cause
 from .blame import Blame, find_blame
 from .case import Case, quote, statement

@@ -9,9 +9,9 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from ...graph.rewrite.changes import Change
-from ...graph.rewrite.solution import EFFECTS
-from ...graph.rewrite.unusual import Deviation, deviations, find_needs, undo
+from ...rewrite.changes import Change
+from ...rewrite.solution import EFFECTS
+from ...rewrite.unusual import Deviation, deviations, find_needs, undo
 from ..verdict import Basis, Cause
 from .blame import Ask, Blame, find_blame
 from .case import Case, quote, statement

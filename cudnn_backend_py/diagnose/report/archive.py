@@ -167,7 +167,7 @@ def _run_logged(folder: Path, environment: Mapping[str, str], limit_s: float) ->
 
 
 def _versions(environment: Mapping[str, str], hide: _Hidden) -> dict[str, Any]:
-    command = call_command("cudnn_backend_py.cli.commands:main", "info", "--format", "json")
+    command = call_command("cudnn_backend_py.info:print_info")
     done = subprocess.run(command, env=dict(environment), capture_output=True, text=True, check=False)
     facts = json.loads(done.stdout) if done.returncode == 0 else {}
     driver = str(facts.get("driver", "not known"))

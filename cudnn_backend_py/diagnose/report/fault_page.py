@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 
+from ...faults import FAULTS, Fault
 from ...generated.enums import DescriptorType
 from ...graph import Graph
-from ...graph.faults import FAULTS, Fault
 
 __all__ = ["render_fault_page"]
 
@@ -18,7 +18,7 @@ others are what their source reports. Where nothing is
 said of versions or architectures, none is known to be right. `explain` names the faults of a graph; the attention
 builder and the PyTorch operators refuse those marked with `!`, and warn of the others; the frontend warns of all.
 
-By source: {sources}. Written from `cudnn_backend_py/graph/faults/`; do not edit
+By source: {sources}. Written from `cudnn_backend_py/faults/`; do not edit
 (`python -m cudnn_backend_py.diagnose.report.fault_page > docs/faults.md`).
 """
 _COLUMNS = "| fault | graphs | effect | where | what helps | who says so |\n|---|---|---|---|---|---|\n"

@@ -17,17 +17,17 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ...errors import EnvironmentNotReady, UsageError
-from ...graph.drawing import draw_graph, drawn_graphs, named_tensors
 from ..surveys.matrix import Cell, Matrix
 from ..verdict import Candidate, Outcome, Verdict
+from .drawing import draw_graph, drawn_graphs, named_tensors
 
 if TYPE_CHECKING:
     from jinja2 import Environment
     from rich.table import Table
 
     from ...graph.ir import Graph
-    from ...graph.rewrite.changes import Change
     from ...plans.plan import Plan
+    from ...rewrite.changes import Change
     from ..remedies import Remedy
 
 __all__ = [

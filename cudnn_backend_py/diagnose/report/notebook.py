@@ -9,13 +9,13 @@ from rich.table import Table
 from ...errors import EnvironmentNotReady
 from ...execution.executable import Executable
 from ...graph import Graph
-from ...graph.drawing import draw_file
-from ...graph.rewrite.changes import Change
 from ...plans.plan import Plan
+from ...rewrite.changes import Change
 from ..remedies import Remedies, Remedy
 from ..surveys.matrix import Matrix
 from ..surveys.since import Since
 from ..verdict import Verdict
+from .drawing import draw_file
 from .html import change_html, matrix_html, plan_html, remedies_html, tables_html, verdict_html
 
 __all__ = ["show", "show_tables"]

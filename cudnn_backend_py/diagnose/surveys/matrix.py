@@ -26,11 +26,11 @@ from ...native import library
 from ...printable import brief, shown
 from ...system.child import call_command
 from ...system.notebook import ShownAsHtml
-from ...system.private_folder import EntryFolder, PrivateFolder
-from ...system.progress import progress_bar
+from ...system.private_folder import EntryFolder, PrivateFolder, user_folder
 from ...system.typed import read_as, read_fields
 from ...system.version import leading_numbers
 from ...target import Profile, find_profile
+from ...terminal.progress import progress_bar
 from ...versions.setup import Setup, read_setup
 from ...versions.store import find_installed, list_judging
 from ..engines import ENGINES_ABSENT
@@ -215,9 +215,7 @@ def places_of(names: Iterable[str], wheels: Mapping[str, str]) -> dict[str, str 
 
 def default_cache() -> Path:
     """Return the folder where answers are kept."""
-    import platformdirs  # only the cache needs it: judging does not
-
-    return platformdirs.user_cache_path("cudnn-backend-py") / "answers"
+    return user_folder("answers")
 
 
 def matrix(

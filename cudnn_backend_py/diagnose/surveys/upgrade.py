@@ -15,8 +15,8 @@ from ...errors import UsageError
 from ...graph import Graph
 from ...plans.candidate import Candidate
 from ...printable import brief
-from ...system.progress import progress_bar
 from ...target import Profile
+from ...terminal.progress import progress_bar
 from ...versions.setup import Setup
 from ..judges import Judge, Question
 from ..report.ci import Case

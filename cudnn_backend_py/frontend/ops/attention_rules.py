@@ -7,12 +7,11 @@ which decides what is said where several apply. ``is_unified`` is its choice bet
 from __future__ import annotations
 
 from collections.abc import Callable, Container
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from ...graph.data_types import HALF_TYPES
 from ...graph.strides import packed_strides
-from ...system.quick_dataclass import dataclass
 from ...system.version import Version, VersionTuple, version_text
 from ..enums import attention_implementation, data_type, diagonal_alignment, tensor_reordering
 from ..errors import attribute_not_set, not_supported

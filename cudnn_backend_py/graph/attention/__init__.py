@@ -8,14 +8,14 @@ from ...errors import GraphError
 from ...system.later import import_later
 from ...system.version import VersionTuple
 from ...system.version import VersionTuple as Version
-from ..faults.fault import Fault as Hazard
-from ..faults.fault import Form, Use
-from ..faults.find import HAZARDS, check_hazards, find_hazards
 from ..ir import Graph
 from .backward import composite_backward
 from .builder import SINGLE_OPS_SINCE
 from .deterministic import deterministic_config
+from .fault import Fault as Hazard
+from .fault import Form, Use
 from .forward import composite_forward
+from .hazards import HAZARDS, check_hazards, find_hazards
 from .modifiers import SoftCap
 from .problem import Attention, Implementation, ScoreModifier, make_problem
 from .unified import prefers_unified, unified_backward, unified_forward

@@ -6,7 +6,7 @@ import math
 import struct
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ...generated.enums import (
@@ -17,7 +17,6 @@ from ...generated.enums import (
     RngDistribution,
     TensorReordering,
 )
-from ...system.quick_dataclass import dataclass
 from ...system.version import Version, VersionTuple
 from ..builder import GraphBuilder
 from ..ir import Graph, Operation, Parameters, Tensor, packed_strides

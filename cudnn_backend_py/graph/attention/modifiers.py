@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from ...generated.enums import PointwiseMode
-from ...system.quick_dataclass import dataclass
 from ..builder import GraphBuilder
 from ..ir import Tensor
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import field, fields
+from dataclasses import dataclass, field, fields
 from functools import cache
 from typing import Any, Literal, Protocol, TypeVar
 
 from ...errors import GraphError
 from ...generated.enums import DataType
 from ...printable import shown
-from ...system.quick_dataclass import dataclass
 from ..builder import GraphBuilder
 from ..data_types import FP8_TYPES
 from ..ir import Tensor

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ...generated.enums import DataType, DescriptorType, PointwiseMode, ReduceTensorOp, TensorReordering
-from ...system.renamed import keep_names
 from .. import Graph
-from ..faults.fault import Use
 from ..guard import run_guarded
 from ..ir import Matmul, Op, Operation, Pointwise, Reduction, Tensor
+from .fault import Use
 from .modifiers import SoftCap
 from .problem import UncheckedAttention
 
@@ -458,7 +457,3 @@ class _Composite:
             **read,
         )
         return Use(problem, backward, "single operations" if self.single_ops else "expanded")
-
-
-if not TYPE_CHECKING:
-    __getattr__ = keep_names(__name__, ReadAttention=UncheckedAttention)

@@ -14,12 +14,12 @@ from typing import NamedTuple
 from ...errors import GraphError
 from ...generated.enums import DataType
 from ...system.version import Version, VersionTuple
-from ..faults.fault import Form, Use
-from ..faults.find import find_faults
 from ..ir import Graph, Tensor
-from ..rewrite.tensors import free_uids, replace_tensors
+from ..replace import free_uids, replace_tensors
 from . import sdpa_backward, sdpa_forward
 from .builder import SINGLE_OPS_SINCE
+from .fault import Form, Use
+from .hazards import has_bounds_fault
 from .problem import Attention, Implementation
 
 __all__ = [
@@ -255,10 +255,9 @@ def class_graph(p: Attention, backward: bool, version: VersionTuple, sm: int) ->
         implementation: Implementation = "auto" if p.score_modifier is None else "composite"
         return sdpa_forward(p, implementation=implementation, version=version, sm=sm)
     form: Form = "expanded" if version < SINGLE_OPS_SINCE else "single operations"
-    faults = find_faults(Use(p, True, form, version, sm), version=version, sm=sm)
     # With bounds, the kernel takes the offsets of Q and of its gradient for the same.
     lies_apart = p.strides("q")[1:] != p.strides("dq")[1:]
-    if lies_apart or any(fault.code.startswith("bounded-total") for fault in faults):
+    if lies_apart or has_bounds_fault(Use(p, True, form, version, sm)):
         p = replace(p, max_total_seq_q=None, max_total_seq_kv=None)
     graph = sdpa_backward(p, version=version, sm=sm)
     uids = free_uids(graph)

@@ -18,12 +18,11 @@ What cuDNN supports, as 9.14 and 9.19 answered (9.25 took the patterns out):
 
 from __future__ import annotations
 
-from dataclasses import field, fields
+from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
 from ...errors import GraphError
 from ...generated.enums import DataType, PointwiseMode, ReduceTensorOp, TensorReordering
-from ...system.quick_dataclass import dataclass
 from ..data_types import HALF_TYPES
 from ..ir import Graph, Tensor
 from .builder import LOWEST, Frame

@@ -14,7 +14,7 @@ roundoff of a type (2^-24 for float32, 2^-11 for float16), signs random and size
   small; what is beyond the largest number of a narrower type is infinite there;
 * functions that are no single rounding (exp, tanh, division): 2^-20 of the result, 2^-22 of the argument, but of
   quotients and roots of the result alone, and what
-  :data:`~cudnn_backend_py.graph.interpret.pointwise.APPROXIMATE` says. In two of the runs they are computed in
+  :data:`~cudnn_backend_py.interpreter.pointwise.APPROXIMATE` says. In two of the runs they are computed in
   float32, step by step: what overflows or vanishes on the way there is not the same in all runs;
 * functions as small as their absolute error are 0 in two of the runs: a sigmoid made of a tanh is 0 from about -18 on,
   and dividing it by 0 is NaN; a computed 0 of a maximum, a minimum or a ReLU has either sign, by which an angle and a
@@ -52,15 +52,15 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from ...faults import Use
 from ...generated.enums import DataType, DescriptorType, PointwiseMode, RngDistribution
 from ...graph import Graph, Matmul, Operation, Pointwise, Tensor
 from ...graph.attention.recognize import read_attention
 from ...graph.data_types import BOOLEAN_TYPES, DATA_TYPES
-from ...graph.faults import Use
 from ...graph.formats import is_integer, largest, round_to
-from ...graph.interpret.arithmetic import below
-from ...graph.interpret.attention import hidden
-from ...graph.interpret.data import is_unordered
+from ...interpreter.arithmetic import below
+from ...interpreter.attention import hidden
+from ...interpreter.data import is_unordered
 from .common_factor import common_factor, lean_of
 from .rules import FACTORS, MOVES, PRODUCTS, Arithmetic, Floats, copied_types, is_float, least, roundoff, rule_of
 from .shaken import Shaken, run_shaken
@@ -238,7 +238,7 @@ def expect(
     Parameters
     ----------
     inputs
-        As for :func:`~cudnn_backend_py.graph.interpret.interpret`.
+        As for :func:`~cudnn_backend_py.interpreter.interpret`.
     arithmetic
         What the engine may do; as much as any if not given.
     seed

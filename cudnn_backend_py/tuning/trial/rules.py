@@ -14,7 +14,7 @@ from ...generated.operations import CONVOLUTIONS
 from ...graph import Graph, Matmul, Op, Operation, Pointwise, Reduction
 from ...graph.data_types import BOOLEAN_TYPES, DATA_TYPES, FP8_TYPES, HALF_TYPES
 from ...graph.formats import is_integer
-from ...graph.interpret.pointwise import APPROXIMATE, BOUNDS
+from ...interpreter.pointwise import APPROXIMATE, BOUNDS
 
 __all__ = [
     "FACTORS",

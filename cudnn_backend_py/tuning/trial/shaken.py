@@ -13,10 +13,10 @@ from numpy.typing import ArrayLike, NDArray
 from ...generated.enums import DataType, PointwiseMode, ReduceTensorOp
 from ...graph import Graph, Op, Pointwise, Reduction, Tensor
 from ...graph.formats import largest, round_to
-from ...graph.interpret import OPERATIONS
-from ...graph.interpret.pointwise import BACKWARD
-from ...graph.interpret.run import Run
-from ...graph.philox import dropout_mask
+from ...interpreter import OPERATIONS
+from ...interpreter.philox import dropout_mask
+from ...interpreter.pointwise import BACKWARD
+from ...interpreter.run import Run
 from .rules import FACTORS, ROUNDINGS, Arithmetic, Floats, Rule, copied_types, is_float, least, roundoff, rule_of
 
 __all__ = ["Shaken", "in_float32", "run_shaken"]

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from ...errors import CudnnBackendError, CudnnStatusError, GraphError, NotSupported, UsageError
 from ...generated.enums import HeurMode
 from ...graph import Graph
-from ...graph.interpret.data import (
+from ...interpreter.data import (
     KINDS,
     check_arrays,
     check_given,
@@ -222,7 +222,7 @@ def run_graph(
     Parameters
     ----------
     data
-        ``uniform``, ``integers``, ``hostile`` (:mod:`~cudnn_backend_py.graph.interpret.data`), or the path of an
+        ``uniform``, ``integers``, ``hostile`` (:mod:`~cudnn_backend_py.interpreter.data`), or the path of an
         ``.npz`` file with arrays by the names of tensors; what it lacks is ``uniform``.
     seed
         Whatever is drawn is drawn from it.

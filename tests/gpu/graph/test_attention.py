@@ -27,7 +27,7 @@ from cudnn_backend_py import (
     reference,
 )
 from cudnn_backend_py.graph.formats import decode, encode
-from cudnn_backend_py.graph.philox import dropout_mask
+from cudnn_backend_py.interpreter.philox import dropout_mask
 from tests.support.attention_runs import LIMITS, Run, run_many
 from tests.support.figures import add_figure
 from tests.support.gpus import first_config, measured_here, skip_refused
@@ -216,7 +216,7 @@ def test_small_sequence_patterns_agree_with_the_interpreter(gpu: Target, options
 
 
 def check_small(gpu: Target, sizes: dict[str, Any], options: dict[str, Any]) -> None:
-    from cudnn_backend_py.graph.interpret import interpret
+    from cudnn_backend_py.interpreter import interpret
 
     forward, training = attention.mha_fprop(**sizes), attention.mha_fprop(**sizes, store_s=True)
     shared: dict[str, NDArray[Any]] = {}

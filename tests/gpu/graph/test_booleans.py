@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from cudnn_backend_py import DataType, Graph, GraphBuilder, OperationGraph, PointwiseMode, build_plan, execute
-from cudnn_backend_py.graph.interpret import interpret
-from cudnn_backend_py.graph.interpret.data import from_memory, in_memory
+from cudnn_backend_py.interpreter import interpret
+from cudnn_backend_py.interpreter.data import from_memory, in_memory
 from cudnn_backend_py.native.cuda import Memory
 from cudnn_backend_py.plans.build import shared_target
 from tests.support.gpus import skip_refused

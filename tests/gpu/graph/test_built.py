@@ -8,10 +8,12 @@ from typing import Any
 import pytest
 
 from cudnn_backend_py.info import collect_info
-from tests.support.built import AGREES, BUILT, ELSEWHERE, REFUSED, key_of, read_records
-from tests.support.built_runs import WORKERS, run_in_child
 from tests.support.figures import add_figure
-from tests.support.gpus import measured_here, sm_here
+from tools.records.built_runs import WORKERS, run_in_child
+from tools.records.operations_page import AGREES, REFUSED, key_of, read_records
+
+from ...support.built import BUILT, ELSEWHERE
+from ...support.gpus import measured_here, sm_here
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +37,7 @@ def test_the_record_of_this_gpu_and_version_says_the_same(seen: dict[str, dict[s
     where = key_of(collect_info())
     record = read_records().get(where)
     if record is None:
-        pytest.skip(f"did not run: no record of {where}; python -m tests.support.built_runs logs/operations-NAME.json")
+        pytest.skip(f"did not run: no record of {where}; python -m tools.records.built_runs logs/operations-NAME.json")
     both = record.keys() & seen.keys()
     assert {name: seen[name]["said"] for name in both} == {name: record[name]["said"] for name in both}
 

@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 
 from cudnn_backend_py import open_target
-from tests.support.deep_scores import deep_cases, run_many
 from tests.support.figures import add_figure
-from tests.support.gpus import measured_here, skip_refused
+from tools.records.deep_scores import deep_cases, run_many
 
-EVERY = 7  # of the cases: python -m tests.support.deep_scores runs all
+from ...support.gpus import measured_here, skip_refused
+
+EVERY = 7  # of the cases: python -m tools.records.deep_scores runs all
 
 
 @pytest.fixture(scope="module")

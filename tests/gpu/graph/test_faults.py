@@ -37,23 +37,24 @@ from cudnn_backend_py import (
     open_target,
     reference,
 )
+from cudnn_backend_py.faults import FAULTS, Fault, operations
+from cudnn_backend_py.faults.random_convolutions import RANDOM_CONVOLUTIONS
+from cudnn_backend_py.faults.random_graphs import RANDOM_GRAPHS
 from cudnn_backend_py.generated.enums import AttributeName as Attr
 from cudnn_backend_py.generated.enums import KnobType
 from cudnn_backend_py.graph.attention.recognize import read_attention
-from cudnn_backend_py.graph.faults import FAULTS, Fault, operations
-from cudnn_backend_py.graph.faults.random_convolutions import RANDOM_CONVOLUTIONS
-from cudnn_backend_py.graph.faults.random_graphs import RANDOM_GRAPHS
 from cudnn_backend_py.graph.formats import decode, encode, round_to
-from cudnn_backend_py.graph.interpret import interpret
-from cudnn_backend_py.graph.interpret.data import make_inputs
+from cudnn_backend_py.interpreter import interpret
+from cudnn_backend_py.interpreter.data import make_inputs
 from cudnn_backend_py.plans.build import shared_target
 from cudnn_backend_py.system.child import TIMED_OUT, Child, Say, serve
-from cudnn_backend_py.tuning.campaign.one import Asked, ask, is_context_lost, on_device, run
 from examples import attention_hazards
 from tests.support.child import ROOT
 from tests.support.faults import graph_of
 from tests.support.figures import add_figure
-from tests.support.gpus import measured_here, measured_names
+from tools.campaign.one import Asked, ask, is_context_lost, on_device, run
+
+from ...support.gpus import measured_here, measured_names
 
 Array = NDArray[Any]
 WORKERS = 8

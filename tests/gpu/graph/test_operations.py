@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from tests.support.edge_runs import RANDOM, random_names, run_many
 from tests.support.edges import CASES, REFUSED
 from tests.support.figures import add_figure
-from tests.support.gpus import measured_here, skip_refused
+from tools.records.edge_runs import RANDOM, random_names, run_many
+
+from ...support.gpus import measured_here, skip_refused
 
 FAMILIES = ("convolution", "norm")
 

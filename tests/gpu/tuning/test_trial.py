@@ -11,11 +11,11 @@ import pytest
 
 from cudnn_backend_py import DataType, Graph, GraphBuilder, PointwiseMode
 from cudnn_backend_py.errors import CudnnBackendError
+from cudnn_backend_py.faults import ending_faults
 from cudnn_backend_py.graph import attention
-from cudnn_backend_py.graph.faults import ending_faults
-from cudnn_backend_py.graph.interpret.data import KINDS
+from cudnn_backend_py.interpreter.data import KINDS
 from cudnn_backend_py.plans.build import shared_target
-from cudnn_backend_py.tuning.campaign.reduce import Reduced, reduce_failure
+from cudnn_backend_py.rewrite.reduce import Reduced, reduce_failure
 from cudnn_backend_py.tuning.trial import Trial, run_graph
 from cudnn_backend_py.tuning.trial.reproduce import PREFIX, from_word
 from cudnn_backend_py.tuning.trial.runner import Runner

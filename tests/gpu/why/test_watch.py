@@ -10,7 +10,7 @@ import pytest
 
 from cudnn_backend_py.why import WhyReport, why_not_cudnn
 from cudnn_backend_py.why.calls import BACKENDS
-from tests.support import sdpa_grid
+from tools.records import sdpa_grid
 
 torch: Any = pytest.importorskip("torch", reason="did not run: torch is not installed, and the calls are torch's")
 F = torch.nn.functional

@@ -17,7 +17,7 @@ from cudnn_backend_py.audit.budget import Budget  # noqa: E402
 from cudnn_backend_py.audit.case import CaseFolder  # noqa: E402
 from cudnn_backend_py.audit.report import AuditReport  # noqa: E402
 from cudnn_backend_py.audit.watch import Watch  # noqa: E402
-from cudnn_backend_py.system.wrapping import Around, _wrapper_of  # noqa: E402
+from cudnn_backend_py.why.wrapping import Around, _wrapper_of  # noqa: E402
 
 F = torch.nn.functional
 

@@ -135,11 +135,11 @@ def test_a_fault_of_ours_is_named_and_its_traceback_can_be_seen(monkeypatch: pyt
 def test_answers_have_their_codes(folder: Path) -> None:
     graph = str(ROOT / GRAPH)
     assert run(["explain", graph, "--target", "l40s"]).exit_code == 1
-    assert run(["build", graph, "--target", "l40s", "-o", "p.plan"]).exit_code == 1
+    assert run(["build", graph, "--target", "l40s", "--output", "p.plan"]).exit_code == 1
     assert not Path("p.plan").exists()
     flash = str(ROOT / "examples/flash_forward.py")
-    assert run(["build", flash, "--target", "l40s", "-o", "p.plan"]).exit_code == 0
-    assert run(["build", flash, "--target", "l40s", "-o", "p.plan", "--engine", "999"]).exit_code == 2
+    assert run(["build", flash, "--target", "l40s", "--output", "p.plan"]).exit_code == 0
+    assert run(["build", flash, "--target", "l40s", "--output", "p.plan", "--engine", "999"]).exit_code == 2
     for style in ("html", "github"):
         assert run(["explain", graph, "--target", "l40s", "--format", style, "--output", "out"]).exit_code == 1
         assert Path("out").stat().st_size > 100

@@ -58,7 +58,6 @@ LINES: dict[str, list[list[str]]] = {
     "run": [["cut.json", "--target", "sm80"]],
     "tune": [["good.json", "--budget", "-1"]],
     "audit": [["--folder", "cases"]],
-    "bench": [["--output", "nowhere/b.json"]],
     "compare": [["good.json", "--grid", "little"]],
 }
 MODULES = sorted(

@@ -14,7 +14,7 @@ from cudnn_backend_py.diagnose import Basis, Judge, Outcome, Question, render_te
 from cudnn_backend_py.diagnose.remedies import with_versions
 from cudnn_backend_py.diagnose.surveys.attention import attention_rows
 from cudnn_backend_py.graph.attention import sdpa_forward
-from cudnn_backend_py.graph.rewrite.tensors import replace_tensors
+from cudnn_backend_py.graph.replace import replace_tensors
 from cudnn_backend_py.native import library
 from cudnn_backend_py.versions.store import list_installed
 from tests.support.child import OLDER

@@ -16,7 +16,7 @@ from cudnn_backend_py.cli.commands import main
 from cudnn_backend_py.diagnose import Basis, Judge, Outcome, Question, Verdict, explain, render_text, whatif
 from cudnn_backend_py.diagnose.causes.case import Budget, Case, builds, supports
 from cudnn_backend_py.graph.guard import collecting
-from cudnn_backend_py.graph.rewrite.changes import changes
+from cudnn_backend_py.rewrite.changes import changes
 from cudnn_backend_py.target import using
 from tests.cases import find_case
 from tests.library.diagnose.test_rules import backward, forward

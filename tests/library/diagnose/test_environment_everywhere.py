@@ -76,7 +76,7 @@ def test_commands_name_the_fault_and_judge_nothing(
 ) -> None:
     environment = {**request.getfixturevalue(broken), "XDG_CACHE_HOME": str(tmp_path / "answers"), "COLUMNS": "1000"}
     code, words = {"mixed": MIXED, "no_nvrtc": NO_NVRTC}[broken]
-    versions = ("--cudnn-version", "default")
+    versions = ("--cudnn", "default")
     for arguments in (
         ("explain", graph_file, "--target", "sm90"),
         ("explain", graph_file, "--target", "sm90", "--here"),

@@ -13,9 +13,9 @@ from cudnn_backend_py.diagnose.causes.case import FORMS
 from cudnn_backend_py.diagnose.verdict import Basis
 from cudnn_backend_py.graph.attention import sdpa_backward, sdpa_forward
 from cudnn_backend_py.graph.ir import Parameters, packed_strides
-from cudnn_backend_py.graph.rewrite.changes import changes
+from cudnn_backend_py.rewrite.changes import changes
 from tests.library.diagnose.test_rules import backward
-from tests.pure.graph.test_form_changes import padded_convolution, reduced, with_lengths
+from tests.pure.rewrite.test_form_changes import padded_convolution, reduced, with_lengths
 
 F16 = DataType.HALF
 P, R = PointwiseMode, ReduceTensorOp

@@ -12,8 +12,8 @@ from cudnn_backend_py import DataType, DescriptorType, Graph, GraphBuilder, Usag
 from cudnn_backend_py.diagnose import Basis, Outcome, Verdict, render_text
 from cudnn_backend_py.diagnose.causes import find as causes_module
 from cudnn_backend_py.graph.attention import sdpa_forward
-from cudnn_backend_py.graph.rewrite.changes import CHANGES
-from tests.pure.graph.test_odd_graphs import LARGEST, LINE, at_the_end, block_scaled, failing
+from cudnn_backend_py.rewrite.changes import CHANGES
+from tests.pure.diagnose.test_odd_graphs import LARGEST, LINE, at_the_end, block_scaled, failing
 from tests.support.child import run_code
 
 OURS = "refused by this package; cuDNN was not asked about the graph"

@@ -11,7 +11,7 @@ from cudnn_backend_py.diagnose import Judge, Outcome
 from cudnn_backend_py.native import library
 from cudnn_backend_py.versions import store
 from tests.library.diagnose.test_attention_support import TABLES
-from tests.support.remedies import Cell, all_cells, check_advice, question_of, refused_cells
+from tools.records.remedies import Cell, all_cells, check_advice, question_of, refused_cells
 
 HERE = {library().version_text, *(item.short for item in store.list_installed())}
 VERSIONS = [name for name in TABLES if name in HERE]

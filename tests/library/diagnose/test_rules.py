@@ -20,7 +20,7 @@ from cudnn_backend_py.diagnose.fork import run_in_fork
 from cudnn_backend_py.diagnose.verdict import Basis, Candidate, Cause
 from cudnn_backend_py.errors import CudnnStatusError
 from cudnn_backend_py.graph.attention import SoftCap, sdpa_backward, sdpa_forward
-from cudnn_backend_py.graph.rewrite.tensors import replace_tensors
+from cudnn_backend_py.graph.replace import replace_tensors
 from cudnn_backend_py.plans.engine import OperationGraph
 from cudnn_backend_py.plans.refusals import Reason
 from cudnn_backend_py.target import using

@@ -19,8 +19,8 @@ from cudnn_backend_py.diagnose.causes.find import find_cause
 from cudnn_backend_py.diagnose.verdict import Basis
 from cudnn_backend_py.generated.enums import NormMode
 from cudnn_backend_py.graph.attention import sdpa_forward
-from cudnn_backend_py.graph.rewrite.changes import changes
-from cudnn_backend_py.graph.rewrite.tensors import replace_tensors
+from cudnn_backend_py.graph.replace import replace_tensors
+from cudnn_backend_py.rewrite.changes import changes
 from cudnn_backend_py.target import using
 from tests.library.diagnose.test_rules import changed
 from tests.support.refused import (
@@ -32,7 +32,7 @@ from tests.support.refused import (
     scaled_weight_gradient,
     with_statistics,
 )
-from tests.support.remedies import EFFECT
+from tools.records.remedies import EFFECT
 
 T, P = DataType, PointwiseMode
 E4M3, E5M2 = T.FP8_E4M3, T.FP8_E5M2

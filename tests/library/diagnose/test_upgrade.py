@@ -11,11 +11,11 @@ from cudnn_backend_py.diagnose.surveys.upgrade import Effect, compare_versions
 from cudnn_backend_py.errors import EnvironmentNotReady, UsageError
 from cudnn_backend_py.graph import save_graph
 from cudnn_backend_py.graph.attention import sdpa_forward
-from cudnn_backend_py.tuning.campaign.graphs import random_graph
 from examples import conv_bias_relu, flash_backward, forum_two_matmul
 from tests.support.child import OLDER, Finished, run_python
 from tests.support.logs import LOGS
-from tests.support.upgraded import find_others
+from tools.campaign.graphs import random_graph
+from tools.records.upgraded import find_others
 
 OLDEST = "9.14.0"
 FAMILIES = ("attention", "attention backward", "matmul", "convolution", "pointwise", "reduction", "fusion")

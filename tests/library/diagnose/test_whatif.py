@@ -10,7 +10,7 @@ from cudnn_backend_py import DataType, Graph, GraphBuilder, PointwiseMode, Usage
 from cudnn_backend_py.diagnose import Judge, explain
 from cudnn_backend_py.diagnose.remedies import Remedy, whatif
 from cudnn_backend_py.errors import EnvironmentNotReady
-from cudnn_backend_py.graph.rewrite.changes import KINDS
+from cudnn_backend_py.rewrite.changes import KINDS
 from tests.cases import find_case
 from tests.library.diagnose.test_rules import backward, changed, forward, image_relu
 from tests.support.child import children_cpu_s

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 import pytest
 
 from cudnn_backend_py import library
-from cudnn_backend_py.graph.faults import FAULTS, Fault
+from cudnn_backend_py.faults import FAULTS, Fault
 from cudnn_backend_py.native.crash_guards import CRASHING_GRAPHS
 from cudnn_backend_py.system.version import VersionTuple
 from cudnn_backend_py.target import list_profiles
@@ -22,7 +22,7 @@ PROFILES = {profile.sm for profile in list_profiles()}
 ASK = """
 import json, sys
 from cudnn_backend_py import explain, library
-from cudnn_backend_py.graph.faults import FAULTS
+from cudnn_backend_py.faults import FAULTS
 from cudnn_backend_py.native import crash_guards
 from tests.support.faults import graph_of
 crash_guards.CRASHING_GRAPHS = ()
@@ -116,7 +116,7 @@ def test_it_shows_in_the_versions_that_have_it(code: str, which: str, version: V
 BUILD = """
 import sys
 from cudnn_backend_py import OperationGraph, build_plan, library, open_target
-from cudnn_backend_py.graph.faults import FAULTS
+from cudnn_backend_py.faults import FAULTS
 from tests.support.faults import graph_of
 row = next(row for row in FAULTS if row.code == "vector-product-select-among-many")
 made = graph_of({"": row.reproductions[""], "unlike": row.unlike}[sys.argv[1]])
@@ -138,7 +138,7 @@ def test_a_mask_behind_a_product_with_a_vector_ends_one_engine(which: str) -> No
 REFUSE = """
 import json
 from cudnn_backend_py import OperationGraph, UsageError, library, open_target
-from cudnn_backend_py.graph.faults import FAULTS
+from cudnn_backend_py.faults import FAULTS
 from cudnn_backend_py.native.crash_guards import CRASHING_GRAPHS
 from tests.support.faults import graph_of
 rows = {row.code: row for row in FAULTS}

@@ -24,7 +24,7 @@ from cudnn_backend_py import (
     open_target,
 )
 from cudnn_backend_py.graph.attention import SmallAttention, mha_bprop, mha_fprop
-from cudnn_backend_py.graph.interpret import interpret
+from cudnn_backend_py.interpreter import interpret
 from cudnn_backend_py.plans.refusals import read_refusals
 from examples import mha_bprop as bprop_example
 from tests.support.child import older_cudnn, run_code

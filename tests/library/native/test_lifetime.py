@@ -1,5 +1,5 @@
 """Descriptors come and go: flat memory, any order, any thread, any way to end. The full million is
-``python -m cudnn_backend_py.bench million-rounds``; CUDNN_BACKEND_ROUNDS sets the number of rounds here.
+``python -m benchmarks million-rounds``; CUDNN_BACKEND_ROUNDS sets the number of rounds here.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def flash() -> Graph:
 
 def test_memory_is_flat_over_many_rounds() -> None:
     """Without destruction 100,000 rounds keep some 200 MiB; 1 MiB is allowed."""
-    command = ["-m", "cudnn_backend_py.bench", "million-rounds", "--rounds", str(ROUNDS)]
+    command = ["-m", "benchmarks", "million-rounds", "--rounds", str(ROUNDS)]
     done = run_python(command, timeout_s=60 + ROUNDS / 1000, check=True)
     measured = json.loads(done.stdout)
     assert measured["rounds"] == ROUNDS

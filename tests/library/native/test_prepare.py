@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cudnn_backend_py.codegen.ptx import SOURCE
 from cudnn_backend_py.native.prepare import MOST_CLEARED, MOST_RAGGED, READ, ROW, THREADS
+from tools.codegen.ptx import SOURCE
 
 HOST = """
 #define __device__

@@ -265,10 +265,10 @@ def flip(path: Path, place: int | None = None) -> None:
 
 AFTER_CRASH = """
 import json
-from cudnn_backend_py.target.environment import environment_fault_after_crash
+from cudnn_backend_py.target.environment import fault_after_crash
 from cudnn_backend_py.versions.setup import read_setup
 setup = read_setup({version!r})
-fault = environment_fault_after_crash(setup.library, setup.nvrtc, in_start={in_start})
+fault = fault_after_crash(setup.library, setup.nvrtc, in_start={in_start})
 print(json.dumps(None if fault is None else [fault.code, fault.headline, fault.detail, fault.repair, fault.blocks]))
 """
 

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 from cudnn_backend_py.diagnose.surveys.upgrade import Effect, compare_versions
 from cudnn_backend_py.graph.attention import sdpa_forward
-from cudnn_backend_py.tuning.campaign.graphs import random_graph
 from cudnn_backend_py.tuning.upgrade import changes_to_time
 from tests.support.child import OLDER
+from tools.campaign.graphs import random_graph
 
 
 def test_of_many_only_what_is_another_plan_is_timed() -> None:

@@ -14,8 +14,8 @@ from cudnn_backend_py.audit import part
 from cudnn_backend_py.audit.case import Case
 from cudnn_backend_py.audit.judging import Judging, judge_part
 from cudnn_backend_py.audit.part import part_of
-from cudnn_backend_py.graph.interpret import interpret
-from cudnn_backend_py.graph.interpret.data import in_memory, make_inputs, read_tensors
+from cudnn_backend_py.interpreter import interpret
+from cudnn_backend_py.interpreter.data import in_memory, make_inputs, read_tensors
 
 from .test_case import case
 

@@ -8,6 +8,7 @@ import io
 import json
 import os
 import re
+import subprocess
 import sys
 import tempfile
 from collections import defaultdict
@@ -29,10 +30,11 @@ from cudnn_backend_py.cli.graph_file import load_graph_file
 from cudnn_backend_py.cli.wheels import _without_option
 from cudnn_backend_py.importers.graphs import read_graphs
 from cudnn_backend_py.plans.record import seal
+from cudnn_backend_py.system.child import call_command
 from cudnn_backend_py.system.nearest import nearest
-from cudnn_backend_py.system.table import open_console
 from cudnn_backend_py.system.version import __version__
 from cudnn_backend_py.target import list_profiles
+from cudnn_backend_py.terminal.table import open_console
 from cudnn_backend_py.why.__main__ import _command as why_program
 from tests.support.logs import LOGS, log_text
 from tests.support.reporting import two_matmuls
@@ -243,7 +245,6 @@ OUTPUT = {
     "build": "Write the plan here; required.",
     "repro": "Write the archive here, a .tar.gz, .tgz or .zip; named after graph and target if not given.",
     "tune": "Write the figures here, as JSON.",
-    "bench": "Write the figures here, as JSON.",
     "python -m cudnn_backend_py.why": "Write it here, not to standard error.",
     "python -m cudnn_backend_py.audit": "Write it here, not to standard error, and as JSON.",
 }
@@ -290,28 +291,28 @@ def test_every_choice_is_answered_with_the_nearest() -> None:
             assert not isinstance(one.type, click.Choice) or isinstance(one.type, group.Choice), (words, one.name)
 
 
-@pytest.mark.parametrize(
-    ("line", "name", "value"),
-    [
-        ("matrix g --cudnn-version 9.19 --cudnn 9.28", "versions", ("9.19", "9.28")),
-        ("since g --target sm90 --cudnn-version 9.19", "versions", ("9.19",)),
-        ("compare --cudnn-version default", "versions", ("default",)),
-        ("build good.json -o p.plan", "output", "p.plan"),
-        ("tune good.json --json t.json", "output", "t.json"),
-    ],
-)
-def test_old_spellings_work_and_are_not_shown(line: str, name: str, value: object, folder: Path) -> None:
-    Path("good.json").write_text("")
-    words, *rest = line.split()
-    assert COMMANDS[words].make_context(words, [*rest]).params[name] == value
-    old = next(word for word in rest if word in ("--cudnn-version", "-o", "--json"))
-    assert old not in run([words, "--help"]).stdout.split()
-
-
 def test_the_cudnn_of_all_is_not_that_of_a_command() -> None:
     words = ["--cudnn", "9.19", "matrix", "g", "--cudnn", "9.28"]
     assert _without_option(words, "--cudnn", whole=True) == ["matrix", "g", "--cudnn", "9.28"]
     assert _without_option(words[2:], "--cudnn") == ["matrix", "g"]
+
+
+def test_commands_are_of_this_python() -> None:
+    command = call_command("cudnn_backend_py.cli.commands:main", "--version")
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("cudnn-backend, version")
+
+
+@pytest.mark.parametrize(
+    ("given", "kept"),
+    [
+        ("--cudnn 9.19 explain g.py --cudnn=9.24 --build", "explain g.py --build"),
+        ("explain --cudnn 9.19 -- --cudnn=a.py --cudnn", "explain -- --cudnn=a.py --cudnn"),
+        ("explain --cudnn", "explain"),
+    ],
+)
+def test_the_version_is_not_asked_for_again_in_the_child(given: str, kept: str) -> None:
+    assert _without_option(given.split(), "--cudnn") == kept.split()
 
 
 def test_the_form_is_as_the_file_is_named(folder: Path) -> None:

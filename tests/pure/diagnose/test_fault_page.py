@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from cudnn_backend_py.diagnose.report.fault_page import render_fault_page
-from cudnn_backend_py.graph.faults import FAULTS
+from cudnn_backend_py.faults import FAULTS
 
 PAGE = Path(__file__).parents[3] / "docs" / "faults.md"
 

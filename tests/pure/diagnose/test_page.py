@@ -15,8 +15,8 @@ from cudnn_backend_py import EnvironmentNotReady, Graph, GraphBuilder, Pointwise
 from cudnn_backend_py.diagnose import Outcome
 from cudnn_backend_py.diagnose.remedies import Remedy
 from cudnn_backend_py.diagnose.report import html as page
+from cudnn_backend_py.diagnose.report.drawing import MAX_OPERATIONS, draw_file, draw_graph, drawn_graphs, named_tensors
 from cudnn_backend_py.diagnose.report.html import matrix_html, render_page, verdict_html
-from cudnn_backend_py.graph.drawing import MAX_OPERATIONS, draw_file, draw_graph, drawn_graphs, named_tensors
 from tests.support.reporting import HOSTILE, report, small_matrix, two_matmuls, verdict
 from tests.support.zoo import ZOO
 

@@ -18,7 +18,7 @@ from cudnn_backend_py.diagnose.causes.phrases import (
     rules_for,
 )
 from cudnn_backend_py.diagnose.causes.rules import WORD_RULES
-from cudnn_backend_py.graph.rewrite.changes import KINDS
+from cudnn_backend_py.rewrite.changes import KINDS
 
 S = "CUDNN_STATUS_NOT_SUPPORTED"
 

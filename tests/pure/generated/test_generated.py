@@ -39,7 +39,7 @@ def test_seal_breaks_at_one_changed_letter(path: Path) -> None:
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
 def test_banner_names_command_and_header_version(path: Path) -> None:
     head = "\n".join(path.read_text().splitlines()[:5])
-    assert "python -m cudnn_backend_py.codegen" in head
+    assert "python -m tools.codegen" in head
     assert "9.28.0" in head
 
 

@@ -19,12 +19,10 @@ from typing import Any
 import pytest
 
 from cudnn_backend_py import CudnnBackendError, EnvironmentNotReady, UsageError
-from cudnn_backend_py.cli.wheels import _without_option
 from cudnn_backend_py.system import child
 from cudnn_backend_py.system.child import (
     TIMED_OUT,
     Child,
-    call_command,
     describe_ending,
     run_undisturbed,
     script_command,
@@ -382,24 +380,6 @@ def test_a_script_gets_this_package_and_nothing_of_the_working_folder(tmp_path: 
     assert home == str(ROOT / "cudnn_backend_py" / "__init__.py")
     assert arguments == [str(script), "a", "-b"]
     assert not {"", ".", str(tmp_path), str(script.parent)} & set(path)
-
-
-def test_commands_are_of_this_python() -> None:
-    command = call_command("cudnn_backend_py.cli.commands:main", "--version")
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert done.stdout.startswith("cudnn-backend, version")
-
-
-@pytest.mark.parametrize(
-    ("given", "kept"),
-    [
-        ("--cudnn 9.19 explain g.py --cudnn=9.24 --build", "explain g.py --build"),
-        ("explain --cudnn 9.19 -- --cudnn=a.py --cudnn", "explain -- --cudnn=a.py --cudnn"),
-        ("explain --cudnn", "explain"),
-    ],
-)
-def test_the_version_is_not_asked_for_again_in_the_child(given: str, kept: str) -> None:
-    assert _without_option(given.split(), "--cudnn") == kept.split()
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])

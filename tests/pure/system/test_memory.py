@@ -1,12 +1,9 @@
-"""The memory that is available, and graphs whose data do not fit into it."""
+"""The memory that is available."""
 
 from __future__ import annotations
 
 import pytest
 
-from cudnn_backend_py import GraphBuilder, GraphError, PointwiseMode, UsageError
-from cudnn_backend_py.graph.interpret import interpret
-from cudnn_backend_py.graph.interpret.data import make_inputs
 from cudnn_backend_py.system import memory
 from cudnn_backend_py.system.memory import available_bytes, memory_fault
 
@@ -20,22 +17,3 @@ def test_the_smallest_limit_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "it needs 0.0 GB" in memory_fault(5, "it")
     monkeypatch.setattr(memory, "_limits", lambda: iter(()))
     assert memory_fault(1 << 80, "it") == ""
-
-
-@pytest.mark.parametrize("strides", ["packed", (1 << 44, 1 << 42, 1)])
-def test_data_that_do_not_fit_are_refused_before_they_are_made(strides: tuple[int, ...] | str) -> None:
-    g = GraphBuilder()
-    dims = (1, 1 << 20, 1 << 24) if strides == "packed" else (1, 4, 8)
-    x = g.tensor("x", dims, strides=strides)
-    g.pointwise(PointwiseMode.RELU_FWD, x, name="y", virtual=False)
-    with pytest.raises(UsageError, match=r"data for the graph needs .* GB of memory") as refused:
-        make_inputs(g.graph())
-    assert refused.value.code == "trial-memory"
-
-
-def test_results_that_do_not_fit_are_refused_before_they_are_computed() -> None:
-    g = GraphBuilder("wide")
-    g.matmul(g.tensor("a", (1 << 22, 1)), g.tensor("b", (1, 1 << 22)), name="c", virtual=False)
-    with pytest.raises(GraphError, match="interpreting 'wide' needs") as refused:
-        interpret(g.graph(), {"a": [[0.0]], "b": [[0.0]]})
-    assert refused.value.code == "interpret-memory"

@@ -13,7 +13,7 @@ from rich.console import Console
 from cudnn_backend_py import DataType, GraphBuilder, PointwiseMode, UsageError
 from cudnn_backend_py.graph import attention
 from cudnn_backend_py.graph.formats import decode, encode
-from cudnn_backend_py.graph.interpret import interpret
+from cudnn_backend_py.interpreter import interpret
 from cudnn_backend_py.tuning.agreement import ROW_FACTOR, TOLERANCES, Difference, compare
 from cudnn_backend_py.tuning.inputs import made_up_inputs
 from cudnn_backend_py.tuning.statistics import MIN_ROUNDS, Budget, Timing, choose, evidence_table, hopeless

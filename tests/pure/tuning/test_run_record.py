@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cudnn_backend_py.graph.interpret.data import KINDS
+from cudnn_backend_py.interpreter.data import KINDS
 from cudnn_backend_py.tuning.trial import Trial
 from tests.support.records import record_paths
 

@@ -14,8 +14,8 @@ from cudnn_backend_py import DataType, Graph, GraphBuilder, PointwiseMode
 from cudnn_backend_py.generated.enums import ReduceTensorOp, RngDistribution
 from cudnn_backend_py.graph import attention
 from cudnn_backend_py.graph.formats import round_to
-from cudnn_backend_py.graph.interpret import interpret
-from cudnn_backend_py.graph.interpret.data import make_inputs
+from cudnn_backend_py.interpreter import interpret
+from cudnn_backend_py.interpreter.data import make_inputs
 from cudnn_backend_py.tuning.trial.bound import Arithmetic, Expected, expect
 from cudnn_backend_py.tuning.trial.common_factor import common_factor
 from tests.support.built import BUILT
@@ -110,7 +110,7 @@ def test_attention_is_right_in_any_tiles(tile: int, monkeypatch: pytest.MonkeyPa
     graph = attention.sdpa_forward(batch=1, heads=2, seq_q=128, seq_kv=320, head_dim=64, scale=2.0)
     inputs = make_inputs(graph)
     expected = expect(graph, inputs)["o"]
-    monkeypatch.setattr("cudnn_backend_py.graph.interpret.run.Run.tile", tile)
+    monkeypatch.setattr("cudnn_backend_py.interpreter.run.Run.tile", tile)
     o = interpret(graph, inputs, rounding=True)["o"]
     assert expected.compare(o).right
     assert (o == round_to(expected.center, T.HALF)).all() == (tile == 128)

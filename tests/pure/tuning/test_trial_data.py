@@ -13,9 +13,9 @@ import pytest
 from cudnn_backend_py import DataType, Graph, GraphBuilder, PointwiseMode, UsageError
 from cudnn_backend_py.generated.enums import TensorReordering
 from cudnn_backend_py.graph import attention
-from cudnn_backend_py.graph.interpret import interpret
-from cudnn_backend_py.graph.interpret.data import KINDS, from_memory, in_memory, load_arrays, make_inputs, read_tensors
 from cudnn_backend_py.graph.strides import channels_last
+from cudnn_backend_py.interpreter import interpret
+from cudnn_backend_py.interpreter.data import KINDS, from_memory, in_memory, load_arrays, make_inputs, read_tensors
 from cudnn_backend_py.tuning.trial.reproduce import as_word, command_line, from_word
 from tests.support.built import BUILT
 from tests.support.interpreting import refused, tensor

@@ -1,4 +1,4 @@
-"""The table of gates against what torch 2.11 answered on an H200: 440 calls, recorded (``tests.support.sdpa_grid``)."""
+"""The table of gates against what torch 2.11 answered on an H200: 440 calls, recorded (``tools.records.sdpa_grid``)."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import pytest
 
 from cudnn_backend_py.why.calls import BACKENDS, Answer
 from cudnn_backend_py.why.gates import FUNCTIONS, GATES, default_order, find_blocker
-from tests.support import sdpa_grid
 from tests.support.sdpa_words import call_of, machine_of
+from tools.records import sdpa_grid
 
 RECORDS = json.loads((Path(__file__).parent / "data" / "sdpa-torch-2.11-h200.json").read_text(encoding="utf-8"))
 NAMES = [next(iter(record["environment"]), "plain") for record in RECORDS]

@@ -9,7 +9,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from cudnn_backend_py import DataType, Graph, GraphBuilder, PointwiseMode
-from cudnn_backend_py.graph.interpret.pointwise import BOUNDS
+from cudnn_backend_py.interpreter.pointwise import BOUNDS
 
 __all__ = ["CASES", "FLOATS", "IMAGE", "INTEGERS", "LAST", "OUT", "REFUSED", "SIZE", "SQUARE", "Array", "Edge", "add"]
 

@@ -8,7 +8,7 @@ from functools import partial
 import numpy as np
 
 from cudnn_backend_py import DataType, GraphBuilder, PointwiseMode
-from cudnn_backend_py.graph.interpret.pointwise import BACKWARD, BINARY, UNARY
+from cudnn_backend_py.interpreter.pointwise import BACKWARD, BINARY, UNARY
 from tests.support.edges.case import FLOATS, INTEGERS, OUT, SQUARE, Array, add
 from tests.support.edges.numbers import all_codes, columns, rows
 

@@ -13,7 +13,7 @@ from cudnn_backend_py.generated.enums import (
     PaddingMode,
     ResampleMode,
 )
-from cudnn_backend_py.graph.interpret import interpret
+from cudnn_backend_py.interpreter import interpret
 from tests.support.built import bilinear_upsampling
 from tests.support.edges.case import IMAGE, OUT, Array, add
 from tests.support.edges.numbers import make_image

@@ -1,0 +1,255 @@
+"""Attention of ever new shapes by known classes: what the first call of a shape costs the host; that memory stays flat.
+
+Every shape is another batch and length; the plans of their classes are built before. First calls of more shapes are
+compared with torch's in float64 afterwards: products of float64 load kernels, whose memory is none of the operator's.
+Beside it: what torch itself takes for such a call, for the memory of its output, and to hand a backward pass that does
+nothing to its thread and back.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from itertools import pairwise, product
+from typing import Any
+
+import numpy as np
+
+from cudnn_backend_py import torch_ops
+from cudnn_backend_py.compare.contenders import load_operators
+from cudnn_backend_py.execution.any_shape import Shapes
+from cudnn_backend_py.execution.plan_pool import shared_pool
+from cudnn_backend_py.graph.attention.shape_class import grow
+from cudnn_backend_py.info import start_record, write_record
+
+from ..judge import Accepted, judge, verdict_lines
+from .memory import in_use
+
+__all__ = ["ACCEPTED", "add_options", "classes_of", "new_shapes", "run"]
+
+HEADS, HEAD_DIM = 2, 64
+BATCHES, LENGTHS = 64, 2048
+CHECKPOINTS = 20
+COMPARED = 200  # more shapes, at most: as many as a tenth of the others
+PASSES = ("first_call_ms", "first_backward_ms")
+SLOWEST = 5  # calls that are told one by one
+FLAT_BYTES = 8 << 20  # growth after the first tenth that is none
+CALLS_OF_TORCH = 1000  # that are timed
+# Calls before the GPU is waited for: some 130 launches, far fewer than wait for room.
+IN_A_ROW = 16
+OF_TORCH = ("torch_empty_ms", "torch_flash_ms", "torch_flash_backward_ms", "torch_engine_ms")
+_PATIENCE_S = 120.0  # for all plans
+
+
+def new_shapes(count: int, seed: int = 0) -> list[tuple[int, int]]:
+    """Return `count` different pairs of batch and length, fewer if there are not so many."""
+    every = list(product(range(1, BATCHES + 1), range(1, LENGTHS + 1)))
+    return random.Random(seed).sample(every, min(count, len(every)))
+
+
+def classes_of() -> list[tuple[int, int]]:
+    """Return the batches and lengths that classes of such shapes are built for, the largest one first."""
+    sequences = {grow(batch, 1, 1).batch for batch in range(1, BATCHES + 1)}
+    lengths = {grow(1, seq, seq).q for seq in range(1, LENGTHS + 1)}
+    return sorted(product(sequences, lengths), reverse=True)
+
+
+class _Calls:
+    """Calls of the operator on slices of one memory."""
+
+    def __init__(self, shapes: Shapes, backward: bool) -> None:
+        import torch
+
+        self.shapes, self.backward = shapes, backward
+        size = BATCHES * LENGTHS * HEADS * HEAD_DIM
+        self.memory = [torch.randn(size, device="cuda").to(torch.half) for _ in range(4)]
+
+    def tensors(self, batch: int, seq: int) -> list[Any]:
+        """Return Q, K, V and dO, [b, h, s, d] with b, s, h, d in memory."""
+        width = HEADS * HEAD_DIM
+        dims, strides = (batch, HEADS, seq, HEAD_DIM), (seq * width, HEAD_DIM, width, 1)
+        made = [x.as_strided(dims, strides) for x in self.memory]
+        if self.backward:
+            for x in made[:3]:
+                x.requires_grad_(True)
+        return made
+
+    def __call__(self, batch: int, seq: int) -> tuple[tuple[float, ...], Any]:
+        """Make a call and return the host time of each pass in milliseconds, and what the last one returned.
+
+        What a pass returned is held until the clock was read: to free it is none of the next one.
+        """
+        import torch
+
+        q, k, v, d_o = self.tensors(batch, seq)
+        start = time.perf_counter_ns()
+        o = made = torch_ops.attention(q, k, v, causal=True, shapes=self.shapes)
+        times = [time.perf_counter_ns() - start]
+        if self.backward:
+            start = time.perf_counter_ns()
+            made = torch.autograd.grad(o, (q, k, v), d_o)
+            times.append(time.perf_counter_ns() - start)
+        return tuple(spent / 1e6 for spent in times), made
+
+    def of_torch(self, batch: int, seq: int) -> tuple[float, ...]:
+        """Return the host time of an output's memory, and of each pass of torch's own attention by flash, in ms.
+
+        With a backward pass, also that of the gradient of a view, which is what torch's engine itself takes.
+        """
+        import torch
+        from torch.nn.attention import SDPBackend, sdpa_kernel
+
+        q, k, v, d_o = self.tensors(batch, seq)
+        times = [time.perf_counter_ns()]
+        torch.empty_strided(q.shape, q.stride(), dtype=q.dtype, device=q.device)
+        times.append(time.perf_counter_ns())
+        with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
+            times.append(time.perf_counter_ns())
+            made = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+            times.append(time.perf_counter_ns())
+            if self.backward:
+                held = [torch.autograd.grad(made, (q, k, v), d_o)]
+                times.append(time.perf_counter_ns())
+                held.append(torch.autograd.grad(q.view_as(q), q, d_o))
+                times.append(time.perf_counter_ns())
+        spent = [(end - start) / 1e6 for start, end in pairwise(times)]
+        return spent[0], *spent[2:]  # without what it takes to choose flash
+
+    def error(self, batch: int, seq: int) -> float:
+        """Return the relative error of a call, against float64 of the first, the last and one sequence between."""
+        import torch
+
+        _, made = self(batch, seq)
+        chosen = sorted({0, batch // 2, batch - 1})
+        q, k, v, d_o = (x.detach()[chosen].double().requires_grad_(True) for x in self.tensors(batch, seq))
+        mask = torch.ones(seq, seq, device="cuda", dtype=torch.bool).tril()
+        scores = (q @ k.transpose(2, 3) * HEAD_DIM**-0.5).masked_fill(~mask, -torch.inf)
+        want = scores.softmax(-1) @ v
+        wanted = torch.autograd.grad(want, (q, k, v), d_o) if self.backward else (want,)
+        made = made if self.backward else (made,)
+        # A gradient may be 0 but for rounding, as dQ of one key is.
+        return max(
+            float(torch.linalg.norm((x[chosen] - y).detach()) / torch.linalg.norm(y.detach()).clamp(min=1.0))
+            for x, y in zip(made, wanted, strict=True)
+        )
+
+
+def _growth(record: Mapping[str, Any], key: str) -> float | None:
+    points = record["points"]
+    later = points[max(1, len(points) // 10) :]
+    return float(later[-1][key] - later[0][key]) if len(later) > 1 else None
+
+
+def _largest_error(record: Mapping[str, Any]) -> float | None:
+    return 1000 * float(record["largest_relative_error"]) if record["compared"] else None
+
+
+def _first(record: Mapping[str, Any], what: str, name: str) -> float | None:
+    return float(record[name][what]) if name in record else None
+
+
+ACCEPTED = (
+    *(
+        Accepted(f"host time of {words} of a shape, {what}, ms", limit, partial(_first, what=what, name=name))
+        for words, name in zip(("the first call", "the first backward pass"), PASSES, strict=True)
+        for what, limit in (("median", 0.15), ("p99", 1.0))
+    ),
+    Accepted("host memory after the first tenth, bytes more", FLAT_BYTES, lambda r: _growth(r, "resident_bytes")),
+    Accepted("GPU memory after the first tenth, bytes more", FLAT_BYTES, lambda r: _growth(r, "gpu_bytes")),
+    Accepted("largest relative error of calls compared, thousandths", 10.0, _largest_error),
+)
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add how many shapes, of which way, and how long it may take."""
+    parser.add_argument("--shapes", type=int, default=100_000)
+    parser.add_argument("--way", choices=("any", "adaptive"), default="any")
+    parser.add_argument("--backward", action="store_true", help="with the backward pass")
+    parser.add_argument("--limit", type=float, default=600.0, help="seconds after which it stops")
+
+
+def _build_classes(calls: _Calls) -> None:
+    """Have the plans of all classes, and calls of them made: known classes are what is measured."""
+    import torch
+
+    for _ in range(4):  # only so many plans wait for the thread that builds them, and a class is taught when it runs
+        for batch, seq in classes_of():
+            calls(batch, seq)
+            torch.cuda.synchronize()
+        shared_pool().wait(_PATIENCE_S)
+
+
+def _times_of_torch(calls: _Calls, shapes: Sequence[tuple[int, int]]) -> Iterator[tuple[float, ...]]:
+    import torch
+
+    for number, shape in enumerate(shapes):
+        if number % IN_A_ROW == 0:
+            torch.cuda.synchronize()
+        yield calls.of_torch(*shape)
+
+
+def _spread(spent: Any) -> dict[str, float]:
+    found = {"median": np.median(spent), "max": np.max(spent)}
+    found |= {f"p{share}": np.percentile(spent, share) for share in (90, 99)}
+    return {name: round(float(value), 4) for name, value in found.items()}
+
+
+def run(options: argparse.Namespace) -> None:
+    """Run, watch memory, write."""
+    import torch
+
+    load_operators()
+    calls = _Calls(options.way, options.backward)
+    begin = time.perf_counter()
+    _build_classes(calls)
+    built_s = round(time.perf_counter() - begin, 1)
+    shapes = new_shapes(options.shapes + COMPARED)
+    others = shapes[len(shapes) - min(COMPARED, len(shapes) // 10) :]
+    shapes = shapes[: len(shapes) - len(others)][: options.shapes]
+    begin = time.perf_counter()
+    spent, points = np.zeros((len(shapes), 1 + options.backward)), []
+    done, step = 0, max(1, len(shapes) // CHECKPOINTS)
+    for done, shape in enumerate(shapes, 1):
+        spent[done - 1] = calls(*shape)[0]
+        if done % IN_A_ROW == 0:
+            torch.cuda.synchronize()
+        if done % step == 0:
+            torch.cuda.synchronize()
+            torch.cuda.empty_cache()
+            free, total = torch.cuda.mem_get_info()
+            mine = torch.cuda.memory_reserved()  # what other processes take of the GPU is none of it
+            points.append({"shapes": done, "gpu_bytes": total - free, "torch_bytes": mine, **in_use()})
+        if time.perf_counter() - begin > options.limit:
+            break
+    torch.cuda.synchronize()
+    spent = spent[:done]
+    seconds = round(time.perf_counter() - begin, 1)
+    errors = [calls.error(*shape) for shape in others]
+    of_torch = np.array(list(_times_of_torch(calls, shapes[:CALLS_OF_TORCH])))
+    record: dict[str, Any] = {
+        **start_record("any-shape", ("cudnn_backend_py", "python", "cudnn", "driver version", "compiled call")),
+        "gpu_name": torch.cuda.get_device_name(),
+        "torch": torch.__version__,
+        "way": options.way,
+        "calls_in_a_row": IN_A_ROW,
+        "backward": options.backward,
+        "classes_built_s": built_s,
+        "shapes": done,
+        "seconds": seconds,
+        **{name: _spread(times) for name, times in zip(PASSES, spent.T, strict=False)},
+        "slowest": [
+            {"number": int(at) + 1, "shape": shapes[at], "ms": spent[at].round(3).tolist()}
+            for at in np.argsort(-spent.sum(1))[:SLOWEST]
+        ],
+        **{name: _spread(times) for name, times in zip(OF_TORCH, of_torch.T, strict=False)},
+        "compared": len(errors),
+        "largest_relative_error": max(errors, default=0.0),
+        "points": points,
+    }
+    record["accepted"] = judge(record, ACCEPTED)
+    for line in verdict_lines(record):
+        print(line)
+    write_record(record, options.output)

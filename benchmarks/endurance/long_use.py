@@ -1,0 +1,263 @@
+"""What a process keeps of every verdict: the package beside a C loop that makes the same cuDNN calls.
+
+The calls of one verdict of each graph are recorded (functions, values, which descriptor is which), written out as a C
+program, compiled with gcc and replayed in a process of its own that has loaded the same libraries and runs no Python in
+its loop. What that loop keeps is cuDNN's; what the package keeps beyond it is ours.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import gc
+import json
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from cudnn_backend_py.diagnose import explain
+from cudnn_backend_py.generated.enums import AttributeType, DataType
+from cudnn_backend_py.graph import Graph, GraphBuilder
+from cudnn_backend_py.graph.attention import sdpa_forward
+from cudnn_backend_py.info import start_record, write_record
+from cudnn_backend_py.native import library
+from cudnn_backend_py.native.libcudnn import Library
+from cudnn_backend_py.system.child import call_command
+from tools.repository import child_environment
+
+from ..graphs import two_matmuls
+from .memory import in_use
+
+__all__ = ["add_options", "run"]
+
+TARGET = "sm90"
+CHECKPOINTS = 20
+
+
+def graphs(build: bool) -> list[Graph]:
+    """Return the graphs that are asked about in turn: without builds a supported one and a refused one."""
+    if not build:
+        return [sdpa_forward(batch=1, heads=2, seq_q=128, head_dim=64, implementation="unified"), two_matmuls()]
+    g = GraphBuilder("matmul", io_type=DataType.HALF)
+    g.matmul(g.tensor("a", (2, 64, 64)), g.tensor("b", (2, 64, 64)), name="c", virtual=False)
+    return [g.graph()]
+
+
+def watch(rounds: int, warm: int, run: Callable[[int], None]) -> dict[str, Any]:
+    """Make `rounds` rounds, `run` some at a time, and return what was in use after the warm ones and on the way."""
+    run(warm)
+    began = time.perf_counter()
+    points = [{"rounds": warm, **in_use()}]
+    step = max(1, (rounds - warm) // CHECKPOINTS)
+    while points[-1]["rounds"] < rounds:
+        now = min(step, rounds - points[-1]["rounds"])
+        run(now)
+        points.append({"rounds": points[-1]["rounds"] + now, **in_use()})
+    first, last = points[0], points[-1]
+    made = last["rounds"] - first["rounds"]
+    return {
+        "milliseconds_each": round((time.perf_counter() - began) * 1e3 / made, 3),
+        "growth_per_round": {key: round((last[key] - first[key]) / made, 4) for key in first if key != "rounds"},
+        "first": first,
+        "last": last,
+        "resident_bytes": [point["resident_bytes"] for point in points],
+        "malloc_bytes": [point["malloc_bytes"] for point in points],
+    }
+
+
+def of_package(rounds: int, warm: int, build: bool) -> dict[str, Any]:
+    """Watch verdicts of the package."""
+    asked = graphs(build)
+
+    def run(count: int) -> None:
+        for number in range(count):
+            explain(asked[number % len(asked)], TARGET, build=build)
+
+    return watch(rounds, warm, run)
+
+
+# the same calls without the package
+
+
+class Recorder:
+    """The cuDNN calls of a block as C statements, one block after the other."""
+
+    def __init__(self) -> None:
+        self.slots: dict[int, int] = {}
+        self.count = 0
+        self.lines: list[str] = []
+        self.calls = 0
+
+    def bind(self, bound: Any, name: str) -> Any:
+        """Return a function that calls `bound` and writes it down."""
+
+        def call(*arguments: Any) -> Any:
+            plain = [getattr(argument, "_obj", argument) for argument in arguments]
+            writer = getattr(self, name, None)
+            given = writer(*plain) if writer is not None and not name.endswith("CreateDescriptor") else None
+            try:
+                return bound(*arguments)
+            finally:
+                if name == "cudnnBackendCreateDescriptor":
+                    given = self.created(*plain)
+                if given is not None:
+                    self.lines.append(given)
+                    self.calls += 1
+
+        return call
+
+    def created(self, kind: int, made: Any) -> str:
+        self.slots[made.value] = self.count
+        self.count += 1
+        return f"create({int(kind)}, &d[{self.count - 1}]);"
+
+    def _slot(self, pointer: Any) -> str:
+        return f"d[{self.slots[getattr(pointer, 'value', pointer)]}]"
+
+    def cudnnBackendDestroyDescriptor(self, pointer: Any) -> str:  # noqa: N802  # names of the functions
+        return f"destroy({self._slot(pointer)});"
+
+    def cudnnBackendFinalize(self, pointer: Any) -> str:  # noqa: N802
+        return f"finalize({self._slot(pointer)});"
+
+    def cudnnBackendSetAttribute(self, pointer: Any, attribute: int, kind: int, count: int, array: Any) -> str:  # noqa: N802
+        if kind == AttributeType.BACKEND_DESCRIPTOR:
+            given = "(void *[]){" + ", ".join(map(self._slot, array)) + "}"
+        else:
+            given = "(unsigned char[]){" + ", ".join(map(str, bytes(array))) + "}"
+        return f"set({self._slot(pointer)}, {int(attribute)}, {int(kind)}, {int(count)}, {given});"
+
+    def cudnnBackendGetAttribute(self, pointer: Any, attribute: int, kind: int, count: int, _: Any, array: Any) -> str:  # noqa: N802
+        given = "room"
+        if array is None:
+            given = "0"
+        elif kind == AttributeType.BACKEND_DESCRIPTOR:
+            given = "(void *[]){" + ", ".join(map(self._slot, array)) + "}"
+        return f"get({self._slot(pointer)}, {int(attribute)}, {int(kind)}, {int(count)}, &held, {given});"
+
+    def cudnnGetLastErrorString(self, _buffer: Any, size: int) -> str:  # noqa: N802
+        return f"say(room, {size});"
+
+    def cudnnSetCallback(self, mask: int, _data: Any, _function: Any) -> str:  # noqa: N802
+        return f"listen({mask}, 0, heard);"
+
+    def cudnnGetCallback(self, *_: Any) -> str:  # noqa: N802
+        return "listener(&mask, &data, &function);"
+
+
+_PROGRAM = """
+#include <dlfcn.h>
+#include <stdint.h>
+static int (*create)(int, void **), (*destroy)(void *), (*finalize)(void *);
+static int (*set)(void *, int, int, int64_t, const void *), (*get)(void *, int, int, int64_t, int64_t *, void *);
+static int (*listen)(unsigned, void *, void *), (*listener)(unsigned *, void **, void **);
+static void (*say)(char *, int64_t);
+static char room[1 << 22];
+static void *d[{slots}];
+static int64_t held;
+static unsigned mask;
+static void *data, *function;
+static void heard(int severity, void *user, const void *info, const char *text) {{}}
+int load(const char *path) {{
+    void *lib = dlopen(path, RTLD_NOW);
+    if (!lib) return 1;
+    create = dlsym(lib, "cudnnBackendCreateDescriptor"); destroy = dlsym(lib, "cudnnBackendDestroyDescriptor");
+    finalize = dlsym(lib, "cudnnBackendFinalize"); set = dlsym(lib, "cudnnBackendSetAttribute");
+    get = dlsym(lib, "cudnnBackendGetAttribute"); listen = dlsym(lib, "cudnnSetCallback");
+    listener = dlsym(lib, "cudnnGetCallback"); say = dlsym(lib, "cudnnGetLastErrorString");
+    return !(create && destroy && finalize && set && get && listen && listener && say);
+}}
+{blocks}
+static void (*blocks[])(void) = {{{names}}};
+void replay(int64_t rounds) {{ for (int64_t i = 0; i < rounds; i++) blocks[i % {count}](); }}
+"""
+
+
+def recorded(build: bool) -> tuple[str, dict[str, int]]:
+    """Return the C program that makes the calls of a verdict of each graph, and how many calls each is."""
+    original, recorder, blocks = Library._bind, Recorder(), []
+    for name in [name for name in vars(library()) if name.startswith("cudnn")]:
+        delattr(library(), name)  # bound again, and written down, when it is next used
+    Library._bind = lambda self, name: recorder.bind(original(self, name), name)  # type: ignore[method-assign]
+    counts: dict[str, int] = {}
+    for graph in graphs(build):
+        explain(graph, TARGET, build=build)  # what a process asks once only is not recorded
+        gc.collect()
+        recorder.lines, recorder.calls = [], 0
+        explain(graph, TARGET, build=build)
+        gc.collect()
+        blocks.append("\n".join(recorder.lines))
+        counts[graph.name] = recorder.calls
+    Library._bind = original  # type: ignore[method-assign]
+    names = [f"block{number}" for number in range(len(blocks))]
+    bodies = [f"static void {name}(void) {{\n{block}\n}}" for name, block in zip(names, blocks, strict=True)]
+    text = _PROGRAM.format(slots=recorder.count, blocks="\n".join(bodies), names=", ".join(names), count=len(blocks))
+    return text, counts
+
+
+def of_calls(rounds: int, warm: int, build: bool) -> dict[str, Any]:
+    """Watch the same calls made by C: recorded in a process before this one, which only loads the libraries."""
+    with tempfile.TemporaryDirectory() as folder:
+        source, shared = Path(folder, "calls.c"), Path(folder, "calls.so")
+        counts = json.loads(_child("--record", str(source), *(["--build"] if build else [])))
+        subprocess.run(["gcc", "-O1", "-shared", "-fPIC", "-o", str(shared), str(source), "-ldl"], check=True)
+        lib = library()
+        program = ctypes.CDLL(str(shared))
+        program.replay.argtypes = [ctypes.c_int64]
+        assert program.load(lib.path.encode()) == 0
+        measured = watch(rounds, warm, program.replay)
+    return {"calls_of_a_verdict": counts, **measured}
+
+
+def _child(*arguments: str) -> str:
+    command = call_command("benchmarks.__main__:main", "long-use", *arguments)
+    done = subprocess.run(command, env=child_environment(), stdout=subprocess.PIPE, text=True, check=True)
+    return done.stdout
+
+
+def compare(rounds: int, warm: int, build: bool) -> dict[str, Any]:
+    """Return both loops, each in a process of its own, and what the package keeps beyond cuDNN."""
+    options = [str(rounds), str(warm), *(["--build"] if build else [])]
+    package, calls = (json.loads(_child("--watch", who, *options)) for who in ("package", "calls"))
+    ours = {key: round(value - calls["growth_per_round"][key], 4) for key, value in package["growth_per_round"].items()}
+    return {
+        **start_record("long-use"),
+        "rounds": rounds,
+        "warm": warm,
+        "package": package,
+        "calls": calls,
+        "growth_per_round_of_package_beyond_calls": ours,
+    }
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add how many verdicts, and what only child processes are given."""
+    parser.add_argument("--explains", type=int, default=0, help="verdicts without builds")
+    parser.add_argument("--builds", type=int, default=0, help="verdicts with builds")
+    parser.add_argument("--watch", nargs=3, help=argparse.SUPPRESS)
+    parser.add_argument("--record", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--build", action="store_true", help=argparse.SUPPRESS)
+
+
+def run(options: argparse.Namespace) -> None:
+    """Measure and write; in a file that is there, the part that was not measured stays."""
+    if options.record:
+        text, counts = recorded(options.build)
+        options.record.write_text(text, encoding="utf-8")
+        print(json.dumps(counts))
+        return
+    if options.watch:
+        who, rounds, warm = options.watch
+        print(json.dumps({"package": of_package, "calls": of_calls}[who](int(rounds), int(warm), options.build)))
+        return
+    record = (
+        json.loads(options.output.read_text(encoding="utf-8")) if options.output and options.output.exists() else {}
+    )
+    if options.explains:
+        record["without_builds"] = compare(options.explains, min(1000, options.explains // 10), build=False)
+    if options.builds:
+        record["with_builds"] = compare(options.builds, min(100, options.builds // 10), build=True)
+    print(write_record(record, options.output))

@@ -1,0 +1,64 @@
+"""A million rounds of create, set, finalize, get, destroy: memory before, on the way and after."""
+
+from __future__ import annotations
+
+import argparse
+import time
+
+from cudnn_backend_py.generated.enums import AttributeName as Attr
+from cudnn_backend_py.generated.enums import DataType, DescriptorType, PointwiseMode
+from cudnn_backend_py.info import start_record, write_record
+from cudnn_backend_py.native import Descriptor
+
+from .memory import resident_bytes
+
+__all__ = ["add_options", "run"]
+
+
+def tensor(uid: int) -> Descriptor:
+    """Return a finalized tensor descriptor."""
+    made = Descriptor(DescriptorType.TENSOR).set(Attr.TENSOR_DATA_TYPE, DataType.HALF)
+    made.set(Attr.TENSOR_UNIQUE_ID, uid).set(Attr.TENSOR_BYTE_ALIGNMENT, 16)
+    return made.set(Attr.TENSOR_DIMENSIONS, (2, 8, 64)).set(Attr.TENSOR_STRIDES, (512, 64, 1)).finalize()
+
+
+def one_round(number: int) -> None:
+    """Make a tensor, read it back and let it go; every tenth round a whole operation with its children."""
+    x = tensor(1)
+    assert x.get(Attr.TENSOR_UNIQUE_ID) == 1
+    if number % 10 == 0:
+        mode = Descriptor(DescriptorType.POINTWISE).set(Attr.POINTWISE_MODE, PointwiseMode.RELU_FWD).finalize()
+        operation = Descriptor(DescriptorType.OPERATION_POINTWISE).set(Attr.OPERATION_POINTWISE_PW_DESCRIPTOR, mode)
+        operation.set(Attr.OPERATION_POINTWISE_XDESC, x).set(Attr.OPERATION_POINTWISE_YDESC, tensor(2)).finalize()
+        operation.close()
+    x.close()
+
+
+def measure(rounds: int) -> dict[str, object]:
+    """Return the memory in use at the start, after each tenth and at the end."""
+    for number in range(1000):
+        one_round(number)
+    began = time.perf_counter()
+    start = resident_bytes()
+    tenths = []
+    for number in range(1, rounds + 1):
+        one_round(number)
+        if number % (rounds // 10) == 0:
+            tenths.append(resident_bytes())
+    return {
+        "rounds": rounds,
+        "seconds": round(time.perf_counter() - began, 1),
+        "resident_bytes_start": start,
+        "resident_bytes_after_each_tenth": tenths,
+        "growth_bytes_after_first_tenth": tenths[-1] - tenths[0],
+    }
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add how many rounds."""
+    parser.add_argument("--rounds", type=int, default=1_000_000)
+
+
+def run(options: argparse.Namespace) -> None:
+    """Measure and write."""
+    print(write_record({**start_record("million-rounds"), **measure(options.rounds)}, options.output))

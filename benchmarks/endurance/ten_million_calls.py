@@ -1,0 +1,123 @@
+"""Ten million calls of one executable from eight threads on streams of their own, buffers changing; needs a GPU, torch.
+
+What must be seen: host and device memory flat, right results at the end, no deadlock.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import threading
+import time
+from typing import Any
+
+from cudnn_backend_py.compare.shapes import SMALL
+from cudnn_backend_py.execution.executable import Executable
+from cudnn_backend_py.graph.attention import sdpa_forward
+from cudnn_backend_py.info import start_record, write_record
+from cudnn_backend_py.plans.engine import OperationGraph
+from cudnn_backend_py.plans.plan import build_plan
+from cudnn_backend_py.target import open_target
+from cudnn_backend_py.torch_ops.operators import load_torch
+
+from .memory import resident_bytes
+
+__all__ = ["add_options", "run"]
+
+THREADS = 8
+SETS = 400  # sets of buffers a thread takes in turn, more than variant packs are kept
+SYNCHRONIZE_EVERY = 2000  # calls; streams would queue without bound otherwise
+
+
+class Worker(threading.Thread):
+    """One thread: its stream, its buffers, its share of the calls."""
+
+    def __init__(self, executable: Executable, calls: int, seed: int) -> None:
+        import torch
+
+        super().__init__()
+        self.executable, self.calls, self.done = executable, calls, 0
+        self.fault: BaseException | None = None
+        self.error = 0.0
+        self.stream = torch.cuda.Stream()
+        generator = torch.Generator("cuda").manual_seed(seed)
+        dims = SMALL.batch, SMALL.seq, SMALL.heads, SMALL.head_dim
+        self.inputs = torch.randn(SETS, 3, *dims, device="cuda", dtype=torch.half, generator=generator)
+        self.outputs = torch.full((SETS, *dims), torch.nan, device="cuda", dtype=torch.half)
+
+    def run(self) -> None:
+        """Call, and keep what went wrong."""
+        import torch
+
+        try:
+            with torch.cuda.stream(self.stream):
+                self._work()
+        except BaseException as error:
+            self.fault = error
+
+    def _work(self) -> None:
+        import torch
+
+        sets = [(*self.inputs[index], self.outputs[index]) for index in range(SETS)]
+        for index in range(self.calls):
+            self.executable(*sets[index % SETS])
+            self.done = index + 1
+            if not self.done % SYNCHRONIZE_EVERY:
+                self.stream.synchronize()
+        self.stream.synchronize()
+        for q, k, v, o in sets[:: SETS // 8]:
+            want = torch.nn.functional.scaled_dot_product_attention(
+                *(item.transpose(1, 2).float() for item in (q, k, v)), is_causal=True
+            )
+            error = torch.linalg.norm(o.transpose(1, 2).float() - want) / torch.linalg.norm(want)
+            self.error = max(self.error, float(error))
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add how many calls, and how long they may take."""
+    parser.add_argument("--calls", type=int, default=10_000_000)
+    parser.add_argument("--limit", type=float, default=600.0, help="seconds after which it counts as a deadlock")
+
+
+def run(options: argparse.Namespace) -> None:
+    """Run, watch memory, write; the process ends here, with 1 if a call failed or a thread still runs."""
+    torch = load_torch()
+    graph = sdpa_forward(batch=SMALL.batch, heads=SMALL.heads, seq_q=SMALL.seq, head_dim=SMALL.head_dim, causal=True)
+    executable = Executable(build_plan(OperationGraph(graph, open_target()).heuristics().configs[0]))
+    workers = [Worker(executable, options.calls // THREADS, seed) for seed in range(THREADS)]
+    torch.cuda.synchronize()
+    start = time.perf_counter()
+    for worker in workers:
+        worker.start()
+    samples: list[dict[str, Any]] = []
+    while any(worker.is_alive() for worker in workers) and time.perf_counter() - start < options.limit:
+        time.sleep(1.0)
+        free, total = torch.cuda.mem_get_info()
+        sample = {
+            "calls": sum(worker.done for worker in workers),
+            "kib": resident_bytes() // 1024,
+            "gpu_kib": (total - free) // 1024,
+        }
+        if all(worker.done < worker.calls for worker in workers):  # comparing results afterwards takes memory
+            samples.append(sample)
+    seconds = time.perf_counter() - start
+    calls = sum(worker.done for worker in workers)
+    later = [sample for sample in samples if sample["calls"] > calls // 10] or samples[-1:]
+    faults = [repr(worker.fault) for worker in workers if worker.fault is not None]
+    record = {
+        **start_record("ten-million-calls"),
+        "gpu": torch.cuda.get_device_name(),
+        "calls": calls,
+        "threads": THREADS,
+        "buffer_sets_per_thread": SETS,
+        "seconds": round(seconds, 1),
+        "still_running": sum(worker.is_alive() for worker in workers),
+        "faults": faults,
+        "largest_relative_error": max(worker.error for worker in workers),
+        "host_growth_kib_after_first_tenth": later[-1]["kib"] - later[0]["kib"],
+        "gpu_growth_kib_after_first_tenth": later[-1]["gpu_kib"] - later[0]["gpu_kib"],
+        "samples": samples[:: max(1, len(samples) // 20)],
+    }
+    write_record(record, options.output)
+    print({key: value for key, value in record.items() if key != "samples"}, flush=True)
+    os._exit(1 if faults or record["still_running"] else 0)  # a thread that hangs would keep the process

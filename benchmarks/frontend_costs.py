@@ -1,0 +1,145 @@
+"""Our frontend beside cudnn-frontend: execute with a variant pack by dict, and a fresh process to its first result.
+
+Both modules are imported in one process under their own names and take turns; fresh processes take turns, too. In
+these PyTorch is imported, has used the GPU and has made the buffers before the clock starts, so that what is counted is
+the module's own: import, handle, graph, plan, launch. Neither has a cache of plans on disk, and files are read once
+before anything is counted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from cudnn_backend_py import frontend as our_frontend
+from cudnn_backend_py.compare.contenders import Frontend, make_buffers, open_frontend
+from cudnn_backend_py.compare.shapes import DIRECTIONS, SMALL, Direction, Effort
+from cudnn_backend_py.compare.timing import fresh, host_times, microseconds, rotate, same
+from cudnn_backend_py.errors import CudnnBackendError
+from cudnn_backend_py.info import start_record, write_record
+from cudnn_backend_py.terminal.table import open_console
+
+__all__ = ["add_options", "run"]
+
+EFFORT = Effort(host_batches=43, host_calls=100)
+FRESH_PROCESS = Path(__file__).with_name("fresh_process.py")
+WAYS = ("our-frontend", "cudnn-frontend")
+#: What our part of a cost may be of cudnn-frontend's.
+LIMITS = {"same": 0.7, "fresh": 0.8, "first result": 0.6}
+
+
+def calls(theirs: Frontend, direction: Direction) -> dict[str, dict[str, float]]:
+    """Return microseconds of an execute by module, with the same buffers at each call and with others."""
+    import torch
+
+    sets = make_buffers(SMALL, direction, EFFORT.host_batches * EFFORT.host_calls)
+    contenders, results = {}, []
+    for name, module in {"ours": Frontend(our_frontend), "theirs": theirs}.items():
+        graph, tensors = module.build(SMALL, direction)
+        arguments = module.call(graph, tensors)
+        graph.execute(*arguments(sets[0]))
+        torch.cuda.synchronize()
+        results.append([sets[0][item].clone() for item in (("o", "stats") if direction == "forward" else ("dq", "dk"))])
+        contenders[f"{name}, same"] = same(partial(graph.execute, *arguments(sets[0])))
+        contenders[f"{name}, fresh"] = fresh(graph.execute, [arguments(one) for one in sets])
+    torch.testing.assert_close(*results)
+    return {name: microseconds(timing) for name, timing in host_times(contenders, EFFORT).items()}
+
+
+def first_results(folder: str | None, count: int) -> Iterator[dict[str, dict[str, Any]]]:
+    """Yield milliseconds from the import of either module to its first result, after each pair of processes.
+
+    By step, as medians, and each total.
+    """
+    runs: dict[str, list[dict[str, float]]] = {way: [] for way in WAYS}
+    for number in range(-1, count):  # the first of each reads files and is not counted
+        for way in rotate(list(WAYS), number):
+            figures = _child(way, folder)
+            if number >= 0:
+                runs[way].append(figures)
+        if number >= 0:
+            yield _medians(runs)
+
+
+def _medians(runs: Mapping[str, list[dict[str, float]]]) -> dict[str, dict[str, Any]]:
+    return {
+        way: {
+            **{step: round(statistics.median(run[step] for run in found), 2) for step in found[0]},
+            "totals": sorted(round(run["total"], 2) for run in found),
+        }
+        for way, found in runs.items()
+    }
+
+
+def _child(way: str, folder: str | None) -> dict[str, float]:
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    # Found by its folder, so that nothing of either module is imported before the clock starts.
+    environment["PYTHONPATH"] = os.pathsep.join([str(FRESH_PROCESS.parents[1]), os.environ.get("PYTHONPATH", "")])
+    command = [sys.executable, "-P", str(FRESH_PROCESS), way, "--cudnn-frontend", folder or ""]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise CudnnBackendError(f"a fresh process ({way}) failed", code="bench-child", more=done.stderr[-4000:])
+    figures: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    return figures
+
+
+def ratios(record: Mapping[str, Any]) -> dict[str, float]:
+    """Return our part of cudnn-frontend's cost, by what was measured."""
+    found = {}
+    for direction in DIRECTIONS:
+        times = record.get("execute_us", {}).get(direction, {})
+        for kind in ("same", "fresh"):
+            if times:
+                part = times[f"ours, {kind}"]["median_us"] / times[f"theirs, {kind}"]["median_us"]
+                found[f"{direction}, {kind}"] = round(part, 3)
+    if "first_result_ms" in record:
+        ours, theirs = (record["first_result_ms"][way]["total"] for way in WAYS)
+        found["first result"] = round(ours / theirs, 3)
+    return found
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Where cudnn-frontend is, and how many processes are started."""
+    parser.add_argument("--cudnn-frontend", metavar="FOLDER", help="the folder that holds its package cudnn")
+    parser.add_argument("--children", type=int, default=9, help="fresh processes of each module, 0 for none")
+
+
+def run(options: argparse.Namespace) -> None:
+    """Measure, print each ratio beside its limit, and write."""
+    import torch
+
+    console = open_console()
+    theirs, said = open_frontend(options.cudnn_frontend)
+    if theirs is None:
+        raise CudnnBackendError(f"cudnn-frontend: {said}", code="bench-frontend", fix="--cudnn-frontend FOLDER")
+    record: dict[str, Any] = {
+        **start_record("bench-frontend", ("cudnn_backend_py", "python", "cudnn", "driver version", "compiled call")),
+        "cudnn-frontend": said,
+        "gpu_name": torch.cuda.get_device_name(),
+        "torch": torch.__version__,
+        "problem": SMALL.name,
+        "limits": LIMITS,
+    }
+    record["execute_us"] = {direction: calls(theirs, direction) for direction in DIRECTIONS}
+    record["ratios"] = ratios(record)
+    if options.output is not None:
+        write_record(record, options.output)
+    for figures in first_results(options.cudnn_frontend, options.children) if options.children else ():
+        record["fresh processes"] = {"each": len(figures[WAYS[0]]["totals"]), "plan cache on disk": "neither has one"}
+        record["first_result_ms"] = figures
+        record["ratios"] = ratios(record)
+        if options.output is not None:
+            write_record(record, options.output)
+    for name, part in record["ratios"].items():
+        limit = LIMITS[name.partition(", ")[2] or name]
+        word = "PASS" if part <= limit else "FAIL"
+        console.print(f"{word} {name}: {part} of cudnn-frontend's, limit {limit}")
+    print(write_record(record, options.output), file=sys.stderr if options.output else sys.stdout)

@@ -1,0 +1,118 @@
+"""Acceptance of a record: its limits, and the report on what exceeds them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from cudnn_backend_py.compare.shapes import DIRECTIONS
+from cudnn_backend_py.plans.choice import EngineChoice
+from cudnn_backend_py.tuning.statistics import Timing
+
+__all__ = ["ACCEPTED", "Accepted", "judge", "verdict_lines"]
+
+
+@dataclass(frozen=True)
+class Accepted:
+    """A figure that must not exceed a limit; None where it was not measured."""
+
+    name: str
+    limit: float
+    figure: Callable[[Mapping[str, Any]], float | None]
+
+
+def _host_ratio(record: Mapping[str, Any], direction: str, name: str, other: str) -> float | None:
+    found = record["host"].get(direction, {})
+    if name not in found or other not in found:
+        return None
+    return float(found[name]["median_us"] / found[other]["median_us"])
+
+
+def _ragged_ratio(record: Mapping[str, Any], name: str, other: str) -> float | None:
+    found = record.get("ragged", {})
+    if name not in found or other not in found:
+        return None
+    return float(found[name]["median_us"] / found[other]["median_us"])
+
+
+def _slower(record: Mapping[str, Any], name: str, other: str) -> float | None:
+    """Return how many shapes are slower than `other` beyond noise."""
+    rows = [row["us"] for row in record["gpu"] if name in row["us"] and other in row["us"]]
+    return float(sum(Timing(**row[other]).beats(Timing(**row[name])) for row in rows)) if rows else None
+
+
+def _against_frontend(record: Mapping[str, Any]) -> float | None:
+    """Return how many shapes differ from cudnn-frontend for the same plan, beyond noise in either direction."""
+    rows = []
+    for row in record["gpu"]:
+        us, tags = row["us"], row["plans"]
+        if "cudnn-frontend" not in us:
+            continue
+        theirs = EngineChoice.parse(row["frontend_plan"])
+        same_plan = [name for name in tags if name in us and EngineChoice.parse(tags[name]) == theirs]
+        if same_plan:
+            rows.append((Timing(**us[same_plan[0]]), Timing(**us["cudnn-frontend"])))
+    return float(sum(mine.beats(other) or other.beats(mine) for mine, other in rows)) if rows else None
+
+
+def _fresh_ratio(record: Mapping[str, Any], name: str, other: str) -> float | None:
+    found = record["fresh"]
+    return float(found[name]["total"] / found[other]["total"]) if name in found and other in found else None
+
+
+def _accepted() -> Iterator[Accepted]:
+    ratios = (
+        ("same pointers", "C loop", 1.15),
+        ("same pointers", "cudnn-frontend, same", 0.55),
+        ("fresh pointers", "cudnn-frontend, fresh", 0.75),
+        ("CUDA graph", "same pointers", 0.7),
+        ("CUDA graph", "cudnn-frontend, same", 0.55),
+    )
+    for direction in DIRECTIONS:
+        for name, other, limit in ratios:
+            figure = partial(_host_ratio, direction=direction, name=name, other=other)
+            yield Accepted(f"host, {direction}: {name} / {other}", limit, figure)
+    ragged = (
+        ("same pointers", "C loop", 1.05),
+        ("fresh pointers", "C loop", 1.2),
+        ("same pointers", "cudnn-frontend, same", 0.61),
+        ("fresh pointers", "cudnn-frontend, fresh", 0.7),
+    )
+    for name, other, limit in ragged:
+        yield Accepted(f"host, ragged: {name} / {other}", limit, partial(_ragged_ratio, name=name, other=other))
+    yield Accepted("GPU: shapes that differ from cudnn-frontend, same plan", 0, _against_frontend)
+    yield Accepted(
+        "GPU: shapes where autotuned is slower than the first choice",
+        0,
+        partial(_slower, name="ours, autotuned", other="ours"),
+    )
+    yield Accepted(
+        "fresh process: ahead of time / cudnn-frontend",
+        0.5,
+        partial(_fresh_ratio, name="ahead of time", other="cudnn-frontend"),
+    )
+
+
+ACCEPTED: tuple[Accepted, ...] = tuple(_accepted())
+
+
+def judge(record: Mapping[str, Any], accepted: Iterable[Accepted] = ACCEPTED) -> list[dict[str, Any]]:
+    """Return for each figure its value, limit and whether it passed; None for what was not measured."""
+    found = []
+    for item in accepted:
+        value = item.figure(record)
+        passed = None if value is None else value <= item.limit
+        found.append({"name": item.name, "value": value and round(value, 3), "limit": item.limit, "passed": passed})
+    return found
+
+
+def verdict_lines(record: Mapping[str, Any]) -> list[str]:
+    """Return a line per figure that is judged: pass, fail, or not measured."""
+    words = {True: "pass", False: "FAIL", None: "not measured"}
+    lines = []
+    for item in record["accepted"]:
+        value = "" if item["value"] is None else f"{item['value']:g}, "
+        lines.append(f"{words[item['passed']]}: {item['name']}: {value}at most {item['limit']:g}")
+    return lines

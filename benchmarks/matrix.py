@@ -1,0 +1,168 @@
+"""What a matrix costs: 12 graphs x 7 targets x 12 cuDNN versions, verdicts without building.
+
+Then the same is killed half way in a child process and resumed, and a graph that crashes cuDNN is put beside another.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+from cudnn_backend_py.diagnose.surveys.matrix import Matrix, available_versions, matrix
+from cudnn_backend_py.generated.enums import DataType, PointwiseMode
+from cudnn_backend_py.graph import Graph, GraphBuilder
+from cudnn_backend_py.graph.attention import Attention, sdpa_backward, sdpa_forward
+from cudnn_backend_py.info import start_record, write_record
+from cudnn_backend_py.system.child import call_command, look_at
+from tools.repository import child_environment
+
+from .graphs import two_matmuls
+
+__all__ = ["add_options", "run"]
+
+TARGETS = ("sm80", "sm86", "sm89", "sm90", "sm100", "sm103", "sm120")
+PROBLEM = {"batch": 2, "heads": 4, "seq_q": 512, "head_dim": 64}
+
+
+def forward(**options: object) -> Graph:
+    """Return a forward pass with these options."""
+    return sdpa_forward(Attention(**{**PROBLEM, **options}))  # type: ignore[arg-type]
+
+
+def backward(**options: object) -> Graph:
+    """Return a backward pass with these options."""
+    return sdpa_backward(Attention(**{**PROBLEM, **options}))  # type: ignore[arg-type]
+
+
+def linear(data_type: DataType) -> Graph:
+    """Return a matrix product with a bias and a ReLU."""
+    g = GraphBuilder("linear", io_type=data_type)
+    product = g.matmul(g.tensor("x", (4, 256, 512)), g.tensor("w", (4, 512, 128)))
+    biased = g.pointwise(PointwiseMode.ADD, product, g.tensor("bias", (4, 1, 128)))
+    g.pointwise(PointwiseMode.RELU_FWD, biased, name="y", virtual=False)
+    return g.graph()
+
+
+def twelve_graphs() -> dict[str, Graph]:
+    """Return the graphs that are asked about."""
+    return {
+        "forward, causal": forward(causal=True, stats=True),
+        "forward, bfloat16, d 128": forward(data_type=DataType.BFLOAT16, head_dim=128, stats=True),
+        "forward, d 20": forward(head_dim=20),
+        "forward, d 256": forward(head_dim=256),
+        "forward, padding, window": forward(padding=True, causal=True, left_bound=64),
+        "forward, grouped heads, bias": forward(kv_heads=2, bias=(1, 4, 512, 512)),
+        "forward, paged": forward(padding=True, page_size=64),
+        "backward, causal": backward(causal=True),
+        "backward, dropout, d 128": backward(dropout=0.1, head_dim=128),
+        "two matrix products": two_matmuls(),
+        "linear, float16": linear(DataType.HALF),
+        "linear, float32": linear(DataType.FLOAT),
+    }
+
+
+def ask(targets: Sequence[str], versions: Sequence[str], cache: Path) -> Matrix:
+    """Ask what is not kept in the folder `cache`."""
+    return matrix(twelve_graphs(), targets, versions, cache=cache, progress=sys.stderr.isatty())
+
+
+def cpu_s() -> float:
+    """Return the processor time of this process and of its children that have ended."""
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(one.ru_utime + one.ru_stime for one in used)
+
+
+def kept(cache: Path) -> int:
+    """Return how many answers a folder holds."""
+    return sum(1 for _ in cache.glob("*.answer"))
+
+
+def killed_and_resumed(targets: Sequence[str], versions: Sequence[str], total: int) -> dict[str, int | float]:
+    """Kill a child that asks when half is answered, ask again, and count the answers that were given twice."""
+    with tempfile.TemporaryDirectory() as folder:
+        cache = Path(folder)
+        asked = ["--targets", *targets, "--versions", *versions, "--into", folder]
+        command = call_command("benchmarks.__main__:main", "matrix", *asked)
+        child = subprocess.Popen(command, env=child_environment())
+        while look_at(child) is None and kept(cache) < total // 2:
+            time.sleep(0.02)
+        child.kill()
+        child.wait()
+        before = kept(cache)
+        start = time.perf_counter()
+        resumed = ask(targets, versions, cache)
+        seconds = time.perf_counter() - start
+        again = ask(targets, versions, cache)
+        return {
+            "answers_when_killed": before,
+            "asked_when_resumed": resumed.asked,
+            "answered_twice": before + resumed.asked - total,
+            "asked_the_third_time": again.asked,
+            "seconds_of_the_rest": round(seconds, 1),
+        }
+
+
+def with_a_crash(versions: Sequence[str]) -> dict[str, object]:
+    """Ask about a graph that crashes many versions, together with one that is supported."""
+    inner_stride = Attention(
+        batch=2, heads=4, seq_q=512, head_dim=64, layout={"dv": (4 * 512 * 128, 512 * 128, 128, 2)}
+    )
+    graphs = {
+        "crashes": sdpa_backward(inner_stride, allow_hazards=True),
+        "plain": twelve_graphs()["forward, causal"],
+    }
+    with tempfile.TemporaryDirectory() as folder:
+        answered = matrix(graphs, ("sm80", "sm90"), versions, cache=Path(folder), progress=False)
+    return {name: dict(letters(answered, name)) for name in graphs}
+
+
+def letters(answered: Matrix, graph: str | None = None) -> Counter[str]:
+    """Count the letters of a matrix, or of one of its graphs."""
+    return Counter(cell.letter for (name, _, _), cell in answered.cells.items() if graph in (None, name))
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the versions, the targets, how often, and what only a child process is given."""
+    parser.add_argument("--versions", nargs="+", help="the twelve newest that are installed or loaded, if not given")
+    parser.add_argument("--targets", nargs="+", default=TARGETS)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--into", type=Path, help=argparse.SUPPRESS)  # only ask, and keep the answers in this folder
+
+
+def run(options: argparse.Namespace) -> None:
+    """Measure and write."""
+    targets, versions = options.targets, options.versions or available_versions()[-12:]
+    if options.into is not None:
+        ask(targets, versions, options.into)
+        return
+    seconds, cpu_seconds = [], []
+    for _ in range(options.rounds):
+        with tempfile.TemporaryDirectory() as folder:
+            start, cpu = time.perf_counter(), cpu_s()
+            answered = ask(targets, versions, Path(folder))
+            seconds.append(round(time.perf_counter() - start, 1))
+            cpu_seconds.append(round(cpu_s() - cpu, 1))
+    total = len(answered.cells)
+    record = {
+        **start_record("matrix"),
+        "load_1min_at_end": round(os.getloadavg()[0], 1),
+        "versions": versions,
+        "targets": targets,
+        "graphs": list(answered.graphs),
+        "questions": total,
+        "letters": dict(letters(answered)),
+        "seconds": seconds,
+        "cpu_seconds": cpu_seconds,
+        "cpu_ms_per_question": round(min(cpu_seconds) / total * 1e3, 1),
+        "killed_half_way": killed_and_resumed(targets, versions, total),
+        "with_a_crashing_graph": with_a_crash(versions),
+    }
+    print(write_record(record, options.output))

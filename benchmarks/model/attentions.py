@@ -1,0 +1,371 @@
+"""Makers of attention for a model: ours, torch's backends, cudnn-frontend's graphs; each as a model calls it."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from functools import partial
+from typing import Any
+
+import torch
+from torch.nn.functional import scaled_dot_product_attention
+
+from cudnn_backend_py import torch_ops
+from cudnn_backend_py.compare.contenders import open_frontend, torch_varlen
+from cudnn_backend_py.compare.frontend_graph import build, build_ragged
+from cudnn_backend_py.compare.shapes import Shape
+from cudnn_backend_py.execution.any_shape import Shapes
+from cudnn_backend_py.generated.enums import DataType
+from cudnn_backend_py.graph.attention import Attention as Problem
+
+__all__ = ["MAKERS", "Attention", "Cache", "NotOffered", "make_attention"]
+
+
+_BF16 = DataType.BFLOAT16
+
+
+class NotOffered(Exception):
+    """A maker has no such attention, or not for this."""
+
+
+class Cache:
+    """Keys and values of several sequences in pages, one memory per layer.
+
+    Attributes
+    ----------
+    k, v
+        Per layer, [slots, h, d]: a slot per token, ``page`` of them one after the other.
+    table
+        int32 [sequences, pages of a sequence]; in order where `shuffled` is False, so that the memory is also dense.
+    lengths
+        int32 [sequences]: tokens that are there.
+    """
+
+    def __init__(
+        self, layers: int, sequences: int, most: int, heads: int, head_dim: int, page: int, shuffled: bool, device: str
+    ) -> None:
+        each = -(-most // page)
+        self.page, self.sequences, self.most = page, sequences, each * page
+        dims = (sequences * self.most, heads, head_dim)
+        self.k = [torch.zeros(dims, device=device, dtype=torch.bfloat16) for _ in range(layers)]
+        self.v = [torch.zeros(dims, device=device, dtype=torch.bfloat16) for _ in range(layers)]
+        generator = torch.Generator().manual_seed(0)
+        count = sequences * each
+        order = torch.randperm(count, generator=generator) if shuffled else torch.arange(count)
+        self.table = order.to(torch.int32).view(sequences, each).to(device)
+        self.lengths = torch.zeros(sequences, device=device, dtype=torch.int32)
+
+    def slots(self, sequence: torch.Tensor, position: torch.Tensor) -> torch.Tensor:
+        """Return the slots of tokens, given by sequence and position."""
+        return self.table[sequence, position // self.page].long() * self.page + position % self.page
+
+    def store(self, layer: int, slots: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> None:
+        """Keep keys and values [n, h, d]."""
+        self.k[layer].index_copy_(0, slots, k)
+        self.v[layer].index_copy_(0, slots, v)
+
+    def pages(self, memory: torch.Tensor) -> torch.Tensor:
+        """Return the memory of a layer as [pages, page, h, d]."""
+        return memory.unflatten(0, (-1, self.page))
+
+    def dense(self, memory: torch.Tensor) -> torch.Tensor:
+        """Return it as [sequences, most, h, d], which it is where pages are in order."""
+        return memory.unflatten(0, (self.sequences, self.most))
+
+
+class Attention:
+    """What a model needs of a maker; what it does not offer raises :class:`NotOffered`."""
+
+    name = ""
+    page = 64
+    shuffled = True
+
+    def packed(self, q: Any, k: Any, v: Any, cu: Any, longest: int) -> Any:
+        """Return causal attention of sequences one after the other, all [n, h, d]."""
+        raise NotOffered("it has no packed attention here")
+
+    def padded(self, q: Any, k: Any, v: Any) -> Any:
+        """Return causal attention of [b, s, h, d]."""
+        raise NotOffered("it has no dense attention here")
+
+    def cached(self, q: Any, layer: int, cache: Cache) -> Any:
+        """Return attention of one token per sequence, [b, h, d], to the tokens of a cache."""
+        raise NotOffered("it has no attention to a cache here")
+
+
+class Plain(Attention):
+    """Whatever torch takes for one sequence after the other; also where there is no GPU."""
+
+    name = "torch plain"
+
+    def packed(self, q: Any, k: Any, v: Any, cu: Any, longest: int) -> Any:
+        ends = cu.tolist()
+        parts = [self.padded(*(x[None, begin:end] for x in (q, k, v)))[0] for begin, end in itertools.pairwise(ends)]
+        return torch.cat(parts)
+
+    def padded(self, q: Any, k: Any, v: Any) -> Any:
+        q, k, v = (x.transpose(1, 2) for x in (q, k, v))
+        return scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2)
+
+    def cached(self, q: Any, layer: int, cache: Cache) -> Any:
+        every = torch.arange(cache.most, device=q.device).repeat(cache.sequences, 1)
+        slots = cache.slots(torch.arange(cache.sequences, device=q.device)[:, None], every)
+        k, v = (memory[layer][slots].transpose(1, 2) for memory in (cache.k, cache.v))
+        there = every < cache.lengths[:, None]
+        return scaled_dot_product_attention(q.unsqueeze(2), k, v, attn_mask=there[:, None, None]).squeeze(2)
+
+
+class Ours(Attention):
+    """The torch operators of this package."""
+
+    def __init__(self, shapes: Shapes) -> None:
+        self.shapes = shapes
+        self.name = f"ours, {shapes}"
+
+    def packed(self, q: Any, k: Any, v: Any, cu: Any, longest: int) -> Any:
+        return torch_ops.attention_varlen(q, k, v, cu, cu, longest, longest, causal=True, shapes=self.shapes)
+
+    def padded(self, q: Any, k: Any, v: Any) -> Any:
+        q, k, v = (x.transpose(1, 2) for x in (q, k, v))
+        return torch_ops.attention(q, k, v, causal=True, shapes=self.shapes).transpose(1, 2)
+
+    def cached(self, q: Any, layer: int, cache: Cache) -> Any:
+        k, v = (cache.pages(memory[layer]) for memory in (cache.k, cache.v))
+        o = torch_ops.attention_with_kvcache(q.unsqueeze(1), k, v, cache.table, cache.lengths, shapes=self.shapes)
+        return o.squeeze(1)
+
+
+class TorchFlash(Attention):
+    """FlashAttention of torch; packed by ``torch.nn.attention.varlen``, where torch has that."""
+
+    name = "torch flash"
+    page = 256  # FlashAttention-2 takes no smaller ones
+    shuffled = False
+
+    def packed(self, q: Any, k: Any, v: Any, cu: Any, longest: int) -> Any:
+        call = torch_varlen()
+        if call is None:
+            raise NotOffered("this torch has no attention of packed tokens")
+        return call(q, k, v, cu, cu, longest, longest)
+
+    def padded(self, q: Any, k: Any, v: Any) -> Any:
+        return _by_backend("FLASH_ATTENTION", q, k, v, is_causal=True)
+
+    def cached(self, q: Any, layer: int, cache: Cache) -> Any:
+        """Read the cache where it lies: sequences at equal distances, as much of each as is there."""
+        ends = torch.arange(cache.sequences + 1, device=q.device, dtype=torch.int32)
+        o, *_ = torch.ops.aten._flash_attention_forward(
+            q,
+            cache.k[layer],
+            cache.v[layer],
+            ends,
+            ends * cache.most,
+            1,
+            cache.most,
+            0.0,
+            False,
+            False,
+            seqused_k=cache.lengths,
+        )
+        return o
+
+
+class TorchCudnn(Attention):
+    """cuDNN as torch calls it: it has no attention of packed tokens, so sequences are padded to the longest for it."""
+
+    name = "torch cudnn"
+    shuffled = False
+    _places: tuple[Any, Any] = (None, None)  # of the tokens of a batch, which all layers share
+
+    def packed(self, q: Any, k: Any, v: Any, cu: Any, longest: int) -> Any:
+        if self._places[0] is not cu:
+            lengths = (cu[1:] - cu[:-1]).long()
+            row = torch.repeat_interleave(lengths, output_size=len(q))
+            position = torch.arange(len(q), device=q.device) - cu[:-1].long()[row]
+            self._places = cu, row * longest + position
+        rows, places = (len(cu) - 1, longest), self._places[1]
+        wide = (x.new_zeros(rows[0] * rows[1], *x.shape[1:]).index_copy(0, places, x) for x in (q, k, v))
+        return self.padded(*(x.unflatten(0, rows) for x in wide)).flatten(0, 1).index_select(0, places)
+
+    def padded(self, q: Any, k: Any, v: Any) -> Any:
+        return _by_backend("CUDNN_ATTENTION", q, k, v, is_causal=True)
+
+    def cached(self, q: Any, layer: int, cache: Cache) -> Any:
+        """Take the whole cache, and a mask of what is there."""
+        k, v = (cache.dense(memory[layer]) for memory in (cache.k, cache.v))
+        there = torch.arange(cache.most, device=q.device) < cache.lengths[:, None]
+        return _by_backend("CUDNN_ATTENTION", q.unsqueeze(1), k, v, attn_mask=there[:, None, None]).squeeze(1)
+
+
+class TorchNested(Attention):
+    """cuDNN as torch calls it for nested tensors."""
+
+    name = "torch cudnn, nested"
+    shuffled = False
+
+    def packed(self, q: Any, k: Any, v: Any, cu: Any, longest: int) -> Any:
+        ends = cu.long()
+        nested = (
+            torch.nested.nested_tensor_from_jagged(x, ends, min_seqlen=1, max_seqlen=longest).transpose(1, 2)
+            for x in (q, k, v)
+        )
+        with _backend("CUDNN_ATTENTION"):
+            return scaled_dot_product_attention(*nested, is_causal=True).transpose(1, 2).values()
+
+
+def _by_backend(backend: str, q: Any, k: Any, v: Any, **options: Any) -> Any:
+    q, k, v = (x.transpose(1, 2) for x in (q, k, v))
+    with _backend(backend):
+        return scaled_dot_product_attention(q, k, v, **options).transpose(1, 2)
+
+
+def _backend(name: str) -> AbstractContextManager[None]:
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
+    context: AbstractContextManager[None] = sdpa_kernel(getattr(SDPBackend, name))
+    return context
+
+
+class CudnnFrontend(Attention):
+    """cudnn-frontend, as a program that calls it from autograd would: a graph for each shape of dense tensors.
+
+    Of packed tokens a graph for bounds, which are powers of two: lengths and offsets are data there.
+    """
+
+    name = "cudnn-frontend"
+    _ones: Any = None  # lengths of queries that decode
+
+    def __init__(self, folder: str | None = None) -> None:
+        frontend, said = open_frontend(folder)
+        if frontend is None:
+            raise NotOffered(said)
+        self._frontend = frontend
+        self._made: dict[Any, Any] = {}
+        self._numbers: tuple[Any, dict[str, Any]] = None, {}  # of a batch, which all layers share
+
+    def packed(self, q: Any, k: Any, v: Any, cu: Any, longest: int) -> Any:
+        tokens, h, d = q.shape
+        batch, s, total = (1 << (size - 1).bit_length() for size in (len(cu) - 1, longest, tokens))
+        if self._numbers[0] is not cu:
+            self._numbers = cu, _ragged_numbers(cu, batch, h, d)
+        numbers = self._numbers[1]
+
+        def run(direction: Any, buffers: dict[str, Any]) -> None:
+            self._run((direction, batch, s, total, h, d), partial(_ragged, direction), buffers | numbers)
+
+        stats = torch.empty(tokens, h, device=q.device)
+        return _FrontendFunction.apply(run, stats, q.contiguous(), k.contiguous(), v.contiguous())
+
+    def padded(self, q: Any, k: Any, v: Any) -> Any:
+        b, s, h, d = q.shape
+
+        def run(direction: Any, buffers: dict[str, Any]) -> None:
+            self._run((direction, b, s, h, d), partial(_dense, direction), buffers)
+
+        stats = torch.empty(b, h, s, 1, device=q.device)
+        return _FrontendFunction.apply(run, stats, q.contiguous(), k.contiguous(), v.contiguous())
+
+    def cached(self, q: Any, layer: int, cache: Cache) -> Any:
+        b, h, d = q.shape
+        if self._ones is None:
+            self._ones = torch.ones_like(cache.lengths)
+        o = torch.empty_like(q)
+        numbers = {
+            "seq_len_q": self._ones,
+            "seq_len_kv": cache.lengths,
+            **{f"page_table_{name}": cache.table for name in "kv"},
+        }
+        buffers = {"q": q.contiguous(), "k": cache.k[layer], "v": cache.v[layer], "o": o, **numbers}
+        self._run((b, h, d, cache.most, cache.page, len(cache.k[layer]) // cache.page), _paged, buffers)
+        return o
+
+    def _run(self, key: tuple[Any, ...], make: Callable[..., Any], buffers: dict[str, Any]) -> None:
+        if key not in self._made:
+            graph, tensors = make(self._frontend.cudnn, self._frontend.handle, key)
+            self._made[key] = graph, self._frontend.call(graph, tensors)
+        graph, arguments = self._made[key]
+        stream = torch.cuda.current_stream().cuda_stream
+        self._frontend.cudnn.set_stream(handle=self._frontend.handle, stream=stream)
+        graph.execute(*arguments(buffers))
+
+
+def _dense(direction: Any, cudnn: Any, handle: Any, key: tuple[Any, ...]) -> Any:
+    _, b, s, h, d = key
+    return build(cudnn, handle, Shape(b, h, s, d, causal=True, bf16=True), direction)
+
+
+def _ragged(direction: Any, cudnn: Any, handle: Any, key: tuple[Any, ...]) -> Any:
+    _, b, s, total, h, d = key
+    is_forward = direction == "forward"
+    problem = Problem(
+        batch=b,
+        heads=h,
+        seq_q=s,
+        head_dim=d,
+        data_type=_BF16,
+        causal=True,
+        padding=True,
+        ragged=True,
+        ragged_stats=True,
+        stats=is_forward,
+        max_total_seq_q=None if is_forward else total,
+        max_total_seq_kv=None if is_forward else total,
+    )
+    return build_ragged(cudnn, handle, problem, direction)
+
+
+def _paged(cudnn: Any, handle: Any, key: tuple[Any, ...]) -> Any:
+    b, h, d, most, page, pages = key
+    size = {"batch": b, "heads": h, "seq_q": 1, "head_dim": d, "data_type": _BF16, "padding": True}
+    problem = Problem(**size, seq_kv=most, page_size=page, pages_k=pages, pages_v=pages)
+    return build_ragged(cudnn, handle, problem)
+
+
+def _ragged_numbers(cu: Any, batch: int, heads: int, head_dim: int) -> dict[str, Any]:
+    """Return lengths and offsets, with sequences of no tokens up to the bound."""
+    ends = torch.cat([cu, cu[-1:].expand(batch + 1 - len(cu))])
+    lengths, tokens = ends.diff(), ends * (heads * head_dim)
+    numbers = {f"ragged_{name}": tokens for name in ("q", "k", "v", "o")}
+    return numbers | {"ragged_stats": ends * heads, "seq_len_q": lengths, "seq_len_kv": lengths}
+
+
+class _FrontendFunction(torch.autograd.Function):  # type: ignore[misc]
+    @staticmethod
+    def forward(ctx: Any, run: Callable[[Any, dict[str, Any]], None], stats: Any, q: Any, k: Any, v: Any) -> Any:
+        o = torch.empty_like(q)
+        run("forward", {"q": q, "k": k, "v": v, "o": o, "stats": stats})
+        ctx.save_for_backward(q, k, v, o, stats)
+        ctx.run = run
+        return o
+
+    @staticmethod
+    def backward(ctx: Any, d_o: Any) -> Any:
+        q, k, v, o, stats = ctx.saved_tensors
+        made = {"dq": torch.empty_like(q), "dk": torch.empty_like(k), "dv": torch.empty_like(v)}
+        given = {"q": q, "k": k, "v": v, "o": o, "stats": stats, "do": d_o.contiguous()}
+        ctx.run("backward", given | made)
+        return None, None, *made.values()
+
+
+MAKERS: dict[str, Callable[[], Attention]] = {
+    "torch flash": TorchFlash,
+    "ours, adaptive": lambda: Ours("adaptive"),
+    "torch cudnn": TorchCudnn,
+    "ours, any": lambda: Ours("any"),
+    "cudnn-frontend": CudnnFrontend,
+    "torch cudnn, nested": TorchNested,
+    "ours, exact": lambda: Ours("exact"),
+    "torch plain": Plain,
+}
+
+
+def make_attention(name: str) -> Attention:
+    """Return the maker of a name.
+
+    Raises
+    ------
+    NotOffered
+        It is not here.
+    """
+    return MAKERS[name]()

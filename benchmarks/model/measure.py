@@ -1,0 +1,342 @@
+"""One maker of attention in one process: what the model's training and serving costs from its first step on."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from cudnn_backend_py.errors import CudnnBackendError
+
+from .attentions import Attention, Cache, NotOffered, make_attention
+from .gpt import Batch, Gpt, Sizes, loss_of, packed_batches, padded_batches, prompts_of
+
+__all__ = ["LITTLE", "WAYS", "WHOLE", "Effort", "measure"]
+
+WAYS = ("packed", "padded")  # to train; packed sequences are served as well
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How much is measured: the same steps on the same batches for every maker.
+
+    The first epoch has a length of its own in each step. One that takes longer than `limit_s` is ended, so that a
+    machine that hangs is not waited for: what such a maker learnt is compared no further.
+    """
+
+    sizes: Sizes = field(default_factory=Sizes)
+    steps: int = 64  # of the first epoch
+    tokens: int = 16384  # of a packed batch
+    rows: int = 8  # of a padded batch
+    most_packed: int = 4096
+    most_padded: int = 2048
+    requests: int = 64
+    most_prompt: int = 1024
+    decoded: int = 64
+    later: int = 24  # steps of the later epochs
+    limit_s: float = 40.0  # of an epoch
+    is_contiguous: bool = False  # q, k and v are copied out of the one tensor they are made in
+
+
+WHOLE = Effort()
+LITTLE = Effort(Sizes(2, 2, 16, 64, 256), 3, 128, 2, 64, 48, 3, 24, 3, 3)
+COMPARED = 4  # batches whose losses and gradients are compared at the same weights
+SHARE = 16  # of the GPU's memory each process has its part before: ten of them wait for their turns
+
+
+class Clock:
+    """Milliseconds, with everything before and in them done."""
+
+    def __init__(self, device: str) -> None:
+        self._wait: Callable[[], None] = torch.cuda.synchronize if device == "cuda" else lambda: None
+
+    @contextmanager
+    def __call__(self, into: list[float]) -> Iterator[None]:
+        self._wait()
+        start = time.perf_counter()
+        yield
+        self._wait()
+        into.append(round((time.perf_counter() - start) * 1e3, 3))
+
+
+class Trained:
+    """A model and its optimizer, from the same numbers for every maker, and the batches of its epochs."""
+
+    def __init__(self, effort: Effort, attention: Attention, way: str, device: str) -> None:
+        self.effort, self.attention, self.device = effort, attention, device
+        self.model = Gpt(effort.sizes, device=device, is_contiguous=effort.is_contiguous)
+        self._begin = {name: value.clone() for name, value in self.model.state_dict().items()}
+        self.reset()
+
+        def batches(count: int, seed: int) -> list[Batch]:
+            if way == "packed":
+                return packed_batches(count, effort.tokens, effort.most_packed, effort.sizes, seed, device)
+            return padded_batches(count, effort.rows, effort.most_padded, effort.sizes, seed, device)
+
+        self.first, self.other, self.warm = batches(effort.steps, 1), batches(effort.later, 2), batches(6, 3)
+        self._wait: Callable[[], None] = torch.cuda.synchronize if device == "cuda" else lambda: None
+
+    def reset(self) -> None:
+        """Begin again with the same numbers."""
+        self.model.load_state_dict(self._begin)
+        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=3e-4, fused=self.device == "cuda")
+
+    def warm_up(self) -> None:
+        """Make steps without attention, whose first use is what is measured; have memory for all of them."""
+        for batch in self.warm:
+            self.step(batch, _no_attention)
+        self.reset()
+        if self.device == "cuda":  # no step waits for the driver, which other processes keep busy
+            torch.cuda.empty_cache()
+            torch.empty(torch.cuda.mem_get_info()[1] // SHARE, dtype=torch.uint8, device="cuda")
+            torch.cuda.reset_peak_memory_stats()
+
+    def attend(self, batch: Batch) -> Callable[..., Any]:
+        """Return the attention of a batch as the model calls it."""
+        if batch.cu is not None:
+            cu = batch.cu
+            return lambda _layer, q, k, v: self.attention.packed(q, k, v, cu, batch.longest)
+        rows = batch.sequences, batch.longest
+        return lambda _layer, q, k, v: self.attention.padded(*(x.unflatten(0, rows) for x in (q, k, v))).flatten(0, 1)
+
+    def loss(self, batch: Batch, attend: Callable[..., Any] | None = None) -> torch.Tensor:
+        """Return the loss of a batch, after its backward pass."""
+        loss = loss_of(self.model(batch.tokens, batch.positions, attend or self.attend(batch)), batch.targets)
+        loss.backward()
+        return loss.detach()
+
+    def step(self, batch: Batch, attend: Callable[..., Any] | None = None) -> torch.Tensor:
+        """Make a step of training and return its loss."""
+        loss = self.loss(batch, attend)
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        return loss
+
+    def epoch(self, batches: list[Batch]) -> dict[str, Any]:
+        """Train on batches, one after the other; return what each step took.
+
+        Of a step it is told when all of it was done, when the host had queued it, and the time between two events.
+        """
+        steps: list[float] = []
+        host: list[float] = []
+        events: list[tuple[Any, Any]] = []
+        losses = []
+        tokens = 0
+        for batch in batches:
+            pair = [torch.cuda.Event(enable_timing=True) for _ in range(2)] if self.device == "cuda" else []
+            self._wait()
+            start = time.perf_counter()
+            for event in pair[:1]:
+                event.record()
+            losses.append(self.step(batch))
+            for event in pair[1:]:
+                event.record()
+            queued = time.perf_counter()
+            self._wait()
+            steps.append(round((time.perf_counter() - start) * 1e3, 3))
+            host.append(round((queued - start) * 1e3, 3))
+            events += [(pair[0], pair[1])] if pair else []
+            tokens += batch.real
+            if sum(steps) > self.effort.limit_s * 1e3:
+                break
+        seconds = sum(steps) / 1e3
+        found = {
+            "first_step_ms": steps[0],
+            "step_ms": round(statistics.median(steps), 3),
+            "host_ms": round(statistics.median(host), 3),
+            "seconds": round(seconds, 4),
+            "tokens_per_second": round(tokens / seconds),
+            "steps": len(steps),
+            "steps_ms": steps,
+            "hosts_ms": host,
+            "losses": [round(float(loss), 5) for loss in losses],
+        }
+        cuda = [round(begin.elapsed_time(end), 3) for begin, end in events]
+        return found | ({"cuda_ms": round(statistics.median(cuda), 3)} if cuda else {})
+
+    def compared(self) -> dict[str, Any]:
+        """Return losses and gradients of the first batches at the weights that training began with: rounding alone.
+
+        Of the gradients the norm for the weights of each layer that q, k and v are made with.
+        """
+        self.reset()
+        losses, norms = [], []
+        for batch in self.first[:COMPARED]:
+            losses.append(float(self.loss(batch)))
+            norms.append([float(block.qkv.weight.grad.float().norm()) for block in self.model.blocks])
+            self.optimizer.zero_grad(set_to_none=True)
+        return {"losses": losses, "gradients": norms}
+
+
+def _no_attention(_layer: int, _q: Any, _k: Any, v: Any) -> Any:
+    return v
+
+
+def train(made: Trained) -> dict[str, Any]:
+    """Return what training costs: lengths seen for the first time, again others, and the first ones again."""
+    found = {"first epoch": made.epoch(made.first)}
+    found["new lengths"] = made.epoch(made.other)
+    met = made.first[: min(made.effort.later, found["first epoch"]["steps"])]
+    found["known lengths"] = made.epoch(met)
+    return found
+
+
+class Served:
+    """A model that answers requests, with what it has read in a cache."""
+
+    def __init__(self, effort: Effort, attention: Attention, model: Gpt, device: str) -> None:
+        self.effort, self.attention, self.model, self.device = effort, attention, model, device
+        self.extra = 2 * effort.decoded + 4
+        self.prompts, self.tails = prompts_of(effort.requests, effort.most_prompt, self.extra, effort.sizes, 5, device)
+        sizes = effort.sizes
+        most = effort.most_prompt + self.extra
+        self.cache = Cache(
+            sizes.layers,
+            effort.requests,
+            most,
+            sizes.heads,
+            sizes.head_dim,
+            attention.page,
+            attention.shuffled,
+            device,
+        )
+        self.rows = torch.arange(effort.requests, device=device)
+        self.clock = Clock(device)
+
+    def prefill(self) -> torch.Tensor:
+        """Read the prompts, packed, and return the logits after each."""
+        batch, cache = self.prompts, self.cache
+        assert batch.cu is not None
+        cu = batch.cu
+        lengths = cu[1:] - cu[:-1]
+        sequence = torch.repeat_interleave(self.rows, lengths.long(), output_size=len(batch.tokens))
+        slots = cache.slots(sequence, batch.positions)
+
+        def attend(layer: int, q: Any, k: Any, v: Any) -> Any:
+            cache.store(layer, slots, k, v)
+            return self.attention.packed(q, k, v, cu, batch.longest)
+
+        logits: torch.Tensor = self.model(batch.tokens, batch.positions, attend)
+        cache.lengths.copy_(lengths)
+        return logits[cu[1:].long() - 1]
+
+    def decode(self, tokens: torch.Tensor) -> torch.Tensor:
+        """Read one more token of each request and return the logits after it."""
+        cache = self.cache
+        positions = cache.lengths.long()
+        slots = cache.slots(self.rows, positions)
+        cache.lengths.add_(1)
+
+        def attend(layer: int, q: Any, k: Any, v: Any) -> Any:
+            cache.store(layer, slots, k, v)
+            return self.attention.cached(q, layer, cache)
+
+        logits: torch.Tensor = self.model(tokens, positions, attend)
+        return logits
+
+    def eager(self) -> dict[str, Any]:
+        """Serve, token by token."""
+        first: list[float] = []
+        rest: list[float] = []
+        with self.clock(first):
+            logits = [self.prefill()]
+        with self.clock(first):
+            logits.append(self.decode(self.tails[0]))
+        count = self.effort.decoded
+        with self.clock(rest):
+            logits += [self.decode(self.tails[number]) for number in range(1, count)]
+        losses = [float(loss_of(x, self.tails[number])) for number, x in enumerate(logits)]
+        return {
+            "prefill_ms": first[0],
+            "first_decode_ms": first[1],
+            "decode_ms": round(rest[0] / (count - 1), 4),
+            "tokens_per_second": round(self.effort.requests * (count - 1) / rest[0] * 1e3),
+            "loss": round(statistics.mean(losses), 5),
+        }
+
+    def captured(self) -> dict[str, Any]:
+        """Serve by a CUDA graph of one step, which is replayed as lengths and tokens change."""
+        at = self.effort.decoded
+        given = self.tails[at].clone()
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            for number in range(2):
+                given.copy_(self.tails[at + number])
+                self.decode(given)
+        torch.cuda.current_stream().wait_stream(stream)
+        torch.cuda.synchronize()
+        at += 2
+        graph = torch.cuda.CUDAGraph()
+        before = self.cache.lengths.clone()
+        with torch.cuda.graph(graph, stream=stream):
+            logits = self.decode(given)
+        assert torch.equal(before, self.cache.lengths), "a capture runs nothing"
+        spent: list[float] = []
+        losses = []
+        count = self.effort.decoded
+        for number in range(count):
+            with self.clock(spent):
+                given.copy_(self.tails[at + number])
+                graph.replay()
+            losses.append(float(loss_of(logits, self.tails[at + number + 1])))
+        milliseconds = statistics.median(spent)
+        return {
+            "decode_ms": round(milliseconds, 4),
+            "tokens_per_second": round(self.effort.requests / milliseconds * 1e3),
+            "loss": round(statistics.mean(losses), 5),
+        }
+
+
+def measure(name: str, way: str, effort: Effort, device: str, ready: Callable[[], None]) -> dict[str, Any]:
+    """Return what a maker's attention costs in one of :data:`WAYS`; a part it does not offer says why.
+
+    `ready` is called when the clock is about to start: nothing of attention has been used.
+    """
+    if device == "cuda":
+        torch.zeros(1, device=device)
+        torch.cuda.synchronize()
+    try:
+        made = Trained(effort, make_attention(name), way, device)
+        made.warm_up()
+    except NotOffered as error:
+        ready()
+        return {way: {"not measured": str(error)}}
+    finally:
+        if device == "cuda":
+            torch.cuda.synchronize()
+    ready()
+    trained = _told(train, made)
+    if "not measured" in trained:
+        return {way: trained}
+    if device == "cuda":
+        trained["gpu_memory_bytes"] = torch.cuda.max_memory_allocated()
+    served = _serve(effort, made.attention, made.model, device) if way == "packed" else {}
+    return {way: trained | {"same weights": _told(made.compared)}} | served
+
+
+def _serve(effort: Effort, attention: Attention, model: Gpt, device: str) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    with torch.no_grad():
+        served = Served(effort, attention, model, device)
+        ways = {"serving": served.eager}
+        if device == "cuda":
+            ways["serving, captured"] = served.captured
+        for way, run in ways.items():
+            found[way] = _told(run)
+            if "not measured" in found[way]:
+                break  # what the GPU is left in is not known
+    return found
+
+
+def _told(run: Callable[..., dict[str, Any]], *given: Any) -> dict[str, Any]:
+    """Return figures, or why there are none."""
+    try:
+        return run(*given)
+    except (NotOffered, RuntimeError, TypeError, AssertionError, CudnnBackendError) as error:
+        return {"not measured": f"{type(error).__name__}: {str(error).strip()[:400]}"}

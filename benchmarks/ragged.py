@@ -1,0 +1,104 @@
+"""Host time of a ragged plan, whose calls take many small tensors: bound, fresh and checked, beside the C loop.
+
+And beside cudnn-frontend's call of the same graph. The contenders take turns; told are medians with quartiles.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from cudnn_backend_py.compare.contenders import Frontend, c_loop, load_operators, open_frontend
+from cudnn_backend_py.compare.frontend_graph import build_ragged
+from cudnn_backend_py.compare.shapes import Effort
+from cudnn_backend_py.compare.timing import fresh, host_times, microseconds, same
+from cudnn_backend_py.execution.executable import Executable
+from cudnn_backend_py.graph.attention import Attention, sdpa_forward
+from cudnn_backend_py.graph.data_types import DATA_TYPES
+from cudnn_backend_py.info import start_record, write_record
+from cudnn_backend_py.native.fast_call import compiled_library
+from cudnn_backend_py.plans.build import build, shared_target
+from cudnn_backend_py.target import Target
+from cudnn_backend_py.terminal.table import open_console
+
+from .judge import ACCEPTED, judge, verdict_lines
+from .tables import ragged_table
+
+__all__ = ["add_options", "bench_ragged", "run"]
+
+RAGGED: dict[str, Any] = {"batch": 4, "heads": 8, "kv_heads": 2, "seq_q": 128, "head_dim": 64, "causal": True}
+Run = Callable[[int, int], float]
+
+
+def bench_ragged(target: Target, frontend: Frontend | None, effort: Effort) -> dict[str, dict[str, float]]:
+    """Return host microseconds per call of a forward pass with statistics, by contender that is here."""
+    problem = Attention(**RAGGED, ragged=True, ragged_stats=True, stats=True)
+    executable = Executable(build(sdpa_forward(problem, version=target.library.version, sm=target.sm), target))
+    sets = [_ragged_buffers(executable, problem) for _ in range(effort.host_calls)]
+    bound = executable.bind(**sets[0])
+    rows = [tuple(one[name] for name in executable.names) for one in sets]
+    contenders: dict[str, Run] = {} if compiled_library() is None else {"C loop": c_loop(bound)}
+    contenders["same pointers"] = same(bound)
+    contenders["same buffers, by position"] = same(partial(executable, *rows[0]))
+    contenders["fresh pointers"] = fresh(executable, rows * effort.host_batches)
+    if frontend is not None:
+        graph, tensors = build_ragged(frontend.cudnn, frontend.handle, problem)
+        arguments = frontend.call(graph, tensors)
+        contenders["cudnn-frontend, same"] = same(partial(graph.execute, *arguments(sets[0])))
+        contenders["cudnn-frontend, fresh"] = fresh(
+            graph.execute, [arguments(one) for one in sets] * effort.host_batches
+        )
+    return {name: microseconds(timing) for name, timing in host_times(contenders, effort).items()}
+
+
+def _ragged_buffers(executable: Executable, p: Attention) -> dict[str, Any]:
+    """Return memory for the ragged plan: as many numbers as dense tensors have, and sequences of full length."""
+    import torch
+
+    made: dict[str, Any] = {}
+    for name in executable.names:
+        tensor = executable.plan.graph.tensor(name)
+        kind = getattr(torch, DATA_TYPES[tensor.data_type].torch[0])
+        if name.startswith("seq_len"):
+            made[name] = torch.full(tensor.dims, p.seq_q, device="cuda", dtype=kind)
+        elif name.startswith("ragged"):
+            step = p.strides(name.removeprefix("ragged_"))[0]
+            made[name] = (torch.arange(p.batch + 1, device="cuda") * step).to(kind).view(tensor.dims)
+        else:
+            memory = torch.zeros(tensor.span_elements, device="cuda", dtype=kind)
+            made[name] = memory.as_strided(tensor.dims, tensor.strides)
+    return made
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add how much is measured, and where cudnn-frontend is."""
+    parser.add_argument("--batches", type=int, default=28, help="turns of each contender")
+    parser.add_argument(
+        "--calls", type=int, default=300, help="calls of a turn: so many that its first ones tell little"
+    )
+    parser.add_argument("--cudnn-frontend", metavar="FOLDER", help="where its package cudnn is, if it is not installed")
+
+
+def run(options: argparse.Namespace) -> None:
+    """Measure, print a table, write."""
+    import torch
+
+    torch.zeros(1, device="cuda")
+    frontend, said = open_frontend(options.cudnn_frontend)
+    effort = Effort(host_batches=options.batches, host_calls=options.calls)
+    record: dict[str, Any] = {
+        **start_record("ragged", ("cudnn_backend_py", "python", "cudnn", "driver version", "compiled call")),
+        "gpu_name": torch.cuda.get_device_name(),
+        "torch": torch.__version__,
+        "cudnn-frontend": said,
+        "extension": load_operators(),  # reads torch's tensors for the compiled call
+        "ragged": bench_ragged(shared_target(), frontend, effort),
+    }
+    record["accepted"] = judge(record, [item for item in ACCEPTED if item.name.startswith("host, ragged")])
+    console = open_console()
+    console.print(ragged_table(record))
+    for line in verdict_lines(record):
+        console.print(line, style="red" if line.startswith("FAIL") else None)
+    write_record(record, options.output)

@@ -1,0 +1,321 @@
+"""``python -m benchmarks run``: what calls, kernels and fresh processes cost, beside cudnn-frontend and torch.
+
+This package is measured by its plans and by its frontend, which has cudnn-frontend's names.
+
+Everything is measured in one run, the contenders take turns, and what is told are medians with quartiles. It needs a
+GPU and torch; cudnn-frontend, matplotlib and the compiled call, which has the C loop that is the floor of a call, are
+used where they are.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from functools import partial
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from cudnn_backend_py import frontend as our_frontend
+from cudnn_backend_py import torch_ops
+from cudnn_backend_py.compare.contenders import (
+    Frontend,
+    c_loop,
+    differentiate,
+    fill_forward,
+    make_buffers,
+    open_frontend,
+    settle,
+    torch_calls,
+)
+from cudnn_backend_py.compare.figures import Record
+from cudnn_backend_py.compare.shapes import DIRECTIONS, FULL, QUICK, SMALL, Direction, Effort, Shape
+from cudnn_backend_py.compare.timing import (
+    fresh,
+    gpu_times,
+    host_times,
+    microseconds,
+    once_within,
+    rotate,
+    same,
+    within,
+)
+from cudnn_backend_py.errors import CudnnBackendError
+from cudnn_backend_py.execution.executable import Executable
+from cudnn_backend_py.graph import Graph
+from cudnn_backend_py.info import start_record, write_record
+from cudnn_backend_py.native.fast_call import compiled_library
+from cudnn_backend_py.plans.build import build, shared_target
+from cudnn_backend_py.plans.choice import EngineChoice
+from cudnn_backend_py.plans.plan import Plan
+from cudnn_backend_py.system.child import script_command
+from cudnn_backend_py.target import Target
+from cudnn_backend_py.terminal.progress import progress_bar
+from cudnn_backend_py.terminal.table import open_console
+from cudnn_backend_py.torch_ops.operators import load_torch
+from cudnn_backend_py.tuning.search import autotune
+
+from .judge import judge, verdict_lines
+from .ragged import bench_ragged
+from .tables import bench_tables, draw
+
+__all__ = ["run_bench"]
+
+ENVIRONMENT = ("cudnn_backend_py", "python", "cudnn", "driver version", "compiled call")
+FRESH_PROCESS = Path(__file__).with_name("fresh_process.py")
+# What a fresh process does, and the way of fresh_process.py.
+CHILDREN = {
+    "cold": "plan",
+    "disk cache": "plan",
+    "ahead of time": "load",
+    "our frontend": "our-frontend",
+    "cudnn-frontend": "cudnn-frontend",
+}
+
+
+# host time per call
+
+
+def bench_host(target: Target, frontend: Frontend | None, effort: Effort) -> dict[str, Any]:
+    """Return host microseconds per call of a small problem, by direction and contender."""
+    found: dict[str, Any] = {"problem": SMALL.name}
+    for direction in DIRECTIONS:
+        times = host_times(_host_contenders(direction, target, frontend, effort), effort)
+        found[direction] = {name: microseconds(timing) for name, timing in times.items()}
+    return found
+
+
+def _host_contenders(
+    direction: Direction, target: Target, frontend: Frontend | None, effort: Effort
+) -> dict[str, Callable[[int, int], float]]:
+    import torch
+
+    sets = make_buffers(SMALL, direction, effort.host_batches * effort.host_calls)
+    first = sets[0]
+    if direction == "backward":
+        fill_forward(SMALL, first)
+    executable = Executable(build(SMALL.graph(direction, target), target))
+    order = executable.names
+    bound = executable.bind(**{name: first[name] for name in order})
+    contenders = {} if compiled_library() is None else {"C loop": c_loop(bound)}
+    contenders["same pointers"] = same(bound)
+    contenders["same buffers, by position"] = same(partial(executable, *(first[name] for name in order)))
+    contenders["fresh pointers"] = fresh(executable, [tuple(one[name] for name in order) for one in sets])
+    try:
+        contenders["CUDA graph"] = same(executable.cuda_graph(**{name: first[name] for name in order}).launch)
+    except CudnnBackendError as error:
+        print(f"CUDA graph not measured: {error}", file=sys.stderr)
+    for name, module in {"our frontend": Frontend(our_frontend), "cudnn-frontend": frontend}.items():
+        if module is not None:
+            graph, tensors = module.build(SMALL, direction)
+            arguments = module.call(graph, tensors)
+            contenders[f"{name}, same"] = same(partial(graph.execute, *arguments(first)))
+            contenders[f"{name}, fresh"] = fresh(graph.execute, [arguments(one) for one in sets])
+    q, k, v = (first[name].detach().clone() for name in "qkv")
+    operator: Callable[[], Any] = partial(torch_ops.attention, q, k, v, causal=True)
+    if direction == "backward":
+        operator = differentiate(operator, (q, k, v), first)
+    settle(operator)
+    contenders["torch operator"] = same(operator)
+    for name, call, context in torch_calls(SMALL, direction, first):
+        contenders[name] = within(context, call)
+    torch.cuda.synchronize()
+    return contenders
+
+
+# GPU time
+
+
+def bench_gpu(
+    target: Target, frontend: Frontend | None, effort: Effort, step: Callable[[int, str], None]
+) -> list[dict[str, Any]]:
+    """Return a row per shape and direction: plans, GPU times by contender; `step` is told how many are done, and what
+    is next.
+    """
+    rows: list[dict[str, Any]] = []
+    for shape, direction in product(effort.shapes, DIRECTIONS):
+        step(len(rows), f"GPU time: {shape.name} {direction}")
+        rows.append(_gpu_row(shape, direction, target, frontend, effort))
+    return rows
+
+
+def _gpu_row(
+    shape: Shape, direction: Direction, target: Target, frontend: Frontend | None, effort: Effort
+) -> dict[str, Any]:
+    (buffers,) = make_buffers(shape, direction)
+    if direction == "backward":
+        fill_forward(shape, buffers)
+    graph = shape.graph(direction, target)
+    plans: dict[str, Plan] = {"ours": build(graph, target)}
+    # Without the cache: the candidates are timed in this run.
+    by_key: dict[str | int, Any] = dict(buffers.items())
+    tuned = autotune(graph, target, buffers=by_key, budget_s=effort.tuning_s, cache=False)
+    plans["ours, autotuned"] = tuned.plan
+    row: dict[str, Any] = {"shape": shape.name, "direction": direction, "flops": shape.flops(direction)}
+    contenders: dict[str, Callable[[], Any]] = {}
+    if frontend is not None:
+        theirs, tensors = frontend.build(shape, direction)
+        contenders["cudnn-frontend"] = partial(theirs.execute, *frontend.call(theirs, tensors)(buffers))
+        row["frontend_plan"] = theirs.get_plan_name_at_index(0)
+        if EngineChoice.parse(row["frontend_plan"]) != EngineChoice.parse(plans["ours"].tag):
+            plans |= _plan_of_tag(graph, target, row["frontend_plan"])
+    for name, plan in plans.items():
+        executable = Executable(plan)
+        contenders[name] = executable.bind(**{name: buffers[name] for name in executable.names})
+    for name, call, context in torch_calls(shape, direction, buffers, ["torch flash"]):
+        contenders[name] = once_within(context, call)
+    times = gpu_times(contenders, effort.gpu_rounds)
+    row["plans"] = {name: plan.tag for name, plan in plans.items()}
+    row["us"] = {name: microseconds(timing) for name, timing in times.items()}
+    row["tflops"] = {name: round(row["flops"] / timing.median_us / 1e6, 1) for name, timing in times.items()}
+    return row
+
+
+def _plan_of_tag(graph: Graph, target: Target, tag: str) -> dict[str, Plan]:
+    """Return our plan of cudnn-frontend's engine config, if it can be built."""
+    try:
+        theirs = EngineChoice.parse(tag)
+        return {"ours, frontend's plan": build(graph, target, engine=theirs.engine, knobs=theirs.knobs)}
+    except CudnnBackendError:
+        return {}
+
+
+def matrix_tflops() -> float:
+    """Return the TFLOP/s of a large bfloat16 matrix product of torch."""
+    import torch
+
+    size = 8192
+    a, b = (torch.randn(size, size, device="cuda", dtype=torch.bfloat16) for _ in range(2))
+    out = torch.empty_like(a)
+    timing = gpu_times({"matmul": lambda: torch.matmul(a, b, out=out)}, 15)["matmul"]
+    return round(2.0 * size**3 / timing.median_us / 1e6, 1)
+
+
+# fresh processes
+
+
+def bench_fresh(target: Target, frontend_folder: str | None, effort: Effort) -> dict[str, dict[str, float]]:
+    """Return milliseconds from a fresh process to its first result, importing torch left out, by way and step.
+
+    The steps are those of the run in the middle; ``frontend_folder`` None leaves cudnn-frontend out.
+    """
+    ways = [way for way in CHILDREN if frontend_folder is not None or way != "cudnn-frontend"]
+    runs: dict[str, list[dict[str, float]]] = {way: [] for way in ways}
+    with tempfile.TemporaryDirectory() as folder:
+        plan, warm = Path(folder) / "ahead.plan", Path(folder) / "warm"
+        build(SMALL.graph("forward", target), target, cache=False).save(plan)
+        _child("disk cache", plan, warm, frontend_folder)  # fills the cache
+        for number in range(effort.children):
+            for way in rotate(ways, number):
+                cache = warm if way == "disk cache" else Path(folder) / f"empty {way} {number}"
+                runs[way].append(_child(way, plan, cache, frontend_folder))
+    return {way: _middle(found) for way, found in runs.items()}
+
+
+def _middle(runs: list[dict[str, float]]) -> dict[str, float]:
+    """Return the run with the median of the totals, and the spread of these."""
+    ordered = sorted(runs, key=lambda run: run["total"])
+    figures = ordered[len(ordered) // 2] | {"min": ordered[0]["total"], "max": ordered[-1]["total"]}
+    return {name: round(value, 2) for name, value in figures.items()}
+
+
+def _child(way: str, plan: Path, cache: Path, frontend_folder: str | None) -> dict[str, float]:
+    """Run a fresh process with a folder for its cached plans; return its figures."""
+    given = ("--plan", str(plan), "--cudnn-frontend", frontend_folder or "")
+    command = script_command(FRESH_PROCESS, CHILDREN[way], *given)
+    cache.mkdir(exist_ok=True, mode=0o700)
+    inherited = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    environment = {**inherited, "CUDNN_BACKEND_PLAN_CACHE": str(cache)}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise CudnnBackendError(f"a fresh process ({way}) failed", code="bench-child", more=done.stderr[-4000:])
+    figures: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    return figures
+
+
+# the command
+
+
+def run_bench(
+    output: Path | None = None,
+    plot: Path | None = None,
+    cudnn_frontend: str | None = None,
+    quick: bool = False,
+    effort: Effort | None = None,
+) -> Record:
+    """Measure, print tables and pass or fail lines, write JSON and a picture, return the record.
+
+    Parameters
+    ----------
+    output, plot
+        Files to write; nothing is written where None.
+    cudnn_frontend
+        Folder that holds its package ``cudnn``; None looks among the installed ones.
+    quick
+        Fewer shapes and rounds: under a minute on an H100, where the whole takes under eight.
+
+    Raises
+    ------
+    EnvironmentNotReady
+        ``torch-missing``, ``no-gpu``, ``matplotlib-missing``.
+    """
+    console = open_console()
+    effort = effort or (QUICK if quick else FULL)
+    torch = load_torch()
+    if plot is not None:
+        draw({"gpu": [], "matrix_tflops": 0.0}, plot)  # what is missing shows before the work, not after
+    torch.zeros(1, device="cuda")
+    target = shared_target()
+    frontend, said = open_frontend(cudnn_frontend)
+    begin = time.perf_counter()
+    rows = len(effort.shapes) * len(DIRECTIONS)  # beside calls, ragged batches and processes
+    with progress_bar(rows + 3, "host time of calls", still=True) as (step, _):
+        host = bench_host(target, frontend, effort)
+        step(1, "ragged batches")
+        ragged = bench_ragged(target, frontend, effort)
+        peak = matrix_tflops()
+        gpu = bench_gpu(target, frontend, effort, lambda done, text: step(2 + done, text))
+        step(2 + rows, "fresh processes")
+        fresh_processes = bench_fresh(target, None if frontend is None else cudnn_frontend or "", effort)
+    record: dict[str, Any] = {
+        **start_record("bench", ENVIRONMENT),
+        "quick": quick,
+        "gpu_name": torch.cuda.get_device_name(),
+        "torch": torch.__version__,
+        "cudnn-frontend": said,
+        "host": host,
+        "ragged": ragged,
+        "matrix_tflops": peak,
+        "gpu": gpu,
+        "fresh": fresh_processes,
+    }
+    record["seconds"] = round(time.perf_counter() - begin, 1)
+    record["accepted"] = judge(record)
+    for table in bench_tables(record):
+        console.print(table)
+    for line in verdict_lines(record):
+        console.print(line, style="red" if line.startswith("FAIL") else None)
+    if output is not None:
+        write_record(record, output)
+        console.print(f"written to {output}")
+    if plot is not None:
+        draw(record, plot)
+    return Record(record, bench_tables)
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add what is measured, and where it is drawn."""
+    parser.add_argument("--plot", type=Path, help="draw the figures here; needs matplotlib")
+    parser.add_argument("--cudnn-frontend", metavar="FOLDER", help="the folder that holds its package cudnn")
+    parser.add_argument("--quick", action="store_true", help="fewer shapes and rounds, under a minute")
+
+
+def run(options: argparse.Namespace) -> None:
+    """Measure, print and write."""
+    run_bench(options.output, options.plot, options.cudnn_frontend, options.quick)

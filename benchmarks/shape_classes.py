@@ -1,0 +1,212 @@
+"""GPU time of a class of shapes against the exact plan, over random shapes; and of what comes back, after ten calls.
+
+The class is what ``shapes="any"`` runs: "any" calls one shape again and again, as the layers of a model do, "any,
+another" another one each time, so that the preparing kernel runs. The exact plans are built ahead, in threads; those of
+the classes are built before a shape is timed, so that no larger class stands in for the shape's own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import os
+import random
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from functools import partial
+from itertools import cycle, product
+from typing import Any
+
+import numpy as np
+
+from cudnn_backend_py import torch_ops
+from cudnn_backend_py.compare.contenders import differentiate, fill_forward, load_operators, make_buffers
+from cudnn_backend_py.compare.shapes import DIRECTIONS, Direction, Shape
+from cudnn_backend_py.compare.timing import AHEAD_US, gpu_times, microseconds
+from cudnn_backend_py.errors import CudnnBackendError
+from cudnn_backend_py.execution.any_shape import Shapes
+from cudnn_backend_py.execution.executable import Executable
+from cudnn_backend_py.execution.plan_pool import shared_pool
+from cudnn_backend_py.graph.attention.shape_class import grow
+from cudnn_backend_py.info import start_record, write_record
+from cudnn_backend_py.plans.build import shared_target
+from cudnn_backend_py.plans.engine import OperationGraph
+from cudnn_backend_py.plans.plan import Plan, build_plan
+
+from .judge import Accepted, judge, verdict_lines
+
+__all__ = ["ACCEPTED", "add_options", "random_shapes", "run"]
+
+# heads, heads of K and V, head dim, causal
+FAMILIES = ((16, 0, 64, True), (16, 4, 128, True))
+MOST_TOKENS = 32768
+CALLS = 10  # of a shape, from which on the exact plan has taken over
+AT_ONCE = 5  # shapes that come back in turns
+PATIENCE_S = 20.0  # for a plan that is built in the background
+
+
+def random_shapes(count: int, seed: int = 0) -> list[Shape]:
+    """Return different shapes: lengths and batches are as likely short as long on a logarithmic scale."""
+    rng = random.Random(seed)
+    shapes: dict[Shape, None] = {}
+    while len(shapes) < count:
+        seq = round(math.exp(rng.uniform(math.log(64), math.log(8192))))
+        batch = round(math.exp(rng.uniform(0, math.log(max(1, min(64, MOST_TOKENS // seq))))))
+        heads, kv_heads, head_dim, causal = rng.choice(FAMILIES)
+        shapes[Shape(batch, heads, seq, head_dim, causal, bf16=True, kv_heads=kv_heads)] = None
+    return list(shapes)
+
+
+def _by_class(shapes: list[Shape], first: int) -> list[Shape]:
+    """Return the shapes, those of one class together from a number on: so each class is built once."""
+
+    def place(shape: Shape) -> tuple[Any, ...]:
+        return shape.kv_heads, grow(shape.batch, shape.seq, shape.seq)
+
+    return shapes[:first] + sorted(shapes[first:], key=place)
+
+
+def _exact_plans(shapes: list[Shape]) -> dict[tuple[Shape, Direction], Plan]:
+    target = shared_target()
+
+    def made(asked: tuple[Shape, Direction]) -> Plan:
+        shape, direction = asked
+        return build_plan(OperationGraph(shape.graph(direction, target), target).heuristics().configs[0])
+
+    asked = [(shape, direction) for shape in shapes for direction in DIRECTIONS]
+    with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+        return dict(zip(asked, pool.map(made, asked), strict=True))
+
+
+def _operator(shape: Shape, direction: Direction, buffers: Mapping[str, Any], shapes: Shapes) -> Callable[[], Any]:
+    """Return a call of the operator that writes like the plan does, or its backward pass."""
+    if direction == "forward":
+        q, k, v = (buffers[name] for name in "qkv")
+        return partial(torch_ops.attention, q, k, v, causal=shape.causal, shapes=shapes, return_stats=True)
+    q, k, v = (buffers[name].detach().clone() for name in "qkv")
+    return differentiate(partial(torch_ops.attention, q, k, v, causal=shape.causal, shapes=shapes), (q, k, v), buffers)
+
+
+class _Row:
+    """A shape in a direction: the calls that are timed, made once, so that their classes are asked for."""
+
+    def __init__(self, shape: Shape, direction: Direction, plan: Plan, *, adaptive: bool) -> None:
+        (buffers,) = make_buffers(shape, direction)
+        if direction == "backward":
+            fill_forward(shape, buffers)
+        executable = Executable(plan)
+        self.facts: dict[str, Any] = {"shape": shape.name, "direction": direction, "plan": plan.tag}
+        self._calls: dict[str, Callable[[], Any]] = {
+            "exact": executable.bind(**{name: buffers[name] for name in executable.names}),
+            "any": _operator(shape, direction, buffers, "any"),
+            "any, another": _in_turns(shape, direction),
+        }
+        if adaptive:
+            self._calls["exact operator"] = _operator(shape, direction, buffers, "exact")
+            self._calls["adaptive"] = _operator(shape, direction, buffers, "adaptive")
+            self.facts["calls_before"] = CALLS - 1
+        for call in self._calls.values():
+            call()
+
+    def time(self, rounds: int) -> dict[str, Any]:
+        """Return the row of the record; every plan is there."""
+        times = gpu_times(self._calls, rounds, ahead_us=AHEAD_US)
+        return self.facts | {"us": {name: microseconds(timing) for name, timing in times.items()}}
+
+
+def _in_turns(shape: Shape, direction: Direction) -> Callable[[], Any]:
+    """Return a call of the class with the shape, and with one of a row less, in turns."""
+    calls = []
+    for one in (shape, replace(shape, seq=shape.seq - 1)):
+        (buffers,) = make_buffers(one, direction)
+        calls.append(_operator(one, direction, buffers, "any"))
+    turns = cycle(calls)
+    return lambda: next(turns)()
+
+
+def _come_back(shapes: Sequence[Shape]) -> None:
+    """Make nine calls of each in turns, then wait: what was begun in the background is to be there for the tenth."""
+    calls = []
+    for shape in shapes:
+        for direction in DIRECTIONS:
+            (buffers,) = make_buffers(shape, direction)
+            calls.append(_operator(shape, direction, buffers, "adaptive"))
+    for _ in range(CALLS - 1):
+        for call in calls:
+            call()
+    shared_pool().wait(PATIENCE_S)
+
+
+def _ratios(record: Mapping[str, Any], direction: str, name: str, other: str) -> list[float]:
+    return [
+        row["us"][name]["median_us"] / row["us"][other]["median_us"]
+        for row in record["rows"]
+        if row["direction"] == direction and name in row["us"]
+    ]
+
+
+def _quantile(record: Mapping[str, Any], share: float, direction: str, name: str, other: str) -> float | None:
+    found = _ratios(record, direction, name, other)
+    return float(np.quantile(found, share)) if found else None
+
+
+def _accepted() -> tuple[Accepted, ...]:
+    made = []
+    for direction in DIRECTIONS:
+        for words, share, limit in (("median", 0.5, 1.2), ("p90", 0.9, 1.5)):
+            figure = partial(_quantile, share=share, direction=direction, name="any", other="exact")
+            made.append(Accepted(f"GPU, {direction}: class / exact, {words}", limit, figure))
+        figure = partial(_quantile, share=0.5, direction=direction, name="adaptive", other="exact operator")
+        made.append(Accepted(f"GPU, {direction}: adaptive from the tenth call / exact, median", 1.02, figure))
+    return tuple(made)
+
+
+ACCEPTED = _accepted()
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add how many shapes, and how often each is timed."""
+    parser.add_argument("--shapes", type=int, default=200)
+    parser.add_argument("--adaptive", type=int, default=20, help="of how many the adaptive way is timed as well")
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--limit", type=float, default=600.0, help="seconds after which no shape is begun")
+
+
+def run(options: argparse.Namespace) -> None:
+    """Measure, print what is accepted, and write."""
+    import torch
+
+    load_operators()
+    begin = time.perf_counter()
+    shapes = _by_class(random_shapes(options.shapes), options.adaptive)
+    plans = _exact_plans(shapes)
+    built_s = round(time.perf_counter() - begin, 1)
+    rows, refused, back = [], [], shapes[: options.adaptive]
+    for first in range(0, len(shapes), AT_ONCE):
+        if time.perf_counter() - begin > options.limit:
+            break
+        some = shapes[first : first + AT_ONCE]
+        _come_back([shape for shape in some if shape in back])
+        made = []
+        for shape, direction in product(some, DIRECTIONS):
+            try:
+                made.append(_Row(shape, direction, plans[shape, direction], adaptive=shape in back))
+            except CudnnBackendError as error:
+                refused.append(f"{shape.name} {direction}: {str(error).splitlines()[0]}")
+        shared_pool().wait(PATIENCE_S)
+        rows += [row.time(options.rounds) for row in made]
+    record: dict[str, Any] = {
+        **start_record("shape-classes", ("cudnn_backend_py", "python", "cudnn", "driver version", "compiled call")),
+        "gpu_name": torch.cuda.get_device_name(),
+        "torch": torch.__version__,
+        "exact_plans_built_s": built_s,
+        "rows": rows,
+        "refused": refused,
+    }
+    record["seconds"] = round(time.perf_counter() - begin, 1)
+    record["accepted"] = judge(record, ACCEPTED)
+    for line in verdict_lines(record):
+        print(line)
+    write_record(record, options.output)

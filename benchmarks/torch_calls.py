@@ -1,0 +1,254 @@
+"""Host time of a call of torch's operators, beside torch's own: dense, packed and paged, and both passes.
+
+The contenders take turns, each for some calls in a row; what is told are medians with quartiles, in microseconds. The
+shapes are small, so that the GPU waits for the host. ``in Python`` is our operator without its compiled step.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from functools import partial
+from typing import Any
+
+from rich.console import Console
+
+from cudnn_backend_py import torch_ops
+from cudnn_backend_py.compare.contenders import TORCH_BACKENDS, c_loop, load_operators, settle, torch_varlen
+from cudnn_backend_py.compare.shapes import SMALL, Effort
+from cudnn_backend_py.compare.timing import host_times, microseconds, within
+from cudnn_backend_py.execution.executable import Executable
+from cudnn_backend_py.graph.attention import Attention
+from cudnn_backend_py.graph.attention.shape_class import bounds_of, class_graph, class_problem
+from cudnn_backend_py.graph.data_types import DATA_TYPES
+from cudnn_backend_py.info import start_record, write_record
+from cudnn_backend_py.native.fast_call import compiled_library
+from cudnn_backend_py.plans.build import build, shared_target
+from cudnn_backend_py.terminal.table import WordTable, open_console
+from cudnn_backend_py.torch_ops.compiled import STEP
+
+from .judge import Accepted, judge, verdict_lines
+
+__all__ = ["ACCEPTED", "add_options", "measure", "run"]
+
+ENVIRONMENT = ("cudnn_backend_py", "python", "cudnn", "driver version", "compiled call")
+BATCH, HEADS, KEY_HEADS, LENGTH, HEAD_DIM = 4, 8, 2, 128, 64  # packed tokens
+PAGE, PAGES = 16, 32  # tokens of a page, pages of a sequence
+PASSES = ("no gradients", "with gradients", "backward")
+
+Call = Callable[[], Any]
+Contenders = dict[str, tuple[Callable[[], Any], Call]]
+
+
+@contextmanager
+def in_python() -> Iterator[None]:
+    """Do without the compiled step."""
+    kept, STEP.call = STEP.call, None
+    try:
+        yield
+    finally:
+        STEP.call = kept
+
+
+def contend(way: str, tensors: tuple[Any, ...], gradient: Any, calls: dict[str, tuple[Any, Any]]) -> Contenders:
+    """Return what is timed of calls of three tensors, by name, with the context each is made in.
+
+    Those that raise are left out: torch's that do not take the problem, or this GPU.
+    """
+    import torch
+
+    made: Contenders = {}
+    for name, (context, call) in calls.items():
+        inputs = [x.detach().clone().requires_grad_(way != PASSES[0]) for x in tensors]
+        run: Call = partial(call, *inputs)
+        try:
+            with context():
+                settle(run)
+                if way == PASSES[2]:
+                    run = partial(torch.autograd.grad, run(), inputs, gradient, retain_graph=True)
+                    settle(run)
+        except (RuntimeError, TypeError, NotImplementedError):
+            continue
+        made[name] = (context, run)
+    return made
+
+
+def dense_calls() -> dict[str, tuple[Any, Any]]:
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+    from torch.nn.functional import scaled_dot_product_attention
+
+    operator = partial(torch_ops.attention, causal=True)
+    calls: dict[str, tuple[Any, Any]] = {
+        "ours": (nullcontext, partial(operator, shapes="exact")),
+        "ours, any shape": (nullcontext, partial(operator, shapes="any")),
+        "ours, in Python": (in_python, partial(operator, shapes="exact")),
+        "ours, torch's name": (nullcontext, partial(torch_ops.scaled_dot_product_attention, is_causal=True)),
+    }
+    for name, backend in TORCH_BACKENDS.items():
+        if hasattr(SDPBackend, backend):
+            context = partial(sdpa_kernel, getattr(SDPBackend, backend))
+            calls[name] = (context, partial(scaled_dot_product_attention, is_causal=True))
+    return calls
+
+
+def packed_loop() -> Callable[[int, int], float]:
+    """Return the floor of packed tokens: a C loop over the plan that the operator launches, without gradients."""
+    import torch
+
+    target = shared_target()
+    problem = Attention(
+        batch=BATCH,
+        heads=HEADS,
+        kv_heads=KEY_HEADS,
+        seq_q=LENGTH,
+        head_dim=HEAD_DIM,
+        layout="bshd",
+        right_bound=0,
+        padding=True,
+    )
+    whole = class_problem(problem, bounds_of(problem), backward=False)
+    graph = class_graph(whole, False, target.library.version, target.sm)
+    executable = Executable(build(graph, target))
+    buffers = {}
+    for tensor in graph.variant_pack_tensors:
+        if tensor.name not in executable.names:
+            continue
+        kind = getattr(torch, DATA_TYPES[tensor.data_type].torch[0])
+        made = torch.zeros(tensor.dims, dtype=kind, device="cuda")
+        if tensor.name.startswith("seq_len"):
+            made += LENGTH
+        elif tensor.name.startswith("ragged"):
+            heads = HEADS if tensor.name[7:] in ("q", "o") else KEY_HEADS
+            made += torch.arange(len(made), device="cuda").view(made.shape) * LENGTH * heads * HEAD_DIM
+        buffers[tensor.name] = made
+    bound = executable.bind(**buffers)
+    loop = c_loop(bound)
+    return lambda batch, calls, _held=bound: loop(batch, calls)  # type: ignore[misc]
+
+
+def packed_calls(starts: Any) -> dict[str, tuple[Any, Any]]:
+    def ours(q: Any, k: Any, v: Any) -> Any:
+        return torch_ops.attention_varlen(q, k, v, starts, starts, LENGTH, LENGTH, causal=True)
+
+    calls: dict[str, tuple[Any, Any]] = {"ours": (nullcontext, ours), "ours, in Python": (in_python, ours)}
+    varlen = torch_varlen()
+    if varlen is not None:
+        calls["torch varlen"] = (nullcontext, lambda q, k, v: varlen(q, k, v, starts, starts, LENGTH, LENGTH))
+    return calls
+
+
+def paged_calls(table: Any, lengths: Any, starts: Any) -> dict[str, tuple[Any, Any]]:
+    def ours(q: Any, k: Any, v: Any) -> Any:
+        return torch_ops.attention_with_kvcache(q, k, v, table, lengths, causal=True)
+
+    calls: dict[str, tuple[Any, Any]] = {"ours": (nullcontext, ours), "ours, in Python": (in_python, ours)}
+    varlen = torch_varlen(block_table=table, seqused_k=lengths)
+    if varlen is not None:
+        calls["torch varlen"] = (
+            nullcontext,
+            lambda q, k, v: varlen(q.flatten(0, 1), k, v, starts, None, 1, PAGE * PAGES),
+        )
+    return calls
+
+
+def measure(effort: Effort) -> dict[str, dict[str, dict[str, float]]]:
+    """Return microseconds by problem and pass, then by contender."""
+    import torch
+
+    def random(*dims: int) -> Any:
+        return torch.randn(dims, device="cuda", dtype=torch.float16)
+
+    def counting(step: int) -> Any:
+        return torch.arange(0, (BATCH + 1) * step, step, device="cuda", dtype=torch.int32)
+
+    q, k, v, d_o = (random(SMALL.batch, SMALL.seq, SMALL.heads, SMALL.head_dim).transpose(1, 2) for _ in range(4))
+    tokens = BATCH * LENGTH
+    packed = (random(tokens, HEADS, HEAD_DIM), *(random(tokens, KEY_HEADS, HEAD_DIM) for _ in range(2)))
+    of_packed = random(tokens, HEADS, HEAD_DIM)
+    cache = [random(BATCH * PAGES, PAGE, KEY_HEADS, HEAD_DIM) for _ in range(2)]
+    table = torch.randperm(BATCH * PAGES, device="cuda").to(torch.int32).view(BATCH, PAGES)
+    lengths = torch.full((BATCH,), PAGE * PAGES - 3, device="cuda", dtype=torch.int32)
+    found = {}
+    for way in PASSES:
+        problems = {
+            f"dense, {SMALL.name}": ((q, k, v), d_o, dense_calls()),
+            f"packed, b{BATCH} h{HEADS}/{KEY_HEADS} s{LENGTH} d{HEAD_DIM} causal f16": (
+                packed,
+                of_packed,
+                packed_calls(counting(LENGTH)),
+            ),
+        }
+        if way == PASSES[0]:
+            problems[f"paged, b{BATCH} h{HEADS}/{KEY_HEADS} 1 of {PAGE * PAGES} d{HEAD_DIM} f16"] = (
+                (random(BATCH, 1, HEADS, HEAD_DIM), *cache),
+                None,
+                paged_calls(table, lengths, counting(1)),
+            )
+        for problem, (tensors, gradient, calls) in problems.items():
+            timed = {name: within(*made) for name, made in contend(way, tensors, gradient, calls).items()}
+            if problem.startswith("packed") and way == PASSES[0] and compiled_library() is not None:
+                timed["C loop"] = packed_loop()
+            times = host_times(timed, effort)
+            found[f"{problem}: {way}"] = {name: microseconds(timing) for name, timing in times.items()}
+    return found
+
+
+def _ratio(record: Mapping[str, Any], problem: str, way: str, other: str) -> float | None:
+    """Return our time by another's, of the problem whose name begins so."""
+    for name, row in record["us"].items():
+        if name.startswith(problem) and name.endswith(f": {way}") and "ours" in row and other in row:
+            return float(row["ours"]["median_us"] / row[other]["median_us"])
+    return None
+
+
+# problem, pass, the other contender, and how many times its time ours is at most
+LIMITS = (
+    *(("dense", way, other, 1.0) for way in PASSES for other in ("torch cudnn", "torch flash")),
+    ("packed", PASSES[0], "torch varlen", 0.5),
+    ("packed", PASSES[0], "C loop", 1.6),
+)
+ACCEPTED = tuple(
+    Accepted(f"{problem}, {way}: ours / {other}", limit, partial(_ratio, problem=problem, way=way, other=other))
+    for problem, way, other, limit in LIMITS
+)
+
+
+def print_table(record: dict[str, Any], console: Console) -> None:
+    """Print a row per problem and pass, a column per contender."""
+    names = list(dict.fromkeys(name for row in record["us"].values() for name in row))
+    table = WordTable(title="Host time per call, microseconds")
+    for name in ("", *names):
+        table.add_column(name, justify="right" if name else "left")
+    for problem, row in record["us"].items():
+        table.add_row(problem, *(f"{row[name]['median_us']:.1f}" if name in row else "" for name in names))
+    console.print(table)
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add what is asked on the command line."""
+    parser.add_argument("--calls", type=int, default=100, help="calls in a row, fewer than the GPU queues")
+    parser.add_argument("--batches", type=int, default=28, help="rows of calls of each contender")
+
+
+def run(options: argparse.Namespace) -> None:
+    """Measure, print a table, write the record."""
+    torch = torch_ops.operators.load_torch()
+    state = load_operators()
+    effort = Effort(host_batches=options.batches, host_calls=options.calls)
+    record: dict[str, Any] = {
+        **start_record("torch-calls", ENVIRONMENT),
+        "gpu_name": torch.cuda.get_device_name(),
+        "torch": torch.__version__,
+        "extension": state,
+        "us": measure(effort),
+    }
+    record["accepted"] = judge(record, ACCEPTED)
+    print_table(record, open_console())
+    for line in verdict_lines(record):
+        print(line)
+    if options.output is not None:
+        write_record(record, options.output)
+    else:
+        print(json.dumps(record, indent=1))

@@ -1,0 +1,1 @@
+"""Which attention is the fastest: ``cudnn-backend compare``. Imports nothing."""

@@ -1,0 +1,250 @@
+"""``lint``: layouts that cuDNN supports and that are slow, dangerous, or not what was meant."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from ..errors import GraphError
+from ..faults import Use
+from ..generated.enums import DescriptorType, PointwiseMode, ReduceTensorOp
+from ..generated.operations import CONVOLUTIONS
+from ..graph import Graph
+from ..graph.attention.recognize import read_attention
+from ..graph.data_types import ELEMENT_BITS, HALF_TYPES
+from ..graph.guard import collecting, iterate_guarded
+from ..graph.ir import Matmul, Op, Pointwise, Reduction, Tensor, check_writes
+
+__all__ = ["Finding", "lint"]
+
+Severity = Literal["dangerous", "suspicious", "slow"]
+
+_VECTOR_BYTES = 16  # the widest load of a thread
+_COUNTED_ELEMENTS = 1 << 16  # larger tensors are not counted out
+_FAST = (  # operations that run on tensor cores
+    DescriptorType.OPERATION_MATMUL,
+    *CONVOLUTIONS,
+    DescriptorType.OPERATION_SDPA_FWD,
+    DescriptorType.OPERATION_SDPA_BWD,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing about a tensor's layout or type that is legal and seldom meant.
+
+    ``severity``: ``dangerous`` where wrong results or crashes were seen, ``suspicious`` where it fits by coincidence,
+    ``slow`` where it only costs time.
+    """
+
+    code: str
+    tensor: str
+    severity: Severity
+    headline: str
+    detail: str
+    fix: str
+
+    def __str__(self) -> str:
+        return f"{self.severity}: {self.headline} ({self.code}); {self.fix}"
+
+
+def lint(graph: Graph) -> list[Finding]:
+    """Return what is legal about a graph's layouts and still slow, dangerous or suspicious, the worst first.
+
+    Codes: ``overlapping-strides``, ``stride-not-16-bytes``, ``no-dense-dim``, ``keys-not-transposed``,
+    ``alignment-below-16``, ``softmax-in-16-bits``, ``graph-writes-nothing``, ``result-unused``, and ``lint-failed``
+    where a look itself fails. Strides are looked at where tensor cores read or write; no cuDNN is asked.
+    """
+    with collecting() as lines:
+        use = read_attention(graph)
+        found = [item for look in _LOOKS for item in iterate_guarded(f"the look {look.__name__}", look, graph, use)]
+    found += [Finding("lint-failed", "", "suspicious", line, "the other looks were made", "") for line in lines]
+    order = ("dangerous", "suspicious", "slow")
+    return sorted(found, key=lambda finding: order.index(finding.severity))
+
+
+Look = Callable[[Graph, Use | None], Iterator[Finding]]
+
+
+def _operands(graph: Graph) -> list[Tensor]:
+    """Return the tensors in memory of more than one element that operations of tensor cores read or write."""
+    tensors = {
+        tensor.uid: tensor
+        for op in graph.ops
+        if op.kind in _FAST
+        for _, tensor in op.ports()
+        if not tensor.virtual and not tensor.by_value and math.prod(tensor.dims) > 1
+    }
+    return list(tensors.values())
+
+
+def _bytes(tensor: Tensor) -> float:
+    return ELEMENT_BITS[tensor.data_type] * tensor.vector_count / 8
+
+
+def _has_dense_dim(tensor: Tensor) -> bool:
+    return any(stride == 1 and dim > 1 for dim, stride in zip(tensor.dims, tensor.strides, strict=True))
+
+
+def _overlapping(graph: Graph, use: Use | None) -> Iterator[Finding]:
+    """An operation writes two elements to one place."""
+    for tensor in graph.outputs:
+        if _overlaps(tensor):
+            yield Finding(
+                "overlapping-strides",
+                tensor.name,
+                "dangerous",
+                f"elements of the output {tensor.name!r} share memory: dims {tensor.dims}, strides {tensor.strides}",
+                "which of them stays is a matter of chance",
+                "give every element its own place",
+            )
+
+
+def _overlaps(tensor: Tensor) -> bool:
+    axes = sorted((stride, dim) for dim, stride in zip(tensor.dims, tensor.strides, strict=True) if dim > 1)
+    reach = 0
+    for stride, dim in axes:
+        if stride <= reach:
+            break
+        reach += stride * (dim - 1)
+    else:
+        return False
+    if any(stride == 0 for stride, _ in axes) or math.prod(tensor.dims) > _COUNTED_ELEMENTS:
+        return True
+    places = [sum(point) for point in itertools.product(*(range(0, stride * dim, stride) for stride, dim in axes))]
+    return len(set(places)) < len(places)
+
+
+def _misaligned_strides(graph: Graph, use: Use | None) -> Iterator[Finding]:
+    """Rows that do not begin at a multiple of 16 bytes."""
+    for tensor in _operands(graph):
+        size = _bytes(tensor)
+        strides = [stride for dim, stride in zip(tensor.dims, tensor.strides, strict=True) if dim > 1 and stride > 1]
+        wrong = [stride for stride in strides if stride * size % _VECTOR_BYTES]
+        if not wrong or size > 2 or not _has_dense_dim(tensor):
+            continue
+        taken = use is not None and use.problem.head_dim * size % _VECTOR_BYTES == 0  # else attention is refused
+        yield Finding(
+            "stride-not-16-bytes",
+            tensor.name,
+            "dangerous" if taken else "slow",
+            f"{tensor.name!r} has a stride of {wrong[0]} elements ({wrong[0] * size:g} bytes), no multiple of 16 bytes",
+            "kernels of attention read and write such tensors wrongly on sm_90, see examples/attention_hazards.py"
+            if taken
+            else "kernels that load 16 bytes at once are not offered",
+            f"pad to multiples of {int(_VECTOR_BYTES // size)} elements",
+        )
+
+
+def _no_dense_dim(graph: Graph, use: Use | None) -> Iterator[Finding]:
+    """No dim whose elements lie side by side."""
+    for tensor in _operands(graph):
+        if _has_dense_dim(tensor):
+            continue
+        yield Finding(
+            "no-dense-dim",
+            tensor.name,
+            "slow" if use is None else "dangerous",
+            f"no dim of {tensor.name!r} has stride 1: dims {tensor.dims}, strides {tensor.strides}",
+            "attention with such a tensor ends the process or gives wrong gradients, see examples/attention_hazards.py"
+            if use is not None
+            else "every element is loaded by itself",
+            "lay one of the last two dims out densely",
+        )
+
+
+def _keys_not_transposed(graph: Graph, use: Use | None) -> Iterator[Finding]:
+    """K as [b, h, s, d] where a matmul wants [b, h, d, s], and s equals d."""
+    if use is None or use.form == "unified" or use.problem.seq_kv != use.problem.head_dim:
+        return
+    first = next(op for op in graph.ops if isinstance(op, Matmul))
+    keys = first.b
+    if not keys.virtual and keys.strides[-1] == 1 != keys.strides[-2]:
+        yield Finding(
+            "keys-not-transposed",
+            keys.name,
+            "suspicious",
+            f"{keys.name!r} {keys.dims} goes into Q @ K^T and is dense along its last dim",
+            f"s and d are both {keys.dims[-1]}, so K [b, h, s, d] fits as well and gives Q @ K",
+            "give K^T as dims [b, h, d, s] with the strides of s and d swapped, unless K is stored transposed",
+        )
+
+
+def _low_alignment(graph: Graph, use: Use | None) -> Iterator[Finding]:
+    """An address that is promised to less than 16 bytes."""
+    for tensor in _operands(graph):
+        if tensor.alignment < _VECTOR_BYTES:
+            yield Finding(
+                "alignment-below-16",
+                tensor.name,
+                "slow",
+                f"{tensor.name!r} is promised to be aligned to {tensor.alignment} bytes only",
+                "kernels that load 16 bytes at once are not offered",
+                "say alignment 16 where the address allows it, as that of an allocation does",
+            )
+
+
+def _unused(graph: Graph, use: Use | None) -> Iterator[Finding]:
+    """An operation whose results reach no tensor in memory, or a graph of such alone."""
+    try:
+        check_writes(graph)
+    except GraphError as error:
+        detail = error.sections.get("where", "")
+        yield Finding(error.code, "", "dangerous", error.headline, detail, error.sections["fix"])
+        return
+    needed: set[int] = set()
+    lost: list[Op] = []
+    for op in reversed(graph.ops):
+        results = op.outputs().values()
+        inner = [tensor for one in op.subgraphs() for tensor in one.outputs]
+        if not results or any(not tensor.virtual or tensor.uid in needed for tensor in (*results, *inner)):
+            needed |= {tensor.uid for tensor in op.inputs().values()}
+        elif not (use is not None and all(tensor.dims[-1] == 1 for tensor in results)):  # kernels read row statistics
+            lost.append(op)
+    for op in reversed(lost):
+        first = next(iter(op.outputs().values()))
+        yield Finding(
+            "result-unused",
+            first.name,
+            "suspicious",
+            f"what {op.name!r} ({op.verb()}) computes reaches no tensor in memory: {first.name!r} is virtual",
+            "nothing that the graph writes depends on the operation",
+            "give its result virtual=False, or leave the operation out",
+        )
+
+
+def _narrow_softmax(graph: Graph, use: Use | None) -> Iterator[Finding]:
+    """Scores in 16 bits before they are exponentiated."""
+    if use is None:
+        return
+    narrow: dict[str, Op] = {}
+    for op in graph.ops:
+        exponential = isinstance(op, Pointwise) and op.mode in (PointwiseMode.EXP, PointwiseMode.SUB)
+        maximum = isinstance(op, Reduction) and op.operator is ReduceTensorOp.MAX
+        if exponential or maximum or op.kind is DescriptorType.OPERATION_SOFTMAX:
+            for tensor in op.inputs().values():
+                if tensor.virtual and tensor.data_type in HALF_TYPES:
+                    narrow.setdefault(tensor.name, op)
+    for name, op in narrow.items():
+        yield Finding(
+            "softmax-in-16-bits",
+            name,
+            "suspicious",
+            f"{name!r} goes into {op.verb()} of a softmax and is a virtual tensor of 16 bits",
+            "engines that keep it in registers want float32, others round the scores",
+            "make virtual tensors between the two matmuls float32",
+        )
+
+
+_LOOKS: tuple[Look, ...] = (
+    _overlapping,
+    _misaligned_strides,
+    _no_dense_dim,
+    _keys_not_transposed,
+    _low_alignment,
+    _narrow_softmax,
+    _unused,
+)

@@ -1,0 +1,63 @@
+"""Faults of cuDNN: one table of what it accepts and then gets wrong, asked wherever a graph is built or judged."""
+
+from __future__ import annotations
+
+from ..graph import Graph
+from ..graph.attention.fault import Fault, Form, Reproduction, Sharing, Use
+from ..graph.attention.hazards import HAZARDS, check_hazards, find_hazards
+from ..graph.attention.recognize import read_attention
+from ..system.version import VersionTuple
+from .find import FaultWarning, find_faults, name_failure, warn_of, warn_once
+from .table import FAULTS, MEASURED
+
+__all__ = [
+    "FAULTS",
+    "HAZARDS",
+    "MEASURED",
+    "Fault",
+    "FaultWarning",
+    "Form",
+    "Hazard",
+    "KnownHazard",
+    "Reproduction",
+    "Sharing",
+    "Use",
+    "check_hazards",
+    "ending_faults",
+    "find_faults",
+    "find_hazards",
+    "known_hazards",
+    "name_failure",
+    "warn_of",
+    "warn_once",
+]
+
+Hazard = KnownHazard = Fault  # names of earlier versions
+
+
+def known_hazards(
+    graph: Graph, sm: int, version: VersionTuple, sharing: Sharing | None = None, engine: int | None = None
+) -> list[Fault]:
+    """Return the known faults that a graph may meet on an architecture with a cuDNN version.
+
+    Parameters
+    ----------
+    graph
+        Any graph; attention is recognised by its data flow, whoever wrote it.
+    sm
+        90 for sm_90.
+    version
+        ``(9, 19, 0)``.
+    sharing
+        How one plan is used for many shapes, for the faults of that.
+    engine
+        Number of the engine that runs it; not known yet if not given.
+
+    Source: :data:`FAULTS`. About 2 ms.
+    """
+    return list(find_faults(read_attention(graph), graph, version=version, sm=sm, sharing=sharing, engine=engine))
+
+
+def ending_faults(graph: Graph, sm: int, version: VersionTuple) -> list[Fault]:
+    """Return the known faults by which cuDNN ends the process, or fails, before a graph runs; see known_hazards."""
+    return [fault for fault in known_hazards(graph, sm, version) if fault.step != "run"]

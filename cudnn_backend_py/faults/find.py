@@ -1,0 +1,122 @@
+"""``find_faults``: the one lookup in the table, used by explain, the attention builder, the frontend and plans."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Iterator
+
+from ..graph.attention.fault import Fault, Sharing, Use
+from ..graph.attention.hazards import FURTHER_CHECKS, concerns, find_among, refuse
+from ..graph.attention.recognize import read_attention
+from ..graph.ir import Graph, Op
+from ..graph.replace import attempt
+from ..system.version import VersionTuple
+from .table import FAULTS
+
+__all__ = [
+    "FaultWarning",
+    "check_faults",
+    "find_faults",
+    "name_failure",
+    "warn_of",
+    "warn_once",
+]
+
+
+class FaultWarning(UserWarning):
+    """A graph is built that this cuDNN is known to get wrong on this architecture."""
+
+
+_warned: set[tuple[type[FaultWarning], str]] = set()  # with codes of faults
+
+
+def find_faults(
+    use: Use | None,
+    graph: Graph | None = None,
+    *,
+    version: VersionTuple | None = None,
+    sm: int | None = None,
+    sharing: Sharing | None = None,
+    engine: int | None = None,
+) -> Iterator[Fault]:
+    """Return the faults that a use of attention, or a graph, may meet in a version on an architecture.
+
+    See :func:`~cudnn_backend_py.graph.attention.hazards.find_among`.
+    """
+    return find_among(FAULTS, use, graph, version=version, sm=sm, sharing=sharing, engine=engine)
+
+
+def name_failure(
+    graph: Graph, wrong: Iterable[str], *, engine: int | None, version: VersionTuple, sm: int
+) -> list[Fault]:
+    """Return the faults that a run of a graph showed, or none where something is wrong that none of them says.
+
+    A fault says why an output is wrong only if its condition holds for what that output is computed from, too, and if
+    it was seen on the engine that ran. Conditions on attention are those of the whole graph.
+
+    Parameters
+    ----------
+    wrong
+        Names of the outputs that are wrong; empty if that is not known, as of a kernel that failed.
+    engine
+        The number of the engine.
+    """
+    met = list(find_faults(read_attention(graph), graph, version=version, sm=sm, engine=engine))
+    found: list[Fault] = []
+    for name in dict.fromkeys(wrong):
+        part = _upstream(graph, name)
+        says = [fault for fault in met if fault.graph is None or part is None or concerns(fault, None, part)]
+        if not says:
+            return []
+        found += [fault for fault in says if fault not in found]
+    return found if wrong else met
+
+
+def _upstream(graph: Graph, name: str) -> Graph | None:
+    """Return the operations that a tensor is computed by, None if they are no graph."""
+    needed = {tensor.uid for tensor in graph.tensors if tensor.name == name}
+    ops: list[Op] = []
+    for op in reversed(graph.ops):
+        if any(tensor.uid in needed for tensor in op.outputs().values()):
+            ops.append(op)
+            needed |= {tensor.uid for tensor in op.inputs().values()}
+    return attempt(lambda: Graph(tuple(reversed(ops)), graph.name)) if ops else None
+
+
+def warn_of(faults: Iterable[Fault], category: type[FaultWarning] = FaultWarning) -> None:
+    """Warn of faults, of each once in a process."""
+    for fault in faults:
+        said = fault.evidence or fault.source
+        warn_once(
+            fault.code,
+            f"cuDNN gets this wrong ({fault.code}): {fault.what}. {fault.effect}; {said}. What helps: {fault.fix}",
+            category,
+        )
+
+
+def warn_once(code: str, text: str, category: type[FaultWarning]) -> None:
+    """Warn by a text that names its code, of each code once in a process."""
+    if (category, code) not in _warned:
+        _warned.add((category, code))
+        warnings.warn(text, category, stacklevel=4)
+
+
+def check_faults(use: Use) -> None:
+    """Refuse and warn of what the whole table says of a use of attention: each builder asks, see ``FURTHER_CHECKS``.
+
+    The warning, :class:`FaultWarning`, needs the version and, where the fault is bound to some, the architecture.
+
+    Raises
+    ------
+    GraphError
+        ``attention-hazard``.
+    """
+    found = list(find_faults(use, version=use.version, sm=use.sm))
+    for fault in found:
+        if fault.refused:
+            refuse(fault, use)
+    if use.version is not None:
+        warn_of(fault for fault in found if use.sm is not None or not fault.sm)
+
+
+FURTHER_CHECKS.append(check_faults)

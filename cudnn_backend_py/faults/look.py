@@ -1,0 +1,87 @@
+"""What conditions on graphs look at: operations of a kind, convolutions, tensors in memory and how they lie there."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from ..generated.enums import DescriptorType, PointwiseMode
+from ..generated.operations import CONVOLUTIONS
+from ..graph.ir import Graph, Matmul, Operation, Pointwise, Tensor, packed_strides
+
+__all__ = [
+    "Convolution",
+    "convolutions",
+    "has_gaps",
+    "in_memory",
+    "is_row_major",
+    "matmuls",
+    "of_kind",
+    "of_mode",
+    "the_matmul",
+]
+
+
+class Convolution(NamedTuple):
+    """A convolution of any direction by the roles of its tensors."""
+
+    op: Operation
+    image: Tensor
+    weights: Tensor
+
+    @property
+    def forward(self) -> bool:
+        """Whether it is the forward pass."""
+        return self.op.kind is DescriptorType.OPERATION_CONVOLUTION_FORWARD
+
+    @property
+    def depthwise(self) -> bool:
+        """Whether each channel has a filter of its own."""
+        return self.weights.dims[1] == 1 < self.image.dims[1]
+
+
+def convolutions(graph: Graph) -> Iterator[Convolution]:
+    """Yield the convolutions of a graph."""
+    for op in graph.ops:
+        if isinstance(op, Operation) and op.kind in CONVOLUTIONS:
+            found = Convolution(op, op.fields.get("x") or op.fields["dx"], op.fields.get("w") or op.fields["dw"])
+            if min(found.image.rank, found.weights.rank) > 1:
+                yield found
+
+
+def of_kind(graph: Graph, *kinds: DescriptorType) -> Iterator[Operation]:
+    """Yield the operations of some kinds."""
+    return (op for op in graph.ops if isinstance(op, Operation) and op.kind in kinds)
+
+
+def of_mode(graph: Graph, *modes: PointwiseMode) -> Iterator[Pointwise]:
+    """Yield the pointwise operations of some modes."""
+    return (op for op in graph.ops if isinstance(op, Pointwise) and op.mode in modes)
+
+
+def matmuls(graph: Graph) -> list[Matmul]:
+    """Return the matmuls of a graph."""
+    return [op for op in graph.ops if isinstance(op, Matmul)]
+
+
+def the_matmul(graph: Graph) -> Matmul | None:
+    """Return the matmul of a graph that has one; None for none, and for several, as attention has."""
+    found = matmuls(graph)
+    return found[0] if len(found) == 1 else None
+
+
+def in_memory(graph: Graph) -> Iterator[Tensor]:
+    """Yield the tensors whose elements lie in device memory."""
+    return (tensor for tensor in graph.tensors if not (tensor.virtual or tensor.by_value))
+
+
+def has_gaps(tensor: Tensor) -> bool:
+    """Return whether there is memory between the elements of a tensor that is none of its own."""
+    return tensor.span_elements > math.prod(tensor.dims)
+
+
+def is_row_major(tensor: Tensor) -> bool:
+    """Return whether the last axis runs fastest, without gaps; axes of one element may have any stride."""
+    wanted = zip(tensor.dims, tensor.strides, packed_strides(tensor.dims), strict=True)
+    return all(dim == 1 or have == need for dim, have, need in wanted)

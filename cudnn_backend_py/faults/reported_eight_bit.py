@@ -1,0 +1,198 @@
+"""Faults of attention in 8-bit floats that others reported, or that only a described GPU showed here.
+
+``source`` says who; ``evidence`` what was measured for this package, where it was.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..generated.enums import DataType
+from ..graph.attention.fault import Fault, Reproduction, Use
+from ..system.version import Window
+from .reported_parts import BLACKWELL, FRONTEND_SURFACE, decoding
+
+__all__ = ["REPORTED_EIGHT_BIT"]
+
+
+def _fp8_long_keys_to_bfloat16(use: Use) -> bool:
+    """An 8-bit forward pass that may be split over the keys, with bfloat16 results."""
+    p = use.problem
+    plain = p.left_bound is None and p.right_bound is None and p.page_size is None
+    plain = plain and not (p.ragged or p.dropout or p.dropout_mask)
+    into_bfloat16 = p.is_fp8 and p.output_type is DataType.BFLOAT16
+    return not use.backward and into_bfloat16 and plain and p.seq_q > 1 and p.seq_kv >= 4096
+
+
+def _mx_one_query(use: Use) -> bool:
+    """Block-scaled decoding without a sink and without pages."""
+    p = use.problem
+    return decoding(use) and p.mx and not p.sink and p.page_size is None
+
+
+def _mx_wide_heads(use: Use) -> bool:
+    """Block-scaled attention with larger head dims than 192 and 128."""
+    p = use.problem
+    return not use.backward and p.mx and p.seq_q > 1 and (p.head_dim > 192 or p.head_dim_v > 128)
+
+
+_EIGHT: dict[str, Any] = {"data_type": DataType.FP8_E4M3, "head_dim": 128}
+_MX: dict[str, Any] = {"data_type": DataType.FP8_E4M3, "mx": True, "output_type": DataType.BFLOAT16, "head_dim": 128}
+
+
+REPORTED_EIGHT_BIT: tuple[Fault, ...] = (
+    Fault(
+        "fp8-attention-of-9-10",
+        what="attention in 8-bit floats",
+        effect="known faults, not named further; NVIDIA's own callers refuse it with this version",
+        fix="use 9.10.1 or later",
+        source=FRONTEND_SURFACE,
+        versions=Window(since=(9, 10, 0), until=(9, 10, 1)),
+        attention=lambda use: use.problem.is_fp8,
+        reproductions={"": Reproduction(False, {"data_type": DataType.FP8_E4M3})},
+        unlike=Reproduction(False, {}),
+    ),
+    Fault(
+        "mxfp8-infinities",
+        what="attention with block-scaled 8-bit floats",
+        effect="Inf and NaN in the results",
+        fix="use 9.23.2 or later",
+        source="https://github.com/NVIDIA/TransformerEngine/pull/3173",
+        versions=Window(since=(9, 23, 0), until=(9, 23, 2)),
+        attention=lambda use: use.problem.mx,
+        reproductions={
+            "": Reproduction(False, {"data_type": DataType.FP8_E4M3, "mx": True, "output_type": DataType.BFLOAT16})
+        },
+        unlike=Reproduction(False, {"data_type": DataType.FP8_E4M3}),
+    ),
+    Fault(
+        "fp8-split-keys",
+        what=(
+            "an 8-bit forward pass with bfloat16 O, s_q above 1, s_kv of 4096 and more, without bounds, "
+            "pages, ragged sequences and dropout"
+        ),
+        effect="O is written as float16 bits: as bfloat16 it reads as all but zero",
+        fix="use 9.25.0 or later, or float16 O",
+        source="https://github.com/NVIDIA/cudnn-frontend/pull/414",
+        sm=(
+            100,
+            103,
+        ),
+        versions=Window(since=(9, 24, 0), until=(9, 25, 0)),
+        attention=_fp8_long_keys_to_bfloat16,
+        reproductions={
+            "": Reproduction(False, {"data_type": DataType.FP8_E4M3, "output_type": DataType.BFLOAT16, "seq_kv": 4096})
+        },
+        unlike=Reproduction(False, {"data_type": DataType.FP8_E4M3, "output_type": DataType.HALF, "seq_kv": 4096}),
+        cure=Reproduction(False, {"data_type": DataType.FP8_E4M3, "output_type": DataType.HALF, "seq_kv": 4096}),
+    ),
+    Fault(
+        "fp8-window-of-sequences",
+        what="a left bound with padding or ragged sequences and an fp8 data type",
+        effect="the forward pass does not end, for some lengths and bounds; seen with 9.25 and 9.27",
+        fix="leave the left bound or the lengths out, or use float16 or bfloat16",
+        source="https://github.com/NVIDIA/cudnn-frontend/pull/1069",
+        sm=(90,),
+        versions=Window(since=(9, 25, 0)),
+        attention=lambda use: (
+            not use.backward
+            and use.problem.is_fp8
+            and use.problem.left_bound is not None
+            and (use.problem.padding or use.problem.ragged)
+        ),
+        reproductions={
+            "": Reproduction(
+                False, {"data_type": DataType.FP8_E4M3, "padding": True, "left_bound": 64, "right_bound": 0}
+            )
+        },
+        unlike=Reproduction(False, {"data_type": DataType.FP8_E4M3, "padding": True, "right_bound": 0}),
+        cure=Reproduction(False, {"padding": True, "left_bound": 64, "right_bound": 0}),
+    ),
+    Fault(
+        "mxfp8-one-query",
+        what="a forward pass with block-scaled 8-bit floats and s_q of 1, without sink and pages",
+        effect="the process ends by a segmentation fault while a plan is built",
+        fix="repeat the query row (s_q of 2), or use float16 or bfloat16",
+        source="https://github.com/NVIDIA/cudnn-frontend/blob/main/python/cudnn/sdpa/fwd/backend_guard.py",
+        evidence=(
+            "measured with 9.24.0 and 9.26.0 to 9.28.0 on sm_100, deviceless; NVIDIA says so of 9.26 to 9.28 on sm_107"
+        ),
+        sm=(100, 103, 107),
+        versions=Window(since=(9, 24, 0)),
+        attention=_mx_one_query,
+        step="build",
+        reproductions={"": Reproduction(False, _MX | {"seq_q": 1, "seq_kv": 512})},
+        unlike=Reproduction(False, _MX | {"seq_q": 2, "seq_kv": 512}),
+        cure=Reproduction(False, _MX | {"seq_q": 2, "seq_kv": 512}),
+    ),
+    Fault(
+        "mxfp8-wide-heads",
+        what="a forward pass with block-scaled 8-bit floats and head dims above 192 of Q or 128 of V",
+        effect="the support check passes and no plan can be built",
+        fix="use float16 or bfloat16, or head dims up to 192 and 128",
+        source="https://github.com/NVIDIA/cudnn-frontend/pull/897",
+        evidence=(
+            "measured with 9.24.0, 9.26.0 and 9.27.0 (512) and 9.28.0 (192 and 192 to 512) on sm_100 and "
+            "sm_103, deviceless"
+        ),
+        sm=BLACKWELL,
+        versions=Window(since=(9, 24, 0)),
+        attention=_mx_wide_heads,
+        step="build",
+        reproductions={"": Reproduction(False, _MX | {"head_dim": 512})},
+        unlike=Reproduction(False, _MX | {"head_dim": 192, "head_dim_v": 128}),
+        cure=Reproduction(False, _MX | {"head_dim": 192, "head_dim_v": 128}),
+    ),
+    Fault(
+        "mxfp8-backward",
+        what="a backward pass with block-scaled 8-bit floats",
+        effect="the support check passes and no plan that heuristics propose can be built",
+        fix="use attention.deterministic_config, or float16 or bfloat16",
+        source="tests/library/graph/test_faults.py",
+        evidence=(
+            "measured with 9.24.0, 9.26.0, 9.27.0 and 9.28.0 on sm_100, deviceless, with head dims of 64, 96 and 128"
+        ),
+        sm=(100,),
+        versions=Window(since=(9, 24, 0)),
+        attention=lambda use: use.backward and use.problem.mx,
+        step="build",
+        reproductions={"": Reproduction(True, _MX)},
+        unlike=Reproduction(True, {"head_dim": 128}),
+        cure=Reproduction(True, {"head_dim": 128}),
+    ),
+    Fault(
+        "fp8-one-query",
+        what="a forward pass in 8-bit floats, not block-scaled, with s_q of 1",
+        effect="the support check passes and no plan can be built",
+        fix="repeat the query row (s_q of 2), or use float16 or bfloat16",
+        source="tests/library/graph/test_faults.py",
+        evidence=(
+            "measured with 9.14.0, 9.19.0, 9.24.0 and 9.26.0 to 9.28.0 on sm_100, deviceless, composite and unified"
+        ),
+        sm=(100, 103),
+        versions=Window(since=(9, 14, 0)),
+        attention=lambda use: decoding(use) and use.problem.is_fp8 and not use.problem.mx,
+        step="build",
+        reproductions={"": Reproduction(False, _EIGHT | {"seq_q": 1, "seq_kv": 512})},
+        unlike=Reproduction(False, _EIGHT | {"seq_q": 2, "seq_kv": 512}),
+        cure=Reproduction(False, _EIGHT | {"seq_q": 2, "seq_kv": 512}),
+    ),
+    Fault(
+        "fp8-paged-prefill",
+        what="a forward pass in 8-bit floats with paged K and V and s_q above 1",
+        effect="results are off with kernels compiled by CUDA 12.9 and before; FlashInfer's tests expect it",
+        fix="use a cuDNN for CUDA 13, or leave the pages out",
+        source="https://github.com/flashinfer-ai/flashinfer/pull/2963",
+        sm=(100, 103),
+        versions=Window(since=(9, 17, 1)),
+        attention=lambda use: use.problem.is_fp8
+        and not use.backward
+        and use.problem.page_size is not None
+        and use.problem.seq_q > 1,
+        reproductions={
+            "": Reproduction(False, {"data_type": DataType.FP8_E4M3, "head_dim": 128, "padding": True, "page_size": 64})
+        },
+        unlike=Reproduction(False, {"data_type": DataType.FP8_E4M3, "head_dim": 128, "padding": True}),
+        cure=Reproduction(False, {"data_type": DataType.FP8_E4M3, "head_dim": 128, "padding": True}),
+    ),
+)

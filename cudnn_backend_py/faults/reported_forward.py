@@ -1,0 +1,544 @@
+"""Faults of forward attention, and of attention either way, that others reported, or that only a described GPU showed.
+
+``source`` says who; ``evidence`` what was measured for this package, where it was.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any
+
+from ..generated.enums import DataType, DescriptorType, PointwiseMode
+from ..graph.attention.fault import BASE, Fault, Reproduction, Use
+from ..graph.attention.forward import composite_forward
+from ..graph.attention.problem import Attention
+from ..graph.data_types import FP8_TYPES
+from ..graph.ir import Graph, Pointwise, Tensor
+from ..system.version import Window
+from . import look
+from .reported_parts import (
+    BLACKWELL,
+    FRONTEND_NODE,
+    FRONTEND_SURFACE,
+    backward,
+    decoding,
+    half_attention,
+    stats_not_packed,
+)
+
+__all__ = ["REPORTED_FORWARD"]
+
+MEASURED_ON_GPU = "tests/gpu/plans/test_dynamic_shapes.py"
+
+
+def _long_window_not_causal(use: Use) -> bool:
+    """A left bound without a right one at the diagonal."""
+    p = use.problem
+    return p.left_bound is not None and p.right_bound != 0 and p.seq_kv > 1024
+
+
+def _long_keys_not_causal(use: Use) -> bool:
+    """More than 1024 keys, unless all that hides some is a causal mask."""
+    p = use.problem
+    causal = p.right_bound == 0 and p.left_bound is None and p.alignment == "top_left" and not p.padding
+    return p.seq_kv > 1024 and not causal and half_attention(use)
+
+
+def _very_long_causal_keys(use: Use) -> bool:
+    """A short causal query at the end of very many keys."""
+    p = use.problem
+    causal = p.right_bound == 0 and p.alignment == "bottom_right"
+    return not use.backward and causal and p.seq_kv >= 131072 > p.seq_q and p.head_dim == 128 and half_attention(use)
+
+
+def _decoding_groups_with_ragged_stats(use: Use) -> bool:
+    """One query per sequence, heads that share keys, packed statistics."""
+    p = use.problem
+    return decoding(use) and p.stats and p.ragged_stats and p.heads > p.kv_heads
+
+
+def _stats_written(graph: Graph) -> list[Tensor]:
+    """Return the logarithms of the sums of exponentials that a forward pass writes."""
+    found = [
+        tensor
+        for op in look.of_kind(graph, DescriptorType.OPERATION_SDPA_FWD, DescriptorType.OPERATION_SOFTMAX)
+        for port, tensor in op.ports()
+        if port.rpartition(".")[2] == "stats"
+    ]
+    logs = {op.y.uid for op in look.of_mode(graph, PointwiseMode.LOG) if op.y is not None}
+    sums = [op for op in look.of_mode(graph, PointwiseMode.ADD) if op.b is not None and op.b.uid in logs]
+    return found + [op.y for op in sums if op.y is not None and not op.y.virtual]
+
+
+def _scores(graph: Graph) -> tuple[int, ...]:
+    """Return the dims of Q @ K^T where a graph is attention of many operations, nothing otherwise."""
+    found = look.matmuls(graph)
+    return found[0].c.dims if len(found) in (2, 5) else ()
+
+
+def _biases(graph: Graph) -> list[Tensor]:
+    """Return the tensors in memory that are added to the scores of attention."""
+    scores = _scores(graph)
+    adds = [op for op in look.of_mode(graph, PointwiseMode.ADD) if op.y is not None and op.y.dims == scores]
+    for op in look.of_kind(graph, DescriptorType.OPERATION_SDPA_FWD, DescriptorType.OPERATION_SDPA_BWD):
+        adds += [add for part in op.subgraphs() for add in look.of_mode(part, PointwiseMode.ADD)]
+    ports = [tensor for op in adds for tensor in op.inputs().values()]
+    return [tensor for tensor in ports if not (tensor.virtual or tensor.by_value) and tensor.rank == 4]
+
+
+def _bias_with_inner_stride(graph: Graph) -> bool:
+    return any(tensor.dims[3] > 1 and tensor.strides[3] != 1 for tensor in _biases(graph))
+
+
+def _overlapping_sequences(use: Use) -> bool:
+    """Elements of Q, K, V or dO that share memory, without a stride of 0 and without ragged offsets."""
+    p = use.problem
+    names = () if p.ragged else ("q", *(() if p.page_size else ("k", "v")), *(("do",) if use.backward else ()))
+    return any(_shares_memory(p.dims(name), p.strides(name)) for name in names)
+
+
+def _shares_memory(dims: tuple[int, ...], strides: tuple[int, ...]) -> bool:
+    axes = sorted((stride, dim) for dim, stride in zip(dims, strides, strict=True) if dim > 1)
+    reach = 0
+    for stride, dim in axes:
+        if 0 < stride <= reach:
+            return axes[0][0] > 0
+        reach += stride * (dim - 1)
+    return False
+
+
+def _boolean_bias(graph: Graph) -> bool:
+    return any(tensor.data_type is DataType.BOOLEAN for tensor in _biases(graph))
+
+
+def _offsets_too_short(use: Use) -> bool:
+    """Ragged offsets of 32 bits into a tensor that may hold 2^31 elements and more."""
+    p = use.problem
+    sizes = [math.prod(p.dims(name)) for name in "qkvo"]
+    return p.ragged and p.offset_type is DataType.INT32 and max(sizes) >= 1 << 31
+
+
+def _infinite_masks(graph: Graph) -> bool:
+    """Masks that put -inf into the scores of attention."""
+    if not _scores(graph):
+        return False
+    selects = look.of_mode(graph, PointwiseMode.BINARY_SELECT)
+    return any(op.b is not None and op.b.value == -math.inf for op in selects)
+
+
+def _eight_bit_bias(graph: Graph) -> bool:
+    """A bias of 8 bits, of Q that is none."""
+    products = look.matmuls(graph)
+    short = (DataType.INT8, DataType.UINT8, *FP8_TYPES)
+    whole = len(products) > 0 and products[0].a.data_type not in FP8_TYPES
+    return whole and any(tensor.data_type in short for tensor in _biases(graph))
+
+
+def _forward(**options: Any) -> Graph:
+    return composite_forward(Attention(**BASE | options), None)
+
+
+def _changed(graph: Graph, name: str, **changes: Any) -> Graph:
+    """Return a graph with a tensor of its pointwise operations changed."""
+    old = graph.tensor(name)
+    new = dataclasses.replace(old, **changes)
+    ops = []
+    for op in graph.ops:
+        ports: dict[str, Any] = {port: new for port, tensor in op.ports() if tensor.uid == old.uid}
+        ops.append(dataclasses.replace(op, **ports) if isinstance(op, Pointwise) else op)
+    return Graph(tuple(ops), graph.name)
+
+
+_RAGGED_DECODING: dict[str, Any] = {"seq_q": 1, "seq_kv": 512, "ragged": True, "ragged_stats": True, "stats": True}
+_SINK: dict[str, Any] = {"sink": True, "dsink": True}
+_OVERLAPPING = {"q": (128, 64, 128, 1), "k": "bshd", "v": "bshd", "o": "bshd"}
+
+
+REPORTED_FORWARD: tuple[Fault, ...] = (
+    Fault(
+        "attention-of-9-10",
+        what="attention in float16 or bfloat16",
+        effect="known faults, not named further; NVIDIA's own callers refuse attention with these versions",
+        fix="use 9.10.2 or later",
+        source=FRONTEND_SURFACE,
+        versions=Window(since=(9, 10, 0), until=(9, 10, 2)),
+        attention=half_attention,
+        reproductions={"": Reproduction(False, {})},
+        unlike=Reproduction(False, {"data_type": DataType.FP8_E4M3}),
+    ),
+    Fault(
+        "window-of-9-14",
+        what="a sliding window (left bound) without causal masking, s_kv above 1024",
+        effect="a known fault; NVIDIA's own callers refuse it with this version",
+        fix="use 9.14.1 or later, or a causal mask",
+        source=FRONTEND_SURFACE,
+        versions=Window(since=(9, 14, 0), until=(9, 14, 1)),
+        attention=_long_window_not_causal,
+        reproductions={"": Reproduction(False, {"seq_kv": 2048, "left_bound": 64})},
+        unlike=Reproduction(False, {"seq_kv": 2048, "left_bound": 64, "causal": True}),
+        cure=Reproduction(False, {"seq_kv": 2048, "left_bound": 64, "causal": True}),
+    ),
+    Fault(
+        "long-keys-in-cuda-graphs",
+        what="attention of more than 1024 keys without a plain causal mask",
+        effect="an illegal address where the plan is replayed from a CUDA graph; NVIDIA's own callers refuse it there",
+        fix="use 9.15.0 or later, or a causal mask",
+        source="https://github.com/NVIDIA/TransformerEngine/pull/2344",
+        versions=Window(since=(9, 13, 0), until=(9, 15, 0)),
+        attention=_long_keys_not_causal,
+        depends_on="whether the plan runs from a CUDA graph",
+        reproductions={"": Reproduction(False, {"seq_kv": 2048}), "backward": Reproduction(True, {"seq_kv": 2048})},
+        unlike=Reproduction(False, {"seq_kv": 2048, "causal": True}),
+        cure=Reproduction(False, {"seq_kv": 2048, "causal": True}),
+    ),
+    Fault(
+        "dropout-heuristics",
+        what="attention with random dropout",
+        effect="the heuristics refuse graphs they should not, and the caller fails",
+        fix="use 9.14.0 or later, or 9.10.2",
+        source="https://github.com/pytorch/pytorch/pull/163903",
+        versions=Window(since=(9, 11, 0), until=(9, 14, 0)),
+        attention=lambda use: use.problem.dropout > 0,
+        reproductions={"": Reproduction(False, {"dropout": 0.25})},
+        unlike=Reproduction(False, {"dropout_mask": True}),
+    ),
+    Fault(
+        "decoding-on-blackwell",
+        what="a forward pass with s_q of 1",
+        effect="O is wrong, finite and without any error",
+        fix="use 9.25.1 or later, or 9.24.1",
+        source="https://github.com/pytorch/pytorch/issues/193893",
+        sm=(
+            100,
+            101,
+            103,
+            107,
+            110,
+        ),
+        versions=Window(since=(9, 19, 0), until=(9, 25, 1), except_=((9, 24, 1),)),
+        attention=decoding,
+        reproductions={"": Reproduction(False, {"seq_q": 1, "seq_kv": 512})},
+        unlike=Reproduction(False, {"seq_q": 2, "seq_kv": 512}),
+    ),
+    Fault(
+        "decoding-ragged-stats",
+        what="a forward pass with s_q of 1, grouped heads and ragged stats",
+        effect="stats are written for the first head of each group only; O is right",
+        fix="use 9.27.0 or later, or dense stats [b, h, 1, 1], which are the same bytes where every length is 1",
+        source="https://github.com/NVIDIA/cudnn-frontend/issues/1083",
+        evidence="measured with 9.19.0 on sm_90; reported of 9.24.0 and later",
+        versions=Window(since=(9, 19, 0), until=(9, 27, 0)),
+        attention=_decoding_groups_with_ragged_stats,
+        reproductions={
+            "": Reproduction(
+                False, {"seq_q": 1, "seq_kv": 300, "kv_heads": 1, "stats": True, "ragged_stats": True, "ragged": True}
+            )
+        },
+        unlike=Reproduction(False, {"seq_q": 1, "seq_kv": 300, "kv_heads": 1, "stats": True, "ragged": True}),
+        cure=Reproduction(False, {"seq_q": 1, "seq_kv": 300, "kv_heads": 1, "stats": True, "ragged": True}),
+    ),
+    Fault(
+        "decoding-causal-groups",
+        what="a forward pass with s_q of 1, causal, with fewer heads of K than of Q",
+        effect="listed as a known issue of the version: decoding should be asked without a causal mask",
+        fix="leave the causal mask out: the only query sees every key anyway",
+        source="https://docs.nvidia.com/deeplearning/cudnn/backend/latest/release-notes.html",
+        versions=Window(since=(9, 18, 1)),
+        attention=lambda use: (
+            decoding(use) and use.problem.right_bound == 0 and use.problem.heads != use.problem.kv_heads
+        ),
+        reproductions={"": Reproduction(False, {"seq_q": 1, "seq_kv": 512, "kv_heads": 1, "causal": True})},
+        unlike=Reproduction(False, {"seq_q": 1, "seq_kv": 512, "kv_heads": 1}),
+        cure=Reproduction(False, {"seq_q": 1, "seq_kv": 512, "kv_heads": 1}),
+    ),
+    Fault(
+        "sink-of-ragged-sequences",
+        what="the gradient of a sink with ragged sequences, head dim of V other than 64, 128 and 256",
+        effect=(
+            "the statistics are read beyond their end: dsink is wrong or NaN, or the kernel reads an illegal address"
+        ),
+        fix="use padding instead of ragged sequences, or 9.27.0 or later with ragged_stats",
+        source="https://github.com/NVIDIA/TransformerEngine/issues/3249",
+        evidence="measured with 9.19.0 on sm_90: dsink is off by orders of magnitude",
+        versions=Window(since=(9, 18, 0), until=(9, 26, 0)),
+        attention=lambda use: (
+            use.backward and use.problem.ragged and use.problem.dsink and use.problem.head_dim_v not in (64, 128, 256)
+        ),
+        reproductions={"": Reproduction(True, _SINK | {"ragged": True, "ragged_stats": True, "head_dim": 96})},
+        unlike=Reproduction(True, _SINK | {"ragged": True, "ragged_stats": True, "head_dim": 128}),
+        cure=Reproduction(True, _SINK | {"head_dim": 96, "padding": True}),
+    ),
+    Fault(
+        "ragged-attention-of-9-1",
+        what="attention of ragged sequences",
+        effect="wrong numbers",
+        fix="use 9.3.0 or later",
+        source="https://github.com/NVIDIA/TransformerEngine/pull/975",
+        versions=Window(since=(9, 1, 0), until=(9, 3, 0)),
+        attention=lambda use: use.problem.ragged,
+        reproductions={"": Reproduction(False, {"ragged": True})},
+        unlike=Reproduction(False, {"padding": True}),
+    ),
+    Fault(
+        "stats-of-large-scores",
+        what="a forward pass in 16 bits that writes stats",
+        effect="stats are wrong where Q and K are large, so gradients are",
+        fix="use 9.3.0 or later",
+        source="https://github.com/pytorch/pytorch/issues/139298",
+        versions=Window(until=(9, 3, 0)),
+        attention=lambda use: not use.backward and use.problem.stats and half_attention(use),
+        reproductions={"": Reproduction(False, {"stats": True})},
+        unlike=Reproduction(False, {}),
+    ),
+    Fault(
+        "paged-tail-not-finite",
+        what="attention with paged K and V",
+        effect=(
+            "O is NaN where the last page of a sequence holds NaN or an infinity behind its end, which is multiplied "
+            "by 0; padding without pages does the same"
+        ),
+        fix="fill pages with zeros before they are used, or give sequences of one length without pages",
+        source="tests/gpu/graph/test_faults.py",
+        evidence="measured with 9.19.0 on sm_90",
+        sm=(90,),
+        attention=lambda use: use.problem.page_size is not None,
+        depends_on="what lies behind the end of a sequence in its last page",
+        reproductions={"": Reproduction(False, {"padding": True, "page_size": 16})},
+        unlike=Reproduction(False, {"padding": True}),
+        cure=Reproduction(False, {}),
+    ),
+    Fault(
+        "paged-attention-on-ada",
+        what="attention with paged K and V",
+        effect=(
+            "a fault of cuDNN, not described: NVIDIA's own caller refuses it on these architectures in every version"
+        ),
+        fix="leave the pages out",
+        source="https://github.com/NVIDIA/TransformerEngine/pull/2185",
+        sm=(89, 120),
+        versions=Window(since=(9, 4, 0)),
+        attention=lambda use: use.problem.page_size is not None,
+        reproductions={"": Reproduction(False, {"padding": True, "page_size": 16})},
+        unlike=Reproduction(False, {"padding": True}),
+        cure=Reproduction(False, {"padding": True}),
+    ),
+    Fault(
+        "long-keys-hang",
+        what="a bottom-right causal forward pass in 16 bits, s_kv of 131072 and more and above s_q, head dim 128",
+        effect="the kernel does not end",
+        fix="split K and V, or use another version",
+        source="https://github.com/NVIDIA/TransformerEngine/issues/3285",
+        sm=(103,),
+        versions=Window(since=(9, 21, 0), until=(9, 22, 0)),
+        attention=_very_long_causal_keys,
+        reproductions={
+            "": Reproduction(
+                False, {"seq_q": 8192, "seq_kv": 131072, "causal": True, "alignment": "bottom_right", "head_dim": 128}
+            )
+        },
+        unlike=Reproduction(False, {"seq_q": 8192, "seq_kv": 131072, "causal": True, "head_dim": 128}),
+    ),
+    Fault(
+        "forward-stats-layout",
+        what="a forward pass whose stats are neither ragged nor packed as b, h, s",
+        effect="they are written as if they were packed: at wrong places, or beyond the buffer",
+        fix="use 9.12.0 or later, or packed stats",
+        source="https://github.com/NVIDIA/cudnn-frontend/pull/1023",
+        versions=Window(until=(9, 12, 0)),
+        attention=lambda use: not use.backward and stats_not_packed(use),
+        reproductions={"": Reproduction(False, {"stats": True, "layout": {"stats": (256, 1, 2, 1)}})},
+        unlike=Reproduction(False, {"stats": True}),
+        cure=Reproduction(False, {"stats": True}),
+    ),
+    Fault(
+        "stats-not-float",
+        what="a forward pass with stats of another data type than float32",
+        effect=(
+            "four bytes are written for each element: what lies behind a narrower buffer is overwritten, or the "
+            "address is illegal"
+        ),
+        fix="make stats float32",
+        source=FRONTEND_NODE,
+        evidence="measured with 9.19.0 on sm_90: float16 statistics hold NaN",
+        graph=lambda graph: any(tensor.data_type is not DataType.FLOAT for tensor in _stats_written(graph)),
+        reproductions={"": lambda: _changed(_forward(stats=True), "stats", data_type=DataType.HALF)},
+        unlike=lambda: _forward(stats=True),
+        cure=lambda: _forward(stats=True),
+    ),
+    Fault(
+        "float32-in-one-operation",
+        what="attention in float32 as one operation, SDPA_FWD",
+        effect="a kernel for 16-bit elements runs, which writes beyond its shared memory",
+        fix="use float16 or bfloat16",
+        source="https://github.com/NVIDIA/cudnn-frontend/issues/424",
+        attention=lambda use: (not use.backward and use.form == "unified" and use.problem.data_type is DataType.FLOAT),
+        reproductions={"": Reproduction(False, {"data_type": DataType.FLOAT}, "unified", (9, 24, 0))},
+        unlike=Reproduction(False, {}, "unified", (9, 24, 0)),
+        cure=Reproduction(False, {}, "unified", (9, 24, 0)),
+    ),
+    Fault(
+        "block-mask-first-block",
+        what="attention with a block mask",
+        effect=(
+            "where the first block of keys of a row is masked out, memory that nobody wrote takes part: wrong "
+            "numbers or NaN"
+        ),
+        fix="use 9.26.0 or later, or a bias instead of the block mask",
+        source=FRONTEND_SURFACE,
+        sm=BLACKWELL,
+        versions=Window(since=(9, 14, 0), until=(9, 26, 0)),
+        attention=lambda use: use.problem.block_mask,
+        reproductions={"": Reproduction(False, {"block_mask": True}, "unified", (9, 14, 0))},
+        unlike=Reproduction(False, {}, "unified", (9, 14, 0)),
+        cure=Reproduction(False, {"bias": (1, 1, 128, 128)}),
+    ),
+    Fault(
+        "eight-bit-bias",
+        what="a bias of 8-bit integers or floats beside Q of 16 bits",
+        effect="the process ends with an uncaught C++ exception (format_error) while a plan is built",
+        fix="make the bias of the data type of Q",
+        source="tests/library/graph/test_faults.py",
+        evidence=(
+            "measured with 9.14.0, 9.19.0, 9.24.0 and 9.26.0 to 9.28.0 on sm_90, deviceless; on sm_100 with 9.19.0 only"
+        ),
+        sm=(90,),
+        versions=Window(since=(9, 14, 0)),
+        graph=_eight_bit_bias,
+        step="build",
+        reproductions={
+            "": lambda: _changed(_forward(bias=(1, 2, 128, 128)), "bias", data_type=DataType.INT8),
+            "float": lambda: _changed(_forward(bias=(1, 2, 128, 128)), "bias", data_type=DataType.FP8_E4M3),
+        },
+        unlike=lambda: _forward(bias=(1, 2, 128, 128)),
+        cure=lambda: _forward(bias=(1, 2, 128, 128)),
+    ),
+    Fault(
+        "ragged-decoding-build",
+        what="the unified forward pass of ragged sequences with ragged stats and s_q of 1",
+        effect="the support check passes and the plan cuDNN ranks first does not compile",
+        fix="use 9.28.0 or later, take the next plan, or repeat the query row (s_q of 2)",
+        source="https://github.com/NVIDIA/cudnn-frontend/pull/1181",
+        sm=(107,),
+        versions=Window(since=(9, 26, 0), until=(9, 28, 0)),
+        attention=lambda use: decoding(use)
+        and use.form == "unified"
+        and use.problem.ragged
+        and use.problem.ragged_stats,
+        step="build",
+        reproductions={"": Reproduction(False, _RAGGED_DECODING, "unified", (9, 26, 0))},
+        unlike=Reproduction(False, _RAGGED_DECODING | {"seq_q": 2}, "unified", (9, 26, 0)),
+        cure=Reproduction(False, _RAGGED_DECODING | {"seq_q": 2}, "unified", (9, 26, 0)),
+    ),
+    Fault(
+        "ragged-offsets-of-32-bits",
+        what="ragged offsets of 32 bits into tensors of 2^31 elements and more",
+        effect="offsets that do not fit: wrong places are read and written, or the address is illegal",
+        fix="use offset_type=DataType.INT64",
+        source="https://github.com/NVIDIA/cudnn-frontend/issues/980",
+        attention=_offsets_too_short,
+        reproductions={"": Reproduction(False, {"batch": 64, "heads": 16, "seq_q": 32768, "ragged": True})},
+        unlike=Reproduction(
+            False, {"batch": 64, "heads": 16, "seq_q": 32768, "ragged": True, "offset_type": DataType.INT64}
+        ),
+        cure=Reproduction(
+            False, {"batch": 64, "heads": 16, "seq_q": 32768, "ragged": True, "offset_type": DataType.INT64}
+        ),
+    ),
+    Fault(
+        "infinite-masks",
+        what="masks of -inf in the scores of attention",
+        effect="rows without any key become NaN; cudnn-frontend masks with the lowest float instead",
+        fix="use 9.10.0 or later, or mask with -3.4028235e38",
+        source="https://github.com/NVIDIA/cudnn-frontend/blob/main/include/cudnn_frontend/node/attn_score_modifiers.h",
+        versions=Window(until=(9, 10, 0)),
+        graph=_infinite_masks,
+        reproductions={"": lambda: _forward(causal=True)},
+        unlike=lambda: composite_forward(Attention(**BASE | {"causal": True}), (9, 8, 0)),
+        cure=lambda: composite_forward(Attention(**BASE | {"causal": True}), (9, 8, 0)),
+    ),
+    Fault(
+        "overlapping-sequences",
+        what="Q, K, V or dO whose elements share memory, such as a batch stride of one token, without ragged offsets",
+        effect="every sequence after the first is read from inside the one before: the result is as it was described",
+        fix="describe the stride of a whole sequence, or give ragged offsets",
+        source="https://github.com/flashinfer-ai/flashinfer/issues/3800",
+        attention=_overlapping_sequences,
+        reproductions={"": Reproduction(False, {"layout": _OVERLAPPING})},
+        unlike=Reproduction(False, {"layout": "bshd"}),
+        cure=Reproduction(False, {"layout": "bshd"}),
+    ),
+    Fault(
+        "boolean-bias",
+        what="a bias of booleans",
+        effect="the process ends by an arithmetic exception (SIGFPE) while engines are chosen",
+        fix="make the bias of the data type of Q: 0 where a score is kept, -inf elsewhere",
+        source=FRONTEND_SURFACE,
+        evidence="measured with 9.14.0, 9.19.0, 9.24.0 and 9.26.0 to 9.28.0 on sm_90 and sm_100, deviceless",
+        graph=_boolean_bias,
+        step="check",
+        reproductions={
+            "": lambda: _changed(_forward(bias=(1, 2, 128, 128)), "bias", data_type=DataType.BOOLEAN),
+            "backward": lambda: _changed(backward(bias=(1, 2, 128, 128)), "bias", data_type=DataType.BOOLEAN),
+        },
+        unlike=lambda: _forward(bias=(1, 2, 128, 128)),
+        cure=lambda: _forward(bias=(1, 2, 128, 128)),
+    ),
+    Fault(
+        "bias-inner-stride",
+        what="a bias whose stride over s_kv is not 1",
+        effect="the process ends by a segmentation fault while engines are chosen",
+        fix="lay the bias out densely",
+        source=FRONTEND_NODE,
+        evidence="measured with 9.19.0 and 9.24.0 on sm_100, deviceless; 9.14.0 takes it, 9.26.0 and later refuse it",
+        sm=(100, 103),
+        versions=Window(since=(9, 15, 0), until=(9, 26, 0)),
+        graph=_bias_with_inner_stride,
+        step="check",
+        reproductions={
+            "": lambda: _changed(_forward(bias=(1, 2, 128, 128)), "bias", strides=(2 * 128 * 256, 128 * 256, 256, 2))
+        },
+        unlike=lambda: _forward(bias=(1, 2, 128, 128)),
+        cure=lambda: _forward(bias=(1, 2, 128, 128)),
+    ),
+    Fault(
+        "kernel-cache-of-attention",
+        what="attention with dynamic shapes and a kernel cache",
+        effect=(
+            "a plan from the cache runs with the dims and strides of the first one: other lengths come out wrong or "
+            "are not written, more batches are not written, and for fewer batches it writes beyond the end of O"
+        ),
+        fix="build a plan for each shape, or a ragged plan for the largest one",
+        source=MEASURED_ON_GPU,
+        evidence=(
+            "measured with 9.19.0 on sm_90: 39 of 50 changes of shape; right were the "
+            "lengths of ragged sequences, and batches with the engines that are not proposed first"
+        ),
+        versions=Window(since=(9, 18, 0), until=(9, 21, 0)),
+        attention=lambda use: not use.backward,
+        sharing="kernel cache",
+        reproductions={"": Reproduction(False, {})},
+        unlike=Reproduction(True, {}),
+    ),
+    Fault(
+        "override-shapes-of-attention",
+        what="attention with override shapes, of sequences that are not ragged",
+        effect=(
+            "of the dims that an execution gives, the number of keys is taken; rows of Q and all strides stay those "
+            "the plan was built for, and batches do with the engine that is proposed first: rows come out wrong or are "
+            "not written, and memory outside of O is written. Many operations without padding are wrong even in the "
+            "dims they were built for"
+        ),
+        fix="make the sequences ragged, which is right for more and longer ones too; or build a plan for each shape",
+        source=MEASURED_ON_GPU,
+        evidence=(
+            "measured on sm_90 with 9.27.0, and with 9.28.0: 128 of 136 changes of shape, with the tensors in memory "
+            "or all tensors overridden; ragged: 18 of 18 right"
+        ),
+        versions=Window(since=(9, 21, 0)),
+        attention=lambda use: not use.backward and not use.problem.ragged,
+        sharing="override shapes",
+        reproductions={"": Reproduction(False, {}), "unified": Reproduction(False, {}, "unified")},
+        unlike=Reproduction(False, {"ragged": True}),
+    ),
+)

@@ -1,0 +1,138 @@
+"""`Fault`: something cuDNN accepts and then gets wrong; which graphs, where, what happens, and who says so."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple
+
+from ...system.version import VersionTuple, Window
+from ..ir import Graph
+from .problem import Attention, Implementation
+
+__all__ = ["BASE", "Fault", "Form", "MakesGraph", "Reproduction", "Sharing", "Step", "Use"]
+
+Step = Literal["check", "build", "run"]
+Sharing = Literal["kernel cache", "override shapes"]
+Form = Literal["expanded", "single operations", "unified"]
+
+BASE: dict[str, Any] = {"batch": 2, "heads": 2, "seq_q": 128, "head_dim": 64}  # what a reproduction does not say
+
+
+@dataclass(frozen=True)
+class Use:
+    """How a problem is to be run: direction, form of the graph, cuDNN version and architecture, if they are known."""
+
+    problem: Attention
+    backward: bool
+    form: Form
+    version: VersionTuple | None = None
+    sm: int | None = None
+
+
+class Reproduction(NamedTuple):
+    """Attention that runs into a fault: options over ``BASE``, and the arguments of the function that builds it."""
+
+    backward: bool
+    options: Mapping[str, Any]
+    implementation: Implementation = "composite"
+    version: VersionTuple | None = None
+
+
+MakesGraph = Callable[[], Graph]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    """A fault of cuDNN, which is looked for in one use of attention, or in a graph.
+
+    Parameters
+    ----------
+    code
+        Its name.
+    what, effect, fix
+        Which graphs, what happens, what to do.
+    source
+        Who says so: an address, or the program that shows it.
+    evidence
+        What was measured for this package; empty for what others reported.
+    attention, graph
+        The condition, one of the two: on attention, which pattern matching finds in any graph; or on the graph itself.
+    versions, sm, engines
+        Where it holds; the architectures and engines are those it was seen on, none if it is bound to none.
+    depends_on
+        What no graph shows and decides when it runs, such as lengths of 0 or what ran before; empty for most.
+    refused
+        Whether ``sdpa_forward`` and ``sdpa_backward`` refuse it unless told otherwise.
+    step
+        Where it shows: the support check or the compilation ends the process or fails, or what runs is wrong.
+    sharing
+        How one plan is used for many shapes where that is what goes wrong; such a row is about no other plan.
+    reproductions, unlike
+        Graphs that have it, by what tells several apart; and one that has it not, as little apart as possible.
+    cure
+        The graph after the change that `fix` speaks of, where there is one; the end of `versions` is the other way.
+    """
+
+    code: str = field(kw_only=False)
+    what: str
+    effect: str
+    fix: str
+    source: str
+    evidence: str = ""
+    versions: Window = field(default_factory=Window)
+    sm: tuple[int, ...] = ()
+    engines: tuple[int, ...] = ()
+    attention: Callable[[Use], bool] | None = None
+    graph: Callable[[Graph], bool] | None = None
+    depends_on: str = ""
+    refused: bool = False
+    step: Step = "run"
+    sharing: Sharing | None = None
+    reproductions: Mapping[str, Reproduction | MakesGraph] = field(default_factory=dict, compare=False, repr=False)
+    unlike: Reproduction | MakesGraph | None = field(default=None, compare=False, repr=False)
+    cure: Reproduction | MakesGraph | None = field(default=None, compare=False, repr=False)
+
+    def holds_in(self, version: VersionTuple | None, sm: int | None) -> bool:
+        """Return whether it holds in a version on an architecture; what is not known of them may be the worst."""
+        return (version is None or version in self.versions) and (sm is None or not self.sm or sm in self.sm)
+
+    def holds_by(self, engine: int | None) -> bool:
+        """Return whether it holds by an engine; where that is not known, whether no other engine is free of it."""
+        return not (self.engines and self.depends_on) if engine is None else not self.engines or engine in self.engines
+
+    def concerns(self, use: Use | None, graph: Graph | None) -> bool:
+        """Return whether a use of attention, or a graph, is one of those it is about."""
+        if self.attention is not None:
+            return use is not None and self.attention(use)
+        return self.graph is not None and graph is not None and self.graph(graph)
+
+    @property
+    def measured(self) -> bool:
+        """Whether it was measured for this package; the others were reported in public."""
+        return bool(self.evidence)
+
+    @property
+    def reporter(self) -> str:
+        """Who says so, in a word: the project that the source belongs to."""
+        found = re.match(r"https://(?:github\.com/([^/]+/[^/]+)|([^/]+))", self.source)
+        return "this package" if found is None else found[1] or found[2]
+
+    @property
+    def since(self) -> VersionTuple:
+        """The first version known to have it."""
+        return self.versions.since
+
+    @property
+    def until(self) -> VersionTuple | None:
+        """The first version known to be right, None if none is."""
+        return self.versions.until
+
+    @property
+    def window(self) -> str:
+        """The versions in words."""
+        return str(self.versions)
+
+    def __str__(self) -> str:
+        return f"{self.what}: {self.effect} ({self.code}, {self.window}); {self.fix}; {self.source}"

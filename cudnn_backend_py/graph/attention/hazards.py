@@ -1,0 +1,124 @@
+"""Hazards: attention that the builder refuses, as cuDNN accepts it and gets it wrong or dies of it.
+
+The rows are in this room, so that nothing else has to be there for a refusal. Layers above know more faults; what they
+also check of a problem they add to :data:`FURTHER_CHECKS`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+
+from ...errors import GraphError
+from ...system.version import VersionTuple, Window
+from ..guard import run_guarded
+from ..ir import Graph
+from .fault import Fault, Reproduction, Sharing, Use
+from .measured import MEASURED_ATTENTION
+
+__all__ = [
+    "BOUNDED_TOTAL",
+    "FRONTEND_NODE",
+    "FURTHER_CHECKS",
+    "HAZARDS",
+    "SM80_KERNELS",
+    "check_hazards",
+    "concerns",
+    "find_among",
+    "find_hazards",
+    "has_bounds_fault",
+    "refuse",
+]
+
+SM80_KERNELS = (80, 86, 87, 89, 120, 121)  # architectures whose attention kernels are those of sm_80
+FRONTEND_NODE = (
+    "https://github.com/NVIDIA/cudnn-frontend/blob/main/include/cudnn_frontend/node/"
+    "scaled_dot_product_flash_attention.h"
+)
+
+BOUNDED_TOTAL = Fault(
+    "bounded-total-ampere-kernels",
+    what="max_total_seq_q or max_total_seq_kv in a backward pass",
+    effect="a known fault of the Ampere-style kernels; cudnn-frontend leaves the bounds out",
+    fix="leave max_total_seq_q and max_total_seq_kv out",
+    source=FRONTEND_NODE,
+    sm=SM80_KERNELS,
+    versions=Window(since=(9, 18, 1)),
+    attention=lambda use: use.backward
+    and (use.problem.max_total_seq_q is not None or use.problem.max_total_seq_kv is not None),
+    reproductions={"": Reproduction(True, {"ragged": True, "max_total_seq_q": 256, "max_total_seq_kv": 256})},
+    unlike=Reproduction(True, {"ragged": True}),
+    cure=Reproduction(True, {"ragged": True}),
+)
+
+HAZARDS = tuple(fault for fault in MEASURED_ATTENTION if fault.refused)
+
+#: What else is checked of each problem that is built.
+FURTHER_CHECKS: list[Callable[[Use], None]] = []
+
+
+def find_among(
+    faults: Iterable[Fault],
+    use: Use | None,
+    graph: Graph | None = None,
+    *,
+    version: VersionTuple | None = None,
+    sm: int | None = None,
+    sharing: Sharing | None = None,
+    engine: int | None = None,
+) -> Iterator[Fault]:
+    """Yield those of some faults that a use of attention, or a graph, may meet in a version on an architecture.
+
+    What is not known, a version or an architecture of None, may be the worst. With `sharing` those of one plan for
+    many shapes, without it the others. Where the engine is not known, faults are left out of which other engines are
+    free. A condition that fails costs its own row and a line of the verdict.
+    """
+    for fault in faults:
+        if (
+            fault.sharing == sharing
+            and fault.holds_in(version, sm)
+            and fault.holds_by(engine)
+            and concerns(fault, use, graph)
+        ):
+            yield fault
+
+
+def concerns(fault: Fault, use: Use | None, graph: Graph | None) -> bool:
+    """Return whether the condition of a fault holds; False where it fails."""
+    return run_guarded(f"the condition {fault.code}", False, fault.concerns, use, graph)
+
+
+def find_hazards(use: Use) -> Iterator[Fault]:
+    """Yield the faults a use of attention runs into for which a builder refuses it."""
+    return find_among(HAZARDS, use, version=use.version, sm=use.sm)
+
+
+def has_bounds_fault(use: Use) -> bool:
+    """Return whether cuDNN gets bounds of the sums of the lengths wrong."""
+    found = find_among((*MEASURED_ATTENTION, BOUNDED_TOTAL), use, version=use.version, sm=use.sm)
+    return any(fault.code.startswith("bounded-total") for fault in found)
+
+
+def check_hazards(use: Use) -> None:
+    """Refuse a use of attention that cuDNN was measured to get wrong; then :data:`FURTHER_CHECKS`.
+
+    Raises
+    ------
+    GraphError
+        ``attention-hazard``.
+    """
+    for fault in find_hazards(use):
+        refuse(fault, use)
+    for check in FURTHER_CHECKS:
+        check(use)
+
+
+def refuse(fault: Fault, use: Use) -> None:
+    """Raise the error for a use of attention that meets a fault."""
+    what = "backward" if use.backward else "forward"
+    raise GraphError(
+        f"cuDNN gets this wrong: {fault.what}",
+        code="attention-hazard",
+        where=f"attention {what} pass, {use.form} form ({fault.code})",
+        cause=f"{fault.effect}; {fault.evidence}",
+        fix=f"{fault.fix}; allow_hazards=True builds the graph nevertheless",
+    )

@@ -1,0 +1,237 @@
+"""Rewriting of graphs: tensors replaced, operations left out. Pure, knows nothing of cuDNN."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
+
+from ..errors import GraphError
+from .ir import Graph, Op, Operation, Tensor
+from .strides import ordered_strides
+
+__all__ = [
+    "all_ops",
+    "attempt",
+    "bypass",
+    "can_bypass",
+    "drop_fields",
+    "find_tensors",
+    "free_uids",
+    "keep_ops",
+    "repack",
+    "replace_tensors",
+    "replace_tensors_in",
+]
+
+_T = TypeVar("_T")
+
+
+def attempt(make: Callable[[], _T | None]) -> _T | None:
+    """Return the graph that is made, with what belongs to it, or None if it cannot be one."""
+    try:
+        return make()
+    except GraphError:
+        return None
+
+
+def all_ops(graph: Graph) -> Iterator[Op]:
+    """Yield every operation, those of sub-graphs and inside operations included."""
+    for op in graph.ops:
+        yield op
+        for value in op.parameters().values():
+            if isinstance(value, Op):
+                yield value
+        for inner in op.subgraphs():
+            yield from all_ops(inner)
+
+
+def find_tensors(graph: Graph, uids: Iterable[int]) -> list[Tensor]:
+    """Return the tensors of a graph with these uids, in the order of its tensors."""
+    return sorted((graph.tensor(uid) for uid in set(uids) if uid in graph.uses), key=graph.place)
+
+
+def free_uids(graph: Graph) -> Iterator[int]:
+    """Yield uids that no tensor of the graph has, the smallest first."""
+    used = {tensor.uid for tensor in graph.tensors}
+    return (uid for uid in itertools.count(1) if uid not in used)
+
+
+def replace_tensors(graph: Graph, new: Mapping[int, Tensor]) -> Graph:
+    """Return the graph with the tensors of these uids replaced, everywhere.
+
+    Raises
+    ------
+    GraphError
+        What the new tensors have wrong in their places.
+    """
+
+    return _map_graph(graph, _swap(new))
+
+
+def replace_tensors_in(ops: tuple[Op, ...], new: Mapping[int, Tensor]) -> tuple[Op, ...]:
+    """Return operations with the tensors of these uids replaced."""
+    changed: tuple[Op, ...] = _map(ops, _swap(new))
+    return changed
+
+
+def _swap(new: Mapping[int, Tensor]) -> Callable[[Tensor], Tensor]:
+    def swap(tensor: Tensor) -> Tensor:
+        tensor = new.get(tensor.uid, tensor)
+        offset = tensor.ragged_offset
+        if offset is not None and offset.uid in new:
+            tensor = dataclasses.replace(tensor, ragged_offset=new[offset.uid])
+        return tensor
+
+    return swap
+
+
+def _map_graph(graph: Graph, swap: Callable[[Tensor], Tensor]) -> Graph:
+    ops = _map(graph.ops, swap)
+    return graph if ops is graph.ops else Graph(ops, graph.name, graph.is_subgraph)
+
+
+def _map(value: Any, swap: Callable[[Tensor], Tensor]) -> Any:
+    if isinstance(value, Tensor):
+        return swap(value)
+    if isinstance(value, tuple):
+        items = tuple(_map(item, swap) for item in value)
+        return value if all(new is old for new, old in zip(items, value, strict=True)) else items
+    if isinstance(value, Graph):
+        return _map_graph(value, swap)
+    if isinstance(value, Operation):
+        fields = {key: _map(item, swap) for key, item in value.fields.items()}
+        same = all(fields[key] is item for key, item in value.fields.items())
+        return value if same else Operation(value.type, value.name, fields)
+    if isinstance(value, Op):
+        changed = {port: swap(tensor) for port, tensor in value.ports()}
+        if all(changed[port] is tensor for port, tensor in value.ports()):
+            return value
+        return dataclasses.replace(value, **changed)  # type: ignore[type-var]
+    return value
+
+
+def repack(tensor: Tensor, dims: tuple[int, ...]) -> Tensor:
+    """Return the tensor with other dims, without gaps, its axes in memory in the order they were."""
+    order = sorted(range(tensor.rank), key=lambda axis: (tensor.strides[axis], -axis))
+    return dataclasses.replace(tensor, dims=dims, strides=ordered_strides(dims, order))
+
+
+def keep_ops(graph: Graph, ops: Iterable[Op], needed: Collection[int] = ()) -> Graph:
+    """Return a graph of these operations, less those whose results nobody reads any more, but for uids `needed`."""
+    left = list(ops)
+    wanted = {y.uid for op in graph.ops for y in op.outputs().values()} - _uids_read(graph.ops) | set(needed)
+    reads = [[tensor.uid for tensor in _read(op)] for op in left]
+    readers = Counter(itertools.chain.from_iterable(reads))
+    writers = {y.uid: place for place, op in enumerate(left) for y in op.outputs().values()}
+    gone: set[int] = set()
+    waiting = list(range(len(left)))
+    while waiting:
+        place = waiting.pop()
+        results = left[place].outputs().values()
+        if place in gone or any(not y.virtual or y.uid in wanted or readers[y.uid] for y in results):
+            continue
+        gone.add(place)
+        readers.subtract(reads[place])
+        waiting += [writers[uid] for uid in reads[place] if uid in writers]
+    return Graph(tuple(op for place, op in enumerate(left) if place not in gone), graph.name, graph.is_subgraph)
+
+
+def _uids_read(ops: Iterable[Op]) -> set[int]:
+    return {tensor.uid for op in ops for tensor in _read(op)}
+
+
+def _read(op: Op) -> Iterator[Tensor]:
+    yield from op.inputs().values()
+    for graph in op.subgraphs():
+        for inner in graph.ops:
+            yield from _read(inner)
+
+
+def bypass(graph: Graph, leave: Mapping[int, Tensor]) -> Graph | None:
+    """Return the graph without these operations, or None where that is not possible.
+
+    Parameters
+    ----------
+    leave
+        By ``id`` of the operation (names may occur twice), the input that is passed on instead of its result; of the
+        same dims.
+    """
+    return attempt(lambda: _try_bypass(graph, leave))
+
+
+def _try_bypass(graph: Graph, leave: Mapping[int, Tensor]) -> Graph | None:
+    kept = _pass_on(graph.ops, leave)
+    return keep_ops(graph, kept) if kept else None
+
+
+def _pass_on(given: Sequence[Op], leave: Mapping[int, Tensor]) -> list[Op] | None:
+    """Return the other operations, reading what those in `leave` pass on; None where that is not possible."""
+    instead: dict[int, Tensor] = {}  # by uid
+
+    def current(tensor: Tensor) -> Tensor:
+        path = []
+        while tensor.uid in instead:
+            path.append(tensor.uid)
+            tensor = instead[tensor.uid]
+        instead.update(dict.fromkeys(path, tensor))
+        return tensor
+
+    for op in given:
+        if id(op) not in leave:
+            continue
+        passed = next(tensor for tensor in op.inputs().values() if tensor.uid == leave[id(op)].uid)
+        now, result = current(passed), current(next(iter(op.outputs().values())))
+        if not _may_stand_for(now, result):
+            return None
+        if result.uid != now.uid:
+            old, new = (result, now) if result.virtual else (now, result)
+            instead[old.uid] = new
+    ops = (_bypass_in_subgraph(op, leave) for op in given if id(op) not in leave)
+    return [_map(op, current) for op in ops]
+
+
+def can_bypass(graph: Graph, op: Op, passed: Tensor) -> bool:
+    """Return whether :func:`bypass` can leave out an operation of the graph, without making that graph."""
+    result = next(iter(op.outputs().values()))
+    return len(graph.ops) > 1 and _may_stand_for(passed, result)
+
+
+def _may_stand_for(now: Tensor, result: Tensor) -> bool:
+    """Return whether one tensor can be both: operations check dims alone, and two in memory stay two."""
+    return result.dims == now.dims and (result.virtual or now.virtual)
+
+
+def _rename(ops: Iterable[Op], old: Tensor, new: Tensor) -> list[Op]:
+    return [_map(op, lambda tensor: new if tensor.uid == old.uid else tensor) for op in ops]
+
+
+def _bypass_in_subgraph(op: Op, leave: Mapping[int, Tensor]) -> Op:
+    inner = op.fields.get("subgraph") if isinstance(op, Operation) else None
+    if not isinstance(op, Operation) or not isinstance(inner, Graph) or not any(id(o) in leave for o in inner.ops):
+        return op
+    if "subgraph_input_uid" not in op.fields or "subgraph_output_uid" not in op.fields:
+        return op
+    fields: dict[str, Any] = dict(op.fields)
+    output = int(fields["subgraph_output_uid"])
+    ops = list(inner.ops)
+    for index, gone in enumerate(inner.ops):
+        if id(gone) not in leave:
+            continue
+        passed, result = leave[id(gone)], next(iter(gone.outputs().values()))
+        port = next(port for port, tensor in gone.inputs().items() if tensor.uid == passed.uid)
+        passed = ops[index].inputs()[port]
+        ops = _rename(ops, result, passed)
+        output = passed.uid if output == result.uid else output
+    ops = [one for one, before in zip(ops, inner.ops, strict=True) if id(before) not in leave]
+    if not ops or output == fields["subgraph_input_uid"]:
+        return drop_fields(op, ("subgraph", "subgraph_input_uid", "subgraph_output_uid"))
+    fields |= {"subgraph": keep_ops(inner, ops, {output}), "subgraph_output_uid": output}
+    return Operation(op.type, op.name, fields)
+
+
+def drop_fields(op: Operation, names: Collection[str]) -> Operation:
+    """Return the operation without these fields."""
+    return Operation(op.type, op.name, {key: value for key, value in op.fields.items() if key not in names})

@@ -1,0 +1,119 @@
+"""Matmul and reductions; pointwise operations and convolutions are in files of their own."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import GraphError
+from ..generated.enums import DescriptorType, ReduceTensorOp
+from ..graph.data_types import HALF_TYPES
+from ..graph.formats import largest
+from ..graph.ir import Matmul, Reduction, Tensor
+from .pointwise import run_pointwise
+from .run import Handler, Numbers, Run, plain
+
+__all__ = ["OPERATIONS", "REDUCTIONS", "align", "below", "matmul"]
+
+Floats = NDArray[np.float64]
+
+
+def align(values: Numbers, rank: int) -> Numbers:
+    """Return values with dims of 1 added at the end up to `rank`: one number per entry, whatever rank it came in."""
+    return values.reshape(*values.shape, *(1,) * (rank - values.ndim))
+
+
+def below(dims: tuple[int, ...], axis: int, lengths: Numbers) -> NDArray[np.bool_]:
+    """Return where the index along an axis is below the length of the entry."""
+    shape = [1] * len(dims)
+    shape[axis] = dims[axis]
+    return np.arange(dims[axis]).reshape(shape) < align(lengths, len(dims))
+
+
+def matmul(a: Floats, b: Floats) -> Floats:
+    """Return a @ b; where a batch dim of one divides the other's, its matrices serve groups of that many."""
+    batch = tuple(map(max, a.shape[:-2], b.shape[:-2]))
+    product: Floats = _repeat(a, batch) @ _repeat(b, batch)
+    return product
+
+
+def _repeat(x: Floats, batch: tuple[int, ...]) -> Floats:
+    for axis, dim in enumerate(batch):
+        if 1 < x.shape[axis] < dim:
+            x = np.repeat(x, dim // x.shape[axis], axis)
+    return x
+
+
+def run_matmul(run: Run, op: Matmul) -> None:
+    plain(op, Matmul)
+    a, b, c = run.floats(op.a), run.floats(op.b), op.c
+    if op.k_override is not None:
+        inner = run.read(op.k_override)
+        # What lies beyond K may be anything, NaN too.
+        a = np.where(below(a.shape, a.ndim - 1, inner), a, 0.0)
+        b = np.where(below(b.shape, b.ndim - 2, inner), b, 0.0)
+    product = run.round_to_type(matmul(a, b), op.compute_type)
+    for override, axis in ((op.m_override, c.rank - 2), (op.n_override, c.rank - 1)):
+        if override is not None:
+            inside = below(c.dims, axis, run.read(override))
+            product = np.where(inside, product, op.padding_value or 0.0)
+    run.write(c, product)
+
+
+def _largest(x: Floats, axes: tuple[int, ...]) -> Any:
+    """Return the largest number, NaN left out, as cuDNN does; -inf where there is none."""
+    return np.fmax.reduce(x, axes, initial=-np.inf)
+
+
+def _smallest(x: Floats, axes: tuple[int, ...]) -> Any:
+    return np.fmin.reduce(x, axes, initial=np.inf)
+
+
+# numbers, axes -> the reduced numbers
+REDUCTIONS: dict[ReduceTensorOp, Callable[[Floats, tuple[int, ...]], Any]] = {
+    ReduceTensorOp.ADD: lambda x, axes: np.sum(x, axes),
+    ReduceTensorOp.MUL: lambda x, axes: np.prod(x, axes),
+    ReduceTensorOp.MIN: _smallest,
+    ReduceTensorOp.MAX: _largest,
+    ReduceTensorOp.AMAX: lambda x, axes: np.fmax.reduce(np.abs(x), axes, initial=0.0),
+    ReduceTensorOp.AVG: lambda x, axes: np.mean(x, axes),
+    ReduceTensorOp.NORM1: lambda x, axes: np.sum(np.abs(x), axes),
+    ReduceTensorOp.NORM2: lambda x, axes: np.sqrt(np.sum(x * x, axes)),
+    ReduceTensorOp.MUL_NO_ZEROS: lambda x, axes: np.prod(np.where(x == 0, 1.0, x), axes),
+}
+
+
+def run_reduction(run: Run, op: Reduction) -> None:
+    plain(op, Reduction)
+    x = run.floats(op.x)
+    if op.x.virtual and op.y.data_type in HALF_TYPES:
+        x = run.round_to_type(x, op.y.data_type)  # dbias of fused attention: its terms lie in memory before the sum
+    reduced = _reduce(op.operator, x, op.y)
+    if run.rounding and not op.x.virtual and op.operator in (ReduceTensorOp.MAX, ReduceTensorOp.MIN):
+        # cuDNN begins with the largest finite number and its negative; fused attention does not
+        end = largest(op.compute_type)
+        is_max = op.operator is ReduceTensorOp.MAX
+        reduced = np.maximum(reduced, -end) if is_max else np.minimum(reduced, end)
+    run.write(op.y, run.round_to_type(reduced, op.compute_type))
+
+
+def _reduce(operator: ReduceTensorOp, x: Floats, y: Tensor) -> Floats:
+    """Reduce to y's dims; a dim of y that divides that of x holds groups of neighbours (query heads of one head)."""
+    split = [part for small, big in zip(y.dims, x.shape, strict=True) for part in (small, big // small)]
+    axes = tuple(range(1, len(split), 2))
+    if math.prod(split) != x.size or operator not in REDUCTIONS:
+        raise GraphError(
+            f"{operator!r} from {x.shape} to {y.dims} cannot be interpreted", code="interpret-operation", where=str(y)
+        )
+    return np.asarray(REDUCTIONS[operator](x.reshape(split), axes), dtype=np.float64)
+
+
+OPERATIONS: dict[DescriptorType, Handler] = {
+    DescriptorType.OPERATION_MATMUL: run_matmul,
+    DescriptorType.OPERATION_POINTWISE: run_pointwise,
+    DescriptorType.OPERATION_REDUCTION: run_reduction,
+}

@@ -1,0 +1,394 @@
+"""Attention's own operations: random masks, diagonal bands, softmax, and the fused forward and backward passes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import GraphError
+from ..generated.enums import DataType, DescriptorType, PointwiseMode, RngDistribution
+from ..generated.operations import DEFAULTS
+from ..graph.formats import round_to
+from ..graph.ir import Graph, Operation, Tensor
+from .arithmetic import align, below, matmul
+from .layout import dequantize, pages
+from .run import Handler, Numbers, Run
+
+__all__ = ["OPERATIONS", "attend", "hidden"]
+
+Floats = NDArray[np.float64]
+_BLOCK = 128  # rows and columns of a block of the block mask
+
+
+# random masks
+
+
+def run_rng(run: Run, op: Operation) -> None:
+    """Write random numbers: 1 with the probability of BERNOULLI, else 0; of UNIFORM and NORMAL right in distribution.
+
+    Zeros and ones are those of cuDNN's attention kernels. The numbers cuDNN draws for the other distributions are not
+    known: where they matter, give them in `inputs` under the name of y.
+    """
+    y, facts = op.fields["y"], op.fields["rng"].fields
+    drawn = run.read_given(y)
+    if drawn is None:
+        drawn = _random(run, op, facts.get("distribution", RngDistribution.BERNOULLI), facts)
+    run.write(y, drawn)
+
+
+def _random(run: Run, op: Operation, distribution: RngDistribution, facts: Mapping[str, Any]) -> Floats:
+    seed, offset, dims = op.fields.get("seed", 0), op.fields["offset"], op.fields["y"].dims
+    if distribution is RngDistribution.BERNOULLI:
+        whole = (math.prod(dims[:-3]), *dims[-3:]) if len(dims) > 3 else (1,) * (4 - len(dims)) + dims
+        mask = _drawn(run, seed, offset, whole, facts.get("bernoulli_dist_probability", 0.5))
+        return np.asarray(mask.reshape(dims))
+    key = [_number(run, item) % (1 << 64) for item in (seed, offset)]
+    draw = np.random.Generator(np.random.Philox(key=np.array(key, np.uint64)))
+    if distribution is RngDistribution.UNIFORM:
+        return np.asarray(
+            draw.uniform(facts.get("uniform_dist_minimum", 0.0), facts.get("uniform_dist_maximum", 1.0), dims)
+        )
+    mean, deviation = (facts.get(f"normal_dist_{name}", -1.0) for name in ("mean", "standard_deviation"))
+    if deviation < 0:
+        raise GraphError(
+            f"a normal distribution has a standard deviation of {deviation}, 0 or more is needed",
+            code="interpret-operation",
+            where=f"operation {op.name!r}",
+        )
+    return np.asarray(draw.normal(mean, deviation, dims))
+
+
+def _number(run: Run, value: Tensor | int) -> int:
+    return value if isinstance(value, int) else int(run.scalar(value))
+
+
+def _drawn(run: Run, seed: Tensor | int, offset: Tensor, dims: tuple[int, ...], probability: float) -> Floats:
+    drawn = run.rng(_number(run, seed), _number(run, offset), dims, probability)
+    return np.asarray(drawn, dtype=np.float64)
+
+
+# masks and softmax
+
+
+def _lengths(run: Run, op: Operation, which: str) -> Numbers | None:
+    """Return the real lengths [b, 1, 1, 1] of "q" or "kv", from the lengths or their running sum."""
+    lengths, sums = op.fields.get(f"seq_len_{which}"), op.fields.get(f"cu_seq_len_{which}")
+    if lengths is not None:
+        return align(run.read(lengths), 4)
+    return None if sums is None else np.diff(run.read(sums).reshape(-1)).reshape(-1, 1, 1, 1)
+
+
+def run_diagonal_band_mask(run: Run, op: Operation) -> None:
+    """Keep x where the comparison holds, else write b (-inf if not given).
+
+    CMP_GE, the right bound: row + shift_right_bound (+ seq_len_kv - seq_len_q) >= column. CMP_GT, the left bound:
+    column + left_bound (- seq_len_kv + seq_len_q) > row. What is in brackets applies where both lengths are given.
+    """
+    x = run.floats(op.fields["x"])
+    rows, columns = np.arange(x.shape[-2]).reshape(-1, 1), np.arange(x.shape[-1])
+    seq_q, seq_kv = _lengths(run, op, "q"), _lengths(run, op, "kv")
+    diagonal = 0 if seq_q is None or seq_kv is None else seq_kv - seq_q
+
+    def bound(name: str) -> Numbers | int:
+        tensor = op.fields.get(name)
+        return 0 if tensor is None else align(run.read(tensor), x.ndim)
+
+    mode = op.fields["comparison_mode"]
+    if mode is PointwiseMode.CMP_GE:
+        keep = rows + diagonal + bound("shift_right_bound") >= columns
+    elif mode is PointwiseMode.CMP_GT:
+        keep = columns + bound("left_bound") - diagonal > rows
+    else:
+        raise GraphError(
+            f"a diagonal band by {mode!r} cannot be interpreted",
+            code="interpret-operation",
+            where=f"operation {op.name!r}",
+        )
+    outside = run.floats(op.fields["b"]) if "b" in op.fields else -np.inf
+    run.write(op.fields["y"], np.where(keep, x, outside))
+
+
+def run_softmax(run: Run, op: Operation) -> None:
+    """Write y = exp(x - max) / sum over the last axis, and max, sum_exp and stats = max + log(sum) as asked for."""
+    y, probabilities, sums = op.fields["y"], *_softmax(run, op, run.floats(op.fields["x"]))
+    run.row_sums[y.uid] = run.undivided(probabilities, sums)
+    run.write(y, probabilities)
+
+
+def _softmax(run: Run, op: Operation | None, x: Floats) -> tuple[Floats, Floats]:
+    """Return the softmax and its row sums, and write what the operation wants to know.
+
+    A sink joins the maximum and the sum.
+    """
+    fields = {} if op is None else op.fields
+    top = x.max(axis=-1, keepdims=True)
+    if "sink" in fields:
+        sink = run.floats(fields["sink"])
+        top = np.maximum(top, sink)
+    exp = run.round_to_type(np.exp(run.round_to_type(x - top, DataType.FLOAT)), DataType.FLOAT)
+    total = exp.sum(axis=-1, keepdims=True)
+    if "sink" in fields:
+        total = total + np.exp(sink - top)
+    total = run.round_to_type(total, DataType.FLOAT)
+    stats = top + run.round_to_type(np.log(total), DataType.FLOAT)
+    if fields.get("stats_log2"):
+        stats = stats * math.log2(math.e)
+    for name, value in (("max", top), ("sum_exp", total), ("stats", stats)):
+        if name in fields:
+            run.write(fields[name], value)
+    return np.asarray(exp / total), total
+
+
+# the fused passes
+
+
+@dataclass
+class _Scores:
+    """What both passes make of q and k."""
+
+    q: Floats  # [b, h, s_q, d], 0 beyond the real lengths, as k and v
+    k: Floats
+    v: Floats
+    factor: Floats  # of q @ k^T
+    raw: Floats  # factor * q @ k^T [b, h, s_q, s_kv]
+    masked: Floats  # after the sub-graph and the masks
+    inside_q: NDArray[np.bool_]  # rows below the real length [b, 1, s_q, 1]
+    inside_kv: NDArray[np.bool_]  # [b, 1, s_kv, 1]
+
+
+def _scores(run: Run, op: Operation) -> _Scores:
+    seq_q, seq_kv = _lengths(run, op, "q"), _lengths(run, op, "kv")
+    q = _operand(run, op, "q")
+    k, v = _operand(run, op, "k", seq_kv), _operand(run, op, "v", seq_kv)
+    inside_q, inside_kv = _inside(q, seq_q), _inside(k, seq_kv)
+    q, k, v = np.where(inside_q, q, 0.0), np.where(inside_kv, k, 0.0), np.where(inside_kv, v, 0.0)
+    factor = np.ones((1, 1, 1, 1))
+    for name in ("scale", "descale_q", "descale_k"):
+        if name in op.fields and not _is_block_scale(op.fields[name]):
+            factor = factor * run.read(op.fields[name]).reshape(1, 1, 1, 1)
+    raw = run.round_to_type(matmul(q, k.swapaxes(2, 3)), DataType.FLOAT)
+    raw = run.round_to_type(raw * factor, DataType.FLOAT)
+    masked = _block_masked(run, op, raw)
+    if "subgraph" in op.fields:
+        masked = run.subgraph(*_subgraph(op), masked).astype(np.float64)
+    if seq_q is not None and seq_kv is not None:
+        masked = np.where(inside_q & inside_kv.swapaxes(2, 3), masked, -np.inf)
+    return _Scores(q, k, v, factor, raw, masked, inside_q, inside_kv)
+
+
+def _inside(x: Floats, lengths: Numbers | None) -> NDArray[np.bool_]:
+    """Return which rows of x [b, h, s, d] are below the lengths, [b, 1, s, 1]."""
+    return below((1, 1, x.shape[2], 1), 2, np.full((1, 1, 1, 1), x.shape[2]) if lengths is None else lengths)
+
+
+def _subgraph(op: Operation) -> tuple[Graph, int, int]:
+    return op.fields["subgraph"], op.fields["subgraph_input_uid"], op.fields["subgraph_output_uid"]
+
+
+def _is_block_scale(scale: Tensor) -> bool:
+    return scale.data_type is DataType.FP8_E8M0
+
+
+def _operand(run: Run, op: Operation, name: str, lengths: Numbers | None = None) -> Floats:
+    """Return q, k or v as [b, h, s, d]: gathered from its pages, times its block scales."""
+    values = run.floats(op.fields[name])
+    table = op.fields.get(f"page_table_{name}")
+    if table is not None:
+        if lengths is None:
+            raise GraphError(
+                f"{op.name!r} has pages but no seq_len_kv", code="interpret-input", where=f"operation {op.name!r}"
+            )
+        values = pages(run, op, values, table, lengths, _seq_kv(op, table, values.shape[2]))
+    scale = op.fields.get(f"descale_{name}")
+    if scale is not None and _is_block_scale(scale):
+        values = dequantize(run, op, values, scale)
+    return values
+
+
+def _seq_kv(op: Operation, table: Tensor, page_size: int) -> int:
+    """Return s_kv of paged keys: that of the scores where the operation holds such a tensor, else all of the pages."""
+    dims: tuple[int, ...] | None = None
+    if "subgraph" in op.fields:
+        dims = op.fields["subgraph"].tensor(op.fields["subgraph_input_uid"]).dims
+    elif "softmax" in op.fields:
+        dims = op.fields["softmax"].fields["x"].dims
+    return table.dims[2] * page_size if dims is None else int(dims[3])
+
+
+def _block_masked(run: Run, op: Operation, score: Floats) -> Floats:
+    """Mask the 128 x 128 blocks whose element is 0, or bit: uint8 masks with an eighth of the columns hold bits.
+
+    Assumed: the lowest bit is the first column.
+    """
+    mask = op.fields.get("block_mask")
+    if mask is None:
+        return score
+    columns = math.ceil(score.shape[3] / _BLOCK)
+    kept = run.read(mask)
+    if mask.data_type is DataType.UINT8 and mask.dims[3] == math.ceil(columns / 8):
+        kept = np.unpackbits(kept.astype(np.uint8), axis=3, bitorder="little")
+    for axis in (2, 3):
+        kept = np.repeat(kept, _BLOCK, axis)
+    return np.where(kept[:, :, : score.shape[2], : score.shape[3]] != 0, score, -np.inf)
+
+
+def _dropout(run: Run, op: Operation, dims: tuple[int, ...]) -> Floats | None:
+    """Return the mask of dropout over the keep probability, None without dropout.
+
+    ``dropout_probability`` is that of dropping a score, as the header says of the backward pass.
+    """
+    drop = op.fields.get("dropout_probability", DEFAULTS[op.kind]["dropout_probability"])
+    if not drop:
+        return None
+    keep = 1.0 - float(round_to(drop, DataType.FLOAT))
+    dump = op.fields.get("dropout_rng_dump")
+    name = f"{op.name}.dropout_mask" if dump is None else dump.name
+    given = run.extra(name) if dump is None else run.read_given(dump)
+    if given is None:
+        mask = _drawn(run, op.fields["dropout_seed"], op.fields["dropout_offset"], dims, keep)
+    else:
+        mask = given.astype(np.float64)
+    if mask.shape != dims:
+        raise GraphError(
+            f"the mask {name!r} has shape {mask.shape}, {dims} is needed",
+            code="interpret-shape",
+            where=f"operation {op.name!r}",
+        )
+    if dump is not None:
+        run.write(dump, mask)
+    return np.asarray(mask / keep)
+
+
+def _factor(run: Run, op: Operation, *names: str) -> float:
+    return math.prod(float(run.scalar(op.fields[name])) for name in names if name in op.fields)
+
+
+def run_sdpa_forward(run: Run, op: Operation) -> None:
+    """O = dropout(softmax(padding(subgraph(block mask(scale * Q @ K^T))))) @ V.
+
+    Padding applies where both lengths are given, and rows of O beyond them are 0. The fp8 factors stand where the
+    composite pattern has them: amax_s before scale_s, amax_o before scale_o.
+    """
+    scores = _scores(run, op)
+    softmax = op.fields.get("softmax")
+    probabilities, sums = _softmax(run, softmax if softmax is not None else _make_softmax(op), scores.masked)
+    sums = run.undivided(probabilities, sums)
+    if softmax is not None:
+        run.write(softmax.fields["x"], scores.masked)
+        run.write(softmax.fields["y"], probabilities)
+    mask = _dropout(run, op, probabilities.shape)
+    if mask is not None:
+        probabilities = probabilities * mask
+    probabilities = np.where(scores.inside_q, probabilities, 0.0)
+    _write_amax(run, op, "amax_s", probabilities)
+    probabilities = run.round_undivided(probabilities * _factor(run, op, "scale_s"), sums, op.fields["q"].data_type)
+    o = run.round_to_type(matmul(probabilities, scores.v), DataType.FLOAT)
+    names = [name for name in ("descale_s", "descale_v") if name in op.fields and not _is_block_scale(op.fields[name])]
+    o = o * _factor(run, op, *names)
+    _write_amax(run, op, "amax_o", o)
+    run.write(op.fields["o"], o * _factor(run, op, "scale_o"))
+
+
+def _make_softmax(op: Operation) -> Operation | None:
+    """Return a softmax operation with the statistics that hang on the pass itself, as before cuDNN 9.21."""
+    stats = op.fields.get("stats")
+    if stats is None:
+        return None
+    unused = op.fields["o"]
+    return Operation(DescriptorType.OPERATION_SOFTMAX, op.name, {"x": unused, "y": unused, "stats": stats})
+
+
+def _write_amax(run: Run, op: Operation, name: str, values: Floats) -> None:
+    if name in op.fields:
+        run.write(op.fields[name], np.full(op.fields[name].dims, np.abs(values).max()))
+
+
+def run_sdpa_backward(run: Run, op: Operation) -> None:
+    """dQ, dK, dV (dbias, dsink) from Q, K, V, O, dO and the statistics, with P = exp(scores - stats).
+
+    A sub-graph is taken to change each score for itself; its slope is found by differences. dbias is the gradient
+    behind the sub-graph, which the header allows for additions and masks after the bias. dsink is the gradient of the
+    sink's logit, -sum(exp(sink - stats) * rowsum(dO * O)).
+    """
+    s = _scores(run, op)
+    d_o, o, stats = (np.where(s.inside_q, run.floats(op.fields[name]), 0.0) for name in ("d_o", "o", "stats"))
+    probabilities = np.where(s.masked == -np.inf, 0.0, np.exp(s.masked - stats))
+    mask = _dropout(run, op, probabilities.shape)
+    factor = np.ones(1) if mask is None else mask
+    small, full = op.fields["q"].data_type, DataType.FLOAT
+
+    def write_product(name: str, a: Floats, b: Floats, inside: NDArray[np.bool_]) -> None:
+        """Write a @ b, summed over the query heads that share a head, 0 beyond the real lengths."""
+        whole = run.round_to_type(matmul(a, b), full)
+        batch, heads, *rest = op.fields[name].dims
+        run.write(op.fields[name], np.where(inside, whole.reshape(batch, heads, -1, *rest).sum(axis=2), 0.0))
+
+    rows = (d_o * o).sum(axis=3, keepdims=True)
+    d_p = run.round_to_type(matmul(d_o, s.v.swapaxes(2, 3)), full) * factor
+    behind = run.round_to_type(probabilities * (d_p - rows), full)
+    d_score = run.round_to_type(behind * _slope(run, op, s.raw) * s.factor, small)
+    dropped = run.round_to_type(probabilities * factor, small)
+    write_product("dv", dropped.swapaxes(2, 3), d_o, s.inside_kv)
+    write_product("dk", d_score.swapaxes(2, 3), s.q, s.inside_kv)
+    write_product("dq", d_score, s.k, s.inside_q)
+    for name, values in (("dbias", behind), ("dsink", _d_sink(run, op, stats, rows))):
+        if name in op.fields:
+            dims = op.fields[name].dims
+            axes = tuple(axis for axis, dim in enumerate(dims) if dim == 1)
+            if name == "dbias":  # its terms lie in memory before the sum
+                values = run.round_to_type(values, op.fields[name].data_type)
+            run.write(op.fields[name], values.sum(axis=axes, keepdims=True))
+
+
+def hidden(run: Run, op: Operation) -> NDArray[np.bool_]:
+    """Return which scores of a forward pass are masked, by its sub-graph, its blocks or the lengths."""
+    return np.asarray(_scores(run.exact(), op).masked == -np.inf)
+
+
+def attend(run: Run, op: Operation) -> tuple[Floats, Floats]:
+    """Return O [b, h, s_q, d_v] and the statistics of the forward pass that a backward pass is the gradient of.
+
+    Rows without a key are NaN.
+    """
+    s = _scores(run, op)
+    top = s.masked.max(axis=3, keepdims=True)
+    stats = top + np.log(np.exp(s.masked - top).sum(axis=3, keepdims=True))
+    if "sink" in op.fields:
+        stats = np.logaddexp(np.where(np.isnan(stats), -np.inf, stats), run.floats(op.fields["sink"]))
+    probabilities = np.where(s.masked == -np.inf, 0.0, np.exp(s.masked - stats))
+    mask = _dropout(run, op, probabilities.shape)
+    return matmul(probabilities if mask is None else probabilities * mask, s.v), stats
+
+
+def _d_sink(run: Run, op: Operation, stats: Floats, rows: Floats) -> Floats:
+    sink = run.floats(op.fields["sink"]) if "sink" in op.fields else np.full((1, 1, 1, 1), -np.inf)
+    return -np.exp(sink - stats) * rows
+
+
+def _slope(run: Run, op: Operation, score: Floats) -> Floats:
+    """Return how the sub-graph's result changes with each score: central differences of fourth order, error 1e-12."""
+    if "subgraph" not in op.fields:
+        return np.ones(1)
+    exact = run.exact()
+    step = 1e-3
+    far, near = (
+        exact.subgraph(*_subgraph(op), score + width) - exact.subgraph(*_subgraph(op), score - width)
+        for width in (2 * step, step)
+    )
+    slope = (8 * near - far) / (12 * step)
+    return np.where(np.isfinite(slope), slope, 0.0)
+
+
+_D = DescriptorType
+OPERATIONS: dict[DescriptorType, Handler] = {
+    _D.OPERATION_RNG: run_rng,
+    _D.OPERATION_DIAGONAL_BAND_MASK: run_diagonal_band_mask,
+    _D.OPERATION_SOFTMAX: run_softmax,
+    _D.OPERATION_SDPA_FWD: run_sdpa_forward,
+    _D.OPERATION_SDPA_BWD: run_sdpa_backward,
+}

@@ -1,0 +1,443 @@
+"""Whether other graphs compute what a graph does: both are interpreted on small data, and their results compared.
+
+What the caller does with the data is taken from the changes: copied, padded with zeros, repeated, cut.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ..errors import CudnnBackendError, GraphError
+from ..generated.enums import DescriptorType
+from ..generated.operations import CONVOLUTIONS
+from ..graph.data_types import DATA_TYPES
+from ..graph.formats import is_integer
+from ..graph.ir import Graph, Matmul, Op, Operation, Tensor
+from ..graph.replace import all_ops, repack, replace_tensors
+from ..rewrite.changes import Change
+from ..rewrite.shapes import view_of
+from ..rewrite.solution import Solution
+from . import interpret
+from .data import make_inputs
+
+__all__ = ["Comparison", "compare"]
+
+Numbers = NDArray[Any]
+Held = dict[int, Numbers]
+State = tuple[Graph, ...]
+_D = DescriptorType
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What a comparison of results showed.
+
+    Parameters
+    ----------
+    state
+        ``same``, ``different`` or ``not compared``.
+    words
+        Which output differs and by how much, or why nothing was compared; empty where the results are the same.
+    """
+
+    state: Literal["same", "different", "not compared"]
+    words: str = ""
+
+
+class _CannotError(Exception):
+    """There is nothing to compare, for the reason that the text gives."""
+
+
+#: Kinds of data, and whether every tensor is rounded to its type. Whole numbers are exact in any order; hostile data
+#: have zeros, infinities and NaN.
+_RUNS: tuple[tuple[str, bool], ...] = (("integers", False), ("uniform", False), ("uniform", True), ("hostile", False))
+#: Of the largest finite number of an output: for float64 in another order.
+_ROUNDED = 1e-9
+#: Multiply-adds that are run at once; and at most, where a graph cannot be made smaller.
+_CHEAP, _MOST = 1 << 21, 1 << 28
+
+
+def compare(graph: Graph, solution: Solution, seed: int = 0, *, shrink: bool = True) -> Comparison:
+    """Return whether the graphs of a solution compute what the graph does, where the caller does what the titles say.
+
+    Results are compared without rounding (to 1e-9 of the largest number of an output; whole numbers may differ by 1
+    where they are cut off), and with every tensor rounded to its type: then the relative Frobenius norm of the
+    difference is at most four times the tolerance of the least precise type in the graph, see
+    :data:`~cudnn_backend_py.graph.data_types.DATA_TYPES`. Large dims that the changes leave as they are become small
+    ones first.
+
+    Parameters
+    ----------
+    seed
+        Data are drawn from it.
+    shrink
+        Whether large dims become small ones, where the graph as it is costs more than some milliseconds.
+    """
+    try:
+        states = _replay(graph, solution)
+        _check_random(states)
+        return _compare_first(_smaller(states) if shrink else [states], solution, seed)
+    except _CannotError as error:
+        return Comparison("not compared", str(error))
+    except CudnnBackendError as error:
+        return Comparison("not compared", error.headline)
+
+
+def _replay(graph: Graph, solution: Solution) -> list[State]:
+    """Return the graphs before the first step, and after each."""
+    states: list[State] = [(graph,)]
+    found = Solution.of(solution.steps[0])
+    states.append(found.graphs)
+    for member, change in zip(solution.members[1:], solution.steps[1:], strict=True):
+        following = found.then(member, change)
+        assert following is not None
+        found = following
+        states.append(found.graphs)
+    return states
+
+
+def _check_random(states: list[State]) -> None:
+    """Refuse graphs with random numbers whose tensors get other dims, or whose operations become others."""
+    ops = list(all_ops(states[0][0]))
+    if not any(op.kind is _D.OPERATION_RNG or "dropout_probability" in dict(op.ports()) for op in ops):
+        return
+    kinds = [sorted(op.kind.name for graph in state for op in all_ops(graph)) for state in states]
+    described = {(tensor.uid, tensor.dims) for state in states for graph in state for tensor in graph.tensors}
+    if kinds[0] != kinds[-1] or len(described) != len({uid for uid, _ in described}):
+        raise _CannotError("it draws random numbers, which depend on the places of elements")
+
+
+def _compare_first(sizes: Iterable[list[State]], solution: Solution, seed: int) -> Comparison:
+    """Compare at the first sizes that the interpreter can run."""
+    last: GraphError | None = None
+    pads = any("zeros" in step.title for step in solution.steps)  # times infinity are NaN
+    runs = [(kind, rounding) for kind, rounding in _RUNS if kind != "hostile" or not pads]
+    for small in sizes:
+        if sum(_cost(op) for graph in (*small[0], *small[-1]) for op in all_ops(graph)) > _MOST:
+            continue
+        try:
+            wanted = [_original(small[0][0], kind, rounding, seed + at) for at, (kind, rounding) in enumerate(runs)]
+        except GraphError as error:  # these sizes do not fit each other
+            last = error
+            continue
+        for (kind, rounding), (inputs, results) in zip(runs, wanted, strict=True):
+            found = _changed(small, solution, inputs, rounding)
+            words = _left_out(solution, results.keys() - found.keys())
+            words = words or _difference(small[0][0], results, found, kind, rounding)
+            if words:
+                return Comparison("different", f"{words}, with {kind} data")
+        return Comparison("same")
+    raise last or _CannotError("its sizes are too large for the interpreter")
+
+
+def _original(graph: Graph, kind: str, rounding: bool, seed: int) -> tuple[Held, Mapping[str, Numbers]]:
+    try:
+        inputs = make_inputs(graph, kind, seed)
+    except (ArithmeticError, LookupError, MemoryError, TypeError, ValueError) as error:  # tensors may be anything
+        raise _CannotError("no data can be made up for its tensors") from error
+    held = {graph.tensor(key).uid: np.asarray(value) for key, value in inputs.items()}
+    return held, interpret(graph, inputs, rounding=rounding)
+
+
+def _changed(states: list[State], solution: Solution, inputs: Held, rounding: bool) -> dict[str, Numbers]:
+    """Return the results of the changed graphs, by name, as the caller of the original would have them."""
+    held = inputs | {
+        tensor.uid: np.full(tensor.dims, tensor.value)
+        for tensor in states[0][0].tensors
+        if tensor.by_value and tensor.value is not None
+    }
+    steps = list(zip(solution.steps, solution.members, states, states[1:], strict=False))
+    for change, member, before, after in steps:
+        held |= _carry(change, before[member], after, held, _into)
+    results: Held = {}
+    for graph in states[-1]:
+        needed: dict[str | int, ArrayLike] = {
+            tensor.uid: held[tensor.uid]
+            for tensor in graph.variant_pack_tensors
+            if tensor.uid in held
+            and tensor.uid not in {one.uid for one in graph.outputs}
+            and not (tensor.by_value and tensor.value is not None)
+        }
+        written = interpret(graph, needed, rounding=rounding)
+        found = {tensor.uid: written[tensor.name] for tensor in graph.outputs}
+        results |= found
+        held |= found
+    for change, member, before, after in reversed(steps):
+        results |= _carry(change, before[member], after, results, _back)
+    names = {tensor.uid: tensor.name for tensor in states[0][0].outputs}
+    return {names[uid]: values for uid, values in results.items() if uid in names}
+
+
+Move = Callable[[Change, Graph, Tensor, Tensor, Numbers], Numbers]
+
+
+def _carry(change: Change, before: Graph, after: State, held: Held, move: Move) -> Held:
+    """Return what tensors hold on the other side of a change, of those that it describes otherwise."""
+    moved: Held = {}
+    new = {tensor.uid: tensor for graph in after for tensor in graph.tensors}
+    for old in before.tensors:
+        other = new.get(old.uid)
+        if other is not None and old.uid in held and not other.virtual:
+            moved[old.uid] = move(change, before, old, other, held[old.uid])
+    return moved
+
+
+def _into(change: Change, before: Graph, old: Tensor, new: Tensor, values: Numbers) -> Numbers:
+    """Return what a changed graph reads for what the caller of the graph before it has."""
+    if (start := _viewed(change, before, old, new)) is not None:
+        return _seen(old, new, values, start)
+    if turned := _turned(change, before, old):
+        return np.flip(values, turned)
+    if old.dims == new.dims or (old.ragged_offset is not None and change.kind in ("unified", "composite")):
+        return values
+    if old.ragged_offset is not None or new.ragged_offset is not None:
+        raise _CannotError(f"{old.name} is ragged and has other dims")
+    if math.prod(old.dims) == math.prod(new.dims):
+        return values.reshape(new.dims)
+    if len(old.dims) != len(new.dims):
+        raise _CannotError(f"{old.name} has other dims than before")
+    if "zeros between groups" in change.title:
+        return _between_groups(values, new)
+    if "repeated in memory" in change.title:
+        for axis, (one, other) in enumerate(zip(old.dims, new.dims, strict=True)):
+            values = np.repeat(values, other // one, axis)
+        return values
+    if (sides := _explicit_padding(change, before, old)) is not None:
+        return np.pad(values, sides)
+    if old.name in change.tensors and "per group" in change.title and old.uid not in _filters(before):
+        groups = _groups(before)
+        wide = values.reshape(old.dims[0], groups, old.dims[1] // groups, *old.dims[2:])
+        more = new.dims[1] // groups - wide.shape[2]
+        return np.pad(wide, [(0, more if axis == 2 else 0) for axis in range(wide.ndim)]).reshape(new.dims)
+    if any(one > other for one, other in zip(old.dims, new.dims, strict=True)):
+        raise _CannotError(f"{old.name} has smaller dims than before")
+    return np.pad(values, [(0, other - one) for one, other in zip(old.dims, new.dims, strict=True)])
+
+
+def _back(change: Change, before: Graph, old: Tensor, new: Tensor, values: Numbers) -> Numbers:
+    """Return what the caller of the graph before a change has for what the changed graph wrote."""
+    if _viewed(change, before, old, new) is not None:
+        return _seen(new, old, values, 0)
+    if turned := _turned(change, before, old):
+        return np.flip(values, turned)
+    if old.dims == new.dims or (old.ragged_offset is not None and change.kind in ("unified", "composite")):
+        return values
+    if old.ragged_offset is not None or new.ragged_offset is not None:
+        raise _CannotError(f"{old.name} is ragged and has other dims")
+    if math.prod(old.dims) == math.prod(new.dims):
+        return values.reshape(old.dims)
+    if len(old.dims) != len(new.dims):
+        raise _CannotError(f"{old.name} has other dims than before")
+    if "its gradient summed afterwards" in change.title:
+        axes = tuple(axis for axis, (one, other) in enumerate(zip(old.dims, new.dims, strict=True)) if one != other)
+        return np.asarray(values.sum(axes, keepdims=True))
+    if (sides := _explicit_padding(change, before, old)) is not None:
+        return values[tuple(slice(low, low + dim) for (low, _), dim in zip(sides, old.dims, strict=True))]
+    if any(one > other for one, other in zip(old.dims, new.dims, strict=True)):
+        raise _CannotError(f"{old.name} has smaller dims than before")
+    return values[tuple(slice(dim) for dim in old.dims)]
+
+
+# what the titles of changes say
+
+
+def _viewed(change: Change, before: Graph, old: Tensor, new: Tensor) -> int | None:
+    """Return from which element on a tensor is described with other dims or strides; None where data are copied."""
+    described = (old.dims, old.strides) != (new.dims, new.strides) and old.ragged_offset is None
+    if change.kind in ("unified", "composite") and described and math.prod(old.dims) == math.prod(new.dims):
+        return 0
+    for op in before.ops if change.kind == "view" else ():
+        found = view_of(op) if isinstance(op, Operation) else None
+        if found is not None and (found[0].uid, found[0].dims) == (new.uid, new.dims) and op not in change.graph.ops:
+            return found[1]
+    return None
+
+
+def _seen(old: Tensor, new: Tensor, values: Numbers, start: int) -> Numbers:
+    memory = np.zeros(old.span_elements, values.dtype)
+    np.lib.stride_tricks.as_strided(memory, old.dims, [step * memory.itemsize for step in old.strides])[...] = values
+    rest = memory[start:]
+    return np.lib.stride_tricks.as_strided(rest, new.dims, [step * rest.itemsize for step in new.strides]).copy()
+
+
+def _turned(change: Change, before: Graph, old: Tensor) -> tuple[int, ...]:
+    """Return the axes along which a filter is turned around."""
+    if "the filter turned around" not in change.title or old.uid not in _filters(before):
+        return ()
+    return tuple(range(2, old.rank))
+
+
+def _convolutions(graph: Graph) -> Iterator[Operation]:
+    return (op for op in graph.ops if isinstance(op, Operation) and op.kind in CONVOLUTIONS)
+
+
+def _filters(graph: Graph) -> set[int]:
+    return {op.fields[CONVOLUTIONS[op.kind][1]].uid for op in _convolutions(graph)}
+
+
+def _groups(graph: Graph) -> int:
+    op = next(_convolutions(graph))
+    image, weights, _ = (op.fields[port] for port in CONVOLUTIONS[op.kind])
+    return int(image.dims[1] // weights.dims[1])
+
+
+def _between_groups(values: Numbers, new: Tensor) -> Numbers:
+    """Return the filter of a convolution with groups as that of one without, zeros elsewhere."""
+    filters, depth = values.shape[:2]
+    groups = new.dims[1] // depth
+    wide = np.zeros(new.dims, values.dtype)
+    for number in range(filters):
+        first = number // (filters // groups) * depth
+        wide[number, first : first + depth] = values[number]
+    return wide
+
+
+def _explicit_padding(change: Change, before: Graph, image: Tensor) -> list[tuple[int, int]] | None:
+    for op in _convolutions(before) if change.kind == "explicit_padding" else ():
+        if op.fields[CONVOLUTIONS[op.kind][0]].uid == image.uid:
+            given = op.fields["convolution"].fields
+            return [(0, 0), (0, 0), *zip(given["pre_paddings"], given["post_paddings"], strict=True)]
+    return None
+
+
+# smaller sizes
+
+
+def _smaller(states: list[State]) -> Iterator[list[State]]:
+    """Yield the graphs with large dims made small, and as they are: first what costs little and keeps dims apart."""
+    if sum(_cost(op) for graph in (*states[0], *states[-1]) for op in all_ops(graph)) <= _CHEAP:
+        yield states
+        return
+    left = _unchanged(states)
+    spatial = {dim for graph in states[0] for op in graph.ops for dim in _spatial(op)}
+    for new in (_primes, _eights):
+        for sizes in (left, left - spatial) if left & spatial else (left,):
+            made = _with_sizes(states, new(sorted(sizes), states[0][0]))
+            if made is not None:
+                yield made
+    yield states
+
+
+def _unchanged(states: list[State]) -> set[int]:
+    """Return the large dims that no change touches, and that are in no dims of a tensor that a change touches."""
+    dims: dict[int, set[tuple[int, ...]]] = {}
+    for graph in itertools.chain.from_iterable(states):
+        for tensor in graph.tensors:
+            dims.setdefault(tensor.uid, set()).add(tensor.dims)
+    same = {dim for found in dims.values() for one in found for dim in one if dim > _SMALL}
+    for found in dims.values():
+        ranks = {len(one) for one in found}
+        if len(ranks) > 1:
+            same -= {dim for one in found for dim in one}
+        elif len({tuple(sorted(one)) for one in found}) > 1:
+            same -= {dim for column in zip(*found, strict=True) if len(set(column)) > 1 for dim in column}
+    return same
+
+
+_SMALL = 8
+
+
+def _spatial(op: Op) -> Iterator[int]:
+    if op.kind in CONVOLUTIONS or "resample" in op.parameters():
+        for _, tensor in op.ports():
+            yield from tensor.dims[2:]
+
+
+def _primes(sizes: Sequence[int], graph: Graph) -> dict[int, int]:
+    """Return a small size for each, no two the same."""
+    used = {dim for tensor in graph.tensors for dim in tensor.dims}
+    free = [size for size in (3, 5, 7, 11, 13, 17, 19, 23, 29, 31) if size not in used]
+    return {size: new for size, new in zip(sizes, free, strict=False) if new < size}
+
+
+def _eights(sizes: Sequence[int], _graph: Graph) -> dict[int, int]:
+    """Return the size from 8 to 15 with the same remainder, so that what is divided stays so."""
+    return {size: _SMALL + size % _SMALL for size in sizes}
+
+
+def _with_sizes(states: list[State], sizes: Mapping[int, int]) -> list[State] | None:
+    """Return the graphs with these dims of other sizes, wherever they are; None where that is not possible."""
+
+    def resize(graph: Graph) -> Graph:
+        new = {}
+        for tensor in graph.tensors:
+            dims = tuple(sizes.get(dim, dim) for dim in tensor.dims)
+            if dims != tensor.dims:
+                new[tensor.uid] = repack(tensor, dims)
+        return replace_tensors(graph, new) if new else graph
+
+    try:
+        return [tuple(map(resize, state)) for state in states] if sizes else None
+    except GraphError:
+        return None
+
+
+def _cost(op: Op) -> int:
+    """Return about how many multiply-adds or elements an operation is in NumPy."""
+    ports = dict(op.ports())
+    elements = max((math.prod(tensor.dims) for tensor in ports.values()), default=1)
+    if isinstance(op, Matmul):
+        return math.prod(op.c.dims) * op.a.dims[-1]
+    if op.kind in CONVOLUTIONS:
+        _, weights, response = (ports[port] for port in CONVOLUTIONS[op.kind])
+        return math.prod(weights.dims) * math.prod(response.dims) // max(1, response.dims[1])
+    if {"q", "k", "v"} <= ports.keys():
+        q, k, v = (ports[port].dims for port in ("q", "k", "v"))
+        return 4 * math.prod(q) * k[-2] + 4 * math.prod(q[:-1]) * math.prod(v[-2:])
+    return 8 * elements
+
+
+# comparing
+
+
+_LEAVES_OUT = ("drop_stats", "drop_bias")  # kinds of changes whose titles say that outputs are not written any more
+
+
+def _left_out(solution: Solution, missing: Collection[str]) -> str:
+    """Return which outputs are not written any more; nothing where the titles say so."""
+    if not missing or any(step.kind in _LEAVES_OUT for step in solution.steps):
+        return ""
+    return f"{', '.join(sorted(missing))} is not written any more"
+
+
+def _difference(
+    graph: Graph, wanted: Mapping[str, Numbers], found: Mapping[str, Numbers], kind: str, rounding: bool
+) -> str:
+    """Return which output differs and by how much; nothing where none does. Outputs that are left out are not."""
+    for tensor in graph.outputs:
+        if tensor.name not in found:
+            continue
+        one, other = (np.asarray(side[tensor.name], np.float64) for side in (wanted, found))
+        if one.shape != other.shape:
+            return f"{tensor.name} has dims {one.shape} and {other.shape}"
+        finite = np.isfinite(one) & np.isfinite(other)
+        near = np.where(finite, one, 0.0)
+        apart = np.abs(near - np.where(finite, other, 0.0))
+        if rounding:  # which models how kernels store infinities in memory
+            size, off = float(np.linalg.norm(near)), float(np.linalg.norm(apart))
+            if off > _tolerance(graph) * size:
+                return f"{tensor.name} differs by {off / max(size, 1e-300):.1e} of its size, rounded"
+            continue
+        if not np.array_equal(one[~finite], other[~finite], equal_nan=True):
+            return f"{tensor.name} is infinite or NaN in other places"
+        cut = 1.0 if is_integer(tensor.data_type) and kind != "integers" else 0.0
+        size, off = float(np.abs(near).max(initial=0.0)), float(apart.max(initial=0.0))
+        if off > _ROUNDED * size + cut:
+            return f"{tensor.name} differs by {off:.1e}, its largest number is {size:.1e}"
+    return ""
+
+
+def _tolerance(graph: Graph) -> float:
+    """Return the relative Frobenius norm by which a rounded result may differ."""
+    given = [DATA_TYPES[tensor.data_type].tolerance for tensor in graph.tensors]
+    return 4 * max((tolerance for tolerance in given if tolerance is not None), default=_LEAST)
+
+
+_LEAST = 1e-6  # of types without a tolerance, such as double

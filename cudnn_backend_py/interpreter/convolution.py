@@ -1,0 +1,126 @@
+"""Convolutions and their gradients: a matrix product for each tap of the filter.
+
+Sums are in float64 and rounded once, to the compute type, in a run that rounds. A tap that lies on padding is a product
+with 0: an infinite weight makes NaN of it in the forward pass, as it does in a matrix product.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from itertools import product
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import GraphError
+from ..generated.enums import ConvolutionMode, DataType, DescriptorType
+from ..generated.operations import CONVOLUTIONS
+from ..graph.ir import Operation, convolved_size
+from .run import Handler, Run
+
+__all__ = ["OPERATIONS", "refuse_beta"]
+
+Floats = NDArray[np.float64]
+Index = tuple[Any, ...]
+
+
+def refuse_beta(op: Operation) -> float:
+    """Return the factor of the result; refuse to add to what the memory held before, which is not known here."""
+    if op.fields.get("beta"):
+        raise GraphError(
+            f"{op.kind.name.removeprefix('OPERATION_').lower()} that adds to its result (beta) cannot be interpreted",
+            code="interpret-operation",
+            where=f"operation {op.name!r}",
+        )
+    return float(op.fields.get("alpha", 1.0))
+
+
+def run_forward(run: Run, op: Operation) -> None:
+    """Slide w [k, c / groups, taps ..] over x [n, c, sizes ..] with zeros around it; CONVOLUTION turns w around."""
+    alpha, window = refuse_beta(op), _Window(op)
+    y = op.fields["y"]
+    x, w = window.padded(run.floats(op.fields["x"])), window.split(run.floats(op.fields["w"]))
+    made = np.zeros((y.dims[0], window.groups, y.dims[1] // window.groups, math.prod(y.dims[2:])))
+    for tap, place in window:
+        made += w[tap] @ window.flat(x[place])
+    run.write(y, alpha * run.round_to_type(made.reshape(y.dims), window.kind))
+
+
+def run_backward_data(run: Run, op: Operation) -> None:
+    """Write the gradient with respect to x: what each dy sends back through each tap."""
+    alpha, window = refuse_beta(op), _Window(op)
+    dx, dy = op.fields["dx"], op.fields["dy"]
+    response, w = window.flat(run.floats(dy)), window.split(run.floats(op.fields["w"]))
+    whole = np.zeros((*dx.dims[:2], *window.sizes))
+    for tap, place in window:
+        part = w[tap].swapaxes(1, 2) @ response
+        whole[place] += part.reshape(*dx.dims[:2], *dy.dims[2:])
+    run.write(dx, alpha * run.round_to_type(whole[window.inner], window.kind))
+
+
+def run_backward_filter(run: Run, op: Operation) -> None:
+    """Write the gradient with respect to w: dy times what each tap met."""
+    alpha, window = refuse_beta(op), _Window(op)
+    dw = op.fields["dw"]
+    x, response = window.padded(run.floats(op.fields["x"])), window.flat(run.floats(op.fields["dy"]))
+    made = np.zeros((window.groups, dw.dims[0] // window.groups, *dw.dims[1:]))
+    for tap, place in window:
+        made[tap] = (response @ window.flat(x[place]).swapaxes(2, 3)).sum(axis=0)
+    run.write(dw, alpha * run.round_to_type(made.reshape(dw.dims), window.kind))
+
+
+class _Window:
+    """Where each tap of a filter meets the padded image."""
+
+    def __init__(self, op: Operation) -> None:
+        image, weights, response = (op.fields[port].dims for port in CONVOLUTIONS[op.kind])
+        given = op.fields["convolution"].fields
+        self.kind: DataType = given["comp_type"]
+        self.groups = image[1] // weights[1]
+        self._padding = list(zip(given["pre_paddings"], given["post_paddings"], strict=True))
+        self._strides, self._dilations = given["filter_strides"], given["dilations"]
+        self._turned = given["conv_mode"] is ConvolutionMode.CONVOLUTION
+        self._taps, self._out = weights[2:], response[2:]
+        self.sizes = [size + sum(pads) for size, pads in zip(image[2:], self._padding, strict=True)]
+        inner = (slice(before, before + size) for size, (before, _) in zip(image[2:], self._padding, strict=True))
+        self.inner: Index = (slice(None), slice(None), *inner)
+        sides = zip(self.sizes, self._taps, self._strides, self._dilations, strict=True)
+        fits = tuple(convolved_size(size, taps, 0, 0, stride, step) for size, taps, stride, step in sides)
+        if fits != self._out or (image[0], weights[0]) != response[:2]:
+            raise GraphError(
+                f"{op.name!r} of these sizes has a response of {[image[0], weights[0], *fits]}",
+                code="interpret-shape",
+                where=f"image {list(image)}, weights {list(weights)}, response {list(response)}",
+            )
+
+    def padded(self, x: Floats) -> Floats:
+        return np.pad(x, ((0, 0), (0, 0), *self._padding))
+
+    def __iter__(self) -> Iterator[tuple[Index, Index]]:
+        """Yield where a tap is in weights split in groups, and the elements of the padded image it meets."""
+        for tap in product(*map(range, self._taps)):
+            at = [taps - 1 - i for i, taps in zip(tap, self._taps, strict=True)] if self._turned else tap
+            starts = [i * dilation for i, dilation in zip(at, self._dilations, strict=True)]
+            place = (
+                slice(start, start + (out - 1) * stride + 1, stride)
+                for start, out, stride in zip(starts, self._out, self._strides, strict=True)
+            )
+            yield (..., *tap), (slice(None), slice(None), *place)
+
+    def split(self, w: Floats) -> Floats:
+        """Return weights in groups, [groups, k / groups, c / groups, taps ..]."""
+        return w.reshape(self.groups, -1, *w.shape[1:])
+
+    def flat(self, x: Floats) -> Floats:
+        """Return [n, c, sizes ..] as [n, groups, c / groups, places]."""
+        return x.reshape(x.shape[0], self.groups, x.shape[1] // self.groups, -1)
+
+
+_D = DescriptorType
+OPERATIONS: dict[DescriptorType, Handler] = {
+    _D.OPERATION_CONVOLUTION_FORWARD: run_forward,
+    _D.OPERATION_CONVOLUTION_BACKWARD_DATA: run_backward_data,
+    _D.OPERATION_CONVOLUTION_BACKWARD_FILTER: run_backward_filter,
+}

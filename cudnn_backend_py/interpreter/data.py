@@ -1,0 +1,632 @@
+"""Data for a graph by kind, each tensor filled by what it means, and how numbers lie in memory.
+
+``uniform``
+    Floats between -1 and 1.
+``integers``
+    Whole numbers from -3 to 3 in every type: products and sums of them are exact.
+``hostile``
+    What kernels get wrong: scores of attention far below -88, rows of zeros, denormals, numbers near the largest of
+    the type, infinities and NaN, sequences without a token.
+
+In all of them lengths, offsets, page tables, indices and seeds mean something, and variances are positive.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ..errors import UsageError
+from ..generated.enums import (
+    DataType,
+    DescriptorType,
+    MoeGroupedMatmulMode,
+    ResampleMode,
+    SignalMode,
+    TensorReordering,
+)
+from ..graph.attention.recognize import read_attention
+from ..graph.data_types import BOOLEAN_TYPES, ELEMENT_BITS
+from ..graph.formats import decode, encode, from_128x4, is_integer, largest, storage_type, to_128x4
+from ..graph.ir import Graph, Op, Operation, Tensor
+from ..system.memory import memory_fault
+from ..system.nearest import did_you_mean
+from . import interpret
+from .forward_pass import forward_results
+from .npz import ArrayHeader, read_arrays, read_headers
+
+__all__ = [
+    "KINDS",
+    "check_arrays",
+    "check_given",
+    "from_memory",
+    "in_memory",
+    "is_unordered",
+    "known_values",
+    "load_arrays",
+    "make_inputs",
+    "memory_of",
+    "read_tensors",
+]
+
+KINDS = ("uniform", "integers", "hostile")
+
+_D = DescriptorType
+Numbers = NDArray[Any]
+Random = np.random.Generator
+Role = Callable[[Op, str, Tensor, Random, str], Numbers]  # operation, its port, the tensor, random numbers, kind
+
+
+# memory
+
+
+def in_memory(tensor: Tensor, numbers: ArrayLike) -> NDArray[Any]:
+    """Return the memory of a tensor that holds these numbers, gaps between its elements zero.
+
+    Parameters
+    ----------
+    numbers
+        With the tensor's dims, whatever its strides; of a tensor with a ragged offset its flat buffer.
+
+    Raises
+    ------
+    UsageError
+        ``trial-data``: another shape, or a vectorized type.
+    """
+    given = np.asarray(numbers)
+    if tensor.vector_count > 1:
+        raise UsageError(
+            f"{tensor.name!r} is {tensor.type_text} in vectors of {tensor.vector_count}, which no data are made for",
+            code="trial-data",
+        )
+    codes = encode(given, tensor.data_type)
+    if tensor.ragged_offset is not None and codes.ndim == 1:
+        image = codes
+    elif codes.shape != tensor.dims:
+        raise UsageError(f"{tensor.name!r} has dims {tensor.dims}, data of {codes.shape} are given", code="trial-data")
+    elif tensor.reordering is TensorReordering.F8_128x4:
+        image = to_128x4(codes.swapaxes(-1, -2) if _is_transposed(tensor) else codes)
+    else:
+        image = np.zeros(tensor.span_elements, codes.dtype)
+        _view(tensor, image)[...] = codes
+    return _pack(np.ascontiguousarray(image), ELEMENT_BITS[tensor.data_type])
+
+
+def from_memory(tensor: Tensor, image: NDArray[Any]) -> Numbers:
+    """Return the numbers in a tensor's memory: the way back of :func:`in_memory`."""
+    flat = _unpack(image, tensor)
+    if tensor.ragged_offset is not None:
+        codes = flat
+    elif tensor.reordering is TensorReordering.F8_128x4:
+        dims = (*tensor.dims[:-2], tensor.dims[-1], tensor.dims[-2]) if _is_transposed(tensor) else tensor.dims
+        codes = from_128x4(flat[: math.prod(dims)], dims)
+        codes = codes.swapaxes(-1, -2) if _is_transposed(tensor) else codes
+    else:
+        codes = _view(tensor, flat)
+    if is_integer(tensor.data_type):
+        return codes.astype(np.int64)
+    return decode(codes, tensor.data_type)
+
+
+def _is_transposed(tensor: Tensor) -> bool:
+    return tensor.strides[-2] == 1 < tensor.strides[-1]
+
+
+def is_unordered(tensor: Tensor) -> bool:
+    """Return whether the order of a tensor's elements in memory is not known here: only equal ones can be given."""
+    return tensor.reordering not in (TensorReordering.NONE, TensorReordering.F8_128x4)
+
+
+def _view(tensor: Tensor, image: NDArray[Any]) -> NDArray[Any]:
+    strides = tuple(stride * image.itemsize for stride in tensor.strides)
+    return np.lib.stride_tricks.as_strided(image, tensor.dims, strides)
+
+
+def _pack(codes: NDArray[Any], bits: int) -> NDArray[Any]:
+    """Return elements of less than a byte as bytes, the first one in the lowest bits."""
+    if bits >= 8:
+        return codes
+    if bits == 1:
+        return np.packbits(codes.astype(np.uint8), bitorder="little")
+    low = codes.astype(np.uint8) & 0xF
+    low = np.append(low, np.zeros(low.size % 2, np.uint8))
+    return np.asarray(low[0::2] | (low[1::2] << 4), np.uint8)
+
+
+def _unpack(image: NDArray[Any], tensor: Tensor) -> NDArray[Any]:
+    bits = ELEMENT_BITS[tensor.data_type]
+    if bits >= 8:
+        return np.ascontiguousarray(image).reshape(-1)
+    if bits == 1:
+        return np.unpackbits(image, bitorder="little")[: tensor.span_elements]
+    codes = np.stack([image & 0xF, image >> 4], axis=-1).reshape(-1)[: tensor.span_elements]
+    if tensor.data_type is DataType.INT4:
+        return (codes.astype(np.int8) << 4 >> 4).astype(np.int8)
+    return codes
+
+
+def read_tensors(graph: Graph) -> list[Tensor]:
+    """Return the tensors that have to be given: in memory or by value, read, not written, without a value."""
+    written = {tensor.uid for tensor in graph.outputs}
+    return [
+        tensor
+        for tensor in graph.variant_pack_tensors
+        if tensor.uid not in written and not tensor.scratch and not (tensor.by_value and tensor.value is not None)
+    ]
+
+
+def memory_of(graph: Graph, inputs: Mapping[str | int, Numbers]) -> dict[int, Any]:
+    """Return what a stage places for the numbers of :func:`make_inputs`: memory as tensors lie in it, or a number."""
+    found: dict[int, Any] = {}
+    for tensor in read_tensors(graph):
+        numbers = inputs[tensor.uid]
+        if tensor.by_value:
+            found[tensor.uid] = numbers.reshape(-1)[0].item()
+            continue
+        image = in_memory(tensor, numbers)
+        if tensor.ragged_offset is not None and image.size < tensor.span_elements:
+            image = np.concatenate([image, np.zeros(tensor.span_elements - image.size, image.dtype)])
+        found[tensor.uid] = image
+    return found
+
+
+def load_arrays(path: str | Path, graph: Graph) -> dict[str, Numbers]:
+    """Return the arrays of an ``.npz`` file by name: numbers, with the dims of the tensors of the graph.
+
+    Raises
+    ------
+    UsageError
+        ``trial-data``: no such file, one that is not whole, something else than numbers in it, other names or dims than
+        the graph has, or more bytes than memory is available.
+    """
+    return read_arrays(_existing(path), code="trial-data", check=lambda headers: _check_headers(graph, headers))
+
+
+def check_arrays(path: str | Path, graph: Graph) -> None:
+    """Check an ``.npz`` file for a graph as :func:`load_arrays`, without reading the arrays."""
+    _check_headers(graph, read_headers(_existing(path), code="trial-data"))
+
+
+def _check_headers(graph: Graph, headers: Mapping[str, ArrayHeader]) -> None:
+    if wrong := [f"{name!r} holds {one.dtype}" for name, one in headers.items() if one.dtype.kind not in "biuf"]:
+        raise UsageError(
+            f"it is no file of numbers: {', '.join(wrong)}; floats, integers or booleans are needed", code="trial-data"
+        )
+    check_given(graph, {name: one.shape for name, one in headers.items()})
+
+
+def _existing(path: str | Path) -> str | Path:
+    if not os.path.exists(path):
+        kinds = f"{', '.join(KINDS)}, or of an .npz file{did_you_mean(str(path), KINDS)}"
+        raise UsageError(f"{path} is no file; data are {kinds}", code="trial-data")
+    return path
+
+
+# what is made up
+
+
+def make_inputs(
+    graph: Graph, kind: str = "uniform", seed: int = 0, given: Mapping[str, ArrayLike] | None = None
+) -> dict[str | int, Numbers]:
+    """Return the numbers a graph is run on, by uid, as its types hold them: what the interpreter and cuDNN get.
+
+    Parameters
+    ----------
+    kind
+        One of :data:`KINDS`.
+    seed
+        Whatever is drawn is drawn from it; the same seed gives the same numbers.
+    given
+        Numbers by the names of tensors, which are taken instead.
+
+    Raises
+    ------
+    UsageError
+        ``trial-data``: another kind, or given numbers that fit no tensor; ``trial-memory``: they do not fit in memory.
+    """
+    if kind not in KINDS:
+        raise UsageError(f"{kind!r} is no kind of data, {', '.join(KINDS)} are", code="trial-data")
+    arrays: dict[str, Numbers] = {name: np.asarray(numbers) for name, numbers in (given or {}).items()}
+    check_given(graph, {name: numbers.shape for name, numbers in arrays.items()})
+    tensors = {tensor.name: tensor for tensor in read_tensors(graph)}
+    needed = sum(max(8 * math.prod(tensor.dims), tensor.span_bytes) for tensor in tensors.values())
+    if fault := memory_fault(needed, "data for the graph"):
+        raise UsageError(fault, code="trial-memory", fix="run it with smaller dims: --dims")
+    meaning = _Meaning(graph, kind, seed)
+    found: dict[str | int, Numbers] = {}
+    for name, tensor in tensors.items():
+        numbers = arrays[name] if name in arrays else meaning.fill(tensor)
+        if numbers.size == 1 and (tensor.by_value or tensor.ragged_offset is None):
+            numbers = np.broadcast_to(numbers, tensor.dims)
+        found[tensor.uid] = _as_held(tensor, numbers)
+    found |= _pooled(graph, found)
+    for uid, numbers in forward_results(graph, found).items():
+        tensor = graph.tensor(uid)
+        if tensor.name not in arrays:
+            found[uid] = _as_held(tensor, numbers)
+    return found
+
+
+def check_given(graph: Graph, shapes: Mapping[str, tuple[int, ...]]) -> None:
+    """Check that data of these shapes, by the names of tensors, fit what a graph reads.
+
+    Raises
+    ------
+    UsageError
+        ``trial-data``.
+    """
+    tensors = {tensor.name: tensor for tensor in read_tensors(graph)}
+    if unknown := sorted(shapes.keys() - tensors.keys()):
+        raise UsageError(
+            f"data are given for {', '.join(unknown)}, the graph reads {', '.join(tensors)}", code="trial-data"
+        )
+    for name, shape in shapes.items():
+        tensor = tensors[name]
+        whole = tensor.by_value or tensor.ragged_offset is None
+        if whole and math.prod(shape) != 1 and shape != tensor.dims:
+            raise UsageError(f"{name!r} has dims {tensor.dims}, data of {shape} are given", code="trial-data")
+
+
+def _pooled(graph: Graph, held: Mapping[str | int, Numbers]) -> dict[str | int, Numbers]:
+    """Return what the pools made of their images whose gradients read both."""
+    found: dict[str | int, Numbers] = {}
+    for op in graph.ops:
+        x, y = (op.inputs().get(port) for port in ("x", "y"))
+        if op.kind is not _D.OPERATION_RESAMPLE_BWD or x is None or y is None or not {x.uid, y.uid} <= held.keys():
+            continue
+        forward = Operation(
+            _D.OPERATION_RESAMPLE_FWD, "pool", {"x": x, "y": y, "resample": op.parameters()["resample"]}
+        )
+        found[y.uid] = _as_held(y, interpret(Graph((forward,)), {x.uid: held[x.uid]})[y.name])
+    return found
+
+
+def _as_held(tensor: Tensor, numbers: ArrayLike) -> Numbers:
+    """Return numbers as the type of a tensor holds them."""
+    codes = encode(numbers, tensor.data_type)
+    return codes.astype(np.int64) if is_integer(tensor.data_type) else decode(codes, tensor.data_type)
+
+
+def _ports(graph: Graph) -> Iterator[tuple[Op, str, Tensor]]:
+    """Yield every operation with its ports, sub-graphs included; ports inside an operation lose what is before them."""
+    for op in graph.ops:
+        for port, tensor in op.ports():
+            yield op, port.rpartition(".")[2].partition("[")[0], tensor
+        for inner in op.subgraphs():
+            yield from _ports(inner)
+
+
+def known_values(graph: Graph) -> dict[int, Any]:
+    """Return the values of inputs whose meaning is known: ragged offsets, and those of attention by their names."""
+    known: dict[int, Any] = {}
+    for tensor in graph.variant_pack_tensors:
+        offset = tensor.ragged_offset
+        if offset is not None and offset.uid not in known:
+            starts = np.arange(offset.span_elements) * (tensor.dims[2] * tensor.strides[2])
+            known[offset.uid] = starts.astype(storage_type(offset.data_type))
+    use = read_attention(graph)
+    if use is None:
+        return known
+    problem = use.problem
+    by_name: dict[str, float] = {
+        "seq_len_q": problem.seq_q,
+        "seq_len_kv": problem.seq_kv,
+        "dropout_seed": 1234,
+        "dropout_offset": 1,
+        "block_mask": 255,
+        "alibi_slopes": 1 / problem.seq_kv,
+        "stats": math.log(problem.seq_kv) + 0.5,
+    }
+    for tensor in graph.variant_pack_tensors:
+        if tensor.name in ("page_table_k", "page_table_v"):
+            known[tensor.uid] = np.arange(tensor.span_elements).astype(storage_type(tensor.data_type))
+        elif tensor.name in by_name:
+            known.setdefault(tensor.uid, by_name[tensor.name])
+    return known
+
+
+class _Meaning:
+    """What the tensors of a graph stand for: by the operations that read them, and in attention by their names."""
+
+    def __init__(self, graph: Graph, kind: str, seed: int) -> None:
+        self.kind, self.seed = kind, seed
+        self._roles: dict[int, tuple[Op, str]] = {}
+        for op, port, tensor in _ports(graph):
+            if port in _ROLES and not op.is_output(port):
+                self._roles.setdefault(tensor.uid, (op, port))
+        self._known = {
+            uid: from_memory(graph.tensor(uid), value) if isinstance(value, np.ndarray) else np.asarray(value)
+            for uid, value in known_values(graph).items()
+            if uid not in self._roles
+        }
+        self._by_zero = {tensor.uid for op, port, tensor in _ports(graph) if _meets_zeros(op, port)}
+        use = read_attention(graph)
+        self._signs = {} if use is None else {"q": 1.0, "k": -1.0}
+        self.use = use
+        if use is not None:
+            self._set_lengths(graph, use.problem.batch, {"q": use.problem.seq_q, "kv": use.problem.seq_kv})
+
+    def _set_lengths(self, graph: Graph, batch: int, longest: Mapping[str, int]) -> None:
+        """Draw the lengths of attention's sequences, and where ragged ones begin: the first of them is full."""
+        tensors = {tensor.name: tensor for tensor in graph.tensors}
+        for number, (side, most) in enumerate(longest.items()):
+            if f"seq_len_{side}" not in tensors:
+                continue
+            lengths = _draw_lengths(np.random.default_rng([self.seed, number]), (batch,), most, self.kind)
+            held = tensors[f"seq_len_{side}"]
+            self._known[held.uid] = lengths.reshape(held.dims)
+            for name in _SIDES[side]:
+                tensor = tensors.get(name)
+                if tensor is not None and tensor.ragged_offset is not None:
+                    starts = np.concatenate([[0], np.cumsum(lengths)]) * tensor.strides[_token_axis(tensor)]
+                    self._known[tensor.ragged_offset.uid] = starts.reshape(tensor.ragged_offset.dims)
+
+    def fill(self, tensor: Tensor) -> Numbers:
+        """Return numbers for a tensor."""
+        random = np.random.default_rng([self.seed, tensor.uid % (1 << 32), *tensor.name.encode()])
+        if tensor.uid in self._known:
+            known = self._known[tensor.uid]
+            if tensor.ragged_offset is not None and known.size == 1:
+                known = np.full(int(self._known[tensor.ragged_offset.uid].max()), known.item())
+            return known
+        if is_unordered(tensor):
+            return np.full(tensor.dims, 1.0 / tensor.dims[-1])
+        if tensor.uid in self._roles:
+            op, port = self._roles[tensor.uid]
+            return np.asarray(_ROLES[port](op, port, tensor, random, self.kind))
+        dims: tuple[int, ...] = tensor.dims
+        if tensor.ragged_offset is not None:
+            dims = (int(self._known[tensor.ragged_offset.uid].max()),)
+        if self.use is not None and tensor.name.startswith(("scale", "descale")) and math.prod(tensor.dims) == 1:
+            return 2.0 ** random.integers(-1, 2, tensor.dims)  # attention with a factor below 0 is NaN in cuDNN
+        kind, sign = self.kind, self._signs.get(tensor.name, 0.0)
+        if self.use is not None and kind == "hostile" and not sign and (self.seed % 2 or self.use.backward):
+            kind = "uniform"  # in gradients, and with every other seed, the scores of attention alone are hostile
+        values = _draw(tensor, dims, kind, random, sign)
+        return np.nan_to_num(values, nan=1.0, posinf=1.0, neginf=-1.0) if tensor.uid in self._by_zero else values
+
+
+def _meets_zeros(op: Op, port: str) -> bool:
+    """Return whether a tensor is multiplied by zeros that are nowhere in memory: NaN and infinity stay, or do not.
+
+    The filter, and in its gradient dY, meet the padding of the image, neighbours the weights of interpolation, and what
+    was normalized gradients that a ReLU clipped.
+    """
+    if op.kind in (_D.OPERATION_CONVOLUTION_FORWARD, _D.OPERATION_CONVOLUTION_BACKWARD_DATA):
+        return port == "w"
+    if op.kind is _D.OPERATION_CONVOLUTION_BACKWARD_FILTER:
+        return port == "dy"
+    if op.kind is _D.OPERATION_BN_BWD_WEIGHTS:
+        return port == "x"
+    return op.kind is _D.OPERATION_RESAMPLE_FWD and op.parameters()["resample"].fields["mode"] is ResampleMode.BILINEAR
+
+
+_SIDES = {"q": ("q", "o", "do", "dq", "stats", "max", "sum_exp"), "kv": ("k", "v", "dk", "dv")}
+
+
+def _token_axis(tensor: Tensor) -> int:
+    """Return the axis of tokens: the last but one, or the last where s and d are swapped."""
+    return -1 if tensor.dims[-1] > 1 and tensor.strides[-1] > tensor.strides[-2] else -2
+
+
+def _draw_lengths(random: Random, dims: tuple[int, ...], most: int, kind: str) -> Numbers:
+    """Return lengths from 1 on, the first of them the largest; of hostile data the last is 0."""
+    found = random.integers(1, most + 1, dims)
+    found.flat[0] = most
+    if kind == "hostile" and found.size > 1:
+        found.flat[-1] = 0
+    return found
+
+
+# data
+
+
+def _draw(tensor: Tensor, dims: tuple[int, ...], kind: str, random: Random, sign: float) -> Numbers:
+    data_type = tensor.data_type
+    if data_type in BOOLEAN_TYPES:
+        return random.integers(0, 2, dims)
+    if data_type is DataType.FP8_E8M0:
+        return 2.0 ** random.integers(-1, 2, dims)
+    if is_integer(data_type):
+        low, high = (0, 4) if data_type in (DataType.UINT8, DataType.UINT32, DataType.UINT4) else (-3, 4)
+        values: Numbers = random.integers(low, high, dims)
+        if kind == "hostile" and ELEMENT_BITS[data_type] <= 8:
+            values = np.where(random.random(dims) < 0.1, int(largest(data_type)) * np.sign(values), values)
+        return values
+    if kind == "integers":
+        return random.integers(-3, 4, dims).astype(np.float64)
+    values = random.uniform(-1, 1, dims)
+    return _spoil(values, tensor, random, sign) if kind == "hostile" and values.size > 1 else values
+
+
+def _spoil(values: Numbers, tensor: Tensor, random: Random, sign: float) -> Numbers:
+    """Return numbers of which rows are what kernels get wrong; `sign` makes q and k of attention point apart.
+
+    In three of four heads of each, so that in 9 of 16 every score is far below -88.
+
+    Rows are along the last axis. Of nine rows four stay as they are; the others are large, zero, denormal, near the
+    largest number, and two of them hold an infinity or a NaN.
+    """
+    if sign:
+        far = sign * (4 + 12 * np.abs(values))  # d products of at least 16, all negative
+        if values.ndim < 2:
+            return far
+        slices = random.random((*values.shape[:2], *[1] * (values.ndim - 2))) < 0.75
+        return np.where(slices, far, values)
+    whole = values.reshape(-1, values.shape[-1])
+    rows = whole.shape[0]
+    pick = random.integers(0, 9, rows) if rows > 1 else np.array([random.integers(0, 9)])
+    data_type = tensor.data_type
+    top = min(largest(data_type), 1e30)
+    tiny = 1e-7 if data_type is DataType.HALF else 1e-39 if top > 1e20 else 0.0
+    factors = {4: 100.0, 5: 0.0, 6: tiny, 7: top * 0.9}
+    for number, factor in factors.items():
+        whole[pick == number] *= factor
+    special = np.flatnonzero(pick == 8)
+    for row in special[:2]:  # more of them would leave nothing of what is summed over the batch
+        whole[row, random.integers(0, whole.shape[1])] = random.choice([np.inf, -np.inf, np.nan])
+    return whole.reshape(values.shape)
+
+
+# roles by port
+
+
+def _positive(op: Op, port: str, tensor: Tensor, random: Random, kind: str) -> Numbers:
+    return random.uniform(0.5, 1.5, tensor.dims)
+
+
+def _small(op: Op, port: str, tensor: Tensor, random: Random, kind: str) -> Numbers:
+    return random.uniform(-0.1, 0.1, tensor.dims)
+
+
+def _constant(value: float) -> Role:
+    return lambda op, port, tensor, random, kind: np.full(tensor.dims, value)
+
+
+def _lengths(op: Op, port: str, tensor: Tensor, random: Random, kind: str) -> Numbers:
+    return _draw_lengths(random, tensor.dims, _longest(op, port), kind)
+
+
+def _longest(op: Op, port: str) -> int:
+    """Return the size of what a length is of."""
+    fields = dict(op.ports())
+    if port in _OVERRIDES:
+        name, axis = _OVERRIDES[port]
+        return fields[name].dims[axis]
+    if port == "sequence":
+        y, d = fields["y"].dims, fields["container"].dims[3]
+        return y[3] if y[2] == d != y[3] else y[2]
+    side = "k" if port.endswith("kv") else "q"
+    if side not in fields:  # a mask or a softmax of scores
+        return fields["x"].dims[-1 if side == "k" else -2]
+    pages = fields.get("page_table_k") if side == "k" else None
+    return fields[side].dims[2] * (1 if pages is None else pages.dims[2])
+
+
+_OVERRIDES = {"m_override": ("c", -2), "n_override": ("c", -1), "k_override": ("a", -1)}
+
+
+def _pages(op: Op, port: str, tensor: Tensor, random: Random, kind: str) -> Numbers:
+    """Return pages in any order; where a table names more than there are, some twice."""
+    fields = dict(op.ports())
+    container = fields.get("container") or fields[port[-1]]
+    return np.resize(random.permutation(container.dims[0]), tensor.dims)
+
+
+def _offsets(op: Op, port: str, tensor: Tensor, random: Random, kind: str) -> Numbers:
+    fields = dict(op.ports())
+    rows = fields["token_index"].dims[1] if "token_index" in fields else fields["token"].dims[1]
+    found = np.sort(random.integers(0, rows + 1, math.prod(tensor.dims)))
+    found[0] = 0
+    return found.reshape(tensor.dims)
+
+
+def _token_index(op: Op, port: str, tensor: Tensor, random: Random, kind: str) -> Numbers:
+    assert isinstance(op, Operation)
+    count = math.prod(tensor.dims)
+    if op.fields["mode"] is MoeGroupedMatmulMode.SCATTER:
+        return np.asarray(_places(op, count) // op.fields.get("top_k", 1)).reshape(tensor.dims)
+    return random.integers(0, op.fields["token"].dims[1], tensor.dims)
+
+
+def _token_ks(op: Op, port: str, tensor: Tensor, random: Random, kind: str) -> Numbers:
+    assert isinstance(op, Operation)
+    return np.asarray(_places(op, math.prod(tensor.dims)) % op.fields.get("top_k", 1)).reshape(tensor.dims)
+
+
+def _places(op: Operation, count: int) -> NDArray[np.int64]:
+    """Return where scattered rows go, one place for each."""
+    return np.random.default_rng(count).permutation(count)
+
+
+def _taps(op: Op, port: str, tensor: Tensor, random: Random, kind: str) -> Numbers:
+    """Return the number of a tap inside the image for each window of a max pool."""
+    assert isinstance(op, Operation)
+    facts, image = op.fields["resample"].fields, op.fields["dx"].dims[2:]
+    index: Numbers = np.zeros(tensor.dims, np.int64)
+    sides = zip(image, *(facts[name] for name in ("window_dims", "strides", "pre_paddings")), strict=True)
+    for axis, (size, *rest) in enumerate(sides):
+        window, stride, before = (int(_fraction(item)) for item in rest)
+        starts = np.arange(tensor.dims[2 + axis]) * stride - before
+        low, high = np.maximum(0, -starts), np.minimum(window, size - starts)
+        shape = [1] * len(tensor.dims)
+        shape[2 + axis] = len(starts)
+        low, high = low.reshape(shape), high.reshape(shape)
+        index = index * window + low + np.floor(random.random(tensor.dims) * (high - low)).astype(np.int64)
+    return index
+
+
+def _fraction(value: Any) -> float:
+    return value[0] / value[1] if isinstance(value, tuple) else float(value)
+
+
+def _flag(op: Op, port: str, tensor: Tensor, random: Random, kind: str) -> Numbers:
+    assert isinstance(op, Operation)
+    waits = op.fields["mode"] is SignalMode.WAIT
+    return np.full(tensor.dims, op.fields["value"] if waits else 0)
+
+
+def _squares(op: Op, port: str, tensor: Tensor, random: Random, kind: str) -> Numbers:
+    assert isinstance(op, Operation)
+    count = op.fields.get("accum_count")
+    return random.uniform(0.5, 1.5, tensor.dims) * float(getattr(count, "value", None) or 1.0) + 4.0
+
+
+def _bound(op: Op, port: str, tensor: Tensor, random: Random, kind: str) -> Numbers:
+    return np.full(tensor.dims, max(1, dict(op.ports())["x"].dims[-1] // 4) if "left" in tensor.name else 0)
+
+
+def _angles(op: Op, port: str, tensor: Tensor, random: Random, kind: str) -> Numbers:
+    return random.uniform(-math.pi, math.pi, tensor.dims)
+
+
+def _scales(op: Op, port: str, tensor: Tensor, random: Random, kind: str) -> Numbers:
+    """Return scales of blocks, or of whole tensors: powers of two, so that scaling rounds nothing."""
+    return 2.0 ** random.integers(-1, 2, tensor.dims)
+
+
+_ROLES: dict[str, Role] = {
+    "inv_variance": _positive,
+    "invstd": _positive,
+    "input_running_var": _positive,
+    "prev_running_var": _positive,
+    "mean": _small,
+    "epsilon": _constant(1e-5),
+    "exp_avg_factor": _constant(0.1),
+    "exp_average_factor": _constant(0.1),
+    "accum_count": _constant(1024),
+    "y_sq_sum": _squares,
+    "seq_len_q": _lengths,
+    "seq_len_kv": _lengths,
+    "sequence": _lengths,
+    "m_override": _lengths,
+    "n_override": _lengths,
+    "k_override": _lengths,
+    "page_table": _pages,
+    "page_table_k": _pages,
+    "page_table_v": _pages,
+    "first_token_offset": _offsets,
+    "token_index": _token_index,
+    "token_ks": _token_ks,
+    "idx": _taps,
+    "flag": _flag,
+    "seed": _constant(1234),
+    "offset": _constant(1),
+    "dropout_seed": _constant(1234),
+    "dropout_offset": _constant(1),
+    "shift_right_bound": _bound,
+    "left_bound": _bound,
+    "freqs": _angles,
+    "descale_q": _scales,
+    "descale_k": _scales,
+    "descale_v": _scales,
+    "descale_s": _scales,
+    "scale_s": _scales,
+    "scale_o": _scales,
+}

@@ -1,0 +1,95 @@
+"""Matmuls of mixtures of experts: one product for each expert over its rows.
+
+Rows before the first offset go to the first expert, as cuDNN 9.19 does on an H200; in the backward pass, which was not
+measured, to none. Rows behind an offset that says where the last expert's end go to none, which was not measured
+either. An expert without rows writes none, and its gradient is 0. The header does not say what the modes do with their
+indices: rows are gathered by ``token_index``, and scattered to ``token_index * top_k + token_ks``, as 9.28 does, where
+its faults do not hide it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import GraphError
+from ..generated.enums import DescriptorType, MoeGroupedMatmulMode
+from ..graph.ir import Operation
+from ..graph.shapes import ends_experts
+from .run import Handler, Run
+
+__all__ = ["OPERATIONS"]
+
+_M = MoeGroupedMatmulMode
+
+
+def _rows(run: Run, op: Operation, rows: int, experts: int) -> Iterator[tuple[int, slice]]:
+    """Yield (number of the offset, rows of its expert)."""
+    tensor = op.fields["first_token_offset"]
+    offsets = run.read(tensor).reshape(-1).tolist()
+    if not ends_experts(len(offsets), experts):
+        offsets.append(rows)
+    forward = op.kind is DescriptorType.OPERATION_MOE_GROUPED_MATMUL
+    for number, (start, stop) in enumerate(pairwise(offsets)):
+        if not 0 <= start <= stop <= rows:
+            raise GraphError(
+                f"{tensor.name!r} sends rows {start} to {stop} of {rows} to expert {number}: offsets go up to the rows",
+                code="interpret-input",
+                where=f"operation {op.name!r}",
+            )
+        yield number, slice(0 if forward and number == 0 else start, stop)
+
+
+def _indices(run: Run, op: Operation, name: str, below: int) -> NDArray[np.int64]:
+    """Return a tensor of indices, each of them checked."""
+    values = run.read(op.fields[name]).reshape(-1)
+    wrong = values[(values < 0) | (values >= below)]
+    if wrong.size:
+        raise GraphError(
+            f"{op.fields[name].name!r} holds {wrong[0]}, indices below {below} are needed",
+            code="interpret-input",
+            where=f"operation {op.name!r}",
+        )
+    return values.astype(np.int64)
+
+
+def run_moe(run: Run, op: Operation) -> None:
+    """Write each row of tokens [1, rows, K] times the weights [experts, K, N] of its expert.
+
+    Offsets may be batches times experts: the experts take turns.
+    """
+    fields, mode = op.fields, op.fields["mode"]
+    token, weight, output = run.floats(fields["token"])[0], run.floats(fields["weight"]), fields["output"]
+    if mode is _M.GATHER:
+        token = token[_indices(run, op, "token_index", token.shape[0])]
+    made = np.full((token.shape[0], weight.shape[2]), np.nan)
+    for number, rows in _rows(run, op, token.shape[0], weight.shape[0]):
+        made[rows] = token[rows] @ weight[number % weight.shape[0]]
+    made = run.round_to_type(made, fields["math_prec"])
+    if mode is _M.SCATTER:
+        top_k, count = fields["top_k"], output.dims[1]
+        places = _indices(run, op, "token_index", max(1, count // top_k)) * top_k + _indices(run, op, "token_ks", top_k)
+        scattered = np.full((count, weight.shape[2]), np.nan)
+        scattered[places] = made
+        made = scattered
+    run.write(output, made[None])
+
+
+def run_moe_backward(run: Run, op: Operation) -> None:
+    """Write dweight[e] = token^T @ doutput over the rows of each expert."""
+    fields, dweight = op.fields, op.fields["dweight"]
+    token, doutput = run.floats(fields["token"])[0], run.floats(fields["doutput"])[0]
+    made = np.zeros(dweight.dims)
+    for number, rows in _rows(run, op, token.shape[0], made.shape[0]):
+        made[number % made.shape[0]] += token[rows].T @ doutput[rows]
+    run.write(dweight, run.round_to_type(made, fields["math_prec"]))
+
+
+_D = DescriptorType
+OPERATIONS: dict[DescriptorType, Handler] = {
+    _D.OPERATION_MOE_GROUPED_MATMUL: run_moe,
+    _D.OPERATION_MOE_GROUPED_MATMUL_BWD: run_moe_backward,
+}

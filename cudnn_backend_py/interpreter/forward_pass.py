@@ -1,0 +1,110 @@
+"""O and the statistics that a backward pass of attention reads, as the forward pass before it writes them.
+
+Made-up ones would be no softmax: exp(scores - stats) would grow beyond every type. They are computed with the
+operations of the backward graph itself, so that every mask, bound and modifier counts as that graph has it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import GraphError
+from ..generated.enums import DescriptorType, PointwiseMode
+from ..graph.ir import Graph, Matmul, Op, Operation, Pointwise, Tensor
+from . import OPERATIONS
+from .arithmetic import matmul
+from .attention import attend
+from .philox import dropout_mask
+from .run import Run
+
+__all__ = ["forward_results"]
+
+Floats = NDArray[np.float64]
+Numbers = NDArray[Any]
+
+
+def forward_results(graph: Graph, held: Mapping[str | int, Numbers]) -> dict[int, Numbers]:
+    """Return what O and the statistics hold, by uid, given what the other inputs of a backward graph hold.
+
+    Rows without a key have O and statistics of 0. Nothing where the graph is not read.
+    """
+    tensors = {tensor.name: tensor for tensor in graph.tensors}
+    if not {"o", "stats"} <= tensors.keys():
+        return {}
+    o, stats = tensors["o"], tensors["stats"]
+    with np.errstate(all="ignore"):
+        try:
+            found = _of_one(graph, held) or _of_many(graph, held, stats)
+        except GraphError:
+            return {}
+        if found is None or found[0].shape != o.dims or found[1].shape != stats.dims:
+            return {}
+        run = _run(graph, held)
+        if "descale_o" in tensors:  # of fp8, by which the graph multiplies O
+            found = (found[0] / run.scalar(tensors["descale_o"]), found[1])
+        for tensor, numbers in zip((o, stats), found, strict=True):
+            run.write(tensor, np.nan_to_num(numbers, nan=0.0, posinf=0.0, neginf=0.0))
+        return {tensor.uid: np.nan_to_num(run.result(tensor), nan=0.0) for tensor in (o, stats)}
+
+
+def _run(graph: Graph, held: Mapping[str | int, Numbers]) -> Run:
+    return Run(graph, held, OPERATIONS, rounding=False, rng=dropout_mask)
+
+
+def _run_until(last: Op, graph: Graph, held: Mapping[str | int, Numbers]) -> Run:
+    """Return a run of a graph up to an operation."""
+    run = _run(graph, held)
+    for op in graph.ops[: graph.ops.index(last) + 1]:
+        run.operation(op)
+    return run
+
+
+def _of_one(graph: Graph, held: Mapping[str | int, Numbers]) -> tuple[Floats, Floats] | None:
+    """Return O and the statistics of a graph with the one operation, None if there is none."""
+    run = _run(graph, held)
+    for op in graph.ops:
+        if isinstance(op, Operation) and op.kind is DescriptorType.OPERATION_SDPA_BWD:
+            return attend(run, op)
+        run.operation(op)
+    return None
+
+
+def _of_many(graph: Graph, held: Mapping[str | int, Numbers], stats: Tensor) -> tuple[Floats, Floats] | None:
+    """Return them of a graph of matmuls and pointwise operations.
+
+    Without the statistics, what the exponential is taken of are the masked scores; with them, what the matmul with dO
+    takes are the probabilities.
+    """
+    scores = next((op.c.uid for op in graph.ops if isinstance(op, Matmul)), None)
+    behind = {scores}
+    exponential = None
+    for op in graph.ops:
+        if behind & {tensor.uid for tensor in op.inputs().values()}:
+            behind |= {tensor.uid for tensor in op.outputs().values()}
+            if isinstance(op, Pointwise) and op.mode is PointwiseMode.EXP:
+                exponential = op
+                break
+    products = [op for op in graph.ops if isinstance(op, Matmul)]
+    dv = next((op for op in products if op.b.name == "do"), None)
+    dp = next((op for op in products if op.a.name == "do"), None)
+    if exponential is None or exponential.x is None or exponential.y is None or dv is None or dp is None:
+        return None
+    run = _run_until(exponential, graph, {**held, stats.uid: np.zeros_like(held[stats.uid], np.float64)})
+    masked = run.floats(exponential.x)
+    top = masked.max(axis=3, keepdims=True)
+    sums = top + np.log(np.exp(masked - top).sum(axis=3, keepdims=True))
+    sink = next((tensor for tensor in graph.tensors if tensor.name == "sink"), None)
+    if sink is not None:
+        sums = np.logaddexp(np.nan_to_num(sums, nan=-np.inf, posinf=np.inf, neginf=-np.inf), run.floats(sink))
+    held_sums = np.nan_to_num(sums, nan=0.0, posinf=0.0, neginf=0.0)
+    run.write(stats, held_sums)
+    run = _run_until(dv, graph, {**held, stats.uid: run.result(stats)})
+    values = run.floats(dp.b).swapaxes(2, 3)
+    descale = next((tensor for tensor in graph.tensors if tensor.name == "descale_v"), None)
+    if descale is None:
+        return matmul(run.floats(dv.a).swapaxes(2, 3), values), sums
+    return matmul(run.floats(exponential.y), values) * run.scalar(descale), sums

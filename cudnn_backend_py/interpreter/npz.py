@@ -1,0 +1,146 @@
+"""Arrays of ``.npz`` files of others: what a file says of their sizes is checked before memory is allocated."""
+
+from __future__ import annotations
+
+import ast
+import io
+import math
+import os
+import zipfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import IO, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import CudnnBackendError, UsageError
+from ..system.archives import ARCHIVE_ERRORS
+from ..system.memory import memory_fault
+
+__all__ = ["ArrayHeader", "read_arrays", "read_headers"]
+
+_WHAT = ".npz file of numbers"
+_LARGEST_HEADER = 10_000  # bytes, as NumPy itself allows
+_LENGTH = {(1, 0): 2, (2, 0): 4}  # bytes of the length of a header, by version of the format
+_METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+_ENCRYPTED = 0x1
+_MOST_MEMBERS = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class ArrayHeader:
+    """What a file says of one array; `compressed` is whether its bytes are packed."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    compressed: bool
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes that it takes in memory."""
+        return math.prod(self.shape) * self.dtype.itemsize
+
+
+def read_headers(path: str | os.PathLike[str], *, code: str) -> dict[str, ArrayHeader]:
+    """Return shapes and types of the arrays in a file by name; none of them is read.
+
+    Raises
+    ------
+    UsageError
+        With the given code: the file cannot be read, is no ``.npz`` file, or an array has other bytes than its header
+        says.
+    """
+    with _opened(path, code, _WHAT) as file:
+        return {name: _header(file, info) for name, info in _members(file).items()}
+
+
+def read_arrays(
+    path: str | os.PathLike[str],
+    *,
+    code: str,
+    what: str = _WHAT,
+    check: Callable[[Mapping[str, ArrayHeader]], object] = id,
+) -> dict[str, NDArray[Any]]:
+    """Return the arrays of a file by name.
+
+    Parameters
+    ----------
+    what
+        What the file should be, for messages.
+    check
+        Called with the headers before an array is read; it raises ``ValueError`` or an error of this package for what
+        is not wanted.
+
+    Raises
+    ------
+    UsageError
+        As :func:`read_headers`, what `check` raises as ``ValueError``, or more bytes than memory is available.
+    """
+    with _opened(path, code, what) as file:
+        members = _members(file)
+        headers = {name: _header(file, info) for name, info in members.items()}
+        check(headers)
+        if fault := memory_fault(sum(header.size_bytes for header in headers.values()), "what it holds"):
+            raise ValueError(fault)
+        return {name: _read_array(file, info) for name, info in members.items()}
+
+
+@contextmanager
+def _opened(path: str | os.PathLike[str], code: str, what: str) -> Iterator[zipfile.ZipFile]:
+    try:
+        with zipfile.ZipFile(path) as file:
+            yield file
+    except CudnnBackendError:
+        raise
+    except (OSError, *ARCHIVE_ERRORS) as error:
+        said = str(error) or type(error).__name__
+        raise UsageError(f"{os.fspath(path)} is no {what}: {said}", code=code) from error
+
+
+def _read_array(file: zipfile.ZipFile, info: zipfile.ZipInfo) -> NDArray[Any]:
+    with file.open(info) as stream:
+        return np.asarray(np.lib.format.read_array(stream, allow_pickle=False))
+
+
+def _members(file: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]:
+    members = file.infolist()
+    names = [info.filename.removesuffix(".npy") for info in members]
+    if len(set(names)) < len(names) or len(names) > _MOST_MEMBERS:
+        raise ValueError("it holds arrays of the same name, or too many")
+    return dict(zip(names, members, strict=True))
+
+
+def _header(file: zipfile.ZipFile, info: zipfile.ZipInfo) -> ArrayHeader:
+    if info.compress_type not in _METHODS or info.flag_bits & _ENCRYPTED:
+        raise ValueError(f"{info.filename!r} is encrypted, or compressed by method {info.compress_type}")
+    with file.open(info) as stream:
+        text, begin = _header_text(stream)
+    try:
+        fields = ast.literal_eval(text.strip())
+        shape, dtype, _ = fields["shape"], np.dtype(str(fields["descr"])), bool(fields["fortran_order"])
+    except (SyntaxError, TypeError, LookupError) as error:
+        raise ValueError(f"the header of {info.filename!r} cannot be read: {error}") from None
+    if not isinstance(shape, tuple):
+        raise ValueError(f"{info.filename!r} has shape {shape!r}")
+    header = ArrayHeader(shape, dtype, info.compress_type != zipfile.ZIP_STORED)
+    if dtype.hasobject or any(not isinstance(dim, int) or isinstance(dim, bool) or dim < 0 for dim in shape):
+        raise ValueError(f"{info.filename!r} holds {dtype} of shape {shape}")
+    held = info.file_size - begin
+    if header.size_bytes != held:
+        raise ValueError(f"{info.filename!r} has {held} bytes, {header.size_bytes} are needed for its shape {shape}")
+    return header
+
+
+def _header_text(stream: IO[bytes]) -> tuple[str, int]:
+    """Return the header of an array and where its elements begin; its length is checked before it is read."""
+    magic = stream.read(8)
+    version = np.lib.format.read_magic(io.BytesIO(magic))
+    if version not in _LENGTH:
+        raise ValueError(f"its format is {version}")
+    length = stream.read(_LENGTH[version])
+    size = int.from_bytes(length, "little")
+    if size > _LARGEST_HEADER:
+        raise ValueError(f"a header has {size} bytes, {_LARGEST_HEADER} are the most that is read")
+    return stream.read(size).decode("latin1"), len(magic) + len(length) + size

@@ -1,0 +1,300 @@
+"""Every pointwise mode, with the defaults of the header's parameters, and what cuDNN does at the edges.
+
+Measured on an H200 with cuDNN 9.19, all modes in float16 and float32, and done so here:
+
+* MAX and MIN give the number where one operand is NaN, and NaN where both are; of two zeros +0 and -0.
+* RELU_FWD with a slope is the larger of the clipped x and the line. RELU_BWD chooses: where x is clipped the result is
+  0, also for a dy that is infinite or NaN; with a slope or an upper clip it multiplies dy by 1, 0 or the slope.
+* ELU_BWD is NaN where x is NaN, and alpha times dy where x is 0.
+* In a run that rounds: operands and results are rounded to the type of computation first, so integers beyond 2^24 too.
+  Conversions are those of :func:`_converted`.
+
+Functions such as exp and tanh are the GPU's fast ones in cuDNN, and exact here: :data:`BOUNDS` says by how much they
+may differ. Quotients by 2^126 and more are 0, or NaN of infinity. FLOOR_MOD is newer than 9.19.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ..errors import GraphError
+from ..generated.enums import DataType, DescriptorType, PointwiseMode
+from ..generated.operations import CONVOLUTIONS, DEFAULTS
+from ..graph.data_types import DATA_TYPES, FP8_TYPES
+from ..graph.formats import is_integer, largest
+from ..graph.ir import Graph, Pointwise, Tensor
+from .run import Run, plain
+
+__all__ = ["APPROXIMATE", "BACKWARD", "BINARY", "BOUNDS", "UNARY", "run_pointwise"]
+
+Floats = NDArray[np.float64]
+_M = PointwiseMode
+_ROOT_HALF, _ROOT_2_PI = math.sqrt(0.5), math.sqrt(2 * math.pi)
+_LARGEST = float(np.finfo(np.float32).max)
+_TANH_SCALE, _TANH_CUBE = math.sqrt(2 / math.pi), 0.044715  # GELU_APPROX_TANH
+
+
+_PRODUCTS = {*CONVOLUTIONS, DescriptorType.OPERATION_MATMUL}
+
+# What is not set: cuDNN has the largest number of its type as upper clip, which is none at all.
+_DEFAULTS = {
+    **DEFAULTS[DescriptorType.OPERATION_POINTWISE],
+    **DEFAULTS[DescriptorType.POINTWISE],
+    "relu_upper_clip": math.inf,
+}
+
+
+def _number(op: Pointwise, name: str) -> float:
+    """Return a number of the operation, or what holds where it was not set."""
+    value = getattr(op, name)
+    return float(_DEFAULTS[name] if value is None else value)
+
+
+def _erf(x: Floats) -> Floats:
+    return np.asarray(np.frompyfunc(math.erf, 1, 1)(x), dtype=x.dtype)
+
+
+def _sigmoid(x: Floats) -> Floats:
+    return np.asarray(1 / (1 + np.exp(-x)))
+
+
+def _relu(x: Floats, op: Pointwise) -> ArrayLike:
+    """Return the larger of x up to the upper clip and, with a slope, of the line through the lower clip."""
+    low, slope = _number(op, "relu_lower_clip"), _number(op, "relu_lower_clip_slope")
+    leak = (low + slope * (x - low) if low else slope * x) if slope else low  # 0 * -inf would be NaN
+    clipped = np.minimum(x, _number(op, "relu_upper_clip"))
+    return np.maximum(clipped, leak) if 0 < slope < 1 else np.where(x < low, leak, clipped)
+
+
+def _relu_gradient(dy: Floats, x: Floats, op: Pointwise) -> ArrayLike:
+    """Return dy or 0; with an upper clip or a slope, dy times 1, 0 or the slope: at the clips that of the far side."""
+    low, high = _number(op, "relu_lower_clip"), _number(op, "relu_upper_clip")
+    slope = _number(op, "relu_lower_clip_slope")
+    if not slope and math.isinf(high):
+        return np.where(x <= low, 0.0, dy)
+    high = min(high, _LARGEST)  # what cuDNN has where none is set
+    return dy * np.where(x <= low, slope, np.where(x >= high, 0.0, 1.0))
+
+
+def _larger(x: Floats, b: Floats) -> Floats:
+    """Return the larger number, that which is one beside a NaN, and +0 of both zeros."""
+    return np.asarray(np.where(x == b, np.where(np.signbit(x), b, x), np.fmax(x, b)))
+
+
+def _smaller(x: Floats, b: Floats) -> Floats:
+    """Return the smaller number, that which is one beside a NaN, and -0 of both zeros."""
+    return np.asarray(-_larger(-x, -b))
+
+
+def _elu(x: Floats, op: Pointwise) -> ArrayLike:
+    return np.where(x < 0, _number(op, "elu_alpha") * np.expm1(np.minimum(x, 0)), x)
+
+
+def _elu_slope(x: Floats, op: Pointwise) -> ArrayLike:
+    return np.where(x > 0, 1.0, _number(op, "elu_alpha") * np.exp(np.minimum(x, 0)))  # NaN stays NaN
+
+
+def _softplus(x: Floats, op: Pointwise) -> ArrayLike:
+    beta = _number(op, "softplus_beta")
+    return np.asarray(np.logaddexp(0, beta * x) / beta)
+
+
+def _swish_slope(x: Floats, op: Pointwise) -> ArrayLike:
+    beta = _number(op, "swish_beta")
+    s = _sigmoid(beta * x)
+    return s + beta * x * s * (1 - s)
+
+
+def _gelu_slope(x: Floats) -> ArrayLike:
+    return 0.5 * (1 + _erf(x * _ROOT_HALF)) + x * np.exp(-0.5 * x * x) / _ROOT_2_PI
+
+
+def _gelu_tanh(x: Floats) -> Floats:
+    return np.asarray(np.tanh(_TANH_SCALE * (x + _TANH_CUBE * x**3)))
+
+
+def _gelu_tanh_slope(x: Floats) -> ArrayLike:
+    t = _gelu_tanh(x)
+    return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * _TANH_SCALE * (1 + 3 * _TANH_CUBE * x * x)
+
+
+# x, operation -> y
+UNARY: dict[PointwiseMode, Callable[[Floats, Pointwise], ArrayLike]] = {
+    _M.ABS: lambda x, op: np.abs(x),
+    _M.CEIL: lambda x, op: np.ceil(x),
+    _M.COS: lambda x, op: np.cos(x),
+    _M.ELU_FWD: _elu,
+    _M.ERF: lambda x, op: _erf(x),
+    _M.EXP: lambda x, op: np.exp(x),
+    _M.FLOOR: lambda x, op: np.floor(x),
+    _M.GELU_APPROX_TANH_FWD: lambda x, op: 0.5 * x * (1 + _gelu_tanh(x)),
+    _M.GELU_FWD: lambda x, op: 0.5 * x * (1 + _erf(x * _ROOT_HALF)),
+    _M.IDENTITY: lambda x, op: x,
+    _M.LOG: lambda x, op: np.log(x),
+    _M.LOGICAL_NOT: lambda x, op: x == 0,
+    _M.NEG: lambda x, op: -x,
+    _M.RECIPROCAL: lambda x, op: 1 / x,
+    _M.RELU_FWD: _relu,
+    _M.RSQRT: lambda x, op: 1 / np.sqrt(x),
+    _M.SIGMOID_FWD: lambda x, op: _sigmoid(x),
+    _M.SIN: lambda x, op: np.sin(x),
+    _M.SOFTPLUS_FWD: _softplus,
+    _M.SQRT: lambda x, op: np.sqrt(x),
+    _M.SWISH_FWD: lambda x, op: x * _sigmoid(_number(op, "swish_beta") * x),
+    _M.TAN: lambda x, op: np.tan(x),
+    _M.TANH_FWD: lambda x, op: np.tanh(x),
+}
+
+# x, b -> y
+BINARY: dict[PointwiseMode, Callable[[Floats, Floats], ArrayLike]] = {
+    _M.ADD: np.add,
+    _M.ADD_SQUARE: lambda x, b: x + b * b,
+    _M.ATAN2: np.arctan2,
+    _M.CMP_EQ: np.equal,
+    _M.CMP_GE: np.greater_equal,
+    _M.CMP_GT: np.greater,
+    _M.CMP_LE: np.less_equal,
+    _M.CMP_LT: np.less,
+    _M.CMP_NEQ: np.not_equal,
+    _M.DIV: np.divide,
+    _M.FLOOR_MOD: lambda x, b: x - np.floor(x / b) * b,
+    _M.LOGICAL_AND: lambda x, b: (x != 0) & (b != 0),
+    _M.LOGICAL_OR: lambda x, b: (x != 0) | (b != 0),
+    _M.MAX: _larger,
+    _M.MIN: _smaller,
+    _M.MOD: np.fmod,
+    _M.MUL: np.multiply,
+    _M.POW: np.power,
+    _M.SUB: np.subtract,
+}
+
+# forward input x, operation -> dy/dx, a factor of dy
+BACKWARD: dict[PointwiseMode, Callable[[Floats, Pointwise], ArrayLike]] = {
+    _M.ELU_BWD: _elu_slope,
+    _M.GELU_APPROX_TANH_BWD: lambda x, op: _gelu_tanh_slope(x),
+    _M.GELU_BWD: lambda x, op: _gelu_slope(x),
+    _M.SIGMOID_BWD: lambda x, op: _sigmoid(x) * (1 - _sigmoid(x)),
+    _M.SOFTPLUS_BWD: lambda x, op: _sigmoid(_number(op, "softplus_beta") * x),
+    _M.SWISH_BWD: _swish_slope,
+    _M.TANH_BWD: lambda x, op: 1 - np.tanh(x) ** 2,
+}
+
+
+APPROXIMATE = dict.fromkeys((_M.TANH_BWD, _M.GELU_APPROX_TANH_FWD, _M.GELU_APPROX_TANH_BWD), 0.007)
+"""Modes that cuDNN approximates most, and the largest relative error of float32 results seen, in small values."""
+
+BOUNDS: dict[PointwiseMode, float] = {
+    _M.COS: 4,
+    _M.ELU_BWD: 2,
+    _M.ELU_FWD: 2,
+    _M.EXP: 64,
+    _M.GELU_APPROX_TANH_BWD: 64,
+    _M.GELU_APPROX_TANH_FWD: 64,
+    _M.GELU_BWD: 2,
+    _M.GELU_FWD: 2,
+    _M.LOG: 2,
+    _M.SIGMOID_BWD: 2,
+    _M.SIGMOID_FWD: 2,
+    _M.SIN: 4,
+    _M.SOFTPLUS_BWD: 2,
+    _M.SOFTPLUS_FWD: 2,
+    _M.SWISH_BWD: 2,
+    _M.SWISH_FWD: 2,
+    _M.TAN: 8,
+    _M.TANH_BWD: 128,
+    _M.TANH_FWD: 64,
+}
+"""Modes for which cuDNN uses the GPU's fast functions, and how far their results may lie from exact ones.
+
+Beside one rounding to the type of the result: that many times 2^-23 of ``|y| + max(1, |x|) * |dy|``, where x is at most
+64 (dy is 1 in a forward mode; times 1 + y^2 for TAN). Measured on an H200 with cuDNN 9.19: at most two thirds of it.
+Small results are less exact than a float32 can be, and what is far below 2^-23 comes out as 0. Beyond 64, sines lose
+their angle, which is 0 from somewhere between 10^6 and 10^10 on; from there on SWISH_BWD is 0 as well, for x above 0.
+GELU_APPROX_TANH_BWD is NaN where x^3 overflows, and what is an infinite or huge gradient times 0 may be NaN.
+"""
+
+
+def run_pointwise(run: Run, op: Pointwise) -> None:
+    """Compute in float64; alpha1 and alpha2 are factors of x and b."""
+    plain(op, Pointwise)
+    out = op.y if op.y is not None else op.dx
+    assert out is not None
+    computed: NDArray[Any]
+    if op.mode is _M.GEN_INDEX:
+        assert op.axis is not None
+        computed = np.indices(out.dims, sparse=True)[op.axis]
+    else:
+        computed = np.asarray(_compute(run, op))
+    if run.rounding:
+        exact = run.computed(op, np.asarray(computed, np.float64))
+        computed = _converted(_computed(run, exact, op), out.data_type, holds=_has_product(run.graph))
+        _keep_row_sums(run, op, out, computed)
+    run.write(out, np.broadcast_to(computed, out.dims))
+
+
+def _keep_row_sums(run: Run, op: Pointwise, out: Tensor, computed: Floats) -> None:
+    """Keep what the probabilities of attention are quotients by, and products of them: what has one number a row."""
+    if op.x is None or op.b is None or not op.x.virtual:
+        return
+    if op.mode is _M.MUL and op.x.uid in run.row_sums:
+        run.row_sums[out.uid] = run.row_sums[op.x.uid]
+    elif op.mode is _M.DIV and not op.b.by_value and op.b.dims == (*op.x.dims[:-1], 1) and _has_product(run.graph):
+        run.row_sums[out.uid] = run.undivided(computed, run.floats(op.b))
+
+
+def _has_product(graph: Graph) -> bool:
+    """Return whether a matmul or a convolution is among the operations of a graph: other engines run it then."""
+    return any(op.kind in _PRODUCTS for op in graph.ops)
+
+
+def _converted(values: Floats, kind: DataType, *, holds: bool) -> Floats:
+    """Return numbers with those that cuDNN converts in another way than :func:`~..formats.encode` as it does.
+
+    Integers are rounded to the nearest, ties to even, and held in range; NaN is 0, and the least INT64. 8-bit floats
+    are held at their largest number where a product `holds` them, infinity too. Without one they are not: beyond it
+    FP8_E4M3 has NaN, for infinity too, and FP8_E5M2 has infinity, and NaN for finite numbers beyond 73728.
+    """
+    if holds and kind in FP8_TYPES:
+        return np.clip(values, -largest(kind), largest(kind))
+    size = np.abs(values)
+    if kind is DataType.FP8_E4M3:
+        return np.where(size > 464, np.nan, values)
+    if kind is DataType.FP8_E5M2:
+        far = np.where(size > 73728, np.nan, np.copysign(np.inf, values))
+        return np.where((size >= 61440) & np.isfinite(values), far, values)
+    if is_integer(kind):
+        values = np.rint(values)
+    return np.where(np.isnan(values), -(2.0**63), values) if kind is DataType.INT64 else values
+
+
+def _computed(run: Run, values: Floats, op: Pointwise) -> Floats:
+    """Return numbers as the type of computation holds them, if that is a float."""
+    return run.round_to_type(values, op.compute_type) if DATA_TYPES[op.compute_type].kind == "float" else values
+
+
+def _compute(run: Run, op: Pointwise) -> Any:
+    assert op.x is not None
+    mode = op.mode
+    x = _computed(run, run.floats(op.x), op) * _number(op, "alpha1")
+    if mode is _M.RELU_BWD:
+        assert op.dy is not None
+        return _relu_gradient(run.floats(op.dy), x, op)
+    if mode in BACKWARD:
+        assert op.dy is not None
+        return run.floats(op.dy) * np.asarray(BACKWARD[mode](x, op))
+    if mode in UNARY:
+        return UNARY[mode](x, op)
+    if op.b is None or (mode not in BINARY and mode is not _M.BINARY_SELECT):
+        raise GraphError(
+            f"pointwise mode {mode!r} cannot be interpreted", code="interpret-operation", where=f"operation {op.name!r}"
+        )
+    b = _computed(run, run.floats(op.b), op) * _number(op, "alpha2")
+    if mode is _M.BINARY_SELECT:
+        assert op.t is not None
+        return np.where(run.read(op.t) != 0, x, b)
+    return BINARY[mode](x, b)

@@ -1,0 +1,190 @@
+"""Pooling and resampling, forward and backward: one step for each element of the window.
+
+Measured with cuDNN 9.19 on an H200: the index of MAXPOOL counts the elements of a window in row-major order, padding
+included, and names the first of equal ones; the largest of a window of -inf is the lowest finite number of y's type, in
+a run that rounds. BILINEAR interpolates between the two elements around ``i * stride``: half an element of padding
+before moves nothing. A NaN is the largest of all where NaN is propagated, and is left out of the window where it is
+not; cuDNN's engines do one or the other whatever is asked for (docs/operations.md). AVGPOOL_EXCLUDE_PADDING of padding
+alone is NaN, which was not measured. cuDNN refuses a resample descriptor of mode NEAREST.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from fractions import Fraction
+from itertools import product
+from math import prod
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import GraphError
+from ..generated.enums import DataType, DescriptorType, NanPropagation, PaddingMode, ResampleMode
+from ..graph.formats import is_integer, largest
+from ..graph.ir import Operation
+from .convolution import refuse_beta
+from .run import Handler, Run
+
+__all__ = ["OPERATIONS"]
+
+Floats = NDArray[np.float64]
+_R = ResampleMode
+
+
+class _Pool:
+    """A window that slides over [n, c, sizes ..]."""
+
+    def __init__(self, op: Operation, image: tuple[int, ...], out: tuple[int, ...]) -> None:
+        given = op.fields["resample"].fields
+        self.mode = given.get("mode", _R.NEAREST)
+        self.kind = given.get("comp_type", DataType.FLOAT)
+        self.padding_mode = given.get("padding_mode", PaddingMode.ZERO_PAD)
+        self.propagates = given.get("nan_propagation") is NanPropagation.PROPAGATE_NAN
+        names = ("window_dims", "strides", "pre_paddings", "post_paddings")
+        self.window, self.strides, self.before, self.after = (
+            [Fraction(*part) if isinstance(part, tuple) else Fraction(part) for part in given[name]] for name in names
+        )
+        self.image, self.out = image[2:], out[2:]
+        whole = all(part.denominator == 1 for side in (self.window, self.strides, self.before) for part in side)
+        pairs = all(part == 2 for part in self.window)
+        if self.mode is _R.NEAREST or not (pairs if self.mode is _R.BILINEAR else whole) or min(self.window) < 1:
+            raise GraphError(
+                f"resampling by {self.mode.name} of window {_text(self.window)}, stride {_text(self.strides)} "
+                "cannot be interpreted",
+                code="interpret-operation",
+                where=f"operation {op.name!r}",
+            )
+
+    def taps(self) -> Iterator[tuple[int, list[NDArray[np.int64]], Floats | float]]:
+        """Yield (number, its place along each spatial dim for each result, its weight), for each tap of the window.
+
+        Places are in the image, below 0 and beyond its sizes where they lie on padding.
+        """
+        sides = list(zip(self.out, self.strides, self.before, strict=True))
+        for number, tap in enumerate(product(*(range(int(size)) for size in self.window))):
+            if self.mode is not _R.BILINEAR:
+                yield number, [np.arange(n) * int(s) - int(b) + i for i, (n, s, b) in zip(tap, sides, strict=True)], 1.0
+                continue
+            starts = [[i * s - int(b) for i in range(n)] for n, s, b in sides]
+            places = [np.array([start.__floor__() + i for start in side]) for i, side in zip(tap, starts, strict=True)]
+            weight: Any = 1.0
+            for axis, (i, side) in enumerate(zip(tap, starts, strict=True)):
+                part = np.array([float(start - start.__floor__()) for start in side])
+                shape = [1] * len(starts)
+                shape[axis] = len(side)
+                weight = weight * (part if i else 1 - part).reshape(shape)
+            yield number, places, weight
+
+    def inside(self, places: list[NDArray[np.int64]]) -> NDArray[np.bool_]:
+        """Return which results find this tap in the image, [sizes ..]."""
+        found = np.ones(self.out, np.bool_)
+        for axis, (at, size) in enumerate(zip(places, self.image, strict=True)):
+            shape = [1] * len(self.out)
+            shape[axis] = len(at)
+            found &= ((at >= 0) & (at < size)).reshape(shape)
+        return found
+
+    def clip(self, places: list[NDArray[np.int64]]) -> tuple[Any, ...]:
+        """Return the index of the tap's elements, those on padding moved to the edge."""
+        return _whole(np.clip(at, 0, size - 1) for at, size in zip(places, self.image, strict=True))
+
+    def values(self, x: Floats, places: list[NDArray[np.int64]]) -> Floats:
+        """Return what one tap meets, [n, c, sizes of y ..]."""
+        found = x[self.clip(places)]
+        if self.padding_mode is PaddingMode.EDGE_VAL_PAD:
+            return np.asarray(found)
+        outside = -np.inf if self.padding_mode is PaddingMode.NEG_INF_PAD else 0.0
+        return np.where(self.inside(places), found, outside)
+
+    def divisor(self) -> Floats | float:
+        """Return by how much the sum over a window is divided."""
+        if self.mode is not _R.AVGPOOL_EXCLUDE_PADDING:
+            return 1.0 if self.mode is _R.BILINEAR else float(prod(self.window))
+        count = np.zeros(self.out)
+        for _, places, _ in self.taps():
+            count += self.inside(places)
+        return count
+
+    def largest(self, x: Floats) -> tuple[Floats, NDArray[np.int64]]:
+        """Return the largest element of each window and its number."""
+        best = index = None
+        for number, places, _ in self.taps():
+            value = self.values(x, places)
+            if best is None or index is None:
+                best, index = value, np.zeros(value.shape, np.int64)
+                continue
+            is_better = value > best
+            if self.propagates:
+                is_better |= np.isnan(value) & ~np.isnan(best)
+            else:
+                is_better |= np.isnan(best) & ~np.isnan(value)
+            best, index = np.where(is_better, value, best), np.where(is_better, number, index)
+        assert best is not None
+        assert index is not None
+        return best, index
+
+
+def run_resample_forward(run: Run, op: Operation) -> None:
+    """Write the largest element of each window, or the average of its elements; AVGPOOL counts padding as elements."""
+    alpha, x = refuse_beta(op), run.floats(op.fields["x"])
+    pool = _Pool(op, x.shape, op.fields["y"].dims)
+    if pool.mode is _R.MAXPOOL:
+        made, index = pool.largest(x)
+        if run.rounding and not is_integer(op.fields["y"].data_type):
+            made = np.maximum(made, -largest(op.fields["y"].data_type))
+        if "idx" in op.fields:
+            run.write(op.fields["idx"], index)
+    elif "idx" in op.fields:
+        raise GraphError(
+            f"an index of {pool.mode.name} cannot be interpreted", code="interpret-operation", where=str(op)
+        )
+    else:
+        total = np.zeros(op.fields["y"].dims)
+        for _, places, weight in pool.taps():
+            total += pool.values(x, places) * weight
+        made = total / pool.divisor()
+    run.write(op.fields["y"], alpha * run.round_to_type(np.asarray(made), pool.kind))
+
+
+def run_resample_backward(run: Run, op: Operation) -> None:
+    """Write dx: each dy goes to the largest element of its window, by the index or found in x, or to all in parts."""
+    alpha, dx, dy = refuse_beta(op), op.fields["dx"], run.floats(op.fields["dy"])
+    pool = _Pool(op, dx.dims, dy.shape)
+    index: NDArray[Any] | None = None
+    if pool.mode is _R.MAXPOOL:
+        if "idx" in op.fields:
+            index = run.read(op.fields["idx"])
+        elif "x" in op.fields:
+            index = pool.largest(run.floats(op.fields["x"]))[1]
+        else:
+            raise GraphError(
+                "the gradient of MAXPOOL needs idx, or x", code="interpret-operation", where=f"operation {op.name!r}"
+            )
+    shares = dy if index is not None else dy / pool.divisor()
+    made = np.zeros(dx.dims)
+    for number, places, weight in pool.taps():
+        part = shares * weight if index is None else np.where(index == number, dy, 0.0)
+        if pool.mode is _R.BILINEAR or pool.padding_mode is PaddingMode.EDGE_VAL_PAD:
+            kept = part if pool.padding_mode is PaddingMode.EDGE_VAL_PAD else np.where(pool.inside(places), part, 0.0)
+            np.add.at(made, pool.clip(places), kept)  # results share elements
+            continue
+        found = [(at >= 0) & (at < size) for at, size in zip(places, pool.image, strict=True)]
+        made[_whole(at[mask] for at, mask in zip(places, found, strict=True))] += part[_whole(found)]
+    run.write(dx, alpha * run.round_to_type(made, pool.kind))
+
+
+def _whole(places: Iterable[NDArray[Any]]) -> tuple[Any, ...]:
+    """Return an index of places along the spatial dims, for all n and c; masks are places, too."""
+    return (slice(None), slice(None), *np.ix_(*places))
+
+
+def _text(side: list[Fraction]) -> str:
+    return "x".join(map(str, side))
+
+
+_D = DescriptorType
+OPERATIONS: dict[DescriptorType, Handler] = {
+    _D.OPERATION_RESAMPLE_FWD: run_resample_forward,
+    _D.OPERATION_RESAMPLE_BWD: run_resample_backward,
+}

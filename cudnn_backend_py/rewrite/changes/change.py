@@ -1,0 +1,196 @@
+"""`Change`: one step from a graph to another, and the register of makers of such steps, by kind. Pure."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal
+
+from ...errors import GraphError
+from ...generated.enums import DescriptorType
+from ...graph.guard import iterate_guarded, run_guarded
+from ...graph.ir import Graph, Op, Operation, Tensor
+from ...graph.replace import (
+    all_ops,
+    attempt,
+    replace_tensors,
+)
+from ...printable import brief
+from ...system.notebook import ShownAsHtml
+
+__all__ = [
+    "ATTENTION",
+    "CHANGES",
+    "Change",
+    "Effect",
+    "Maker",
+    "changes",
+    "describe",
+    "find_operations",
+    "in_memory",
+    "make",
+    "offer",
+    "register",
+    "replace_fields",
+    "uids_read",
+    "uids_written",
+]
+
+Effect = Literal["exact", "changes numerics", "idea"]
+ATTENTION = (DescriptorType.OPERATION_SDPA_FWD, DescriptorType.OPERATION_SDPA_BWD)
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Change(ShownAsHtml):
+    """One change of a graph.
+
+    Parameters
+    ----------
+    kind
+        One of :data:`KINDS`.
+    title
+        What changes: the tensor, the value found, the new value.
+    effect
+        ``exact``: the results are the same, where the caller does what the title says; ``changes numerics``: the same
+        up to other rounding; ``idea``: something else is computed, so it is for the caller to say whether it will do.
+    tensors
+        Names of the tensors that change.
+    made
+        The changed graph; of a ``split`` its parts, in the order they run. Or a function that makes them, or returns
+        None where no such graph can be made.
+    """
+
+    kind: str
+    title: str
+    effect: Effect
+    tensors: tuple[str, ...]
+    made: tuple[Graph, ...] | Callable[[], tuple[Graph, ...] | None]
+
+    @cached_property
+    def graphs(self) -> tuple[Graph, ...]:
+        """The changed graph, or its parts; empty where no such graph can be made. Made when it is first read."""
+        make = self.made
+        if not callable(make):
+            return make
+        return run_guarded(f"the change {self.kind}", None, lambda: attempt(make)) or ()
+
+    @property
+    def graph(self) -> Graph:
+        """The changed graph, of several the first.
+
+        Raises
+        ------
+        GraphError
+            ``change-impossible``: no such graph can be made.
+        """
+        if not self.graphs:
+            raise GraphError(f"no graph can be made by the change: {self.title}", code="change-impossible")
+        return self.graphs[0]
+
+    @property
+    def advice(self) -> str:
+        """What changes, and the effect where the results are not the same."""
+        return self.title if self.effect == "exact" else f"{self.title} ({self.effect})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the graphs: a forked process returns changes, and what makes the graphs stays there."""
+        return Change, (self.kind, self.title, self.effect, self.tensors, self.graphs)
+
+    def __repr__(self) -> str:
+        return brief(f"Change {self.kind}, {self.effect}: {self.title}")
+
+
+Maker = Callable[[Graph], Iterator[Change]]
+CHANGES: dict[str, Maker] = {}
+
+
+def register(name: str) -> Callable[[Maker], Maker]:
+    """Return the decorator that puts the maker of a kind of change into the register."""
+
+    def add(maker: Maker) -> Maker:
+        CHANGES[name] = maker
+        return maker
+
+    return add
+
+
+def changes(graph: Graph, kinds: Collection[str] | None = None) -> Iterator[Change]:
+    """Yield the one-step changes of a graph, exact ones of each kind first.
+
+    There may be several for each operation, so a changed graph is made when it is first read: see
+    :attr:`Change.graphs`, which is empty where the graph cannot be made.
+
+    Parameters
+    ----------
+    kinds
+        Which of :data:`KINDS`, in this order; all of them if not given.
+    """
+    for kind in CHANGES if kinds is None else kinds:
+        maker = CHANGES.get(kind)  # a target or a version is no change of the graph
+        titles = set()
+        made = () if maker is None else iterate_guarded(f"the change {kind}", maker, graph)
+        for change in made:
+            if change.title not in titles:
+                titles.add(change.title)
+                yield change
+
+
+def make(
+    kind: str, title: str, effect: Effect, tensors: Iterable[Tensor], build: Callable[[], Graph | None]
+) -> Iterator[Change]:
+    """Yield the change if its graph can be built: where there are few of a kind for a whole graph."""
+    yield from (change for change in offer(kind, title, effect, tensors, build) if change.graphs)
+
+
+def offer(
+    kind: str, title: str, effect: Effect, tensors: Iterable[Tensor], build: Callable[[], Graph | None]
+) -> Iterator[Change]:
+    """Yield the change whose graph is built when it is read; it has none where that returns None or refuses."""
+
+    def made() -> tuple[Graph, ...] | None:
+        graph = build()
+        return None if graph is None else (graph,)
+
+    yield Change(kind, title, effect, tuple(tensor.name for tensor in tensors), made)
+
+
+def replace_fields(
+    kind: str, title: str, effect: Effect, graph: Graph, old: list[Tensor], **fields: Any
+) -> Iterator[Change]:
+    """Yield the change of one or more fields of some tensors, to one value or, called with the tensor, its own."""
+
+    def new(tensor: Tensor) -> Tensor:
+        return dataclasses.replace(
+            tensor, **{name: value(tensor) if callable(value) else value for name, value in fields.items()}
+        )
+
+    if old:
+        yield from offer(kind, title, effect, old, lambda: replace_tensors(graph, {t.uid: new(t) for t in old}))
+
+
+def describe(tensors: Iterable[Tensor]) -> str:
+    """Return the names of tensors as in a title: all of a few, else how many more there are."""
+    names = [tensor.name for tensor in tensors]
+    return ", ".join(names) if len(names) <= 6 else f"{', '.join(names[:5])} and {len(names) - 5} more"
+
+
+def in_memory(graph: Graph) -> list[Tensor]:
+    """Return the tensors that a caller has buffers for."""
+    return [tensor for tensor in graph.tensors if not tensor.virtual and not tensor.by_value]
+
+
+def uids_written(graph: Graph) -> set[int]:
+    """Return the uids of what operations write, those of sub-graphs included."""
+    return {tensor.uid for op in all_ops(graph) for tensor in op.outputs().values()}
+
+
+def uids_read(graph: Graph) -> set[int]:
+    """Return the uids of what operations read, those of sub-graphs included."""
+    return {tensor.uid for op in all_ops(graph) for tensor in op.inputs().values()}
+
+
+def find_operations(ops: Iterable[Op], kind: DescriptorType) -> Iterator[Operation]:
+    """Return the operations of a kind."""
+    return (op for op in ops if isinstance(op, Operation) and op.kind is kind)

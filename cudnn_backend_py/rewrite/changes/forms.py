@@ -1,0 +1,263 @@
+"""Changes to another form of the same: other operations, other shapes, two graphs. Pure."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterator
+from functools import partial
+from itertools import accumulate
+
+from ...generated.enums import DataType, DescriptorType, PointwiseMode, ReduceTensorOp
+from ...generated.operations import CONVOLUTIONS
+from ...graph.ir import Graph, Matmul, Op, Operation, Pointwise, Tensor
+from ...graph.replace import all_ops, find_tensors, replace_tensors_in
+from ..fusion import (
+    add_row_statistics,
+    as_composite,
+    as_composite_backward,
+    as_unified,
+    expand_softmax,
+    is_in_float,
+    scale_scores,
+)
+from ..shapes import (
+    add_leading,
+    as_rows_and_columns,
+    find_biases,
+    find_lengths_of_other_rank,
+    flatten_leading,
+    pad_image,
+    pooled_dims,
+    relu_before,
+    set_dims,
+    sizes_of_attention,
+    view_of,
+    whole_scales,
+)
+from .change import (
+    ATTENTION,
+    Change,
+    Effect,
+    describe,
+    in_memory,
+    make,
+    offer,
+    register,
+)
+
+_D, _P, _R, _T = DescriptorType, PointwiseMode, ReduceTensorOp, DataType
+
+
+@register("heads")
+def _heads(graph: Graph) -> Iterator[Change]:
+    """Heads of K and V repeated in memory, as many as Q has."""
+    if len([op for op in graph.ops if isinstance(op, Matmul)]) > 2:
+        return  # gradients are summed over the group
+    new: dict[int, tuple[int, ...]] = {}
+    for op in graph.ops:
+        fields = dict(op.ports())
+        pairs = [(op.a, op.b)] if isinstance(op, Matmul) else []
+        if op.kind is _D.OPERATION_SDPA_FWD:
+            pairs = [(fields["q"], fields["k"]), (fields["q"], fields["v"])]
+        for many, few in pairs:
+            if many.rank == few.rank == 4 and 1 <= few.dims[1] < many.dims[1] and not few.virtual:
+                new[few.uid] = (few.dims[0], many.dims[1], *few.dims[2:])
+    few_heads = [tensor for tensor in graph.tensors if tensor.uid in new]
+    if few_heads:
+        title = ", ".join(f"{t.name} {t.dims[1]} -> {new[t.uid][1]}" for t in few_heads)
+        title = f"heads repeated in memory: {title}"
+        yield from make("heads", title, "exact", few_heads, lambda: set_dims(graph, new))
+
+
+@register("unified")
+def _unified(graph: Graph) -> Iterator[Change]:
+    """Composite attention as the one SDPA operation."""
+    effect: Effect = "exact" if is_in_float(graph) else "changes numerics"
+    yield from make("unified", "composite graph -> the one SDPA operation", effect, (), lambda: as_unified(graph))
+
+
+@register("composite")
+def _composite(graph: Graph) -> Iterator[Change]:
+    """The SDPA operation, or the single SOFTMAX operation, as many operations."""
+    title = "the SDPA operation -> matmuls, pointwise operations and reductions"
+    yield from make("composite", title, "exact", (), lambda: as_composite(graph))
+    title = "the SDPA_BWD operation -> matmuls, pointwise operations and reductions"
+    yield from make("composite", title, "exact", (), lambda: as_composite_backward(graph))
+    title = "a softmax written by hand -> with the statistics of its rows, as the kernels of attention read it"
+    yield from make("composite", title, "exact", (), lambda: add_row_statistics(graph))
+    title = "K (or Q) scaled before the matmul -> the scores scaled after it"
+    yield from make("composite", title, "changes numerics", (), lambda: scale_scores(graph))
+    title = "the softmax operation -> reductions and pointwise operations"
+    yield from make("composite", title, "exact", (), lambda: expand_softmax(graph))
+
+
+# other shapes for the same
+
+
+@register("flatten")
+def _flatten(graph: Graph) -> Iterator[Change]:
+    """Leading axes as one, so that tensors have 4 dims; 3 for a product; rows and columns as images."""
+    products = sum(isinstance(op, Matmul) for op in graph.ops)
+    rank = 3 if products == 1 else 4  # attention is more than one
+    found = flatten_leading(graph, rank)
+    if found is not None:
+        changed, copied = found
+        old = max(tensor.rank for tensor in graph.tensors)
+        title = f"tensors of {old} dims -> {rank}, leading axes as one"
+        title += f" ({describe(copied)} copied: no single stride does)" if copied else ""
+        yield Change("flatten", title, "exact", tuple(t.name for t in in_memory(graph)), (changed,))
+    memory = in_memory(graph)
+    batched = add_leading(graph)
+    if batched is not None:
+        shown = ", ".join(f"{t.name} {list(t.dims)} -> {[1, *t.dims]}" for t in memory[:6])
+        yield Change("flatten", f"a leading dim of 1: {shown}", "exact", tuple(t.name for t in memory), (batched,))
+    for rows in as_rows_and_columns(graph):
+        new = {tensor.name: rows.tensor(tensor.name) for tensor in memory[:6]}
+        shown = ", ".join(f"{t.name} {list(t.dims)} -> {list(new[t.name].dims)}" for t in memory[:6])
+        largest = max(new.values(), key=lambda tensor: math.prod(tensor.dims))
+        title = f"rows and columns as images of 1 x 1, channels last (strides {list(largest.strides)}): {shown}"
+        yield Change("flatten", title, "exact", tuple(t.name for t in memory), (rows,))
+
+
+@register("lengths")
+def _lengths(graph: Graph) -> Iterator[Change]:
+    """Lengths and offsets of sequences with dims (n, 1, 1, 1)."""
+    dims = find_lengths_of_other_rank(graph)
+    offsets = [t.ragged_offset for op in all_ops(graph) for _, t in op.ports() if t.ragged_offset is not None]
+    wrong = {t.uid: t for t in (*graph.tensors, *offsets) if t.uid in dims}
+    if wrong:
+        found = ", ".join(f"{t.name} {list(t.dims)} -> {list(dims[t.uid])}" for t in wrong.values())
+        title = f"dims of lengths: {found}"
+        yield from make("lengths", title, "exact", wrong.values(), lambda: set_dims(graph, dims))
+
+
+@register("bias_dims")
+def _bias_dims(graph: Graph) -> Iterator[Change]:
+    """A bias repeated in memory along dims in which it broadcasts; its gradient is then summed by the caller."""
+    for bias, whole, gradients in find_biases(graph):
+        last, heads = (*bias.dims[:2], *whole[2:]), (1, *whole[1:])
+        for dims in dict.fromkeys((last, heads, whole)):
+            if dims == bias.dims or any(old not in (1, new) for old, new in zip(bias.dims, dims, strict=True)):
+                continue
+            both = [bias, *gradients]
+            title = f"dims of {describe(both)}: {list(bias.dims)} -> {list(dims)}, the bias repeated in memory"
+            title += ", its gradient summed afterwards" if gradients else ""
+            new = {tensor.uid: dims for tensor in both}
+            yield from offer("bias_dims", title, "exact", both, lambda new=new: set_dims(graph, new))  # type: ignore[misc]
+
+
+@register("dims")
+def _dims(graph: Graph) -> Iterator[Change]:
+    """Dims that follow from those of other tensors: results of attention, and block scales in whole tiles."""
+    for op in graph.ops:
+        if isinstance(op, Operation) and op.kind in ATTENTION:
+            yield from _dims_of(graph, sizes_of_attention(op), "idea", "as Q, K and V give")
+        if isinstance(op, Operation) and op.kind is _D.OPERATION_RESAMPLE_FWD:
+            yield from _dims_of(graph, pooled_dims(op), "idea", "as image, window, stride and padding give")
+    yield from _dims_of(graph, whole_scales(graph), "exact", "whole tiles of 128 x 4, the rest of which nobody reads")
+
+
+def _dims_of(graph: Graph, dims: dict[int, tuple[int, ...]], effect: Effect, why: str) -> Iterator[Change]:
+    wrong = find_tensors(graph, dims)
+    if wrong:
+        found = ", ".join(f"{t.name} {list(t.dims)} -> {list(dims[t.uid])}" for t in wrong)
+        yield from offer("dims", f"dims of {found}, {why}", effect, wrong, lambda: set_dims(graph, dims))
+
+
+@register("view")
+def _view(graph: Graph) -> Iterator[Change]:
+    """A tensor in memory described with the strides of its transpose, or of a slice, instead of the operation."""
+    for op in graph.ops:
+        if not isinstance(op, Operation) or len(graph.ops) < 2:
+            continue
+        found = view_of(op)
+        if found is None:
+            continue
+        seen, start = found
+        title = f"{seen.name}: read with dims {list(seen.dims)} and strides {list(seen.strides)}"
+        title += f" from element {start} on" if start else ""
+        title += f", instead of the operation {op.name} ({op.verb()})"
+        yield from offer("view", title, "exact", [op.fields["x"]], partial(_without_view, graph, op, seen))
+
+
+def _without_view(graph: Graph, op: Operation, seen: Tensor) -> Graph:
+    rest = tuple(one for one in graph.ops if one is not op)
+    return Graph(replace_tensors_in(rest, {op.fields["y"].uid: seen}), graph.name)
+
+
+@register("whole_pattern")
+def _whole_pattern(graph: Graph) -> Iterator[Change]:
+    """A ReLU between what scales an image and the convolution that reads it, as kernels know the pattern."""
+    made = {t.uid: op for op in graph.ops if isinstance(op, Pointwise) for t in op.outputs().values()}
+    for op in graph.ops:
+        image = op.inputs().get("x") if op.kind in CONVOLUTIONS else None
+        if image is None or image.uid not in made or made[image.uid].mode not in (_P.MUL, _P.ADD):
+            continue
+        title = f"with a ReLU (relu_fwd) of {image.name} before {op.name}, which sets negative values to 0"
+        yield from offer("whole_pattern", title, "idea", [image], lambda op=op, t=image: relu_before(graph, op, t))  # type: ignore[misc]
+
+
+@register("explicit_padding")
+def _explicit_padding(graph: Graph) -> Iterator[Change]:
+    """The image of a convolution padded in memory, where the convolution pads its sides differently."""
+    for op in graph.ops:
+        if not (isinstance(op, Operation) and op.kind in CONVOLUTIONS):
+            continue
+        found = pad_image(graph, op)
+        if found is not None:
+            changed, larger = found
+            image = op.fields[CONVOLUTIONS[op.kind][0]]
+            backward = op.kind is _D.OPERATION_CONVOLUTION_BACKWARD_DATA
+            verb = "cut off afterwards" if backward else "padded with zeros in memory"
+            title = f"{image.name}: dims {list(image.dims)} -> {list(larger.dims)}, {verb}, not by the convolution"
+            yield from offer(
+                "explicit_padding",
+                title,
+                "exact",
+                [image],
+                lambda op=op, changed=changed: Graph(  # type: ignore[misc]
+                    tuple(changed if one is op else one for one in graph.ops), graph.name
+                ),
+            )
+
+
+@register("split")
+def _split(graph: Graph) -> Iterator[Change]:
+    """Two graphs instead of one, what they share in memory; those that share least first."""
+    shares = _elements_shared(graph)
+    for position in sorted(shares, key=lambda one: (shares[one], one))[:_CUTS]:
+        written = {t.uid for op in graph.ops[:position] for t in op.outputs().values()}
+        after = (t for op in graph.ops[position:] for t in op.inputs().values() if t.uid in written)
+        shared = list({t.uid: t for t in after}.values())
+        title = f"two graphs, {describe(shared) or 'nothing'} in memory between them"
+        names = tuple(tensor.name for tensor in shared)
+        yield Change("split", title, "exact", names, partial(_cut, graph, position, shared))
+
+
+_CUTS = 16  # of a graph that are offered
+
+
+def _elements_shared(graph: Graph) -> dict[int, int]:
+    """Return how many elements operations before a place write and others from there on read, by each place."""
+    change = [0] * (len(graph.ops) + 1)
+    made = {tensor.uid: place for place, op in enumerate(graph.ops) for tensor in op.outputs().values()}
+    last: dict[int, tuple[int, Tensor]] = {}
+    for place, op in enumerate(graph.ops):
+        last.update({tensor.uid: (place, tensor) for tensor in op.inputs().values()})
+    for uid, (place, tensor) in last.items():
+        if made.get(uid, place) < place:
+            change[made[uid] + 1] += math.prod(tensor.dims)
+            change[place + 1] -= math.prod(tensor.dims)
+    sums = list(accumulate(change))
+    return {place: sums[place] for place in range(1, len(graph.ops))}
+
+
+def _cut(graph: Graph, position: int, shared: list[Tensor]) -> tuple[Graph, ...]:
+    """Return the operations before a place and those from there on as two graphs."""
+    new = {t.uid: dataclasses.replace(t, virtual=False, scratch=False) for t in shared}
+    return _part(graph, graph.ops[:position], new, 1), _part(graph, graph.ops[position:], new, 2)
+
+
+def _part(graph: Graph, ops: tuple[Op, ...], new: dict[int, Tensor], number: int) -> Graph:
+    return Graph(replace_tensors_in(ops, new), f"{graph.name}_{number}")

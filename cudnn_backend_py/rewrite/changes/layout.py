@@ -1,0 +1,145 @@
+"""Changes of how tensors lie in memory: alignment, strides, the order of their elements. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+
+from ...generated.enums import DataType, DescriptorType, PointwiseMode, ReduceTensorOp, TensorReordering
+from ...generated.operations import CONVOLUTIONS
+from ...graph.data_types import ELEMENT_BITS
+from ...graph.ir import Graph, Matmul, Tensor
+from ...graph.replace import (
+    repack,
+)
+from ...graph.strides import channels_last, ordered_strides, packed_strides
+from .change import (
+    ATTENTION,
+    Change,
+    Effect,
+    describe,
+    in_memory,
+    register,
+    replace_fields,
+)
+
+_D, _P, _R, _T = DescriptorType, PointwiseMode, ReduceTensorOp, DataType
+_NEEDED_BYTES = 16  # what engines load at once
+
+
+@register("alignment")
+def _alignment(graph: Graph) -> Iterator[Change]:
+    """Addresses that are multiples of 16 bytes; the caller's buffers must be."""
+    low = [tensor for tensor in in_memory(graph) if tensor.alignment < _NEEDED_BYTES and math.prod(tensor.dims) > 1]
+    found = ", ".join(f"{tensor.name} {tensor.alignment}" for tensor in low[:6])
+    title = f"alignment of {found} -> {_NEEDED_BYTES} bytes"
+    yield from replace_fields("alignment", title, "exact", graph, low, alignment=_NEEDED_BYTES)
+
+
+@register("layout")
+def _layout(graph: Graph) -> Iterator[Change]:
+    """Strides: channels last for convolutions, else row-major or the innermost dim contiguous."""
+    plain_order = [tensor for tensor in graph.tensors if tensor.reordering is TensorReordering.NONE]
+    tensors = [tensor for tensor in plain_order if not tensor.by_value and math.prod(tensor.dims) > 1]
+    tensors.sort(key=lambda tensor: not _overlaps(tensor))
+    # A reshape reads its tensors in the order of their strides: with others it would be another reshape.
+    reshaped = {t.uid for op in graph.ops if op.kind is _D.OPERATION_RESHAPE for _, t in op.ports()}
+    same = _describe_same_memory(graph)
+    both = [tensor for tensor in tensors if tensor.uid in same]
+    tensors = [tensor for tensor in tensors if tensor.uid not in reshaped]
+    memory = [tensor for tensor in tensors if not tensor.virtual]
+    for tensor in memory:
+        if _overlaps(tensor):
+            yield from _strides(graph, [tensor], _gapless, "strides -> without overlap")
+    yield from _strides(graph, [*memory, *both], _gapless, "strides -> without gaps")
+    plain = [tensor for tensor in tensors if tensor.ragged_offset is None]
+    if not any(isinstance(op, Matmul) or op.kind in ATTENTION for op in graph.ops):
+        title = "strides -> channels last (NHWC)"
+        yield from _strides(graph, [t for t in plain if t.rank >= 4], lambda t: channels_last(t.dims), title)
+    if any(op.kind in CONVOLUTIONS for op in graph.ops):
+        return
+    memory = [tensor for tensor in plain if not tensor.virtual]
+    for tensor in memory:
+        yield from _strides(graph, [tensor], lambda t: packed_strides(t.dims), "strides -> row-major")
+        yield from _strides(graph, [tensor], _innermost_contiguous, "strides -> innermost dim contiguous")
+    uids = {tensor.uid for tensor in memory}
+    for op in graph.ops:
+        if isinstance(op, Matmul) and op.b.uid in uids:
+            yield from _strides(graph, [op.b], _column_major, "strides -> contracted dim contiguous")
+    yield from _strides(graph, memory, lambda t: packed_strides(t.dims), "strides of all -> row-major", least=2)
+    rows = [tensor for tensor in memory if tensor.dims[-1] > 1]
+    yield from _strides(graph, rows, _rows_of_16_bytes, "strides -> rows of a multiple of 16 bytes")
+    title = "strides, also of virtual tensors, -> row-major"
+    yield from _strides(graph, plain, lambda t: packed_strides(t.dims), title)
+
+
+def _describe_same_memory(graph: Graph) -> set[int]:
+    """Return what reshapes read and write whose dims and strides are those of the other, in another order."""
+    found: set[int] = set()
+    for op in graph.ops:
+        x, y = (dict(op.ports()).get(port) for port in ("x", "y"))
+        if op.kind is _D.OPERATION_RESHAPE and x is not None and y is not None and not (x.virtual and y.virtual):
+            axes = [sorted(zip(tensor.strides, tensor.dims, strict=True)) for tensor in (x, y)]
+            if axes[0] == axes[1] and not _overlaps(x):
+                found |= {x.uid, y.uid}
+    return found
+
+
+def _overlaps(tensor: Tensor) -> bool:
+    """Return whether several elements lie at one address."""
+    return tensor.span_elements < math.prod(tensor.dims)
+
+
+def _gapless(tensor: Tensor) -> tuple[int, ...]:
+    return repack(tensor, tensor.dims).strides
+
+
+def _strides(
+    graph: Graph, tensors: list[Tensor], wanted: Callable[[Tensor], tuple[int, ...]], title: str, least: int = 1
+) -> Iterator[Change]:
+    wrong = [tensor for tensor in tensors if _differ(tensor, wanted(tensor))]
+    if len(wrong) < least:
+        return
+    shown = f"{list(wrong[0].strides)} -> {list(wanted(wrong[0]))}" if len(wrong) == 1 else ""
+    what = f"{describe(wrong)}: {title}" + (f", {shown}" if shown else "")
+    yield from replace_fields("layout", what, "exact", graph, wrong, strides=wanted)
+
+
+def _differ(tensor: Tensor, strides: tuple[int, ...]) -> bool:
+    """Return whether the strides mean another layout: those of dims of 1 do not count."""
+    return any(dim > 1 and one != other for dim, one, other in zip(tensor.dims, tensor.strides, strides, strict=True))
+
+
+def _innermost_contiguous(tensor: Tensor) -> tuple[int, ...]:
+    return _by_order(tensor, last=tensor.rank - 1)
+
+
+def _column_major(tensor: Tensor) -> tuple[int, ...]:
+    return _by_order(tensor, last=tensor.rank - 2)
+
+
+def _by_order(tensor: Tensor, last: int) -> tuple[int, ...]:
+    order = sorted(range(tensor.rank), key=lambda axis: (axis != last, tensor.strides[axis], -axis))
+    return ordered_strides(tensor.dims, order)
+
+
+def _rows_of_16_bytes(tensor: Tensor) -> tuple[int, ...]:
+    order = sorted(range(tensor.rank), key=lambda axis: (-tensor.strides[axis], axis))
+    multiple = max(1, _NEEDED_BYTES * 8 // ELEMENT_BITS[tensor.data_type])
+    strides, size = [0] * tensor.rank, 1
+    for position, axis in enumerate(reversed(order)):
+        strides[axis] = size
+        size *= tensor.dims[axis]
+        if position == 0:
+            size = -(-size // multiple) * multiple
+    return tuple(strides)
+
+
+@register("reordering")
+def _reordering(graph: Graph) -> Iterator[Change]:
+    """Elements in plain order."""
+    for tensor in graph.tensors:
+        if tensor.reordering is not TensorReordering.NONE:
+            title = f"{tensor.name}: reordering {tensor.reordering.name} -> NONE"
+            effect: Effect = "exact" if tensor.virtual else "idea"
+            yield from replace_fields("reordering", title, effect, graph, [tensor], reordering=TensorReordering.NONE)

@@ -1,0 +1,227 @@
+"""Changes that leave something out: outputs, biases, masks, dropout, an operation. Pure."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Collection, Iterator
+
+from ...generated.enums import DataType, DescriptorType, PointwiseMode, ReduceTensorOp
+from ...generated.operations import CONVOLUTIONS
+from ...graph.ir import Graph, Matmul, Op, Operation, Pointwise, Reduction, Tensor
+from ...graph.replace import (
+    all_ops,
+    attempt,
+    bypass,
+    drop_fields,
+    keep_ops,
+    replace_tensors_in,
+)
+from ..unusual import deviations
+from .change import (
+    ATTENTION,
+    Change,
+    Effect,
+    describe,
+    find_operations,
+    in_memory,
+    make,
+    offer,
+    register,
+    uids_read,
+)
+
+_D, _P, _R, _T = DescriptorType, PointwiseMode, ReduceTensorOp, DataType
+
+
+@register("drop_stats")
+def _drop_stats(graph: Graph) -> Iterator[Change]:
+    """Without an output that only the backward pass or a check needs."""
+    read, results = uids_read(graph), {one.uid for one in graph.outputs}
+    for op in graph.ops:
+        for port, tensor in op.outputs().items():
+            if tensor.virtual or tensor.uid in read or port not in ("y", "c"):
+                continue
+            if _is_side_output(op, tensor):
+                yield from _drop_output(graph, op, tensor, "drop_stats", results)
+    yield from _fields_left_out(graph, "drop_stats", ("stats",), "without output stats (the others are the same)")
+    for op in graph.ops:
+        if isinstance(op, Operation) and isinstance(op.fields.get("softmax"), Operation):
+            yield from _without_statistics(graph, op, op.fields["softmax"])
+    for op in find_operations(graph.ops, _D.OPERATION_SOFTMAX):
+        names = [name for name in _STATISTICS if name in op.fields]
+        if names:
+            title = f"without output {', '.join(op.fields[name].name for name in names)} (the others are the same)"
+            yield from _operation_changed(graph, op, names, "drop_stats", title, "exact")
+
+
+_STATISTICS = ("stats", "max", "sum_exp")
+
+
+def _without_statistics(graph: Graph, op: Operation, softmax: Operation) -> Iterator[Change]:
+    """Yield the graph whose attention writes no statistics; what its softmax reads, such as a sink, stays."""
+    title = "without the softmax statistics"
+    if set(softmax.inputs()) <= {"x"}:
+        yield from _operation_changed(graph, op, ("softmax",), "drop_stats", title, "exact")
+    elif left := [softmax.fields[name] for name in _STATISTICS if name in softmax.fields]:
+        plain = Operation(op.type, op.name, {**op.fields, "softmax": drop_fields(softmax, _STATISTICS)})
+        ops = tuple(plain if one is op else one for one in graph.ops)
+        yield from make("drop_stats", title, "exact", left, lambda: Graph(ops, graph.name, graph.is_subgraph))
+
+
+def _drop_output(graph: Graph, op: Op, tensor: Tensor, kind: str, results: Collection[int]) -> Iterator[Change]:
+    """Yield the graph without an operation, if others write some of its results."""
+    if len(results) == sum(one.uid in results for one in op.outputs().values()):
+        return
+    title = f"without output {tensor.name} (the others are the same)"
+    yield from offer(kind, title, "exact", [tensor], lambda: keep_ops(graph, (o for o in graph.ops if o is not op)))
+
+
+def _is_side_output(op: Op, tensor: Tensor) -> bool:
+    return isinstance(op, Reduction | Pointwise) and (tensor.dims[-1] == 1 or math.prod(tensor.dims) == 1)
+
+
+def _operation_changed(
+    graph: Graph, op: Operation, names: Collection[str], kind: str, title: str, effect: Effect
+) -> Iterator[Change]:
+    """Yield the graph with some fields of an operation left out."""
+    fields = [op.fields[name] for name in names if name in op.fields]
+    tensors = [field for field in fields if isinstance(field, Tensor)]
+
+    def leave_out() -> Graph:
+        new = drop_fields(op, names)
+        return Graph(tuple(new if one is op else one for one in graph.ops), graph.name, graph.is_subgraph)
+
+    yield from offer(kind, title, effect, tensors, leave_out)
+
+
+def _fields_left_out(
+    graph: Graph, kind: str, names: tuple[str, ...], title: str, effect: Effect = "exact"
+) -> Iterator[Change]:
+    for op in graph.ops:
+        if isinstance(op, Operation) and op.kind in ATTENTION and any(name in op.fields for name in names):
+            yield from _operation_changed(graph, op, names, kind, title, effect)
+
+
+@register("drop_dropout")
+def _drop_dropout(graph: Graph) -> Iterator[Change]:
+    """Without dropout: for inference, or to be done outside."""
+    fields = ("dropout_seed", "dropout_offset", "dropout_probability", "dropout_rng_dump")
+    yield from _fields_left_out(graph, "drop_dropout", fields, "without dropout", "idea")
+    masks = [op.fields["y"] for op in find_operations(graph.ops, _D.OPERATION_RNG)]
+    masks += [t for t in in_memory(graph) if "dropout" in t.name and t.rank == 4 and min(t.dims[-2:]) > 1]
+    uids = {tensor.uid for tensor in masks}
+    leave: dict[int, Tensor] = {}
+    for op in graph.ops:
+        if not (isinstance(op, Pointwise) and op.mode is _P.MUL and op.x is not None and op.b is not None):
+            continue
+        if op.b.uid in uids or op.x.uid in uids:
+            leave[id(op)] = op.x if op.b.uid in uids else op.b
+        elif "dropout" in op.b.name:
+            leave[id(op)] = op.x
+    if leave and uids:
+        yield from make("drop_dropout", "without dropout", "idea", masks, lambda: bypass(graph, leave))
+
+
+@register("drop_bias")
+def _drop_bias(graph: Graph) -> Iterator[Change]:
+    """Without an additive bias of the scores or of a product, or without its gradient."""
+    results = {one.uid for one in graph.outputs}
+    for op in graph.ops:
+        for tensor in op.outputs().values():
+            if "bias" in tensor.name and not tensor.virtual and not isinstance(op, Operation):
+                yield from _drop_output(graph, op, tensor, "drop_bias", results)
+    yield from _fields_left_out(graph, "drop_bias", ("dbias",), "without output dbias (the others are the same)")
+    gradients = [op for op in graph.ops for t in op.outputs().values() if "bias" in t.name and not t.virtual]
+    ids = {id(op) for op in gradients}
+    kept = [op for op in graph.ops if id(op) not in ids]
+    if gradients and kept and (rest := attempt(lambda: keep_ops(graph, kept))) is not None:
+        names = [t for op in gradients for t in op.outputs().values()]
+        for change in _drop_bias(rest):
+            yield dataclasses.replace(change, title=f"{change.title} and its gradient {describe(names)}")
+    for op in all_ops(graph):
+        if isinstance(op, Pointwise) and op.mode is _P.ADD and op.x is not None and op.b is not None:
+            for one, other in ((op.b, op.x), (op.x, op.b)):
+                if not one.virtual and math.prod(one.dims) > 1:
+                    title = f"without the bias {one.name}"
+                    leave = {id(op): other}
+                    yield from offer("drop_bias", title, "idea", [one], lambda leave=leave: bypass(graph, leave))  # type: ignore[misc]
+
+
+@register("mask")
+def _mask(graph: Graph) -> Iterator[Change]:
+    """Without a mask of the scores, or one aligned at the top left."""
+    found: dict[int, Tensor] = {}
+    names: dict[int, str] = {}
+    for op in all_ops(graph):
+        names[id(op)] = op.name
+        lowest = isinstance(op, Pointwise) and op.mode is _P.BINARY_SELECT and op.b is not None and _is_lowest(op.b)
+        if lowest and isinstance(op, Pointwise) and op.x is not None:
+            found[id(op)] = op.x
+        if op.kind is _D.OPERATION_DIAGONAL_BAND_MASK:
+            found[id(op)] = dict(op.ports())["x"]
+    for number, x in found.items():
+        leave, title = {number: x}, f"without the mask {names[number]}"
+        yield from offer("mask", title, "idea", [x], lambda leave=leave: bypass(graph, leave))  # type: ignore[misc]
+    if len(found) > 1:
+        yield from make("mask", "without any mask", "idea", found.values(), lambda: bypass(graph, found))
+    yield from _fields_left_out(graph, "mask", ("block_mask",), "without the block mask", "idea")
+    for op in find_operations(graph.ops, _D.OPERATION_DIAGONAL_BAND_MASK):
+        if "seq_len_kv" in op.fields:
+            lengths = ("seq_len_kv", "seq_len_q")
+            yield from _operation_changed(graph, op, lengths, "mask", f"{op.name}: aligned at the top left", "idea")
+
+
+def _is_lowest(tensor: Tensor) -> bool:
+    return tensor.by_value and (tensor.value is None or tensor.value <= -1e4)
+
+
+@register("drop_operation")
+def _drop_operation(graph: Graph) -> Iterator[Change]:
+    """Without one operation, or all of a kind at the beginning: tells which one does not fit."""
+    read, top = uids_read(graph), {id(op) for op in graph.ops}
+    for op in all_ops(graph):
+        outputs = list(op.outputs().values())
+        if isinstance(op, Matmul) or op.kind in ATTENTION or op.kind in CONVOLUTIONS or not outputs:
+            continue
+        same = [tensor for tensor in op.inputs().values() if tensor.dims == outputs[0].dims]
+        title = f"without the operation {op.name} ({_kind_of(op)})"
+        if same and len(outputs) == 1:
+            first = next((tensor for tensor in same if tensor.virtual), same[0])
+            leave = {id(op): first}
+            yield from offer("drop_operation", title, "idea", outputs, lambda leave=leave: bypass(graph, leave))  # type: ignore[misc]
+        ends = [tensor for tensor in outputs if tensor.virtual or tensor.uid in read]
+        if len(graph.ops) > 1 and not ends and id(op) in top:
+            given = [tensor for tensor in op.inputs().values() if tensor.virtual]
+            yield from _done_outside(graph, [op], given, f"{title}, which is done outside")
+    entrances: dict[str, list[Op]] = {}
+    for op in graph.ops:
+        product = isinstance(op, Matmul) or op.kind in CONVOLUTIONS or op.kind in ATTENTION
+        if not product and not any(tensor.virtual for tensor in op.inputs().values()):
+            entrances.setdefault(_kind_of(op), []).append(op)
+    if not any(op.kind in ATTENTION for op in graph.ops) and sum(isinstance(op, Matmul) for op in graph.ops) < 2:
+        names = {tensor.name for tensor in graph.tensors}
+        for one in deviations(graph):  # also those between others
+            if one.aspect == "operation":
+                tensors = [graph.tensor(name) for name in dict.fromkeys(one.names) if name in names]
+                yield from offer("drop_operation", one.title, one.effect, tensors, lambda one=one: one.undo(graph))  # type: ignore[misc]
+    for name, ops in entrances.items():
+        made = [tensor for op in ops for tensor in op.outputs().values()]
+        title = f"without the operations {', '.join(op.name for op in ops)} ({name}), which are done outside"
+        if len(ops) < len(graph.ops):
+            yield from _done_outside(graph, ops, made, title)
+
+
+def _kind_of(op: Op) -> str:
+    return f"pointwise {op.verb()}" if isinstance(op, Pointwise) else op.verb()
+
+
+def _done_outside(graph: Graph, ops: list[Op], shared: list[Tensor], title: str) -> Iterator[Change]:
+    new = {tensor.uid: dataclasses.replace(tensor, virtual=False) for tensor in shared}
+    ids = {id(op) for op in ops}
+
+    def rest() -> Graph:
+        return keep_ops(graph, replace_tensors_in(tuple(op for op in graph.ops if id(op) not in ids), new))
+
+    if len(ids) < len(graph.ops):
+        yield from offer("drop_operation", title, "idea", shared, rest)

@@ -1,0 +1,202 @@
+"""Changes of sizes: dims padded with zeros, and smaller ones. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+
+from ...generated.enums import DataType, DescriptorType, PointwiseMode, ReduceTensorOp
+from ...generated.operations import CONVOLUTIONS
+from ...graph.ir import Graph, Matmul, Operation, convolved_size
+from ...graph.replace import find_tensors
+from ..dims import NORMS, DimClass, dim_classes, is_exact, resize
+from ..shapes import set_channels, set_dims, widen_groups
+from .change import (
+    ATTENTION,
+    Change,
+    Effect,
+    describe,
+    in_memory,
+    offer,
+    register,
+)
+
+_D, _P, _R, _T = DescriptorType, PointwiseMode, ReduceTensorOp, DataType
+
+
+@dataclass(frozen=True)
+class HeadDims:
+    """The dims of an attention graph: ``d`` of Q and K, ``d_v`` of V, ``s_q``, ``s_kv``, None what was not found."""
+
+    d: DimClass | None = None
+    d_v: DimClass | None = None
+    s_q: DimClass | None = None
+    s_kv: DimClass | None = None
+
+
+def head_dims(graph: Graph) -> HeadDims:
+    """Return the dims of an attention graph, found from its matmuls or its SDPA operation."""
+    classes = dim_classes(graph)
+    for op in graph.ops:
+        if isinstance(op, Operation) and op.kind in ATTENTION:
+            q, k, v = (op.fields[name].uid for name in ("q", "k", "v"))
+            return HeadDims(classes.get((q, 3)), classes.get((v, 3)), classes.get((q, 2)), classes.get((k, 2)))
+    matmuls = [op for op in graph.ops if isinstance(op, Matmul)]
+    if len(matmuls) < 2:
+        return HeadDims()
+    first, last = matmuls[0], matmuls[0].a.rank - 1
+    d, s_q, s_kv = classes[first.a.uid, last], classes[first.a.uid, last - 1], classes[first.b.uid, last]
+    others = [op for op in matmuls[1:] if op.a.rank == first.a.rank]
+    inner = [classes[op.a.uid, last] for op in others if (op.c.uid, last) in s_kv]  # dO times V
+    outer = [classes[op.b.uid, last] for op in others if (op.a.uid, last) in s_kv]  # scores times V
+    d_v = next((one for one in (*inner, *outer) if one != d), None)
+    return HeadDims(d, d_v, s_q, s_kv)
+
+
+@register("pad_head_dim")
+def _pad_head_dim(graph: Graph) -> Iterator[Change]:
+    """A head dim of the next multiple of 8 to 128, the rest zeros; the scale stays that of the old one."""
+    dims = head_dims(graph)
+    for classes in _distinct(dims.d, dims.d_v):
+        for multiple in (8, 16, 32, 64, 128):
+            yield from _pad(graph, classes, multiple, "pad_head_dim", "head dim")
+
+
+_HEAD_DIMS = (256, 192, 128, 96, 64)  # that kernels are written for
+
+
+@register("smaller_head_dim")
+def _smaller_head_dim(graph: Graph) -> Iterator[Change]:
+    """A smaller head dim, the largest first: that of V alone, that of Q and K alone, both."""
+    dims = head_dims(graph)
+    d, d_v = dims.d, dims.d_v
+    sizes = {one: [size for size in _HEAD_DIMS if size < one.size] for one in (d, d_v) if one is not None}
+    alone = [((one, size),) for one in (d_v, d) if one is not None for size in sizes[one]]
+    both: list[tuple[tuple[DimClass, int], ...]] = []
+    if d is not None and d_v is not None and d != d_v:
+        both = [((d, size), (d_v, other)) for size in sizes[d] for other in sizes[d_v] if other <= size]
+    for chosen in (*alone, *both):
+        smaller: Graph | None = graph
+        names, tensors = [], []
+        for one, size in chosen:
+            smaller = None if smaller is None else resize(smaller, [one], size)
+            mine = [t for t in in_memory(graph) if any(t.uid == uid for uid, _ in one.axes)]
+            names.append(f"of {describe(mine)}: {one.size} -> {size}")
+            tensors += [tensor.name for tensor in mine]
+        if smaller is not None:
+            yield Change("smaller_head_dim", f"head dim {', '.join(names)}", "idea", tuple(tensors), (smaller,))
+
+
+@register("pad_sequence")
+def _pad_sequence(graph: Graph) -> Iterator[Change]:
+    """Longer sequences; exact for queries, and for keys where the real lengths are given."""
+    dims = head_dims(graph)
+    for classes in _distinct(dims.s_q, dims.s_kv):
+        for multiple in (8, 64, 128):
+            yield from _pad(graph, classes, multiple, "pad_sequence", "sequence")
+    for op in graph.ops:
+        if isinstance(op, Operation) and op.kind in CONVOLUTIONS:
+            yield from _fitting_response(graph, op)
+
+
+def _fitting_response(graph: Graph, op: Operation) -> Iterator[Change]:
+    response, dims = op.fields[CONVOLUTIONS[op.kind][2]], response_dims(op)
+    if dims is not None and dims != response.dims and len(dims) == response.rank:
+        title = f"{response.name}: dims {list(response.dims)} -> {list(dims)}, as image, filter and padding give"
+        exact = op.kind is not _D.OPERATION_CONVOLUTION_FORWARD and all(
+            new >= old for new, old in zip(dims, response.dims, strict=True)
+        )
+        effect: Effect = "exact" if exact else "idea"
+        title += ", padded with zeros" if exact else ""
+        new = {response.uid: dims}
+        yield from offer("pad_sequence", title, effect, [response], lambda: set_dims(graph, new))
+
+
+def response_dims(op: Operation) -> tuple[int, ...] | None:
+    """Return the dims a convolution gives its response, from image, filter and parameters; None if none fit."""
+    image, weights, _ = (op.fields[port] for port in CONVOLUTIONS[op.kind])
+    given = op.fields["convolution"].fields
+    steps = ("pre_paddings", "post_paddings", "filter_strides", "dilations")
+    known = [given[name] for name in steps if len(given.get(name, ())) == image.rank - 2]
+    if len(known) < len(steps) or weights.rank != image.rank:
+        return None
+    if min(known[2], default=1) < 1:
+        return None
+    spatial = [convolved_size(*sizes) for sizes in zip(image.dims[2:], weights.dims[2:], *known, strict=True)]
+    return None if min(spatial, default=1) < 1 else (image.dims[0], weights.dims[0], *spatial)
+
+
+@register("pad_channels")
+def _pad_channels(graph: Graph) -> Iterator[Change]:
+    """Channels of convolutions, or M, N and K of matrix products, of the next multiple of 4, 8, 16 or 32."""
+    classes = dim_classes(graph)
+    wanted: list[tuple[str, tuple[DimClass, ...]]] = []
+    for op in graph.ops:
+        if isinstance(op, Operation) and op.kind in CONVOLUTIONS:
+            weights = op.fields[CONVOLUTIONS[op.kind][1]]
+            if weights.rank > 1:
+                found = {"input channels": classes[weights.uid, 1], "output channels": classes[weights.uid, 0]}
+                wanted += [(name, (one,)) for name, one in found.items()]
+    matmuls = [op for op in graph.ops if isinstance(op, Matmul)]
+    if len(matmuls) == 1:
+        a, b, last = matmuls[0].a, matmuls[0].b, matmuls[0].a.rank - 1
+        found = {"K": classes[a.uid, last], "N": classes[b.uid, last], "M": classes[a.uid, last - 1]}
+        wanted += [(name, (one,)) for name, one in found.items()]
+    for op in graph.ops:
+        if isinstance(op, Operation) and op.kind in NORMS and op.fields["x"].rank > 1:
+            wanted.append(("channels", (classes[op.fields["x"].uid, 1],)))
+    for what, chosen in wanted:
+        for multiple in (4, 8, 16, 32):
+            yield from _pad(graph, chosen, multiple, "pad_channels", what)
+    for op in graph.ops:
+        if isinstance(op, Operation) and op.kind in CONVOLUTIONS:
+            yield from _pad_groups(graph, op)
+
+
+def _pad_groups(graph: Graph, op: Operation) -> Iterator[Change]:
+    """Yield a grouped convolution with more input channels per group, the new ones zeros."""
+    weights = op.fields[CONVOLUTIONS[op.kind][1]]
+    old = weights.dims[1] if weights.rank > 1 else 0
+    for multiple in (4, 8, 16):
+        new = -(-old // multiple) * multiple
+        if new != old and (dims := widen_groups(graph, op, new)):
+            tensors = [tensor for tensor in find_tensors(graph, dims) if not tensor.virtual]
+            title = f"input channels per group of {describe(tensors)}: {old} -> {new} (a multiple of {multiple})"
+            title += ", padded with zeros"
+            build = partial(set_channels, graph, dims, op.fields[CONVOLUTIONS[op.kind][0]])
+            yield from offer("pad_channels", title, "exact", tensors, build)
+
+
+def _distinct(*classes: DimClass | None) -> Iterator[tuple[DimClass, ...]]:
+    """Yield the dims of one size together, and each alone."""
+    given = list(dict.fromkeys(item for item in classes if item is not None))
+    if len(given) == 2 and given[0].size == given[1].size:
+        yield tuple(given)
+    yield from ((item,) for item in given)
+
+
+def _pad(graph: Graph, classes: tuple[DimClass, ...], multiple: int, kind: str, what: str) -> Iterator[Change]:
+    old = classes[0].size
+    new = -(-old // multiple) * multiple
+    if new == old:
+        return
+    if any(item.fixed for item in classes):
+        return
+    lengths = kind == "pad_sequence" and _has_lengths(graph)
+    effect: Effect = "exact" if lengths or is_exact(graph, classes) else "idea"
+    uids = {uid for item in classes for uid, _ in item.axes}
+    tensors = [tensor for tensor in find_tensors(graph, uids) if not tensor.virtual and not tensor.by_value]
+    title = f"{what} of {describe(tensors)}: {old} -> {new} (a multiple of {multiple}), padded with zeros"
+    title += "" if effect == "exact" else ", which take part in the softmax or a sum"
+    yield from offer(kind, title, effect, tensors, lambda: resize(graph, classes, new))
+
+
+def _has_lengths(graph: Graph) -> bool:
+    """Return whether the graph is told the real lengths of its sequences."""
+    for op in graph.ops:
+        if isinstance(op, Matmul) and (op.m_override or op.n_override or op.k_override):
+            return True
+        if op.kind in ATTENTION and "seq_len_kv" in dict(op.ports()):
+            return True
+    return False

@@ -1,0 +1,76 @@
+"""Changes of where tensors are: virtual or in memory, by value or not. Pure."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterator
+
+from ...generated.enums import DataType, DescriptorType, PointwiseMode, ReduceTensorOp
+from ...graph.data_types import FP8_TYPES, HALF_TYPES
+from ...graph.ir import Graph, Matmul, Pointwise
+from ...graph.replace import (
+    free_uids,
+)
+from .change import (
+    Change,
+    Effect,
+    offer,
+    register,
+    replace_fields,
+    uids_read,
+    uids_written,
+)
+
+_D, _P, _R, _T = DescriptorType, PointwiseMode, ReduceTensorOp, DataType
+_FLOATS = (_T.FLOAT, _T.DOUBLE, *HALF_TYPES, *FP8_TYPES)
+
+
+@register("virtual")
+def _virtual(graph: Graph) -> Iterator[Change]:
+    """A tensor between operations in memory instead of virtual, or the other way."""
+    top = {tensor.uid for op in graph.ops for _, tensor in op.ports()}
+    between = uids_written(graph) & uids_read(graph) & top
+    for tensor in graph.tensors:
+        if tensor.uid not in between:
+            continue
+        if tensor.virtual:
+            title = f"{tensor.name}: virtual -> in memory"
+            yield from replace_fields("virtual", title, "exact", graph, [tensor], virtual=False)
+        elif tensor.ragged_offset is None:
+            title = f"{tensor.name}: in memory -> virtual (nobody outside reads it)"
+            effect: Effect = "exact" if tensor.scratch else "idea"  # an output, as far as the graph tells
+            yield from replace_fields("virtual", title, effect, graph, [tensor], virtual=True, scratch=False)
+    yield from _with_identity(graph)
+
+
+def _with_identity(graph: Graph) -> Iterator[Change]:
+    """Yield an output written by an identity of a virtual float tensor, where the operation itself wrote it."""
+    for op in graph.ops:
+        if not isinstance(op, Matmul) or op.c.virtual or op.c.scratch or op.c.by_value or op.c.data_type is _T.FLOAT:
+            continue
+        title = f"{op.c.name}: written by the matmul -> written by an identity of a virtual f32 tensor"
+        yield from offer("virtual", title, "exact", [op.c], lambda op=op: _identity_after(graph, op))  # type: ignore[misc]
+
+
+def _identity_after(graph: Graph, op: Matmul) -> Graph:
+    name, uid = f"{op.c.name}_f32", next(free_uids(graph))
+    middle = dataclasses.replace(op.c, name=name, uid=uid, virtual=True, data_type=_T.FLOAT)
+    product = dataclasses.replace(op, c=middle, name=name)
+    out = Pointwise(name=op.c.name, mode=_P.IDENTITY, x=middle, y=op.c)
+    return Graph((*(product if one is op else one for one in graph.ops), out), graph.name)
+
+
+@register("scale")
+def _scale(graph: Graph) -> Iterator[Change]:
+    """A number by value instead of in memory, or the other way; one instead of a tensor of ones."""
+    written = uids_written(graph)
+    for tensor in graph.tensors:
+        if math.prod(tensor.dims) != 1 or tensor.virtual or tensor.uid in written:
+            continue
+        if tensor.by_value:
+            title = f"{tensor.name}: by value -> in memory"
+            yield from replace_fields("scale", title, "exact", graph, [tensor], by_value=False, value=None)
+        elif tensor.data_type in _FLOATS:
+            title = f"{tensor.name}: in memory -> by value"
+            yield from replace_fields("scale", title, "exact", graph, [tensor], by_value=True)

@@ -1,0 +1,244 @@
+"""Changes of data types: of tensors, in memory or virtual, and of the computation. Pure."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterator
+
+from ...generated.enums import DataType, DescriptorType, PointwiseMode, ReduceTensorOp
+from ...generated.operations import CONVOLUTIONS
+from ...graph.data_types import DATA_TYPES, FP8_TYPES, HALF_TYPES, SHORT_TYPES
+from ...graph.ir import Graph, Matmul, Op, Operation, Pointwise, Reduction, Tensor
+from ...graph.replace import (
+    all_ops,
+    bypass,
+    drop_fields,
+    keep_ops,
+    replace_tensors,
+)
+from ..dims import BLOCK_SCALES
+from .change import (
+    ATTENTION,
+    Change,
+    Effect,
+    describe,
+    in_memory,
+    offer,
+    register,
+    replace_fields,
+    uids_written,
+)
+
+_D, _P, _R, _T = DescriptorType, PointwiseMode, ReduceTensorOp, DataType
+_FLOATS = (_T.FLOAT, _T.DOUBLE, *HALF_TYPES, *FP8_TYPES)
+
+
+@register("data_type")
+def _data_type(graph: Graph) -> Iterator[Change]:
+    """Tensors in memory of another type: all of one type, or one that differs from the others."""
+    memory = in_memory(graph)
+    yield from _integer_products(graph)
+    yield from _scale_types(graph)
+    yield from _odd_types(graph, memory)
+    for old, facts in DATA_TYPES.items():
+        groups = _groups_of_type(graph, memory, old) if facts.others else []
+        for new in facts.others:
+            effect: Effect = "exact" if {old, new} == {_T.INT32, _T.INT64} else "changes numerics"
+            for chosen in groups:
+                title = f"{describe(chosen)}: {SHORT_TYPES[old]} -> {SHORT_TYPES[new]}"
+                yield from offer(
+                    "data_type",
+                    title,
+                    effect,
+                    chosen,
+                    lambda chosen=chosen, old=old, new=new: _retype(graph, chosen, old, new),  # type: ignore[misc]
+                )
+
+
+def _groups_of_type(graph: Graph, memory: list[Tensor], old: DataType) -> list[list[Tensor]]:
+    """Return the tensors of a type that change together: all big ones, and each alone."""
+    same = [tensor for tensor in memory if tensor.data_type is old]
+    if not same:
+        return []
+    if old in (_T.INT32, _T.INT64):
+        inputs = ((port, t) for op in all_ops(graph) for port, t in op.inputs().items())
+        random = {t.uid for port, t in inputs if "seed" in port or "offset" in port}
+        offsets = {t.ragged_offset.uid for t in memory if t.ragged_offset is not None}
+        chosen = [[t for t in same if t.uid in random], [t for t in same if t.uid in offsets]]
+        groups = [*(group for group in chosen if group), same]
+    else:
+        big = [tensor for tensor in same if not _is_statistic(tensor)]
+        written, operands = uids_written(graph), _operands(graph)
+        groups = [big, [t for t in big if t.uid not in written], [t for t in big if t.uid in written]]
+        groups += [[t] for t in (big if old is _T.FLOAT else same) if t.uid not in operands]
+    unique: dict[tuple[int, ...], list[Tensor]] = {}
+    for group in filter(None, groups):
+        unique.setdefault(tuple(tensor.uid for tensor in group), group)
+    return list(unique.values())
+
+
+def _operands(graph: Graph) -> set[int]:
+    """Return what is multiplied with another tensor, whose type has to be that of the other."""
+    found: set[int] = set()
+    for op in graph.ops:
+        if isinstance(op, Matmul):
+            found |= {op.a.uid, op.b.uid}
+        elif op.kind in CONVOLUTIONS or op.kind in ATTENTION:
+            found |= {tensor.uid for port, tensor in op.inputs().items() if port in _MULTIPLIED}
+    return found
+
+
+_MULTIPLIED = {"x", "w", "dy", "q", "k", "v", "d_o"}
+
+
+def _is_statistic(tensor: Tensor) -> bool:
+    """Return whether a tensor holds numbers per row or scalars, which stay float32."""
+    return tensor.data_type is _T.FLOAT and (math.prod(tensor.dims) == 1 or (tensor.rank > 2 and tensor.dims[-1] == 1))
+
+
+def _odd_types(graph: Graph, memory: list[Tensor]) -> Iterator[Change]:
+    """Yield the type of the majority for a tensor of another floating-point type."""
+    floats = [tensor for tensor in memory if tensor.data_type in _FLOATS and not _is_statistic(tensor)]
+    counted = {kind: sum(t.data_type is kind for t in floats) for kind in {t.data_type for t in floats}}
+    if len(counted) < 2:
+        return
+    usual = max(counted, key=lambda kind: (counted[kind], kind))
+    odd = [tensor for tensor in floats if tensor.data_type is not usual]
+    for chosen in [[tensor] for tensor in odd] + ([odd] if len(odd) > 1 else []):
+        found = ", ".join(f"{t.name} {SHORT_TYPES[t.data_type]}" for t in chosen[:6])
+        title = f"{found} -> {SHORT_TYPES[usual]}, as the others"
+        yield from replace_fields("data_type", title, "changes numerics", graph, chosen, data_type=usual)
+
+
+def _retype(graph: Graph, chosen: list[Tensor], old: DataType, new: DataType) -> Graph | None:
+    """Return the graph with these tensors of another type, virtual ones of the old type with them if all change."""
+    memory = [t for t in in_memory(graph) if t.data_type is old and not _is_statistic(t)]
+    if len(chosen) >= len(memory):
+        chosen = chosen + [t for t in graph.tensors if t.virtual and t.data_type is old and old is not _T.FLOAT]
+    if len(chosen) >= len(memory) and old is _T.FLOAT and new in HALF_TYPES:
+        chosen = chosen + [t for op in graph.ops if isinstance(op, Matmul) for t in (op.a, op.b) if t.virtual]
+    if old in FP8_TYPES:
+        graph = _drop_fp8_scales(graph)
+    if old is _T.DOUBLE:
+        graph = Graph(tuple(_set_compute_type(op, _T.DOUBLE, _T.FLOAT) for op in graph.ops), graph.name)
+    kept = {tensor.uid: tensor for tensor in graph.tensors}
+    changed = {t.uid: dataclasses.replace(kept[t.uid], data_type=new) for t in chosen if t.uid in kept}
+    return replace_tensors(graph, changed)
+
+
+def _drop_fp8_scales(graph: Graph) -> Graph:
+    """Return the graph without the factors, block scales and maxima that only 8-bit floats need."""
+    leave: dict[int, Tensor] = {}
+    ops: list[Op] = []
+    for op in graph.ops:
+        if op.kind is _D.OPERATION_BLOCK_SCALE_DEQUANTIZE:
+            leave[id(op)] = op.inputs()["x"]
+        scales = isinstance(op, Pointwise) and op.mode is _P.MUL and op.b is not None and _is_device_scalar(op.b)
+        if scales and isinstance(op, Pointwise) and op.x is not None:
+            leave[id(op)] = op.x
+        if isinstance(op, Operation) and op.kind in ATTENTION:
+            op = drop_fields(op, [name for name in op.fields if name.startswith(("descale", "scale_", "amax"))])
+        if not (isinstance(op, Reduction) and op.operator is _R.AMAX):
+            ops.append(op)
+    plain = keep_ops(graph, ops)
+    return (bypass(plain, leave) or plain) if leave else plain
+
+
+def _is_device_scalar(tensor: Tensor) -> bool:
+    return not tensor.virtual and not tensor.by_value and math.prod(tensor.dims) == 1
+
+
+@register("intermediate_type")
+def _intermediate_type(graph: Graph) -> Iterator[Change]:
+    """Virtual tensors and computation in another type."""
+    yield from _operand_types(graph)
+    virtual = [t for t in graph.tensors if t.virtual and t.data_type in (_T.FLOAT, *HALF_TYPES)]
+    for new in (_T.FLOAT, *HALF_TYPES):
+        chosen = [tensor for tensor in virtual if tensor.data_type is not new]
+        title = f"virtual tensors {describe(chosen)} -> {SHORT_TYPES[new]}"
+        yield from replace_fields("intermediate_type", title, "changes numerics", graph, chosen, data_type=new)
+        for tensor in chosen if new is _T.FLOAT and len(chosen) > 1 else ():
+            title = f"virtual tensor {tensor.name}: {SHORT_TYPES[tensor.data_type]} -> {SHORT_TYPES[new]}"
+            yield from replace_fields("intermediate_type", title, "changes numerics", graph, [tensor], data_type=new)
+    yield from _compute_types(graph)
+
+
+def _operand_types(graph: Graph) -> Iterator[Change]:
+    """Yield the type of the other operand for a virtual operand of a matmul."""
+    for op in graph.ops:
+        if not isinstance(op, Matmul) or op.a.data_type is op.b.data_type:
+            continue
+        for one, other in ((op.a, op.b), (op.b, op.a)):
+            if one.virtual:
+                new = SHORT_TYPES[other.data_type]
+                title = f"virtual tensor {one.name}: {SHORT_TYPES[one.data_type]} -> {new}, the type of {other.name}"
+                fields = {"data_type": other.data_type}
+                yield from replace_fields("intermediate_type", title, "changes numerics", graph, [one], **fields)
+
+
+def _compute_types(graph: Graph) -> Iterator[Change]:
+    found = {_compute_type(op) for op in graph.ops}
+    new = _T.FLOAT
+    for old in sorted(kind for kind in (*HALF_TYPES, _T.DOUBLE) if kind in found):
+        yield from offer(
+            "intermediate_type",
+            f"computation in {SHORT_TYPES[old]} -> {SHORT_TYPES[new]}",
+            "changes numerics",
+            (),
+            lambda old=old: Graph(tuple(_set_compute_type(op, old, new) for op in graph.ops), graph.name),  # type: ignore[misc]
+        )
+
+
+def _integer_products(graph: Graph) -> Iterator[Change]:
+    """Yield products of 8-bit integers computed in int32."""
+    for old in (_T.FLOAT, _T.INT8):
+        chosen = [op for op in graph.ops if _compute_type(op) is old and _multiplies_integers(op)]
+        if not chosen:
+            continue
+        factors = [tensor for op in chosen for tensor in op.inputs().values()]
+        word = DATA_TYPES[old].word or old.name.lower()
+        title = f"{describe(factors)} are int8 and computed in {word} -> computed in int32"
+        ids = {id(op) for op in chosen}
+        ops = tuple(_set_compute_type(op, old, _T.INT32) if id(op) in ids else op for op in graph.ops)
+        yield from offer("data_type", title, "exact", (), lambda ops=ops: Graph(ops, graph.name))  # type: ignore[misc]
+
+
+_SCALE_TYPES = {32: _T.FP8_E8M0, 16: _T.FP8_E4M3}  # of MXFP8 and NVFP4, by the size of their blocks
+
+
+def _scale_types(graph: Graph) -> Iterator[Change]:
+    """Yield block scales of a type that they have in a format of so large blocks."""
+    wrong: dict[DataType, list[Tensor]] = {}
+    for op in graph.ops:
+        if isinstance(op, Operation) and op.kind in BLOCK_SCALES:
+            sizes, scale = op.fields.get("block_size", ()), op.fields["scale"]
+            new = _SCALE_TYPES.get(max(sizes, default=0) if isinstance(sizes, tuple) else sizes)
+            if new is not None and scale.data_type not in _SCALE_TYPES.values():
+                wrong.setdefault(new, []).append(scale)
+    for new, scales in wrong.items():
+        found = ", ".join(f"{t.name} {SHORT_TYPES[t.data_type]}" for t in scales)
+        title = f"block scales {found} -> {SHORT_TYPES[new]}"
+        yield from replace_fields("data_type", title, "changes numerics", graph, scales, data_type=new)
+
+
+def _multiplies_integers(op: Op) -> bool:
+    multiplies = isinstance(op, Matmul) or op.kind in CONVOLUTIONS
+    return multiplies and all(tensor.data_type in (_T.INT8, _T.UINT8) for tensor in op.inputs().values())
+
+
+def _compute_type(op: Op) -> DataType | None:
+    if isinstance(op, Operation):
+        convolution = op.fields.get("convolution")
+        return None if convolution is None else convolution.fields.get("comp_type")
+    return getattr(op, "compute_type", None)
+
+
+def _set_compute_type(op: Op, old: DataType, new: DataType) -> Op:
+    if _compute_type(op) is not old:
+        return op
+    if not isinstance(op, Operation):
+        return dataclasses.replace(op, compute_type=new)  # type: ignore[type-var]
+    convolution = op.fields["convolution"]
+    changed = type(convolution)(convolution.kind, {**convolution.fields, "comp_type": new})
+    return Operation(op.type, op.name, {**op.fields, "convolution": changed})

@@ -1,0 +1,336 @@
+"""Dims that belong together, and the effect of padding them with zeros. Pure, knows nothing of cuDNN."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ..generated.enums import DescriptorType, NormMode, PointwiseMode, ReduceTensorOp
+from ..generated.operations import CONVOLUTIONS
+from ..graph.ir import Graph, Matmul, Op, Operation, Pointwise, Reduction, Tensor
+from ..graph.replace import all_ops, attempt, repack, replace_tensors
+
+__all__ = ["DimClass", "dim_classes", "is_exact", "resize"]
+
+_D, _P, _R = DescriptorType, PointwiseMode, ReduceTensorOp
+Axis = tuple[int, int]  # uid of a tensor, index of its dim
+Link = tuple[Axis, Axis]
+
+BLOCK_SCALES = (_D.OPERATION_BLOCK_SCALE_DEQUANTIZE, _D.OPERATION_BLOCK_SCALE_QUANTIZE)
+NORMS = (_D.OPERATION_NORM_FORWARD, _D.OPERATION_NORM_BACKWARD)
+
+
+@dataclass(frozen=True)
+class DimClass:
+    """Dims of one size that can only change together; ``fixed`` where one of them belongs to what is not known here."""
+
+    size: int
+    axes: frozenset[Axis]
+    fixed: bool
+
+    def __contains__(self, axis: Axis) -> bool:
+        return axis in self.axes
+
+
+def dim_classes(graph: Graph) -> dict[Axis, DimClass]:
+    """Return the class of every dim of every tensor."""
+    tensors = {tensor.uid: tensor for tensor in graph.tensors}
+    parent: dict[Axis, Axis] = {(uid, axis): (uid, axis) for uid, t in tensors.items() for axis in range(t.rank)}
+
+    def root(axis: Axis) -> Axis:
+        while parent[axis] != axis:
+            parent[axis] = axis = parent[parent[axis]]
+        return axis
+
+    fixed: set[Axis] = set()
+    for op in all_ops(graph):
+        links = _links(op, tensors)
+        if links is None:
+            fixed |= {(t.uid, axis) for _, t in op.ports() for axis in range(t.rank)}
+        for one, other in links or ():
+            if one in parent and other in parent:
+                parent[root(one)] = root(other)
+            else:  # of ranks that do not fit to each other
+                fixed |= {one, other} & parent.keys()
+    fixed |= {(t.uid, a) for t in tensors.values() if t.ragged_offset or t.vector_count > 1 for a in range(t.rank)}
+    groups: dict[Axis, set[Axis]] = {}
+    for axis in parent:
+        groups.setdefault(root(axis), set()).add(axis)
+    return {axis: one for members in groups.values() for one in (_class(members, tensors, fixed),) for axis in members}
+
+
+def _class(members: set[Axis], tensors: dict[int, Tensor], fixed: set[Axis]) -> DimClass:
+    size = max(tensors[uid].dims[index] for uid, index in members)
+    return DimClass(size, frozenset(members), bool(members & fixed))
+
+
+def _links(op: Op, tensors: dict[int, Tensor]) -> Iterable[Link] | None:
+    """Return which dims of the operation's tensors are one and the same, None if that is not known."""
+    if isinstance(op, Matmul):
+        return _matmul_links(op)
+    if isinstance(op, Pointwise | Reduction):
+        return _same(op)
+    assert isinstance(op, Operation)
+    if op.kind in CONVOLUTIONS:
+        return _convolution_links(op)
+    if op.kind in (_D.OPERATION_SOFTMAX, _D.OPERATION_DIAGONAL_BAND_MASK):
+        return _same(op)
+    if op.kind is _D.OPERATION_RNG:
+        return ()
+    if op.kind in BLOCK_SCALES:
+        x, y = op.fields["x"], op.fields["y"]
+        return [((x.uid, axis), (y.uid, axis)) for axis in range(x.rank)]  # the scales are rounded up as it is
+    if op.kind in NORMS and op.fields.get("mode") is NormMode.BATCH_NORM:
+        return _channel_links(op)
+    if op.kind is _D.OPERATION_RESHAPE:
+        return _reshape_links(op.fields["x"], op.fields["y"])
+    if op.kind in (_D.OPERATION_SDPA_FWD, _D.OPERATION_SDPA_BWD) and "page_table_k" not in op.fields:
+        return _attention_links(op, tensors)
+    return None
+
+
+def _channel_links(op: Operation) -> Iterator[Link]:
+    x = op.fields["x"]
+    for _, tensor in op.ports():
+        if tensor.rank == x.rank:
+            yield from (((tensor.uid, a), (x.uid, a)) for a in range(x.rank) if tensor.dims[a] == x.dims[a] > 1)
+
+
+def _same(op: Op) -> Iterator[Link]:
+    """Yield the links of an operation that is elementwise where dims are equal."""
+    outputs = list(op.outputs().values())
+    first = max(outputs, key=lambda t: max(t.dims)) if outputs else None
+    for _, tensor in op.ports():
+        if first is None or tensor.uid == first.uid or tensor.rank != first.rank:
+            continue
+        for axis in range(tensor.rank):
+            if tensor.dims[axis] == first.dims[axis]:
+                yield (tensor.uid, axis), (first.uid, axis)
+
+
+def _matmul_links(op: Matmul) -> Iterator[Link]:
+    a, b, c = op.a, op.b, op.c
+    m, n = c.rank - 2, c.rank - 1
+    yield from (((a.uid, m), (c.uid, m)), ((b.uid, n), (c.uid, n)), ((a.uid, n), (b.uid, m)))
+    for axis in range(m):
+        for side in (a, b):
+            if side.dims[axis] == c.dims[axis]:
+                yield (side.uid, axis), (c.uid, axis)
+
+
+def _convolution_links(op: Operation) -> Iterator[Link] | None:
+    image, weights, response = (op.fields[port] for port in CONVOLUTIONS[op.kind])
+    if min(image.rank, weights.rank) < 2 or image.dims[1] != weights.dims[1]:
+        return None  # groups
+    return iter(
+        (
+            ((image.uid, 0), (response.uid, 0)),
+            ((image.uid, 1), (weights.uid, 1)),
+            ((weights.uid, 0), (response.uid, 1)),
+        )
+    )
+
+
+def _reshape_links(x: Tensor, y: Tensor) -> list[Link] | None:
+    if any(tensor.span_elements != math.prod(tensor.dims) for tensor in (x, y)):
+        return None  # without gaps, as they would be with other dims, they may not describe the same memory
+    if x.rank == 1:
+        return [((x.uid, 0), (y.uid, 0))] if x.dims == y.dims else None
+    turned = _is_transposed(x) != _is_transposed(y)
+    if x.dims == y.dims:
+        swapped = x.dims[-1] == x.dims[-2] and turned
+    elif y.dims == (*x.dims[:-2], x.dims[-1], x.dims[-2]) and (turned or 1 in x.dims[-2:]):
+        swapped = True
+    else:
+        return None
+    last = x.rank - 1
+    other = {last: last - 1, last - 1: last} if swapped else {}
+    return [((x.uid, axis), (y.uid, other.get(axis, axis))) for axis in range(x.rank)]
+
+
+def _is_transposed(tensor: Tensor) -> bool:
+    return tensor.strides[-1] > tensor.strides[-2]
+
+
+def _attention_links(op: Operation, tensors: dict[int, Tensor]) -> Iterator[Link]:
+    fields = op.fields
+    q, k, v, o = (fields[name] for name in ("q", "k", "v", "o"))
+    yield from (((q.uid, 3), (k.uid, 3)), ((v.uid, 3), (o.uid, 3)), ((k.uid, 2), (v.uid, 2)), ((q.uid, 2), (o.uid, 2)))
+    for name, of in (("dq", q), ("dk", k), ("dv", v), ("d_o", o)):
+        if name in fields:
+            yield from (((fields[name].uid, axis), (of.uid, axis)) for axis in range(4))
+    if "stats" in fields:
+        yield (fields["stats"].uid, 2), (q.uid, 2)
+    softmax = fields.get("softmax")
+    scores = [tensors[fields["subgraph_input_uid"]]] if fields.get("subgraph_input_uid") in tensors else []
+    scores += [softmax.fields["x"], softmax.fields["y"]] if isinstance(softmax, Operation) else []
+    for score in scores:
+        yield from (((score.uid, 2), (q.uid, 2)), ((score.uid, 3), (k.uid, 2)))
+    for name in ("dropout_rng_dump", "dbias"):
+        tensor = fields.get(name)
+        if isinstance(tensor, Tensor):
+            yield from (
+                ((tensor.uid, axis), (side.uid, 2))
+                for axis, side in ((2, q), (3, k))
+                if tensor.rank == side.rank == 4 and tensor.dims[axis] == side.dims[2]
+            )
+
+
+def resize(graph: Graph, classes: Iterable[DimClass], size: int) -> Graph | None:
+    """Return the graph with these dims of another size, None if that is not possible."""
+    chosen = list(classes)
+    if any(item.fixed for item in chosen):
+        return None
+    return attempt(lambda: _resize(graph, chosen, size))
+
+
+def _resize(graph: Graph, chosen: list[DimClass], size: int) -> Graph | None:
+    axes = {axis for item in chosen for axis in item.axes}
+    new = {}
+    for tensor in graph.tensors:
+        dims = tuple(size if (tensor.uid, axis) in axes else dim for axis, dim in enumerate(tensor.dims))
+        if dims != tensor.dims:
+            new[tensor.uid] = repack(tensor, dims)
+    for tensor, dims in _peers(graph, new):
+        new[tensor.uid] = repack(tensor, dims)
+    return replace_tensors(graph, new) if new else None
+
+
+def _peers(graph: Graph, new: Mapping[int, Tensor]) -> Iterator[tuple[Tensor, tuple[int, ...]]]:
+    """Yield what GPUs exchange for a norm, with dims for the new number of channels."""
+    for op in graph.ops:
+        if isinstance(op, Operation) and op.kind in NORMS and op.fields["x"].uid in new:
+            dims = op.fields["x"].dims
+            if len(dims) < 2:
+                continue
+            old, channels = dims[1], new[op.fields["x"].uid].dims[1]
+            for tensor in op.fields.get("peer_stat", ()):
+                if tensor.rank > 1 and tensor.dims[1] % old == 0:
+                    yield tensor, (tensor.dims[0], tensor.dims[1] // old * channels, *tensor.dims[2:])
+
+
+# exactness
+
+_ZERO, _FINITE, _ANY = "zero", "finite", "any"  # what stands in the padded part of a tensor
+_KEEPS_ZERO = {
+    _P.ABS, _P.CEIL, _P.ELU_FWD, _P.ERF, _P.FLOOR, _P.GELU_APPROX_TANH_FWD, _P.GELU_FWD, _P.IDENTITY, _P.NEG,
+    _P.RELU_FWD, _P.SIN, _P.SQRT, _P.SWISH_FWD, _P.TAN, _P.TANH_FWD,
+}  # fmt: skip
+_MAY_BREAK = {_P.LOG, _P.RECIPROCAL, _P.RSQRT, _P.POW, _P.MOD, _P.FLOOR_MOD, _P.SQRT, _P.TAN}
+_KEEPS_SUM = {_R.ADD, _R.AMAX, _R.NORM1, _R.NORM2}
+
+
+class _InexactError(Exception):
+    """The padded part reaches the results."""
+
+
+def is_exact(graph: Graph, classes: Iterable[DimClass]) -> bool:
+    """Return whether zeros in the padded part of the inputs leave the rest of the outputs as it was.
+
+    A sum over the padded dim must add zeros only; where a row is normalised over it, it is not exact. A sequence of
+    keys may be padded where the graph is told the real lengths.
+    """
+    axes = {axis for item in classes for axis in item.axes}
+    state: dict[int, str] = {}
+    try:
+        for op in graph.users({uid for uid, _ in axes}):
+            _step(op, axes, state)
+    except _InexactError:
+        return False
+    return True
+
+
+def _step(op: Op, axes: set[Axis], state: dict[int, str]) -> None:
+    def touches(tensor: Tensor) -> bool:
+        return any((tensor.uid, axis) in axes for axis in range(tensor.rank))
+
+    if not any(touches(tensor) for _, tensor in op.ports()):
+        return
+    states = {tensor.uid: state.get(tensor.uid, _ZERO) for tensor in op.inputs().values() if touches(tensor)}
+    found: str
+    if isinstance(op, Matmul):
+        found = _matmul_state(op, axes, states)
+    elif isinstance(op, Reduction):
+        found = states.get(op.x.uid, _FINITE)
+        for axis in range(op.x.rank):
+            gone = (op.x.uid, axis) in axes and op.y.dims[axis] != op.x.dims[axis]
+            if gone and not (op.operator in _KEEPS_SUM and found == _ZERO):
+                raise _InexactError
+    elif isinstance(op, Pointwise):
+        found = _pointwise_state(op, states)
+    else:
+        assert isinstance(op, Operation)
+        found = _operation_state(op, axes, states)
+    for tensor in op.outputs().values():
+        state[tensor.uid] = found
+
+
+def _matmul_state(op: Matmul, axes: set[Axis], states: dict[int, str]) -> str:
+    a, b, last = op.a, op.b, op.a.rank - 1
+    sides = [states.get(side.uid) for side in (a, b)]
+    if (a.uid, last) in axes:
+        masked = op.k_override is not None
+        if not masked and (_ZERO not in sides or _ANY in sides):
+            raise _InexactError
+    if _ANY in sides:
+        return _ANY
+    rows, columns = (a.uid, last - 1) in axes, (b.uid, last) in axes
+    zero = (not rows or sides[0] == _ZERO) and (not columns or sides[1] == _ZERO)
+    return _ZERO if zero else _FINITE
+
+
+def _pointwise_state(op: Pointwise, states: dict[int, str]) -> str:
+    given = list(states.values())
+    if _ANY in given:
+        return _ANY
+    whole = len(states) == len({tensor.uid for tensor in op.inputs().values()})
+    if op.mode is _P.MUL:
+        return _ZERO if _ZERO in given else _FINITE
+    if op.mode is _P.DIV:
+        assert op.x is not None
+        assert op.b is not None
+        return _ANY if op.b.uid in states else states.get(op.x.uid, _FINITE)
+    if op.mode.name.endswith("_BWD"):
+        return _ZERO if op.dy is not None and states.get(op.dy.uid) == _ZERO else _FINITE
+    if op.mode in (_P.ADD, _P.SUB, _P.MAX, _P.MIN, _P.ADD_SQUARE):
+        return _ZERO if whole and set(given) == {_ZERO} else _FINITE
+    if op.mode in _KEEPS_ZERO and given == [_ZERO]:
+        return _ZERO
+    if op.mode is _P.BINARY_SELECT and op.b is not None and op.b.by_value:
+        return _ANY
+    return _ANY if op.mode in _MAY_BREAK else _FINITE
+
+
+def _operation_state(op: Operation, axes: set[Axis], states: dict[int, str]) -> str:
+    fields: Any = op.fields
+    if op.kind in CONVOLUTIONS:
+        image, weights, response = (fields[port] for port in CONVOLUTIONS[op.kind])
+        if _ANY in states.values():
+            raise _InexactError
+        if op.kind is _D.OPERATION_CONVOLUTION_BACKWARD_FILTER:
+            read, summed = (image, response), None
+        elif op.kind is _D.OPERATION_CONVOLUTION_FORWARD:
+            read, summed = (image, weights), (weights.uid, 1)
+        else:
+            read, summed = (weights, response), (weights.uid, 0)
+        sides = [states.get(tensor.uid) for tensor in read]
+        if summed in axes and _ZERO not in sides:
+            raise _InexactError
+        return _ZERO if set(sides) <= {_ZERO, None} else _FINITE
+    if op.kind is _D.OPERATION_SOFTMAX:
+        if (fields["x"].uid, fields["x"].rank - 1) in axes:
+            raise _InexactError
+        return _FINITE
+    if op.kind in (_D.OPERATION_SDPA_FWD, _D.OPERATION_SDPA_BWD):
+        if (fields["k"].uid, 2) in axes and "seq_len_kv" not in fields:
+            raise _InexactError
+        return _FINITE if (fields["q"].uid, 2) in axes else _ZERO
+    if op.kind in NORMS:
+        if not all(axis == 1 for uid, axis in axes if uid == fields["x"].uid):
+            raise _InexactError
+        return _FINITE
+    if op.kind is _D.OPERATION_RESHAPE or op.kind in BLOCK_SCALES:
+        return next(iter(states.values()), _FINITE)
+    return _ANY

@@ -1,0 +1,353 @@
+"""Fusion of attention: many operations as one, and back, where both compute the same. Pure, knows nothing of cuDNN."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from ..generated.enums import DataType, DescriptorType, PointwiseMode, ReduceTensorOp, TensorReordering
+from ..graph.attention.backward import composite_backward
+from ..graph.attention.recognize import read_attention
+from ..graph.data_types import BOOLEAN_TYPES, FP8_TYPES, HALF_TYPES
+from ..graph.ir import Graph, Matmul, Op, Operation, Pointwise, Reduction, Tensor, packed_strides
+from ..graph.replace import all_ops, free_uids, replace_tensors_in
+
+__all__ = [
+    "add_row_statistics",
+    "as_composite",
+    "as_composite_backward",
+    "as_unified",
+    "expand_softmax",
+    "is_in_float",
+    "scale_scores",
+]
+
+_D, _P, _R = DescriptorType, PointwiseMode, ReduceTensorOp
+_STATISTICS = ("stats", "max", "sum_exp")
+
+
+@dataclass(frozen=True)
+class _Softmax:
+    """A softmax in a graph: its operations, what goes in and comes out, and the statistics in memory."""
+
+    ops: tuple[Op, ...]
+    x: Tensor
+    y: Tensor
+    statistics: dict[str, Tensor]
+
+
+class _Names:
+    """Uids and names that a graph does not use yet."""
+
+    def __init__(self, graph: Graph) -> None:
+        self._uids = free_uids(graph)
+        self._names = {tensor.name for tensor in graph.tensors}
+        self._numbers: dict[str, int] = {}
+
+    def virtual(self, stem: str, dims: tuple[int, ...], data_type: DataType = DataType.FLOAT) -> Tensor:
+        number = self._numbers.get(stem, 0)
+        while (name := f"{stem}{'_' * (number > 0)}{number if number > 1 else ''}") in self._names:
+            number += 1
+        self._numbers[stem] = number
+        self._names.add(name)
+        strides = packed_strides(dims)
+        return Tensor(name=name, uid=next(self._uids), dims=dims, strides=strides, data_type=data_type, virtual=True)
+
+
+def as_unified(graph: Graph) -> Graph | None:
+    """Return a forward pass of two matmuls and a softmax as the one SDPA operation, or None if it is none.
+
+    What happens between the scaled scores and the softmax becomes the sub-graph. Real lengths, pages, dropout and
+    8-bit factors are not supported.
+    """
+    matmuls = [op for op in graph.ops if isinstance(op, Matmul)]
+    softmax = _find_softmax(graph)
+    if len(matmuls) != 2 or softmax is None:
+        return None
+    first, second = matmuls
+    q, k, v, o = first.a, first.b, second.b, second.c
+    plain = not any(tensor.virtual for tensor in (q, k, v, o)) and q.rank == 4
+    lengths = any((op.m_override, op.n_override, op.k_override) != (None, None, None) for op in matmuls)
+    if not plain or lengths or second.a.uid != softmax.y.uid:
+        return None
+    names = _Names(graph)
+    scaling = _find_scaling(graph, first.c)
+    score = first.c if scaling is None else scaling.y
+    assert score is not None
+    gone = [*matmuls, *softmax.ops, *([scaling] if scaling else [])]
+    kinds = {tensor.data_type for op in gone for tensor in op.outputs().values() if tensor.virtual}
+    if not kinds <= {DataType.FLOAT, *HALF_TYPES, *FP8_TYPES}:
+        return None  # what is cut off between operations would not be any more
+    left_out = {id(op) for op in gone}
+    inner = tuple(op for op in graph.ops if id(op) not in left_out)
+    if any(isinstance(op, Operation) and op.kind is not _D.OPERATION_DIAGONAL_BAND_MASK for op in inner):
+        return None
+    if any(not tensor.virtual for op in inner for tensor in op.outputs().values()):
+        return None
+    fields: dict[str, Any] = {"q": q, "k": _swap_last(k), "v": v, "o": o, "scale": _factor(scaling, names)}
+    if inner:
+        fields |= {
+            "subgraph": Graph(inner, "scores", is_subgraph=True),
+            "subgraph_input_uid": score.uid,
+            "subgraph_output_uid": softmax.x.uid,
+        }
+    elif softmax.x.uid != score.uid:
+        return None
+    if softmax.statistics:
+        x, y = names.virtual("softmax_x", softmax.x.dims), names.virtual("softmax_y", softmax.x.dims)
+        fields["softmax"] = Operation(_D.OPERATION_SOFTMAX, "softmax", {"x": x, "y": y, **softmax.statistics})
+    return Graph((Operation(_D.OPERATION_SDPA_FWD, "sdpa", fields),), graph.name)
+
+
+def is_in_float(graph: Graph) -> bool:
+    """Return whether all virtual tensors but the operands of matmuls are float32, booleans and indices."""
+    operands = {tensor.uid for op in graph.ops if isinstance(op, Matmul) for tensor in (op.a, op.b)}
+    virtual = (tensor for tensor in graph.tensors if tensor.virtual and tensor.uid not in operands)
+    return all(tensor.data_type in (DataType.FLOAT, DataType.INT32, *BOOLEAN_TYPES) for tensor in virtual)
+
+
+def _find_scaling(graph: Graph, score: Tensor) -> Pointwise | None:
+    """Return the multiplication of the raw scores by one number, if there is one."""
+    for op in graph.ops:
+        if isinstance(op, Pointwise) and op.mode is _P.MUL and op.x is not None and op.b is not None:
+            number = not op.b.virtual and math.prod(op.b.dims) == 1
+            if op.x.uid == score.uid and number:
+                return op
+    return None
+
+
+def _factor(scaling: Pointwise | None, names: _Names) -> Tensor:
+    if scaling is not None:
+        assert scaling.b is not None
+        return scaling.b
+    return dataclasses.replace(names.virtual("scale", (1,)), virtual=False, by_value=True, value=1.0)
+
+
+def _swap_last(tensor: Tensor) -> Tensor:
+    dims, strides = ((*values[:-2], values[-1], values[-2]) for values in (tensor.dims, tensor.strides))
+    return dataclasses.replace(tensor, dims=dims, strides=strides)
+
+
+def _find_softmax(graph: Graph) -> _Softmax | None:
+    for op in graph.ops:
+        if isinstance(op, Operation) and op.kind is _D.OPERATION_SOFTMAX:
+            if "sink" in op.fields or "stats_log2" in op.fields:
+                return None
+            found = {name: op.fields[name] for name in _STATISTICS if name in op.fields}
+            return _Softmax((op,), op.fields["x"], op.fields["y"], found)
+    return _find_chain(graph)
+
+
+def _find_chain(graph: Graph) -> _Softmax | None:
+    """Return the softmax that ends in a division of exponentials by their sum."""
+    producer = {tensor.uid: op for op in graph.ops for tensor in op.outputs().values()}
+
+    def find_maker(tensor: Tensor | None, mode: PointwiseMode | ReduceTensorOp) -> Any:
+        op: Any = producer.get(tensor.uid) if tensor is not None else None
+        return op if getattr(op, "mode", getattr(op, "operator", None)) is mode else None
+
+    for op in graph.ops:
+        if not (isinstance(op, Pointwise) and op.mode is _P.DIV and op.y is not None):
+            continue
+        exp: Any = find_maker(op.x, _P.EXP)
+        total: Any = find_maker(op.b, _R.ADD)
+        shifted: Any = find_maker(exp.x, _P.SUB) if exp else None
+        top: Any = find_maker(shifted.b, _R.MAX) if shifted else None
+        if not (total and top and total.x.uid == exp.y.uid and top.x.uid == shifted.x.uid):
+            continue
+        log = [o for o in graph.ops if isinstance(o, Pointwise) and o.mode is _P.LOG and o.x == total.y]
+        stats = [
+            o for o in graph.ops if log and isinstance(o, Pointwise) and o.mode is _P.ADD and log[0].y in (o.x, o.b)
+        ]
+        found = {"max": top.y, "sum_exp": total.y} | ({"stats": stats[0].y} if stats else {})
+        in_memory = {name: tensor for name, tensor in found.items() if tensor is not None and not tensor.virtual}
+        return _Softmax((op, exp, total, shifted, top, *log, *stats), shifted.x, op.y, in_memory)
+    return None
+
+
+def expand_softmax(graph: Graph) -> Graph | None:
+    """Return the graph with each SOFTMAX operation written out, None if it has none that can be."""
+    names = _Names(graph)
+    ops: list[Op] = []
+    for op in graph.ops:
+        is_softmax = isinstance(op, Operation) and op.kind is _D.OPERATION_SOFTMAX
+        if is_softmax and isinstance(op, Operation) and set(op.fields) <= {"x", "y", *_STATISTICS}:
+            found = {name: op.fields[name] for name in _STATISTICS if name in op.fields}
+            ops += _chain(op.fields["x"], op.fields["y"], found, names)
+        else:
+            ops.append(op)
+    return Graph(tuple(ops), graph.name) if len(ops) > len(graph.ops) else None
+
+
+def _chain(x: Tensor, y: Tensor, statistics: dict[str, Tensor], names: _Names) -> list[Op]:
+    row = (*x.dims[:-1], 1)
+
+    def virtual(name: str, dims: tuple[int, ...]) -> Tensor:
+        return statistics.get(name) or names.virtual(f"row_{name}" if dims == row else name, dims)
+
+    top, total, stats = virtual("max", row), virtual("sum_exp", row), virtual("stats", row)
+    shifted, exp, log = virtual("shifted", x.dims), virtual("exp", x.dims), virtual("log_sum", row)
+    return [
+        Reduction(name=top.name, operator=_R.MAX, x=x, y=top),
+        Pointwise(name=shifted.name, mode=_P.SUB, x=x, b=top, y=shifted),
+        Pointwise(name=exp.name, mode=_P.EXP, x=shifted, y=exp),
+        Reduction(name=total.name, operator=_R.ADD, x=exp, y=total),
+        Pointwise(name=log.name, mode=_P.LOG, x=total, y=log),
+        Pointwise(name=stats.name, mode=_P.ADD, x=top, b=log, y=stats),
+        Pointwise(name=y.name, mode=_P.DIV, x=exp, b=total, y=y),
+    ]
+
+
+def scale_scores(graph: Graph) -> Graph | None:
+    """Return attention that scales an operand of its first matmul with the scores scaled instead; S stays virtual."""
+    matmuls = [op for op in graph.ops if isinstance(op, Matmul)]
+    if len(matmuls) != 2:
+        return None
+    first, second = matmuls
+    for op in graph.ops:
+        number = isinstance(op, Pointwise) and op.b is not None and not op.b.virtual and math.prod(op.b.dims) == 1
+        if not (number and isinstance(op, Pointwise) and op.mode is _P.MUL and op.y in (first.a, first.b)):
+            continue
+        assert op.x is not None
+        assert op.b is not None
+        raw = _Names(graph).virtual("raw_scores", first.c.dims)
+        a, b = (op.x, first.b) if op.y == first.a else (first.a, op.x)
+        product = dataclasses.replace(first, a=a, b=b, c=raw, name=raw.name)
+        factor = dataclasses.replace(op.b, data_type=DataType.FLOAT)
+        scaled = Pointwise(name=first.c.name, mode=_P.MUL, x=raw, b=factor, y=first.c)
+        ops = tuple(one for one in graph.ops if one not in (op, first))
+        plain = dataclasses.replace(second.a, virtual=True, scratch=False, reordering=TensorReordering.NONE)
+        return Graph(replace_tensors_in((product, scaled, *ops), {plain.uid: plain}), graph.name)
+    return None
+
+
+_TAKEN = {"q", "k", "v", "o", "scale", "stats", "softmax", "subgraph", "subgraph_input_uid", "subgraph_output_uid"}
+
+
+def as_composite(graph: Graph) -> Graph | None:
+    """Return the one SDPA operation of a forward pass as many operations, or None where it does more than they can.
+
+    Real lengths, pages, dropout, a block mask, a sink and 8-bit factors are not supported.
+    """
+    op = graph.ops[0]
+    if len(graph.ops) > 1 or not isinstance(op, Operation) or op.kind is not _D.OPERATION_SDPA_FWD:
+        return None
+    fields: dict[str, Any] = dict(op.fields)
+    inner = fields.get("softmax")
+    found = dict(inner.fields) if isinstance(inner, Operation) else {}
+    if set(fields) - _TAKEN or set(found) - {"x", "y", *_STATISTICS} or "scale" not in fields:
+        return None
+    q, k, v, o = (fields[name] for name in ("q", "k", "v", "o"))
+    if any(tensor.rank != 4 for tensor in (q, k, v, o)):
+        return None
+    names = _Names(graph)
+    dims = (*q.dims[:3], k.dims[2])
+    known = {tensor.uid: tensor for tensor in graph.tensors}
+    raw, masked = names.virtual("qk", dims), known.get(fields.get("subgraph_output_uid", -1))
+    score = known.get(fields.get("subgraph_input_uid", -1)) or names.virtual("score", dims)
+    p = names.virtual("p", dims, v.data_type)
+    statistics = {name: found[name] for name in _STATISTICS if name in found}
+    if "stats" in fields:
+        statistics["stats"] = fields["stats"]
+    scale = dataclasses.replace(fields["scale"], dims=(1,) * 4, strides=(1,) * 4)
+    ops: list[Op] = [
+        Matmul(name=raw.name, a=q, b=_swap_last(k), c=raw),
+        Pointwise(name=score.name, mode=_P.MUL, x=raw, b=scale, y=score),
+        *(fields["subgraph"].ops if "subgraph" in fields else ()),
+        *_chain(masked or score, p, statistics, names),
+        Matmul(name=o.name, a=p, b=v, c=o),
+    ]
+    return Graph(tuple(ops), graph.name)
+
+
+def add_row_statistics(graph: Graph) -> Graph | None:
+    """Return attention whose softmax is written by hand as the chain that the kernels of attention read.
+
+    That is with the logarithm of the sums, also where nobody reads it; P has the type of V. None where there is no such
+    softmax, or it has them.
+    """
+    matmuls = [op for op in graph.ops if isinstance(op, Matmul)]
+    found = _find_chain(graph)
+    if found is None or len(matmuls) != 2 or matmuls[1].a.uid != found.y.uid or not found.y.virtual:
+        return None
+    if any(isinstance(op, Pointwise) and op.mode is _P.LOG for op in found.ops):
+        return None
+    p = dataclasses.replace(found.y, data_type=matmuls[1].b.data_type)
+    ops: list[Op] = []
+    for op in graph.ops:
+        if op is found.ops[0]:
+            ops += _chain(found.x, p, found.statistics, _Names(graph))
+        elif not any(op is one for one in found.ops):
+            ops.append(_scale_by_product(op, found.x))
+    return Graph(replace_tensors_in(tuple(ops), {p.uid: p}), graph.name)
+
+
+def _scale_by_product(op: Op, scores: Tensor) -> Op:
+    """Return the scaling of the scores as a product with a number, where it is a division by one that is known."""
+    if not (isinstance(op, Pointwise) and op.mode is _P.DIV and op.y == scores and op.b is not None):
+        return op
+    if not op.b.by_value or not op.b.value:
+        return op
+    return dataclasses.replace(op, mode=_P.MUL, b=dataclasses.replace(op.b, value=1 / op.b.value))
+
+
+def as_composite_backward(graph: Graph) -> Graph | None:
+    """Return the one SDPA_BWD operation as many operations, or None where its options cannot all be read.
+
+    Tensors of the caller keep their names, uids and memory; scratch tensors are added.
+    """
+    op = graph.ops[0]
+    if len(graph.ops) > 1 or not isinstance(op, Operation) or op.kind is not _D.OPERATION_SDPA_BWD:
+        return None
+    fields: dict[str, Any] = dict(op.fields)
+    if set(fields) - _TAKEN_BACKWARD or "scale" not in fields:
+        return None
+    use = read_attention(graph)
+    if use is None or use.problem.score_modifier is not None or use.problem.is_fp8:
+        return None
+    given = {_OURS.get(name, name): value for name, value in fields.items() if isinstance(value, Tensor)}
+    inner = [one for sub in op.subgraphs() for one in all_ops(sub)]
+    read = [tensor for one in inner for tensor in one.inputs().values()]
+    if any(tensor.by_value and tensor.value is None for tensor in read):
+        return None  # a bound that is not known
+    lengths = [fields[name].uid for name in ("seq_len_q", "seq_len_kv") if name in fields]
+    biases = [t for t in read if not (t.virtual or t.by_value or t.uid in lengths)]
+    if inner and (any(one.kind is not _D.OPERATION_DIAGONAL_BAND_MASK for one in inner if isinstance(one, Operation))):
+        return None
+    bias = [tensor for tensor in biases if tensor.dims == use.problem.bias]
+    if bool(bias) != (use.problem.bias is not None) or len(biases) > len(bias) or use.problem.alibi:
+        return None
+    given |= {"bias": bias[0]} if bias else {}
+    made = composite_backward(use.problem, None)
+    return _restore_tensors(graph, made, given)
+
+
+_OURS = {"d_o": "do"}
+_TAKEN_BACKWARD = {
+    "q", "k", "v", "o", "d_o", "dq", "dk", "dv", "stats", "scale", "dbias", "seq_len_q", "seq_len_kv", "sink", "dsink",
+    "dropout_seed", "dropout_offset", "dropout_probability", "subgraph", "subgraph_input_uid", "subgraph_output_uid",
+}  # fmt: skip
+
+
+def _restore_tensors(graph: Graph, made: Graph, given: dict[str, Tensor]) -> Graph | None:
+    """Return the graph that was made, with the caller's tensors of the same names; their dims and strides are its."""
+    uids, names = free_uids(graph), {tensor.name for tensor in graph.tensors}
+    far = 1 + max(tensor.uid for one in (graph, made) for tensor in one.tensors)
+    moved = {tensor.uid: dataclasses.replace(tensor, uid=far + tensor.uid) for tensor in made.tensors}
+    made = Graph(replace_tensors_in(made.ops, moved), graph.name)  # no uid of one graph is one of the other
+    new: dict[int, Tensor] = {}
+    for tensor in made.tensors:
+        mine = given.get(tensor.name)
+        if mine is None:
+            name = tensor.name
+            while name in names:
+                name += "_"
+            names.add(name)
+            new[tensor.uid] = dataclasses.replace(tensor, uid=next(uids), name=name)
+        elif mine.by_value:
+            new[tensor.uid] = dataclasses.replace(tensor, uid=mine.uid, name=mine.name, value=mine.value)
+        else:
+            new[tensor.uid] = dataclasses.replace(mine, dims=tensor.dims, strides=tensor.strides)
+    return Graph(replace_tensors_in(made.ops, new), graph.name)

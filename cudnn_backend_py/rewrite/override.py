@@ -1,0 +1,593 @@
+"""The same graph with other dims, data types, attributes or options of attention, as a user asks for them by name.
+
+Dims that belong together change together, and what an operation writes follows from what it reads. Pure, knows nothing
+of cuDNN.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from ..errors import GraphError
+from ..generated.enums import CudnnEnum, DataType, DescriptorType, PointwiseMode
+from ..generated.operations import CONVOLUTIONS
+from ..graph.attention import Attention, sdpa_backward, sdpa_forward
+from ..graph.attention.recognize import read_attention
+from ..graph.data_types import DATA_TYPES
+from ..graph.ir import Graph, Matmul, Op, Operation, Parameters, Pointwise, Reduction, Tensor
+from ..graph.replace import all_ops, repack, replace_tensors
+from ..graph.shapes import concatenated, convolution_input, convolved, permuted, pooled_size, scale_dims
+from .dims import NORMS, Axis, _links
+
+__all__ = ["find_type", "override", "scale_of", "with_dims", "with_settings", "with_types"]
+
+_D = DescriptorType
+_ROUNDS = 20  # in which dims follow from each other
+
+
+def _fault(headline: str, fix: str | None = None) -> GraphError:
+    return GraphError(headline, code="override", fix=fix)
+
+
+def override(
+    graph: Graph,
+    *,
+    dims: Mapping[str, tuple[int, ...]] | None = None,
+    types: Mapping[str, str] | None = None,
+    settings: Mapping[str, str] | None = None,
+) -> Graph:
+    """Return a graph with what was asked for: settings first, then data types, then dims. Else it stays as it is.
+
+    Parameters
+    ----------
+    dims
+        New dims by tensor name; 0 leaves a dim as it is.
+    types
+        Names of data types by tensor name; ``*`` stands for all tensors in memory that hold short floats.
+    settings
+        As for :func:`with_settings`.
+
+    Raises
+    ------
+    GraphError
+        ``override``: there is no such thing here, or the graph cannot have it; what building a graph refuses.
+    """
+    graph = with_settings(graph, settings or {})
+    graph = with_types(graph, types or {})
+    return with_dims(graph, dims) if dims else graph
+
+
+# data types
+
+
+def find_type(name: str) -> DataType:
+    """Return the data type of a name: cuDNN's, the short one of a graph's text, or that of a framework.
+
+    Raises
+    ------
+    GraphError
+        ``override``.
+    """
+    wanted = name.lower()
+    for kind, facts in DATA_TYPES.items():
+        if wanted in {kind.name.lower(), facts.short, facts.storage * (facts.array == facts.storage), *facts.torch}:
+            return kind
+    raise _fault(f"{name!r} is no data type", f"known are {', '.join(facts.short for facts in DATA_TYPES.values())}")
+
+
+def with_types(graph: Graph, types: Mapping[str, str]) -> Graph:
+    """Return a graph whose tensors have other data types."""
+    new: dict[int, Tensor] = {}
+    for name, kind in types.items():
+        for tensor in _short_floats(graph) if name == "*" else [graph.tensor(name)]:
+            new[tensor.uid] = dataclasses.replace(tensor, data_type=find_type(kind))
+    return replace_tensors(graph, new) if new else graph
+
+
+def _short_floats(graph: Graph) -> list[Tensor]:
+    return [
+        tensor
+        for tensor in graph.tensors
+        if DATA_TYPES[tensor.data_type].kind == "float" and DATA_TYPES[tensor.data_type].bits <= 16
+    ]
+
+
+# dims
+
+
+def with_dims(graph: Graph, dims: Mapping[str, tuple[int, ...]]) -> Graph:
+    """Return a graph whose tensors have other dims, and all others those that follow from them."""
+    sizes = _Sizes(graph)
+    for name, wanted in dims.items():
+        tensor = graph.tensor(name)
+        if len(wanted) != tensor.rank or min(wanted) < 0:
+            raise _fault(f"{name!r} has {tensor.rank} dims {list(tensor.dims)}, {list(wanted)} cannot be theirs")
+        for axis, size in enumerate(wanted):
+            if size:
+                sizes.fix((tensor.uid, axis), size)
+    sizes.follow()
+    return sizes.graph()
+
+
+@contextmanager
+def _naming(op: Op) -> Iterator[None]:
+    """Refuse an operation whose numbers no dims can follow from: any it may have, as that is for cuDNN to judge."""
+    try:
+        yield
+    except (ArithmeticError, LookupError, TypeError, ValueError) as error:
+        headline = f"no dims can follow from the tensors and numbers of {op.name!r}: {error}"
+        raise GraphError(headline, code="override", where=str(op)) from error
+
+
+class _Sizes:
+    """The dims of all tensors while some are changed."""
+
+    def __init__(self, graph: Graph) -> None:
+        self._graph = graph
+        self._tensors = {tensor.uid: tensor for tensor in graph.tensors}
+        self._dims = {uid: list(tensor.dims) for uid, tensor in self._tensors.items()}
+        self._parent: dict[Axis, Axis] = {
+            (uid, axis): (uid, axis) for uid, tensor in self._tensors.items() for axis in range(tensor.rank)
+        }
+        for op in all_ops(graph):
+            with _naming(op):
+                links = (*(_links(op, self._tensors) or ()), *_more_links(op))
+            for one, other in links:
+                if one in self._parent and other in self._parent and self._size(one) == self._size(other):
+                    self._parent[self._root(one)] = self._root(other)
+        self._fixed: dict[Axis, int] = {}
+        self._members: dict[Axis, list[Axis]] = {}
+        for axis in self._parent:
+            self._members.setdefault(self._root(axis), []).append(axis)
+
+    def _size(self, axis: Axis) -> int:
+        return self._dims[axis[0]][axis[1]]
+
+    def _root(self, axis: Axis) -> Axis:
+        while self._parent[axis] != axis:
+            self._parent[axis] = axis = self._parent[self._parent[axis]]
+        return axis
+
+    def fix(self, axis: Axis, size: int) -> None:
+        """Give a dim, and those that are the same, a size that was asked for."""
+        root = self._root(axis)
+        if self._fixed.get(root, size) != size:
+            name = self._tensors[axis[0]].name
+            raise _fault(f"dim {axis[1]} of {name!r} is to be {size}, and {self._fixed[root]} for another tensor")
+        self._fixed[root] = size
+        self._set(axis, size)
+
+    def _set(self, axis: Axis, size: int) -> bool:
+        if self._size(axis) == size:
+            return False
+        root = self._root(axis)
+        if self._fixed.get(root, size) != size:
+            name = self._tensors[axis[0]].name
+            raise _fault(f"dim {axis[1]} of {name!r} follows from others: it is {size}, not {self._fixed[root]}")
+        for uid, index in self._members[root]:
+            self._dims[uid][index] = size
+        return True
+
+    def follow(self) -> None:
+        """Let what operations write follow from what they read."""
+        for _ in range(_ROUNDS):
+            changed = False
+            for op in all_ops(self._graph):
+                with _naming(op):
+                    following = _follows(op, self._dims)
+                for uid, dims in following.items():
+                    if len(dims) != len(self._dims[uid]):
+                        continue
+                    for axis, size in enumerate(dims):
+                        changed |= self._set((uid, axis), size)
+            if not changed:
+                return
+        raise _fault("the dims asked for contradict each other")
+
+    def graph(self) -> Graph:
+        """Return the graph with the dims as they are now."""
+        new: dict[int, Tensor] = {}
+        for uid, tensor in self._tensors.items():
+            dims = tuple(self._dims[uid])
+            if min(dims) < 1:
+                raise _fault(f"{tensor.name!r} would have dims {list(dims)}")
+            if dims != tensor.dims:
+                new[uid] = repack(tensor, dims)
+        for tensor in self._tensors.values():
+            offset = tensor.ragged_offset
+            if offset is not None and (changed := new.get(tensor.uid)) is not None:
+                held = new.get(offset.uid, offset)
+                new[offset.uid] = repack(held, (changed.dims[0] + 1, *held.dims[1:]))
+        for uid, tensor in list(new.items()):
+            if tensor.ragged_offset is not None and tensor.ragged_offset.uid in new:
+                new[uid] = dataclasses.replace(tensor, ragged_offset=new[tensor.ragged_offset.uid])
+        made = replace_tensors(self._graph, new) if new else self._graph
+        ops = tuple(_with_limits(op, self._tensors) for op in made.ops)
+        return Graph(ops, made.name, made.is_subgraph)
+
+
+def _with_limits(op: Op, before: Mapping[int, Tensor]) -> Op:
+    """Return a slice that goes to the end of its tensor still doing so."""
+    if not isinstance(op, Operation) or op.kind is not _D.OPERATION_SLICE:
+        return op
+    old, x = before[op.fields["x"].uid].dims, op.fields["x"].dims
+    limits = tuple(
+        now if limit == was else limit for limit, was, now in zip(op.fields["limit_indices"], old, x, strict=True)
+    )
+    return Operation(op.kind, op.name, {**op.fields, "limit_indices": limits})
+
+
+def _more_links(op: Op) -> Iterator[tuple[Axis, Axis]]:
+    """Yield dims that are the same beside those that diagnosis knows of: where sizes and places agree."""
+    if isinstance(op, (Matmul, Pointwise, Reduction)):
+        return
+    assert isinstance(op, Operation)
+    fields, tensors = op.fields, dict(op.ports())
+    if op.kind in (_D.OPERATION_RESAMPLE_FWD, _D.OPERATION_RESAMPLE_BWD):
+        yield from _same_axes(tensors.values(), (0, 1))
+    elif op.kind is _D.OPERATION_CONCAT:
+        axes = [axis for axis in range(fields["output"].rank) if axis != fields["axis"]]
+        yield from _same_axes(tensors.values(), axes)
+    elif op.kind is _D.OPERATION_SLICE:
+        whole = zip(fields["start_indices"], fields["limit_indices"], fields["strides"], fields["x"].dims, strict=True)
+        axes = [axis for axis, part in enumerate(whole) if part[:3] == (0, part[3], 1)]
+        yield from _same_axes((fields["x"], fields["y"]), axes)
+    elif op.kind is _D.OPERATION_TRANSPOSE:
+        x, y = fields["x"], fields["y"]
+        yield from (((y.uid, axis), (x.uid, source)) for axis, source in enumerate(fields["permutation"]))
+    elif op.kind is _D.OPERATION_MOE_GROUPED_MATMUL:
+        token, weight, output = (fields[name] for name in ("token", "weight", "output"))
+        yield from (((token.uid, 2), (weight.uid, 1)), ((weight.uid, 2), (output.uid, 2)))
+        yield from (((token.uid, 1), (output.uid, 1)), ((weight.uid, 0), (fields["first_token_offset"].uid, 0)))
+        for name in ("token_index", "token_ks"):
+            if name in fields:
+                yield (fields[name].uid, 1), (output.uid, 1)
+    elif op.kind in (_D.OPERATION_SDPA_FWD, _D.OPERATION_SDPA_BWD):
+        inner = [tensor for graph in op.subgraphs() for item in graph.ops for _, tensor in item.ports()]
+        yield from _same_axes([*tensors.values(), *inner], (0, 1))
+    elif op.kind in (*NORMS, _D.OPERATION_GEN_STATS, _D.OPERATION_BN_BWD_WEIGHTS, *_ALIKE):
+        first = max(tensors.values(), key=lambda tensor: math.prod(tensor.dims))
+        yield from _same_axes([first, *tensors.values()], range(first.rank))
+
+
+_ALIKE = (
+    _D.OPERATION_BN_FINALIZE_STATISTICS,
+    _D.OPERATION_ROPE_FWD,
+    _D.OPERATION_ROPE_BWD,
+    _D.OPERATION_SIGNAL,
+)
+
+
+def _same_axes(tensors: Iterable[Tensor], axes: Iterable[int]) -> Iterator[tuple[Axis, Axis]]:
+    """Yield these axes of the first tensor with those of all others of its rank and size there."""
+    first, *others = tensors
+    wanted = list(axes)
+    for tensor in others:
+        if tensor.rank == first.rank:
+            yield from (
+                ((tensor.uid, axis), (first.uid, axis))
+                for axis in wanted
+                if tensor.dims[axis] == first.dims[axis] and (first.dims[axis] > 1 or axis > 1)
+            )
+
+
+def _follows(op: Op, dims: Mapping[int, list[int]]) -> dict[int, tuple[int, ...]]:
+    """Return the dims of what an operation writes, for those whose dims are not all dims of what it reads."""
+    if not isinstance(op, Operation):
+        return {}
+    fields = op.fields
+    if op.kind in CONVOLUTIONS:
+        image, weights, response = (fields[port] for port in CONVOLUTIONS[op.kind])
+        facts = fields["convolution"].fields
+        names = ("pre_paddings", "post_paddings", "filter_strides", "dilations")
+        window = [facts[name] for name in names]
+        x, w, y = (dims[tensor.uid] for tensor in (image, weights, response))
+        fitting = convolved(x, w, window)
+        if op.kind is _D.OPERATION_CONVOLUTION_BACKWARD_DATA:  # as much larger than the smallest one as it was
+            groups = image.dims[1] // weights.dims[1]
+            least = convolution_input(response.dims, weights.dims, window, groups)
+            now = convolution_input(y, w, window, groups)
+            more = (was - small for was, small in zip(image.dims[2:], least[2:], strict=True))
+            return {image.uid: (*x[:2], *(size + extra for size, extra in zip(now[2:], more, strict=True)))}
+        if op.kind is _D.OPERATION_CONVOLUTION_FORWARD:
+            return {response.uid: fitting}
+        return {response.uid: (*y[:2], *fitting[2:])}  # the gradient that fits the image
+    if op.kind in (_D.OPERATION_RESAMPLE_FWD, _D.OPERATION_RESAMPLE_BWD):
+        facts = fields["resample"].fields
+        image, small = ("x", "y") if op.kind is _D.OPERATION_RESAMPLE_FWD else ("dx", "dy")
+        names = ("window_dims", "strides", "pre_paddings", "post_paddings")
+        sides = zip(*(_fractions(facts[name]) for name in names), strict=True)
+        x = dims[fields[image].uid]
+        sizes = (pooled_size(size, *side) for size, side in zip(x[2:], sides, strict=True))
+        found = (*x[:2], *sizes)
+        return {fields[name].uid: found for name in (small, "idx", "y") if name in fields}
+    if op.kind is _D.OPERATION_CONCAT:
+        return {fields["output"].uid: concatenated([dims[item.uid] for item in fields["input"]], fields["axis"])}
+    if op.kind is _D.OPERATION_TRANSPOSE:
+        return {fields["y"].uid: permuted(dims[fields["x"].uid], fields["permutation"])}
+    if op.kind in (_D.OPERATION_BLOCK_SCALE_DEQUANTIZE, _D.OPERATION_BLOCK_SCALE_QUANTIZE):
+        return _scales_follow(op, dims)
+    return {}
+
+
+def _fractions(values: Any) -> list[Any]:
+    from fractions import Fraction
+
+    return [Fraction(*item) if isinstance(item, tuple) else item for item in values]
+
+
+def _scales_follow(op: Operation, dims: Mapping[int, list[int]]) -> dict[int, tuple[int, ...]]:
+    from ..graph.shapes import block_axes
+
+    x, scale = op.fields["x"], op.fields["scale"]
+    given = op.fields.get("block_size", 32)
+    sizes = block_axes(x.dims, given if isinstance(given, tuple) else (given,), scale.dims)
+    if sizes is None:
+        return {}
+    tiled = scale.reordering.name == "F8_128x4"
+    return {scale.uid: scale_dims(dims[x.uid], sizes, tiled=tiled)}
+
+
+# settings
+
+
+def with_settings(graph: Graph, settings: Mapping[str, str]) -> Graph:
+    """Return a graph with something set otherwise.
+
+    Parameters
+    ----------
+    settings
+        By ``OPERATION.FIELD``, an attribute (``conv.stride``, ``act.mode``); by the name of a by-value tensor, whose
+        number is set; or, of a graph that is attention, by a field of
+        :class:`~cudnn_backend_py.graph.attention.Attention` (``causal``, ``dropout``), ``implementation``, or
+        ``direction``: the graph is built anew. Values are texts: ``true`` and ``false`` (nothing is true), numbers,
+        enumerators by name, several separated by commas.
+
+    Raises
+    ------
+    GraphError
+        ``override``, and what the attention builder refuses.
+    """
+    options: dict[str, str] = {}
+    by_value = {tensor.name: tensor for tensor in graph.tensors if tensor.by_value}
+    for key, value in settings.items():
+        owner, dot, name = key.rpartition(".")
+        if dot:
+            op = next((op for op in graph.ops if op.name == owner), None)
+            if op is None:
+                names = ", ".join(op.name for op in graph.ops)
+                raise _fault(f"there is no operation {owner!r}", f"the operations are {names}")
+            graph = _with_op(graph, op, _with_field(op, name, value))
+        elif key in by_value:
+            tensor = by_value[key]
+            held = _whole(value) if DATA_TYPES[tensor.data_type].kind == "integer" else _number(value)
+            graph = replace_tensors(graph, {tensor.uid: dataclasses.replace(tensor, value=held)})
+        else:
+            options[key] = value
+    return _with_options(graph, options) if options else graph
+
+
+def _with_op(graph: Graph, old: Op, new: Op) -> Graph:
+    made = Graph(tuple(new if op is old else op for op in graph.ops), graph.name, graph.is_subgraph)
+    return with_dims(made, {})
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise _fault(f"{text!r} is no number") from None
+
+
+def _whole(text: str) -> int:
+    number = _number(text)
+    if not number.is_integer():
+        raise _fault(f"{text!r} is no whole number")
+    return int(number)
+
+
+_ALIASES = {
+    "padding": ("pre_paddings", "post_paddings"),
+    "stride": ("filter_strides", "strides"),
+    "dilation": ("dilations",),
+    "window": ("window_dims",),
+    "compute_type": ("comp_type", "math_prec", "compute_type"),
+}
+
+
+def _with_field(op: Op, name: str, text: str) -> Op:
+    """Return an operation with another attribute, its own or one of the parameters inside it."""
+    names = _ALIASES.get(name, (name,))
+    if not isinstance(op, Operation):
+        for item in dataclasses.fields(op):  # type: ignore[arg-type]
+            if item.name in names and not isinstance(getattr(op, item.name), Tensor) and item.name != "name":
+                value = _read_value(text, getattr(op, item.name), str(item.type))
+                return dataclasses.replace(op, **{item.name: value})  # type: ignore[type-var]
+        raise _no_field(op, name)
+    fields = dict(op.fields)
+    found = False
+    for key, value in op.fields.items():
+        if key in names and not isinstance(value, (Tensor, Graph, Op, Parameters)):
+            fields[key], found = _read_value(text, value), True
+        elif isinstance(value, Parameters):
+            inner = {field: _read_value(text, held) if field in names else held for field, held in value.fields.items()}
+            found |= any(field in names for field in value.fields)
+            fields[key] = Parameters(value.kind, inner)
+    if not found:
+        raise _no_field(op, name)
+    return Operation(op.kind, op.name, fields)
+
+
+def _no_field(op: Op, name: str) -> GraphError:
+    known: set[str] = set()
+    for key, value in op.parameters().items():
+        known |= set(value.fields) if isinstance(value, Parameters) else {key}
+    return _fault(f"operation {op.name!r} has nothing called {name!r}", f"it has {', '.join(sorted(known))}")
+
+
+def _read_value(text: str, held: Any, annotation: str = "") -> Any:
+    """Return a text as a value of the kind of the one that is replaced."""
+    if isinstance(held, tuple):
+        parts = text.split(",")
+        parts = parts * len(held) if len(parts) == 1 else parts
+        if len(parts) != len(held):
+            raise _fault(f"{text!r} are {len(parts)} numbers, {len(held)} are needed")
+        return tuple(_read_value(part, one) for part, one in zip(parts, held, strict=True))
+    if isinstance(held, bool):
+        return _flag(text)
+    if isinstance(held, DataType):
+        return find_type(text)
+    if isinstance(held, CudnnEnum):
+        members = type(held).__members__
+        if text.upper() not in members:
+            raise _fault(f"{text!r} is no {type(held).__name__}", f"known are {', '.join(members)}")
+        return members[text.upper()]
+    if isinstance(held, int):
+        return _whole(text)
+    if isinstance(held, float) or "float" in annotation:
+        return _number(text)
+    raise _fault(f"{held!r} cannot be set by a text")
+
+
+def _flag(text: str) -> bool:
+    known = {"true": True, "yes": True, "1": True, "": True, "false": False, "no": False, "0": False}
+    if text.lower() not in known:
+        raise _fault(f"{text!r} is neither true nor false")
+    return known[text.lower()]
+
+
+# attention
+
+
+def _with_options(graph: Graph, settings: Mapping[str, str]) -> Graph:
+    """Return attention built anew with other options."""
+    use = read_attention(graph)
+    names = [item.name for item in dataclasses.fields(Attention)]
+    if use is None:
+        by_value = [tensor.name for tensor in graph.tensors if tensor.by_value]
+        raise _fault(
+            f"there is nothing called {', '.join(settings)} to set",
+            f"OPERATION.FIELD, with {', '.join(op.name for op in graph.ops)}"
+            + (f"; or {', '.join(by_value)}" if by_value else "")
+            + "; options of attention only where the graph is attention",
+        )
+    options: dict[str, Any] = {name: getattr(use.problem, name) for name in names}
+    if options["score_modifier"] is not None:
+        raise _fault("attention with a score modifier cannot be built anew: what it does cannot be told from the graph")
+    options["scale"] = scale_of(graph)
+    backward, form = use.backward, "unified" if use.form == "unified" else "composite"
+    for key, text in settings.items():
+        if key == "direction":
+            if text not in ("forward", "backward"):
+                raise _fault(f"{text!r} is neither forward nor backward")
+            backward = text == "backward"
+        elif key == "implementation":
+            form = text
+        elif key not in names:
+            raise _fault(f"attention has no option {key!r}", f"it has {', '.join(names)}, implementation, direction")
+        else:
+            _change(options, key, text)
+    if backward:
+        options |= {"max": False, "sum_exp": False, "stats": True}
+    else:
+        options |= {"dbias": False, "dsink": False, "deterministic": False}
+        options |= {"max_total_seq_q": None, "max_total_seq_kv": None}
+    build = sdpa_backward if backward else sdpa_forward
+    version = (9, 21, 0) if use.form == "single operations" else None
+    made = build(implementation=form, version=version, allow_hazards=True, **options)  # type: ignore[arg-type]
+    return Graph(made.ops, graph.name, made.is_subgraph)
+
+
+_SIZES = ("batch", "heads", "seq_q", "seq_kv", "head_dim", "head_dim_v", "kv_heads", "v_heads", "layout")
+
+
+def _change(options: dict[str, Any], key: str, text: str) -> None:
+    """Set one option of attention; sizes that were equal stay so, and tensors lie without gaps again."""
+    before = options[key]
+    if key == "layout" or (key == "bias" and text):
+        options[key] = text if key == "layout" else tuple(_whole(part) for part in text.split(","))
+    elif key in ("data_type", "output_type", "seed_type", "offset_type"):
+        options[key] = find_type(text)
+    elif (key == "scale" and text in ("tensor", "none")) or key == "alignment":
+        options[key] = text
+    elif key in _FLAGS:
+        options[key] = _flag(text)
+    elif key in ("scale", "dropout"):
+        options[key] = _number(text)
+    elif key in ("score_modifier",):
+        raise _fault("a score modifier cannot be set by a text")
+    else:
+        options[key] = None if text in ("none", "") else _whole(text)
+    for same in _FOLLOWERS.get(key, ()):
+        if options[same] == before:
+            options[same] = options[key]
+    if key == "data_type" and options["output_type"] == before:
+        options["output_type"] = options[key]
+    if key == "causal":
+        options["right_bound"] = 0 if options[key] else None
+    if key == "right_bound":
+        options["causal"] = False
+    if key == "ragged" and options[key]:
+        options["padding"] = True
+    if key in _SIZES[:-1] or key in ("ragged", "page_size"):
+        options["layout"] = _layout_names(options)
+    if options["bias"] is not None and key in ("batch", "heads", "seq_q", "seq_kv"):
+        axis = ("batch", "heads", "seq_q", "seq_kv").index(key)
+        dims = list(options["bias"])
+        dims[axis] = options[key] if dims[axis] == before and before != 1 else dims[axis]
+        options["bias"] = tuple(dims)
+
+
+_FLAGS = {item.name for item in dataclasses.fields(Attention) if str(item.type) == "bool"}
+_FOLLOWERS = {
+    "heads": ("kv_heads", "v_heads"),
+    "kv_heads": ("v_heads",),
+    "seq_q": ("seq_kv",),
+    "head_dim": ("head_dim_v",),
+}
+
+
+def _layout_names(options: Mapping[str, Any]) -> Any:
+    """Return the layouts of attention's tensors by name, from their strides: that of heads beside that of tokens."""
+    layout = options["layout"]
+    if isinstance(layout, str):
+        return layout
+    named: dict[str, str] = {}
+    for name, strides in layout.items():
+        if isinstance(strides, str):
+            named[name] = strides
+        elif name != "stats":
+            b, h, s, _ = strides
+            named[name] = "sbhd" if s > b else "bhsd" if h > s else "bshd"
+    return named or "bshd"
+
+
+def scale_of(graph: Graph) -> Any:
+    """Return the factor of the scores: its number, ``tensor``, or ``none``."""
+    for op in graph.ops:
+        if isinstance(op, Operation) and op.kind in (_D.OPERATION_SDPA_FWD, _D.OPERATION_SDPA_BWD):
+            return _factor(op.fields.get("scale"))
+    score = next((op.c for op in graph.ops if isinstance(op, Matmul)), None)
+    for op in graph.ops:
+        if (
+            isinstance(op, Pointwise)
+            and op.mode is PointwiseMode.MUL
+            and score is not None
+            and op.x is not None
+            and op.b is not None
+            and score.uid in (op.x.uid, op.b.uid)
+        ):
+            other = op.b if op.x.uid == score.uid else op.x
+            if math.prod(other.dims) == 1:
+                return _factor(other)
+    return "none"
+
+
+def _factor(tensor: Tensor | None) -> Any:
+    if tensor is None:
+        return "none"
+    return float(tensor.value) if tensor.by_value and tensor.value is not None else "tensor"

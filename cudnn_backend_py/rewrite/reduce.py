@@ -1,0 +1,368 @@
+"""``reduce_failure``: the smallest form of a graph, and the simplest data, that still fails in the same way.
+
+Delta debugging: one change at a time, those that take most away first, and each that still fails is kept. Outputs and
+operations go, then options, dims are halved, windows and layouts become plain. Pure: what fails is asked of the caller.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from ..errors import GraphError
+from ..generated.attributes import ATTRIBUTES
+from ..generated.enums import DataType, DescriptorType
+from ..generated.operations import CONVOLUTIONS
+from ..graph import Graph, Op, Operation, Tensor
+from ..graph.data_types import BOOLEAN_TYPES
+from ..graph.ir import Parameters, convolved_size
+from ..graph.replace import all_ops, attempt, drop_fields, keep_ops, replace_tensors, replace_tensors_in
+from ..graph.shapes import pooled_size
+from ..graph.strides import channels_last, packed_strides
+from .changes import changes
+from .dims import dim_classes
+from .shapes import set_dims
+
+__all__ = ["SIMPLER", "Fails", "Reduced", "reduce_failure"]
+
+_D = DescriptorType
+Fails = Callable[[Graph, str], bool]
+"""Whether a graph fails with data of a kind; False also where it cannot be asked."""
+
+SIMPLER = ("integers", "uniform", "hostile")  # kinds of data, the simplest first
+_OPTIONS = ("drop_stats", "drop_dropout", "drop_bias", "mask")
+_WINDOWS = {
+    "pre_paddings": 0, "post_paddings": 0, "filter_strides": 1, "dilations": 1, "strides": 1, "window_dims": 1,
+}  # fmt: skip
+_POOLS = (_D.OPERATION_RESAMPLE_FWD, _D.OPERATION_RESAMPLE_BWD)
+
+
+@dataclass
+class Reduced:
+    """A failure made small.
+
+    Attributes
+    ----------
+    graph, data
+        The smallest graph that fails, and the kind of its data.
+    steps
+        What was taken away, in order.
+    tried
+        How many graphs were asked about.
+    complete
+        Whether no step is left that could be tried; False where the time or the number of tries was used up.
+    """
+
+    graph: Graph
+    data: str
+    steps: list[str] = field(default_factory=list)
+    tried: int = 0
+    complete: bool = False
+
+
+def reduce_failure(graph: Graph, data: str, fails: Fails, *, budget_s: float = 60.0, most: int = 500) -> Reduced:
+    """Return a smaller graph and simpler data for which `fails` still holds; those given are not asked about again.
+
+    Parameters
+    ----------
+    data
+        The kind of data with which it fails, one of :data:`SIMPLER` or another name.
+    fails
+        Asked once for each change; an exception of it is the caller's to catch.
+    budget_s, most
+        Seconds, and questions, after which what was found so far is returned.
+    """
+    found, deadline = Reduced(graph, data), time.monotonic() + budget_s
+    refused: set[tuple[Graph, str]] = set()
+
+    def holds(graph: Graph, data: str) -> bool:
+        if (graph, data) in refused:
+            return False
+        found.tried += 1
+        held = fails(graph, data)
+        if not held:
+            refused.add((graph, data))
+        return held
+
+    for kind in SIMPLER[: SIMPLER.index(data)] if data in SIMPLER else ():
+        if holds(graph, kind):
+            found.data = kind
+            found.steps.append(f"data: {data} -> {kind}")
+            break
+    while True:
+        for title, smaller in _steps(found.graph):
+            if time.monotonic() > deadline or found.tried >= most:
+                return found
+            if _weight(smaller) < _weight(found.graph) and holds(smaller, found.data):
+                found.graph = smaller
+                found.steps.append(title)
+                break
+        else:
+            found.complete = True
+            return found
+
+
+def _weight(graph: Graph) -> tuple[Any, ...]:
+    """Return how large a graph is; each step makes it less."""
+    ops = list(all_ops(graph))
+    windows = sum(
+        abs(float(_number(part)) - plain)
+        for op in ops
+        for value in op.parameters().values()
+        if isinstance(value, Parameters)
+        for name, plain in _WINDOWS.items()
+        if name in value.fields
+        for part in value.fields[name]
+    )
+    tensors = graph.tensors
+    odd = sum(tensor.strides not in (packed_strides(tensor.dims), channels_last(tensor.dims)) for tensor in tensors)
+    last = sum(tensor.strides != packed_strides(tensor.dims) for tensor in tensors)
+    fields = sum(len(op.parameters()) + len(list(op.ports())) for op in ops)
+    elements = sum(math.prod(tensor.dims) for tensor in tensors)
+    types = sum(tensor.data_type is not DataType.FLOAT for tensor in tensors)
+    return (len(ops), fields, windows, elements, odd, last, types)
+
+
+def _number(part: Any) -> float:
+    return float(part[0] / part[1] if isinstance(part, tuple) else part)
+
+
+def _steps(graph: Graph) -> Iterator[tuple[str, Graph]]:
+    """Yield smaller graphs with what was taken away, those that take most first."""
+    yield from _parts(graph)
+    yield from _without_fields(graph)
+    yield from _options(graph)
+    yield from _smaller_dims(graph)
+    yield from _plain_windows(graph)
+    yield from _plain_layouts(graph)
+
+
+# operations
+
+
+def _parts(graph: Graph) -> Iterator[tuple[str, Graph]]:
+    """Yield what makes each result, what follows from it, and the graph without each operation."""
+    found: list[tuple[int, str, Graph]] = []
+    for op in graph.ops if len(graph.ops) > 1 else ():
+        alone = attempt(partial(_between, graph, [op]))
+        before = attempt(partial(_up_to, graph, op))
+        after = attempt(partial(_given, graph, op))
+        for title, part in (("only", alone), ("nothing after", before), ("given instead:", after)):
+            if part is not None and len(part.ops) < len(graph.ops):
+                found.append((len(part.ops), f"{title} {op.name}", part))
+    yield from ((title, part) for _, title, part in sorted(found, key=lambda item: item[0]))
+    yield from ((change.title, change.graph) for change in changes(graph, ("drop_operation",)) if change.graphs)
+
+
+def _up_to(graph: Graph, op: Op) -> Graph:
+    """Return what an operation needs, and itself, its results in memory."""
+    needed, ops = {tensor.uid for tensor in op.inputs().values()}, [op]
+    for one in reversed(graph.ops[: graph.ops.index(op)]):
+        if any(tensor.uid in needed for tensor in one.outputs().values()):
+            ops.insert(0, one)
+            needed |= {tensor.uid for tensor in one.inputs().values()}
+    return _between(graph, ops)
+
+
+def _given(graph: Graph, op: Op) -> Graph:
+    """Return the graph without an operation and what only that needs: its results are given in memory."""
+    rest = [one for one in graph.ops if one is not op]
+    while True:  # what nobody reads any more
+        read = {tensor.uid for one in rest for tensor in one.inputs().values()}
+        kept = [one for one in rest if any(not t.virtual or t.uid in read for t in one.outputs().values())]
+        if len(kept) == len(rest):
+            break
+        rest = kept
+    new = {tensor.uid: _in_memory(tensor) for tensor in op.outputs().values()}
+    return Graph(replace_tensors_in(tuple(rest), new), graph.name, graph.is_subgraph)
+
+
+def _between(graph: Graph, ops: list[Op]) -> Graph:
+    """Return a graph of some operations: what others would write or read of theirs lies in memory."""
+    written = {tensor.uid: tensor for op in ops for tensor in op.outputs().values()}
+    read = {tensor.uid: tensor for op in ops for tensor in op.inputs().values()}
+    ends = {uid for uid in written if uid not in read} | {uid for uid in read if uid not in written}
+    tensors = {**read, **written}
+    new = {uid: _in_memory(tensors[uid]) for uid in ends if tensors[uid].virtual}
+    return Graph(replace_tensors_in(tuple(ops), new), graph.name, graph.is_subgraph)
+
+
+def _in_memory(tensor: Tensor) -> Tensor:
+    """Return the tensor in memory; booleans stay inside, where they mean what they say."""
+    if tensor.data_type in BOOLEAN_TYPES:
+        raise GraphError(f"{tensor.name!r} would lie in memory as booleans", code="booleans-in-memory")
+    return dataclasses.replace(tensor, virtual=False)
+
+
+# options
+
+
+def _without_fields(graph: Graph) -> Iterator[tuple[str, Graph]]:
+    """Yield the graph without each field that an operation need not have."""
+    for op in graph.ops:
+        if not isinstance(op, Operation):
+            yield from _without_numbers(graph, op)
+            continue
+        optional = {facts.field for facts in ATTRIBUTES[op.kind] if not facts.required} & set(op.fields)
+        groups = [{name for name in optional if name.startswith("subgraph")}, {n for n in optional if "dropout" in n}]
+        for names in (*groups, *({name} for name in sorted(optional))):
+            made = attempt(partial(_replaced, graph, op, drop_fields(op, names)))
+            if names and made is not None:
+                yield f"{op.name} without {', '.join(sorted(names))}", made
+
+
+def _without_numbers(graph: Graph, op: Op) -> Iterator[tuple[str, Graph]]:
+    keep = ("mode", "operator", "compute_type", "axis")
+    for name, value in op.parameters().items():
+        if value is not None and name not in keep:
+            made = attempt(partial(_without_number, graph, op, name))
+            if made is not None:
+                yield f"{op.name} without {name}", made
+
+
+def _without_number(graph: Graph, op: Op, name: str) -> Graph:
+    return _replaced(graph, op, dataclasses.replace(op, **{name: None}))  # type: ignore[type-var]
+
+
+def _replaced(graph: Graph, old: Op, new: Op) -> Graph:
+    ops = [new if op is old else op for op in graph.ops]
+    return keep_ops(Graph(tuple(ops), graph.name, graph.is_subgraph), ops)
+
+
+def _options(graph: Graph) -> Iterator[tuple[str, Graph]]:
+    yield from ((change.title, change.graph) for change in changes(graph, _OPTIONS) if change.graphs)
+
+
+# sizes
+
+
+def _smaller_dims(graph: Graph) -> Iterator[tuple[str, Graph]]:
+    """Yield the graph with dims that belong together a fourth, half, or one of what they were."""
+    classes = {item.axes: item for item in dim_classes(graph).values() if item.size > 1}
+    for item in sorted(classes.values(), key=lambda one: -one.size):
+        if item.fixed:
+            continue
+        names = sorted({tensor.name for tensor in graph.tensors for uid, _ in item.axes if uid == tensor.uid})
+        for size in _less(item.size):
+            made = attempt(partial(_sized, graph, dict.fromkeys(item.axes, size)))
+            if made is not None:
+                yield f"{item.size} -> {size} in {', '.join(names[:4])}", made
+    for size in sorted({dim for tensor in graph.tensors for dim in tensor.dims if dim > 1}, reverse=True):
+        every = {(t.uid, axis): size for t in graph.tensors for axis, dim in enumerate(t.dims) if dim == size}
+        for less in _less(size):
+            made = attempt(partial(_sized, graph, dict.fromkeys(every, less)))
+            if made is not None:
+                yield f"{size} -> {less} everywhere", made
+
+
+def _less(size: int) -> list[int]:
+    found = [size // 4, size // 2] if size % 2 == 0 else [1 << (size.bit_length() - 2), 1 << (size.bit_length() - 1)]
+    return [one for one in dict.fromkeys(found) if 1 <= one < size]
+
+
+def _sized(graph: Graph, sizes: Mapping[tuple[int, int], int]) -> Graph | None:
+    """Return the graph with other dims, and those of convolved and pooled images that follow from them."""
+    made = _set(graph, sizes)
+    for _ in range(len(graph.ops) + 1):
+        follows = {key: size for op in made.ops for key, size in _spatial(op).items()}
+        if not follows:
+            return made
+        classes = dim_classes(made)
+        spread = {
+            axis: size for key, size in follows.items() for axis in (classes[key].axes if key in classes else {key})
+        }
+        if min(spread.values()) < 1:
+            return None
+        made = _set(made, spread)
+    return None
+
+
+def _set(graph: Graph, sizes: Mapping[tuple[int, int], int]) -> Graph:
+    dims = {
+        tensor.uid: tuple(sizes.get((tensor.uid, axis), dim) for axis, dim in enumerate(tensor.dims))
+        for tensor in graph.tensors
+    }
+    changed = {tensor.uid: dims[tensor.uid] for tensor in graph.tensors if dims[tensor.uid] != tensor.dims}
+    return set_dims(graph, changed) if changed else graph
+
+
+def _spatial(op: Op) -> dict[tuple[int, int], int]:
+    """Return the sizes that a convolution or pooling makes of its image, where its result has others."""
+    if not isinstance(op, Operation):
+        return {}
+    if op.kind in CONVOLUTIONS:
+        image, weights, response = (op.fields[port] for port in CONVOLUTIONS[op.kind])
+        given = op.fields["convolution"].fields
+        parts = [given[name] for name in ("pre_paddings", "post_paddings", "filter_strides", "dilations")]
+        sizes = [convolved_size(*item) for item in zip(image.dims[2:], weights.dims[2:], *parts, strict=True)]
+        results = [response]
+    elif op.kind in _POOLS:
+        forward = op.kind is _D.OPERATION_RESAMPLE_FWD
+        image = op.fields["x" if forward else "dx"]
+        given = op.fields["resample"].fields
+        names = ("window_dims", "strides", "pre_paddings", "post_paddings")
+        if any(isinstance(part, tuple) for name in names for part in given[name]):
+            return {}
+        sides = [given[name] for name in names]
+        sizes = [pooled_size(size, *item) for size, *item in zip(image.dims[2:], *sides, strict=True)]
+        results = [op.fields[port] for port in ("y", "idx", "dy") if port in op.fields]
+    else:
+        return {}
+    return {
+        (tensor.uid, axis + 2): size
+        for tensor in results
+        for axis, size in enumerate(sizes)
+        if tensor.dims[axis + 2] != size
+    }
+
+
+# windows and layouts
+
+
+def _plain_windows(graph: Graph) -> Iterator[tuple[str, Graph]]:
+    """Yield the graph with a window that has no padding, stride or dilation."""
+    for op in graph.ops:
+        for key, value in op.parameters().items():
+            if not isinstance(op, Operation) or not isinstance(value, Parameters):
+                continue
+            for name, plain in _WINDOWS.items():
+                parts = value.fields.get(name)
+                if not parts or all(part == plain for part in parts):
+                    continue
+                fields = {**value.fields, name: (plain,) * len(parts)}
+                new = Operation(op.type, op.name, {**op.fields, key: Parameters(value.kind, fields)})
+                made = attempt(partial(_with_window, graph, op, new))
+                if made is not None:
+                    yield f"{op.name} with {name} {plain}", made
+
+
+def _with_window(graph: Graph, old: Op, new: Op) -> Graph | None:
+    return _sized(_replaced(graph, old, new), {})
+
+
+def _plain_layouts(graph: Graph) -> Iterator[tuple[str, Graph]]:
+    """Yield the graph with tensors row-major, all of them or one, and in float32."""
+    wanted: list[tuple[str, list[Tensor], Callable[[Tensor], Tensor]]] = []
+
+    def packed(tensor: Tensor) -> Tensor:
+        return dataclasses.replace(tensor, strides=packed_strides(tensor.dims))
+
+    def last(tensor: Tensor) -> Tensor:
+        return dataclasses.replace(tensor, strides=channels_last(tensor.dims))
+
+    def floats(tensor: Tensor) -> Tensor:
+        return dataclasses.replace(tensor, data_type=DataType.FLOAT)
+
+    odd = [tensor for tensor in graph.tensors if tensor.strides != packed_strides(tensor.dims)]
+    halves = [t for t in graph.tensors if t.data_type in (DataType.HALF, DataType.BFLOAT16)]
+    wanted += [("row-major", odd, packed), ("channels last", odd, last), ("float32", halves, floats)]
+    wanted += [(f"{tensor.name} row-major", [tensor], packed) for tensor in odd]
+    for title, tensors, change in wanted:
+        made = attempt(partial(replace_tensors, graph, {tensor.uid: change(tensor) for tensor in tensors}))
+        if tensors and made is not None:
+            yield title, made

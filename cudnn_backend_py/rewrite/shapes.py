@@ -1,0 +1,365 @@
+"""Tensors of other shapes for the same: fewer axes, lengths, biases, padded images. Pure, knows nothing of cuDNN."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+from collections.abc import Iterator
+
+from ..generated.enums import DataType, DescriptorType, PointwiseMode, ReduceTensorOp, TensorReordering
+from ..generated.operations import CONVOLUTIONS
+from ..graph.ir import Graph, Matmul, Op, Operation, Parameters, Pointwise, Reduction, Tensor
+from ..graph.replace import all_ops, free_uids, repack, replace_tensors, replace_tensors_in
+from ..graph.strides import channels_last, packed_strides
+from .dims import BLOCK_SCALES
+
+__all__ = [
+    "add_leading",
+    "as_rows_and_columns",
+    "find_biases",
+    "find_lengths_of_other_rank",
+    "flatten_leading",
+    "give_ports",
+    "pad_image",
+    "pooled_dims",
+    "relu_before",
+    "set_channels",
+    "set_dims",
+    "sizes_of_attention",
+    "view_of",
+    "whole_scales",
+    "widen_groups",
+]
+
+_D, _P, _R = DescriptorType, PointwiseMode, ReduceTensorOp
+_ATTENTION = (_D.OPERATION_SDPA_FWD, _D.OPERATION_SDPA_BWD)
+_MATRIX = 2
+_RANK = 4  # of attention
+
+
+# leading axes
+
+
+def flatten_leading(graph: Graph, rank: int) -> tuple[Graph, list[Tensor]] | None:
+    """Return the graph with its leading axes as one, so that tensors have `rank` dims, and those that need a copy.
+
+    None where there are no more axes than that, or they are not the same everywhere: some operand has one of them and
+    not the others, or an operation is of a kind whose axes have meanings.
+    """
+    ranks = {tensor.rank for tensor in graph.tensors}
+    if len(ranks) != 1 or min(ranks) <= rank:
+        return None
+    if any(
+        not isinstance(op, Matmul | Pointwise | Reduction) and op.kind is not _D.OPERATION_SOFTMAX for op in graph.ops
+    ):
+        return None
+    gone = min(ranks) - rank
+    whole = next(tensor for op in graph.ops for tensor in op.outputs().values()).dims[: gone + 1]
+    new, copied = {}, []
+    for tensor in graph.tensors:
+        leading = tensor.dims[: gone + 1]
+        if leading != whole and math.prod(leading) > 1:
+            return None
+        strides = _merge_strides(tensor, gone)
+        dims = (math.prod(leading), *tensor.dims[gone + 1 :])
+        new[tensor.uid] = dataclasses.replace(tensor, dims=dims, strides=strides or packed_strides(dims))
+        if strides is None and not tensor.virtual:
+            copied.append(tensor)
+    return Graph(tuple(_shift_axes(op, new, gone) for op in graph.ops), graph.name), copied
+
+
+def _merge_strides(tensor: Tensor, gone: int) -> tuple[int, ...] | None:
+    """Return the strides with the first axes as one; None where no single stride does, or the tensor is virtual."""
+    leading = zip(tensor.dims[: gone + 1], tensor.strides, strict=False)
+    steps = [(dim, stride) for dim, stride in leading if dim > 1] or [(1, tensor.strides[gone])]
+    fits = all(outer[1] == inner[0] * inner[1] for outer, inner in itertools.pairwise(steps))
+    return (steps[-1][1], *tensor.strides[gone + 1 :]) if fits and not tensor.virtual else None
+
+
+def _shift_axes(op: Op, new: dict[int, Tensor], gone: int) -> Op:
+    if isinstance(op, Pointwise) and op.axis is not None:
+        ports = {port: new[tensor.uid] for port, tensor in op.ports()}
+        return dataclasses.replace(op, axis=max(0, op.axis - gone), **ports)  # type: ignore[arg-type]
+    return replace_tensors_in((op,), new)[0]
+
+
+def add_leading(graph: Graph) -> Graph | None:
+    """Return a product of matrices with a batch of 1 before them: the same memory. None for other graphs."""
+    if any(tensor.rank != _MATRIX for tensor in graph.tensors) or not any(isinstance(op, Matmul) for op in graph.ops):
+        return None
+    if any(not isinstance(op, Matmul | Pointwise | Reduction) for op in graph.ops):
+        return None
+    new = {
+        tensor.uid: dataclasses.replace(tensor, dims=(1, *tensor.dims), strides=(tensor.span_elements, *tensor.strides))
+        for tensor in graph.tensors
+    }
+    return Graph(tuple(_shift_axes(op, new, -1) for op in graph.ops), graph.name)
+
+
+def as_rows_and_columns(graph: Graph) -> Iterator[Graph]:
+    """Yield a graph that reduces rows or columns with tensors [rows, columns, 1, 1], channels last: the same memory.
+
+    For graphs of pointwise operations and reductions whose tensors lie row-major and have all or none of their first
+    axes, and all or none of the others.
+    """
+    ops = [op for op in graph.ops if isinstance(op, Reduction) or (isinstance(op, Pointwise) and op.axis is None)]
+    if len(ops) < len(graph.ops) or not any(isinstance(op, Reduction) for op in ops):
+        return
+    ranks = {tensor.rank for tensor in graph.tensors}
+    if len(ranks) != 1 or any(t.strides != packed_strides(t.dims) for t in graph.tensors if not t.virtual):
+        return
+    whole = max((tensor.dims for tensor in graph.tensors), key=math.prod)
+    for split in range(1, len(whole)):
+        new = {tensor.uid: _view_in_two(tensor, whole, split) for tensor in graph.tensors}
+        known = {uid: tensor for uid, tensor in new.items() if tensor is not None}
+        if len(known) == len(new) and any(known[t.uid] != t for t in graph.tensors):
+            yield replace_tensors(graph, known)
+            return
+
+
+def _view_in_two(tensor: Tensor, whole: tuple[int, ...], split: int) -> Tensor | None:
+    """Return the tensor as [rows, columns, 1, 1], None where it has some of the axes of a side and not others."""
+    sides = ((tensor.dims[:split], whole[:split]), (tensor.dims[split:], whole[split:]))
+    if any(own != full and math.prod(own) > 1 for own, full in sides):
+        return None
+    dims = (math.prod(tensor.dims[:split]), math.prod(tensor.dims[split:]), 1, 1)
+    return dataclasses.replace(tensor, dims=dims, strides=channels_last(dims))
+
+
+# lengths and offsets of sequences
+
+
+def find_lengths_of_other_rank(graph: Graph) -> dict[int, tuple[int, ...]]:
+    """Return by uid the dims (n, 1, 1, 1) for lengths and ragged offsets of other dims."""
+    found: dict[int, tuple[int, ...]] = {}
+    for op in all_ops(graph):
+        tensors = [tensor for port, tensor in op.inputs().items() if "seq_len" in port or port.endswith("_override")]
+        tensors += [tensor.ragged_offset for _, tensor in op.ports() if tensor.ragged_offset is not None]
+        for tensor in tensors:
+            count = math.prod(tensor.dims)
+            if tensor.dims != (count, 1, 1, 1) and max(tensor.dims) == count:
+                found[tensor.uid] = (count, 1, 1, 1)
+    return found
+
+
+def set_dims(graph: Graph, dims: dict[int, tuple[int, ...]]) -> Graph:
+    """Return the graph with tensors of other dims, by uid; row-major where the rank is another."""
+    new = {}
+    for tensor in (tensor for op in all_ops(graph) for _, one in op.ports() for tensor in (one, one.ragged_offset)):
+        if tensor is None or tensor.uid not in dims:
+            continue
+        wanted = dims[tensor.uid]
+        same = len(wanted) == tensor.rank
+        plain = dataclasses.replace(tensor, dims=wanted, strides=packed_strides(wanted))
+        new[tensor.uid] = repack(tensor, wanted) if same else plain
+    return replace_tensors(graph, new)
+
+
+# biases
+
+
+def find_biases(graph: Graph) -> Iterator[tuple[Tensor, tuple[int, ...], list[Tensor]]]:
+    """Yield each bias with dims of 1, the dims of the scores it is added to, and the gradients of its dims."""
+    by_dims: dict[tuple[int, ...], list[Tensor]] = {}
+    for tensor in _find_sums(graph):
+        by_dims.setdefault(tensor.dims, []).append(tensor)
+    for op in all_ops(graph):
+        if not isinstance(op, Pointwise) or op.mode is not _P.ADD or op.x is None or op.b is None or op.y is None:
+            continue
+        for bias in (op.x, op.b):
+            whole = op.y.dims
+            if bias.virtual or bias.by_value or bias.dims == whole or bias.rank != 4 or math.prod(bias.dims) == 1:
+                continue
+            yield bias, whole, by_dims.get(bias.dims, [])
+
+
+def _find_sums(graph: Graph) -> Iterator[Tensor]:
+    """Yield the gradients of biases in memory: sums of what has the dims of the scores, or an operation's dbias."""
+    for op in graph.ops:
+        if isinstance(op, Reduction) and op.operator is _R.ADD and not op.y.virtual:
+            yield op.y
+        elif isinstance(op, Operation) and op.kind in _ATTENTION and "dbias" in op.fields:
+            yield op.fields["dbias"]
+
+
+# convolutions
+
+
+def pad_image(graph: Graph, op: Operation) -> tuple[Operation, Tensor] | None:
+    """Return a convolution of the graph with its image padded in memory instead, and that larger image.
+
+    None where it is padded the same on both sides, or its image is virtual or read elsewhere.
+    """
+    image = op.fields[CONVOLUTIONS[op.kind][0]]
+    parameters = op.fields["convolution"]
+    before, after = (tuple(parameters.fields.get(name, ())) for name in ("pre_paddings", "post_paddings"))
+    if before == after or len(before) != len(after) or len(before) != image.rank - 2 or image.virtual:
+        return None
+    if sum(image.uid == tensor.uid for one in graph.users([image.uid]) for _, tensor in one.ports()) != 1:
+        return None
+    spatial = (dim + left + right for dim, left, right in zip(image.dims[2:], before, after, strict=True))
+    none = (0,) * len(before)
+    plain = Parameters(parameters.kind, {**parameters.fields, "pre_paddings": none, "post_paddings": none})
+    larger = repack(image, (*image.dims[:2], *spatial))
+    port = CONVOLUTIONS[op.kind][0]
+    return Operation(op.type, op.name, {**op.fields, "convolution": plain, port: larger}), larger
+
+
+# channels of groups
+
+
+def widen_groups(graph: Graph, op: Operation, per_group: int) -> dict[int, tuple[int, ...]] | None:
+    """Return by uid the dims of what grows with so many input channels in each group of a convolution.
+
+    None where the convolution has no groups, or the same channels are read from its result.
+    """
+    image, weights, response = (op.fields[port] for port in CONVOLUTIONS[op.kind])
+    if image.rank != weights.rank or image.rank < _RANK - 1:
+        return None
+    groups, rest = divmod(image.dims[1], weights.dims[1])
+    if groups < 2 or rest:
+        return None
+    grown = {image.uid: image}
+    waiting = [image]
+    while waiting:  # as far as they reach
+        for one in graph.users([waiting.pop().uid]):
+            tensors = [t for _, t in one.ports() if t.rank == image.rank and t.dims[1] == image.dims[1]]
+            if isinstance(one, Pointwise):
+                new = [tensor for tensor in tensors if tensor.uid not in grown]
+                grown.update({tensor.uid: tensor for tensor in new})
+                waiting += new
+    if response.uid in grown:
+        return None
+    dims = {uid: (t.dims[0], groups * per_group, *t.dims[2:]) for uid, t in grown.items()}
+    dims[weights.uid] = (weights.dims[0], per_group, *weights.dims[2:])
+    return dims
+
+
+def set_channels(graph: Graph, dims: dict[int, tuple[int, ...]], image: Tensor) -> Graph:
+    """Return the graph with tensors of other dims, by uid, all of them channels last where an image is."""
+    wide = set_dims(graph, dims)
+    if image.strides != channels_last(image.dims):  # one channel per group says nothing of the order
+        return wide
+    last = {t.uid: dataclasses.replace(t, strides=channels_last(t.dims)) for t in wide.tensors if t.uid in dims}
+    return replace_tensors(wide, last)
+
+
+# dims that follow from others
+
+
+def sizes_of_attention(op: Operation) -> dict[int, tuple[int, ...]]:
+    """Return the dims that tensors of the one operation of attention have to have, by uid, where they have others."""
+    ports = dict(op.ports())
+    q, k, v = ports["q"], ports["k"], ports["v"]
+    if {q.rank, k.rank, v.rank} != {_RANK}:
+        return {}
+    b, heads, s_q, s_kv = q.dims[0], q.dims[1], q.dims[2], k.dims[2]
+    needed: dict[str, tuple[int, ...]] = {"o": (b, heads, s_q, v.dims[3])}
+    needed |= dict.fromkeys(("stats", "max", "sum_exp"), (b, heads, s_q, 1))
+    needed |= dict.fromkeys(("seq_len_q", "seq_len_kv"), (b, 1, 1, 1))
+    needed |= {"dropout_rng_dump": (b, heads, s_q, s_kv), "sink": (1, heads, 1, 1)}
+    needed |= {"d_o": needed["o"], "dq": q.dims, "dk": k.dims, "dv": v.dims}
+    if "page_table_k" in ports or "page_table_v" in ports:  # then K has the dims of pages
+        needed.pop("dropout_rng_dump")
+    found = {ports[name].uid: dims for name, dims in needed.items() if name in ports}
+    return {t.uid: found[t.uid] for t in ports.values() if t.uid in found and found[t.uid] != t.dims}
+
+
+def pooled_dims(op: Operation) -> dict[int, tuple[int, ...]]:
+    """Return the dims that a pooling gives its results, by uid, where they have others."""
+    given, x = op.fields["resample"].fields, op.fields["x"]
+    names = ("window_dims", "pre_paddings", "post_paddings", "strides")
+    parts = [given.get(name, ()) for name in names]
+    if any(len(part) != x.rank - 2 or any(type(one) is not int for one in part) for part in parts):
+        return {}
+    sizes = zip(x.dims[2:], *parts, strict=True)
+    spatial = [(size + low + high - window) // step + 1 for size, window, low, high, step in sizes if step > 0]
+    dims = (*x.dims[:2], *spatial)
+    results = [op.fields[port] for port in ("y", "idx") if port in op.fields]
+    if len(dims) != x.rank or min(spatial, default=1) < 1:
+        return {}
+    return {tensor.uid: dims for tensor in results if tensor.rank == x.rank and tensor.dims != dims}
+
+
+_SCALES_AT_ONCE = (128, 4)  # that the order F8_128x4 keeps together: rows, and blocks of a row
+
+
+def whole_scales(graph: Graph) -> dict[int, tuple[int, ...]]:
+    """Return the dims of block scales in the order F8_128x4, by uid, where they are no multiples of what it needs."""
+    found = {}
+    for op in graph.ops:
+        if op.kind not in BLOCK_SCALES or not isinstance(op, Operation):
+            continue
+        x, scale = op.fields["x"], op.fields["scale"]
+        if scale.reordering is not TensorReordering.F8_128x4 or scale.rank != x.rank:
+            continue
+        narrow = [axis for axis in range(x.rank) if scale.dims[axis] < x.dims[axis]]
+        if len(narrow) != 1:
+            continue
+        others = [axis for axis in range(scale.rank - 2, scale.rank) if axis != narrow[0]]
+        sizes = {narrow[0]: _SCALES_AT_ONCE[1], **dict.fromkeys(others, _SCALES_AT_ONCE[0])}
+        dims = tuple(-(-dim // sizes.get(axis, 1)) * sizes.get(axis, 1) for axis, dim in enumerate(scale.dims))
+        if dims != scale.dims:
+            found[scale.uid] = dims
+    return found
+
+
+# operations that only describe memory in another way
+
+
+def view_of(op: Operation) -> tuple[Tensor, int] | None:
+    """Return what a transpose or a slice of a tensor in memory gives, as that tensor read with other strides.
+
+    Also from which of its elements on; None for other operations, or where the tensor is virtual.
+    """
+    fields = op.fields
+    x, y = fields.get("x"), fields.get("y")
+    if not (isinstance(x, Tensor) and isinstance(y, Tensor)) or x.virtual or x.by_value or not y.virtual:
+        return None
+    if op.kind is _D.OPERATION_TRANSPOSE:
+        axes = fields["permutation"]
+        dims, strides, start = tuple(x.dims[a] for a in axes), tuple(x.strides[a] for a in axes), 0
+    elif op.kind is _D.OPERATION_SLICE:
+        steps = fields.get("strides") or (1,) * x.rank
+        strides = tuple(stride * step for stride, step in zip(x.strides, steps, strict=True))
+        dims = y.dims
+        start = sum(first * stride for first, stride in zip(fields["start_indices"], x.strides, strict=True))
+    else:
+        return None
+    if dims != y.dims or x.data_type is not y.data_type:
+        return None
+    return dataclasses.replace(x, dims=dims, strides=strides), start
+
+
+def relu_before(graph: Graph, op: Op, image: Tensor) -> Graph:
+    """Return the graph with a ReLU of a virtual tensor before one operation that reads it."""
+    name = f"{image.name}_relu"
+    made = dataclasses.replace(image, name=name, uid=next(free_uids(graph)))
+    relu = Pointwise(name=name, mode=_P.RELU_FWD, x=image, y=made)
+    at = graph.ops.index(op)
+    reading = replace_tensors_in((op,), {image.uid: made})
+    return Graph((*graph.ops[:at], relu, *reading, *graph.ops[at + 1 :]), graph.name, graph.is_subgraph)
+
+
+# tensors that an operation lacks
+
+
+def give_ports(graph: Graph, op: Operation, names: list[str]) -> Graph | None:
+    """Return the graph with tensors of a norm that it lacks: epsilon, statistics, scale and bias; None for others."""
+    uids, x = free_uids(graph), op.fields.get("x")
+    pairs = {"mean": "inv_variance", "inv_variance": "mean", "scale": "bias", "bias": "scale", "dbias": "dscale"}
+    given = {}
+    for name in names:
+        like = op.fields.get(pairs.get(name, ""))
+        if name == "epsilon" and x is not None:
+            ones = (1,) * x.rank
+            given[name] = Tensor(
+                name=name, uid=next(uids), dims=ones, strides=ones, data_type=DataType.FLOAT, by_value=True, value=1e-5
+            )
+        elif isinstance(like, Tensor):
+            given[name] = dataclasses.replace(like, name=f"{like.name}_{name}", uid=next(uids))
+        else:
+            return None
+    whole = Operation(op.type, op.name, {**op.fields, **given})
+    return Graph(tuple(whole if one is op else one for one in graph.ops), graph.name)

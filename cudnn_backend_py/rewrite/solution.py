@@ -1,0 +1,108 @@
+"""`Solution`: changes of a graph, one after the other, with all graphs that take its place. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ..graph.ir import Graph, Tensor
+from ..graph.replace import attempt, replace_tensors
+from .changes import Change, Effect, changes
+
+__all__ = ["EFFECTS", "Solution", "find_solution"]
+
+#: The effects of changes, that of the least consequence first.
+EFFECTS: tuple[Effect, ...] = ("exact", "changes numerics", "idea")
+
+
+@dataclass(frozen=True)
+class Solution:
+    """Graphs that together compute what one graph does.
+
+    Parameters
+    ----------
+    steps
+        The changes, in order.
+    members
+        For each step, which of the graphs before it was changed, counted from 0.
+    graphs
+        The graphs that are left, in the order in which they run. A tensor in memory of several of them, such as one
+        that one writes and a later one reads, has the same uid and the same description in all.
+    """
+
+    steps: tuple[Change, ...]
+    members: tuple[int, ...]
+    graphs: tuple[Graph, ...]
+
+    @classmethod
+    def of(cls, change: Change) -> Solution:
+        """Return the solution of one change."""
+        return cls((change,), (0,), change.graphs)
+
+    def then(self, member: int, change: Change) -> Solution | None:
+        """Return the solution with one of its graphs changed further, None where the graphs no longer fit together.
+
+        A tensor in memory of several graphs gets its new strides, type and alignment in all of them; its dims cannot
+        change.
+        """
+        graphs = attempt(lambda: _fit(self.graphs, member, change))
+        return None if graphs is None else Solution((*self.steps, change), (*self.members, member), graphs)
+
+    @property
+    def title(self) -> str:
+        """What changes, step by step."""
+        return "; then ".join(step.title for step in self.steps)
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """The kind of each step."""
+        return tuple(step.kind for step in self.steps)
+
+    @property
+    def effect(self) -> Effect:
+        """The effect of all steps together."""
+        return max((step.effect for step in self.steps), key=EFFECTS.index)
+
+    @property
+    def tensors(self) -> tuple[str, ...]:
+        """Names of the tensors that change."""
+        return tuple(dict.fromkeys(name for step in self.steps for name in step.tensors))
+
+
+def find_solution(graph: Graph, kinds: Sequence[str], titles: Sequence[str], members: Sequence[int]) -> Solution | None:
+    """Return the solution whose steps have these kinds and titles, None where the graph has no such changes."""
+    found: Solution | None = None
+    for kind, title, member in zip(kinds, titles, members, strict=True):
+        before = graph if found is None else found.graphs[member]
+        change = next((one for one in changes(before, (kind,)) if one.title == title), None)
+        if change is None or not change.graphs:
+            return None
+        found = Solution.of(change) if found is None else found.then(member, change)
+        if found is None:
+            return None
+    return found
+
+
+def _fit(graphs: tuple[Graph, ...], member: int, change: Change) -> tuple[Graph, ...] | None:
+    """Return the graphs with one changed, and what it shares with the others described as it is there."""
+    if not change.graphs:
+        return None
+    others = [one for at, one in enumerate(graphs) if at != member]
+    shared = {tensor.uid for one in others for tensor in one.tensors if not tensor.virtual}
+    passed = {tensor.uid for one in graphs for tensor in one.outputs} & shared
+    new: dict[int, Tensor] = {}
+    for old in graphs[member].tensors:
+        if old.virtual or old.uid not in shared:
+            continue
+        described = {tensor for one in change.graphs for tensor in one.tensors if tensor.uid == old.uid}
+        if not described and old.uid not in passed:
+            continue
+        if len(described) != 1:
+            return None
+        tensor = described.pop()
+        if tensor.virtual or (tensor.name, tensor.dims) != (old.name, old.dims):
+            return None
+        if tensor != old:
+            new[tensor.uid] = tensor
+    fitting = tuple(replace_tensors(one, new) if new else one for one in graphs)
+    return (*fitting[:member], *change.graphs, *fitting[member + 1 :])

@@ -1,0 +1,166 @@
+"""Unusual block scales: other blocks, types, orders or dims than the formats have. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from ...generated.enums import (
+    DataType,
+    DescriptorType,
+    TensorReordering,
+)
+from ...graph.data_types import FP8_TYPES
+from ...graph.ir import Graph, Matmul, Op, Operation, Tensor
+from ...graph.replace import repack, replace_tensors_in
+from ...graph.strides import ordered_strides
+from ..dims import BLOCK_SCALES
+from .deviation import Deviation, made_of, of_several, type_word, with_fields, wrong_dims
+
+__all__ = ["find_scales", "odd_orders", "odd_scales", "orders_of_scales", "small_port", "usual_format"]
+
+_D, _T = DescriptorType, DataType
+
+
+def orders_of_scales(graph: Graph) -> Iterator[tuple[Tensor, tuple[int, ...]]]:
+    """Yield block scales in the order F8_128x4, and their strides: without gaps, those of one row together."""
+    of_product = _scales_of_products(graph)
+    for op, scale, axis in find_scales(graph):
+        if scale.reordering is TensorReordering.F8_128x4 and id(op) in of_product:
+            rest = [one for one in range(scale.rank - 1, -1, -1) if one != axis]
+            yield scale, ordered_strides(scale.dims, [axis, *rest])
+
+
+def _scales_of_products(graph: Graph) -> set[int]:
+    """Return the ids of operations whose results a product reads, or that read what a product leads to."""
+    ops = [op for op, *_ in find_scales(graph)]
+    read = {side.uid for one in graph.ops if isinstance(one, Matmul) for side in (one.a, one.b)} if ops else set()
+    made = made_of(graph, Matmul) if ops else set()
+    return {id(op) for op in ops if op.fields["y"].uid in read or any(t.uid in made for t in op.inputs().values())}
+
+
+def find_scales(graph: Graph) -> Iterator[tuple[Operation, Tensor, int]]:
+    """Yield operations with block scales, the scales, and the axis along which there are fewer of them."""
+    for op in graph.ops:
+        if not isinstance(op, Operation) or op.kind not in BLOCK_SCALES:
+            continue
+        x, scale, sizes = op.fields["x"], op.fields["scale"], op.fields.get("block_size", 1)
+        if scale.rank != x.rank:
+            continue
+        if isinstance(sizes, tuple):
+            axes = [axis for axis, size in enumerate(sizes[-x.rank :], x.rank - min(len(sizes), x.rank)) if size > 1]
+        else:
+            axes = [axis for axis in range(x.rank) if scale.dims[axis] != x.dims[axis]]
+            exact = [axis for axis in axes if scale.dims[axis] * sizes == x.dims[axis]]
+            axes = exact if len(exact) == 1 else axes
+        if len(axes) == 1:
+            yield op, scale, axes[0]
+
+
+# Elements of a block and type of its scale, by the types that the format has them for: NVFP4 and MXFP8.
+_FORMATS = (((_T.FP4_E2M1,), (16, _T.FP8_E4M3)), (FP8_TYPES, (32, _T.FP8_E8M0)))
+
+
+def _format_of(kind: DataType | None) -> tuple[int, DataType] | None:
+    return next((facts for kinds, facts in _FORMATS if kind in kinds), None)
+
+
+def small_port(op: Op) -> str:
+    """Return the port of what is in blocks."""
+    return "x" if op.kind is _D.OPERATION_BLOCK_SCALE_DEQUANTIZE else "y"
+
+
+def usual_format(graph: Graph) -> DataType | None:
+    """Return the type that what is in blocks has in most places; else the one that its scales belong to."""
+    ops = [op for op in graph.ops if op.kind in BLOCK_SCALES]
+    small = [dict(op.ports())[small_port(op)] for op in ops]
+    known = [tensor for tensor in small if _format_of(tensor.data_type)]
+    kinds = Counter(tensor.data_type for tensor in known)
+    if kinds and (len(kinds) == 1 or kinds.most_common(2)[0][1] > kinds.most_common(2)[1][1]):
+        return kinds.most_common(1)[0][0]
+    scales = {dict(op.ports())["scale"].data_type for op in ops}
+    fitting = (kinds[0] for kinds, (_, scale) in _FORMATS if scales == {scale})
+    return next(fitting, None)
+
+
+def odd_scales(graph: Graph) -> Iterator[Deviation]:
+    """Yield block scales of other blocks, types, orders or dims than the formats MXFP8 and NVFP4 have."""
+    usual, of_product = usual_format(graph), _scales_of_products(graph)
+    wrong: dict[tuple[DataType, DataType], list[Tensor]] = {}
+    for op, scale, axis in find_scales(graph):
+        x, y = op.fields["x"], op.fields["y"]
+        small = op.fields[small_port(op)]
+        size, kind = _format_of(usual) or (0, scale.data_type)
+        sizes = op.fields.get("block_size", 0)
+        block = max(sizes, default=0) if isinstance(sizes, tuple) else sizes
+        name, told = small.name, type_word(small.data_type)
+        if size and block != size:
+            yield Deviation(
+                f"blocks {small.uid}",
+                "parameter",
+                f"{name} of {told} has block scales for {block} elements each",
+                f"{size}",
+                f"{name}: blocks of {block} -> {size} elements",
+                "changes numerics",
+                (name, scale.name, op.name),
+                lambda g, uid=y.uid, old=block, new=size, at=axis: _with_blocks(g, uid, old, new, at),  # type: ignore[misc]
+            )
+        if scale.data_type is not kind:
+            wrong.setdefault((scale.data_type, kind), []).append(scale)
+        order = TensorReordering.F8_128x4 if id(op) in of_product else TensorReordering.NONE
+        if scale.reordering is not order:
+            yield Deviation(
+                f"order {scale.uid}",
+                "order",
+                f"block scales {scale.name} have reordering {scale.reordering.name}",
+                order.name,
+                f"{scale.name}: reordering {scale.reordering.name} -> {order.name}",
+                "idea",
+                (scale.name,),
+                lambda g, uid=scale.uid, new=order: with_fields(g, uid, reordering=new),  # type: ignore[misc]
+            )
+        wide = x if small is y else small
+        dims = tuple(-(-dim // block) if at == axis and block else dim for at, dim in enumerate(wide.dims))
+        if scale.reordering is order is TensorReordering.F8_128x4:
+            tile = {axis: 4, **{at: 128 for at in range(x.rank - 2, x.rank) if at != axis}}
+            dims = tuple(-(-dim // tile.get(at, 1)) * tile.get(at, 1) for at, dim in enumerate(dims))
+        if scale.dims != dims and size == block:
+            rest = [one for one in range(scale.rank - 1, -1, -1) if one != axis]
+            inner = ordered_strides(dims, [axis, *rest]) if order is TensorReordering.F8_128x4 else None
+            why = f"as {small.name} {list(small.dims)} in blocks of {block} needs"
+            yield wrong_dims(scale, dims, why, "idea", inner)
+    for (old, kind), scales in wrong.items():
+        uid, words = scales[0].uid, (type_word(old), type_word(kind))
+        yield of_several(scales, f"type {uid}", "data type", *words, "changes numerics", data_type=kind)
+
+
+def _with_blocks(graph: Graph, uid: int, old: int, new: int, axis: int) -> Graph:
+    """Return the graph with the operation that writes `uid` in blocks of another size."""
+    ops, scales = [], {}
+    for op in graph.ops:
+        if isinstance(op, Operation) and op.kind in BLOCK_SCALES and op.fields["y"].uid == uid:
+            sizes, scale = op.fields["block_size"], op.fields["scale"]
+            changed = tuple(new if one == old else one for one in sizes) if isinstance(sizes, tuple) else new
+            op = Operation(op.type, op.name, {**op.fields, "block_size": changed})
+            size = -(-scale.dims[axis] * old // new)
+            dims = tuple(size if at == axis else dim for at, dim in enumerate(scale.dims))
+            scales[scale.uid] = repack(scale, dims)
+        ops.append(op)
+    return Graph(replace_tensors_in(tuple(ops), scales), graph.name)
+
+
+def odd_orders(graph: Graph) -> Iterator[Deviation]:
+    """Yield tensors in an order of elements that only block scales have."""
+    scales = {scale.uid for _, scale, _ in find_scales(graph)}
+    for tensor in graph.tensors:
+        if tensor.reordering is not TensorReordering.NONE and tensor.uid not in scales:
+            yield Deviation(
+                f"order {tensor.uid}",
+                "order",
+                f"{tensor.name} has reordering {tensor.reordering.name}",
+                "NONE",
+                f"{tensor.name}: reordering {tensor.reordering.name} -> NONE",
+                "exact" if tensor.virtual else "idea",
+                (tensor.name,),
+                lambda g, uid=tensor.uid: with_fields(g, uid, reordering=TensorReordering.NONE),  # type: ignore[misc]
+            )

@@ -1,0 +1,102 @@
+"""Operations beside a product or a norm, and what is in memory between operations. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from ...generated.enums import (
+    DescriptorType,
+)
+from ...generated.operations import CONVOLUTIONS
+from ...graph.ir import Graph, Op, Pointwise, Tensor
+from ...graph.replace import bypass, can_bypass, keep_ops, replace_tensors_in
+from ..dims import NORMS
+from .deviation import Deviation, in_memory, key_of, with_fields
+from .types import FINALIZED
+
+__all__ = ["extra_operations", "kept_between"]
+
+_D = DescriptorType
+
+
+def kept_between(graph: Graph) -> Iterator[Deviation]:
+    """Yield tensors in memory that one operation writes and another reads."""
+    written = {tensor.uid for op in graph.ops for tensor in op.outputs().values()}
+    read = {tensor.uid: op for op in graph.ops for tensor in op.inputs().values()}
+    makers = {tensor.uid: op for op in graph.ops for tensor in op.outputs().values()}
+    for tensor in in_memory(graph):
+        if tensor.uid in written and tensor.uid in read and tensor.ragged_offset is None:
+            yield Deviation(
+                f"memory {tensor.uid}",
+                "memory",
+                f"{tensor.name} is in memory, between {makers[tensor.uid].name} and {read[tensor.uid].name}",
+                "virtual",
+                f"{tensor.name}: in memory -> virtual (nobody outside reads it)",
+                "exact" if tensor.scratch else "idea",
+                (tensor.name,),
+                lambda g, uid=tensor.uid: with_fields(g, uid, virtual=True, scratch=False),  # type: ignore[misc]
+            )
+
+
+_MAIN = (
+    *CONVOLUTIONS,
+    *NORMS,
+    _D.OPERATION_MATMUL,
+    _D.OPERATION_RESAMPLE_FWD,
+    _D.OPERATION_RESAMPLE_BWD,
+    _D.OPERATION_MOE_GROUPED_MATMUL,
+    _D.OPERATION_MOE_GROUPED_MATMUL_BWD,
+    *FINALIZED,
+)
+
+
+def extra_operations(graph: Graph) -> Iterator[Deviation]:
+    """Yield the operations beside the first that is a product, a norm or the like."""
+    scaled = _D.OPERATION_BLOCK_SCALE_DEQUANTIZE  # no product reads such numbers without
+    main = next((op for op in graph.ops if op.kind in _MAIN), graph.ops[0])
+    for op in reversed(graph.ops):
+        if op is main or op.kind is scaled:
+            continue
+        kind = f"pointwise {op.verb()}" if isinstance(op, Pointwise) else op.verb()
+        passed = _passed_on(op)
+        outside = "" if passed is not None and can_bypass(graph, op, passed) else ", which is done outside"
+        yield Deviation(
+            f"operation {key_of(op)}",
+            "operation",
+            f"operation {op.name} ({kind})",
+            "",
+            f"without the operation {op.name} ({kind}){outside}",
+            "idea",
+            (op.name,),
+            lambda g, op=op: _leave_out(g, key_of(op)),  # type: ignore[misc]
+        )
+
+
+def _leave_out(graph: Graph, key: int) -> Graph | None:
+    """Return the graph without an operation: passed by, or else done outside, before or after the others."""
+    op = next((one for one in graph.ops if key_of(one) == key), None)
+    if op is None or len(graph.ops) == 1:
+        return graph
+    if (passed := _pass_by(graph, op)) is not None:
+        return passed
+    outputs = list(op.outputs().values())
+    read = {tensor.uid for one in graph.ops for tensor in one.inputs().values()}
+    is_last = not any(tensor.uid in read for tensor in outputs)
+    shared = [t for t in op.inputs().values() if t.virtual] if is_last else outputs
+    new = {tensor.uid: replace(tensor, virtual=False) for tensor in shared}
+    rest = tuple(one for one in graph.ops if one is not op)
+    return keep_ops(graph, replace_tensors_in(rest, new))
+
+
+def _pass_by(graph: Graph, op: Op) -> Graph | None:
+    """Return the graph in which what an operation reads stands for what it writes; None where that is not possible."""
+    passed = _passed_on(op)
+    return None if passed is None else bypass(graph, {id(op): passed})
+
+
+def _passed_on(op: Op) -> Tensor | None:
+    """Return what an operation reads that has the dims of its one result, a virtual tensor first."""
+    outputs = list(op.outputs().values())
+    same = [tensor for tensor in op.inputs().values() if tensor.dims == outputs[0].dims and not tensor.by_value]
+    return next((tensor for tensor in same if tensor.virtual), same[0]) if len(outputs) == 1 and same else None

@@ -1,0 +1,161 @@
+"""Unusual sizes: dims that do not follow from others, odd and very large ones, broadcasts. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+
+from ...generated.enums import (
+    DescriptorType,
+    NormMode,
+)
+from ...generated.operations import CONVOLUTIONS
+from ...graph.ir import Graph, Matmul, Operation, Pointwise, Tensor
+from ...graph.shapes import ends_experts
+from ..dims import NORMS, dim_classes, resize
+from .deviation import IMAGE, Deviation, wrong_dims
+
+__all__ = ["broadcasts", "dims_that_follow", "norm_dims", "odd_sizes"]
+
+_D = DescriptorType
+
+
+def norm_dims(graph: Graph) -> Iterator[Deviation]:
+    """Yield tensors of a norm that have other dims than those that go with them."""
+    for op in graph.ops:
+        for ports in _SAME_DIMS if op.kind in NORMS else ():
+            own = [tensor for port, tensor in op.ports() if port in ports]
+            whole = max((tensor.dims for tensor in own), key=math.prod, default=())
+            for tensor in own:
+                if tensor.dims != whole and tensor.rank == len(whole):
+                    others = ", ".join(one.name for one in own if one.dims == whole)
+                    yield wrong_dims(tensor, whole, f"as {others} {'has' if ',' not in others else 'have'}", "idea")
+        if isinstance(op, Operation) and op.kind in NORMS:
+            yield from _statistics_dims(op)
+
+
+def _statistics_dims(op: Operation) -> Iterator[Deviation]:
+    """Yield statistics of a norm that have not one number for each thing that it norms."""
+    x, scale, mode = op.fields["x"], op.fields.get("scale"), op.fields["mode"]
+    if mode is NormMode.BATCH_NORM:
+        dims = (1, *x.dims[1:2], *(1,) * (x.rank - 2))
+    elif mode is NormMode.INSTANCE_NORM:
+        dims = (*x.dims[:2], *(1,) * (x.rank - 2))
+    elif mode in (NormMode.LAYER_NORM, NormMode.RMS_NORM) and scale is not None and scale.rank == x.rank:
+        dims = tuple(1 if one > 1 else dim for one, dim in zip(scale.dims, x.dims, strict=True))
+    else:
+        return
+    for port in ("mean", "inv_variance"):
+        tensor = op.fields.get(port)
+        if isinstance(tensor, Tensor) and tensor.dims != dims and tensor.rank == x.rank:
+            found = wrong_dims(tensor, dims, f"as {op.name} ({mode.name}) gives", "idea")
+            yield replace(found, what=f"dims of {tensor.name} {list(tensor.dims)} ({op.name} with {mode.name})")
+
+
+def dims_that_follow(graph: Graph) -> Iterator[Deviation]:
+    """Yield tensors of poolings and of mixtures of experts that have not the dims that the others give."""
+    for op in graph.ops:
+        ports = dict(op.ports())
+        needed: dict[str, tuple[int, ...]] = {}
+        if isinstance(op, Operation) and op.kind in (_D.OPERATION_RESAMPLE_FWD, _D.OPERATION_RESAMPLE_BWD):
+            image = ports.get("x", ports.get("dx"))
+            small = None if image is None else _pooled(op, image)
+            needed = dict.fromkeys(("y", "dy", "idx"), small) if small else {}
+        if op.kind is _D.OPERATION_MOE_GROUPED_MATMUL and {len(t.dims) for t in ports.values()} == {3}:
+            token, weight, output = ports["token"], ports["weight"], ports["output"]
+            depth, offsets = max(token.dims[2], weight.dims[1]), ports["first_token_offset"].dims[0]
+            offsets -= ends_experts(offsets, weight.dims[0])
+            experts = max(weight.dims[0], offsets)
+            needed = {"token": (*token.dims[:2], depth), "weight": (experts, depth, output.dims[2])}
+            if offsets < experts:
+                needed["first_token_offset"] = (experts, 1, 1)
+        if isinstance(op, Matmul):
+            lengths = (op.c.dims[0], *(1,) * (op.c.rank - 1))
+            needed = dict.fromkeys(("m_override", "n_override", "k_override"), lengths)
+        for port, dims in needed.items():
+            if port in ports and ports[port].dims != dims and ports[port].rank == len(dims):
+                yield wrong_dims(ports[port], dims, f"as the others of {op.name} give", "idea")
+
+
+def _pooled(op: Operation, image: Tensor) -> tuple[int, ...] | None:
+    given = op.fields["resample"].fields
+    parts = [given.get(name, ()) for name in ("window_dims", "pre_paddings", "post_paddings", "strides")]
+    if any(len(part) != image.rank - 2 or any(type(one) is not int for one in part) for part in parts):
+        return None
+    if 0 in parts[-1]:
+        return None
+    sizes = zip(image.dims[2:], *parts, strict=True)
+    return (*image.dims[:2], *((size + low + high - window) // step + 1 for size, window, low, high, step in sizes))
+
+
+_SAME_DIMS = (("x", "y", "dy", "dx"), ("scale", "bias", "dscale", "dbias"), ("mean", "inv_variance"))
+
+
+def broadcasts(graph: Graph) -> Iterator[Deviation]:
+    """Yield operands of pointwise operations that are repeated along dims, but for scalars and vectors."""
+    for op in graph.ops:
+        outputs = list(op.outputs().values())
+        if not isinstance(op, Pointwise) or not outputs:
+            continue
+        whole = outputs[0].dims
+        for tensor in op.inputs().values():
+            partly = tensor.rank == len(whole) and tensor.dims != whole and not _is_vector(tensor)
+            if partly and not tensor.virtual and not tensor.by_value:
+                yield wrong_dims(tensor, whole, "repeated in memory", "exact")
+
+
+def _is_vector(tensor: Tensor) -> bool:
+    """Return whether a tensor has one number, one for each channel, or one for each column."""
+    along = [axis for axis, dim in enumerate(tensor.dims) if dim > 1]
+    return not along or along == ([1] if tensor.rank >= IMAGE else [tensor.rank - 1])
+
+
+_SIZES = 8  # channels, rows and columns are multiples of that
+
+
+_LARGEST = 1 << 15
+
+
+def odd_sizes(graph: Graph) -> Iterator[Deviation]:
+    """Yield channels, rows and columns that are no multiples of 8, and very large dims."""
+    classes = dict.fromkeys(dim_classes(graph).values())
+    tensors = {tensor.uid: tensor for tensor in graph.tensors}
+    pixels = IMAGE - any(op.kind in CONVOLUTIONS for op in graph.ops)  # there is a convolution over one dim
+    for one in classes:
+        axes = [(tensors[uid], axis) for uid, axis in sorted(one.axes) if uid in tensors]
+        inner = [(tensor, axis) for tensor, axis in axes if _is_inner(tensor, axis, pixels)]
+        if one.fixed or not inner:
+            continue
+        odd, large = one.size > 1 and one.size % _SIZES != 0, one.size > _LARGEST
+        if not odd and not large:
+            continue
+        size = _LARGEST if large else -(-one.size // _SIZES) * _SIZES
+        shown = list(dict.fromkeys(tensor for tensor, _ in inner if not tensor.virtual))[:4]
+        if not shown:
+            continue
+        axis = next(axis for tensor, axis in inner if tensor is shown[0])
+        names = tuple(tensor.name for tensor in shown)
+        word = "channels" if shown[0].rank >= pixels else f"dim {axis}"
+        verb = "are" if word == "channels" else "is"
+        needed = f"{size} at most" if large else f"a multiple of {_SIZES}"
+        padded = "" if large else ", padded with zeros"
+        yield Deviation(
+            f"size {min(one.axes)}",
+            "size",
+            f"{word} of {', '.join(names)} {verb} {one.size}",
+            needed,
+            f"{word} of {', '.join(names)}: {one.size} -> {size}{padded}",
+            "idea",
+            names,
+            lambda g, one=one, new=size: _resize(g, min(one.axes), new),  # type: ignore[misc]
+        )
+
+
+def _resize(graph: Graph, axis: tuple[int, int], size: int) -> Graph | None:
+    found = dim_classes(graph).get(axis)
+    return graph if found is None else resize(graph, [found], size)
+
+
+def _is_inner(tensor: Tensor, axis: int, pixels: int) -> bool:
+    return axis == 1 if tensor.rank >= pixels else axis > 0

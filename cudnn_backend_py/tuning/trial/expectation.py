@@ -1,0 +1,81 @@
+"""``expectation``: what may be expected of a run on made-up data; less is said of attention and of hostile data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...faults import Use
+from ...graph import Graph
+from ...graph.attention.recognize import read_attention
+from ...graph.formats import round_to
+from ...interpreter import interpret
+from .bound import Arithmetic, Expected, expect
+from .rules import roundoff
+from .shaken import in_float32
+
+__all__ = ["expectation"]
+
+Numbers = NDArray[Any]
+HOSTILE = 8.0  # how many times wider the bound of hostile data is: terms of very different sizes
+
+
+def expectation(
+    graph: Graph, kind: str, inputs: Mapping[str | int, Numbers], seed: int, arithmetic: Arithmetic | None
+) -> dict[str, Expected]:
+    """Return what may be expected of a graph.
+
+    Of hostile data nothing is said where the exact result is none that is allowed, as where an operation between the
+    others overflows, or numbers that cancel each other are large: what is right there hangs on every rounding. Outside
+    attention the same holds of results in float32, step by step, with denormal numbers or 0 in their place.
+    """
+    use = read_attention(graph)
+    expected = expect(graph, inputs, arithmetic=None if kind == "hostile" else arithmetic, seed=seed)
+    if kind == "hostile":
+        others = [interpret(graph, inputs)] + ([] if use is not None else in_float32(graph, inputs))
+        for name, item in expected.items():
+            wide = replace(item, spread=HOSTILE * item.spread)
+            center = round_to(item.center, item.tensor.data_type)
+            near = item.defined
+            for results in others:
+                held = round_to(results[name].astype(float), item.tensor.data_type)
+                with np.errstate(invalid="ignore"):
+                    inside = np.abs(held - item.center) <= wide.bounds()
+                near = near & (inside | (held == center) | (np.isnan(held) & np.isnan(center)))
+            expected[name] = replace(wide, defined=near)
+    return expected if use is None else _of_attention(graph, use, inputs, expected)
+
+
+_ROWS = {"seq_len_q": ("o", "stats", "max", "sum_exp", "dq"), "seq_len_kv": ("dk", "dv")}
+
+
+def _of_attention(
+    graph: Graph, use: Use, inputs: Mapping[str | int, Numbers], expected: dict[str, Expected]
+) -> dict[str, Expected]:
+    """Return what is expected of attention: nothing beyond the lengths, and gradients that are rounded twice.
+
+    dS cancels where one key has all the probability: what is left are roundings of products of dO, V and K. Forward,
+    probabilities below the least normal float32 may be 0, each of them.
+    """
+    tensors, problem, backward = {tensor.name: tensor for tensor in graph.tensors}, use.problem, use.backward
+    floor = 0.0
+    if not backward and "v" in tensors:
+        size = np.abs(inputs[tensors["v"].uid])
+        floor = 2.0**-126 * problem.seq_kv / (1 - problem.dropout) * float(size[np.isfinite(size)].max(initial=0.0))
+    if backward:
+        sizes = [np.abs(inputs[tensors[name].uid]) for name in ("do", "v", "k") if name in tensors]
+        floor = 2.0**-20 * float(np.prod([size[np.isfinite(size)].max(initial=0.0) for size in sizes]))
+    for name, item in expected.items():
+        spread, defined = 2 * item.spread + floor, item.defined
+        if backward:
+            spread = spread + np.abs(np.nan_to_num(item.center)) * roundoff(item.tensor.data_type)
+        for length, names in _ROWS.items():
+            if name in names and length in tensors and item.tensor.ragged_offset is None:
+                rows = np.arange(item.tensor.dims[2]).reshape(1, 1, -1, 1)
+                defined = defined & (rows < inputs[tensors[length].uid].reshape(-1, 1, 1, 1))
+        expected[name] = replace(item, spread=spread, defined=defined)
+    return expected

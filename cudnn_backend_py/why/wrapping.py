@@ -1,0 +1,193 @@
+"""Functions of modules and classes, wrapped for a while: who calls them notices nothing, and all is given back.
+
+Under ``torch.compile`` a wrapper is as if it were not there, as dynamo itself decides while it traces: the graph is the
+one it would be without it. A mode of torch would be seen by one thread only, and by every other operation.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import repeat
+from operator import length_hint
+from pathlib import Path
+from types import FunctionType, ModuleType
+from typing import Any
+
+import torch
+
+from ..system.after_import import after_import
+from ..system.interruption import ignoring
+
+__all__ = ["Around", "Wrapped", "is_compiling", "measure_passing"]
+
+is_compiling = torch.compiler.is_compiling
+
+
+@dataclass(slots=True)
+class Around:
+    """What is around a function.
+
+    Attributes
+    ----------
+    call
+        Called with the original, the arguments and the keywords of a call; what it returns is the call's result.
+    passing
+        So many calls as it has items left go to the original alone. An iterator counts without making numbers.
+    """
+
+    call: Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]
+    passing: Iterator[None] = field(default_factory=partial(repeat, None, 0))
+
+    @property
+    def left(self) -> int:
+        """How many calls still go to the original alone."""
+        return length_hint(self.passing)
+
+    @left.setter
+    def left(self, calls: int) -> None:
+        self.passing = repeat(None, calls)
+
+
+_wrappers: dict[int, tuple[Any, Any]] = {}  # by the id of an original: it and its wrapper
+
+
+def _wrapper_of(original: Any, around: Around) -> Any:
+    """Return a function that calls what is around its original: one for all times, since dynamo guards on functions."""
+    if id(original) in _wrappers:
+        _, known = _wrappers[id(original)]
+        known.__closure__[known.__code__.co_freevars.index("_around")].cell_contents = around
+        return known
+    parameters, passed, given, named = _signature_of(original)
+    scope: dict[str, Any] = {}
+    source = _MAKER.format(parameters=parameters, passed=passed, given=given, named=named)
+    exec(compile(source, str(Path(__file__).with_name("<wrapper>")), "exec"), scope)  # a file of this package
+    is_traced = getattr(torch.compiler, "is_dynamo_compiling", is_compiling)  # where it is not, the cheapest to ask
+    wrapper: Any = functools.wraps(original)(scope["make"](original, around, is_traced))
+    if given != "args":
+        wrapper.__defaults__ = original.__defaults__
+    _wrappers[id(original)] = original, wrapper
+    return wrapper
+
+
+_MAKER = """
+def make(_original, _around, _is_traced):
+    def wrapper({parameters}):
+        if _is_traced():
+            return _original({passed})
+        for _ in _around.passing:
+            return _original({passed})
+        return _around.call(_original, {given}, {named})
+    return wrapper
+"""
+
+
+def _signature_of(original: Any) -> tuple[str, str, str, str]:
+    """Return in Python a function's parameters, how they are passed on, and what is given: a tuple, and a dict.
+
+    A function of Python whose arguments all have places is given them one by one: packing and unpacking them takes
+    longer than all else. Names of arguments take longer still, where a call gives few of many.
+    """
+    parameters = []
+    if isinstance(original, FunctionType):
+        parameters = list(inspect.signature(original, follow_wrapped=False).parameters.values())
+    if not parameters or any(one.kind is not one.POSITIONAL_OR_KEYWORD for one in parameters):
+        return "*args, **kwargs", "*args, **kwargs", "args", "kwargs"
+    passed = ", ".join(one.name for one in parameters)
+    return (
+        ", ".join(one.name + "=None" * (one.default is not one.empty) for one in parameters),
+        passed,
+        f"({passed},)",
+        "{}",
+    )
+
+
+def _nothing(*args: Any, **kwargs: Any) -> None:
+    """Do nothing, for the time that a call takes."""
+
+
+@functools.cache
+def measure_passing(calls: int = 500) -> float:
+    """Return the seconds by which a call takes longer that is counted and passed on, with arguments by name."""
+    around = Around(_nothing)
+    around.left = sys.maxsize
+    taken = {}
+    for function in (_nothing, _wrapper_of(_nothing, around)):
+        turns = []
+        for _ in range(5):
+            began = time.perf_counter()
+            for _ in range(calls):
+                function(0, 0, 0, causal=True)
+            turns.append(time.perf_counter() - began)
+        taken[function] = min(turns) / calls
+    plain, wrapped = taken.values()
+    return max(0.0, wrapped - plain)
+
+
+class Wrapped:
+    """What is wrapped until :meth:`restore`.
+
+    Parameters
+    ----------
+    package
+        Of whoever wraps: its own modules keep the originals.
+    """
+
+    def __init__(self, package: str) -> None:
+        self._own = ("torch._C", package, __name__)
+        self._forget: list[Callable[[], None]] = []
+        self._held: list[tuple[Any, str, Any, Any]] = []  # holder, name, original, wrapper
+
+    def wrap(self, holder: Any, name: str, around: Around, *, everywhere: bool = True) -> None:
+        """Wrap a function of a module or class, `everywhere` also under the names that other modules have for it."""
+        original = getattr(holder, name)
+        wrapper = _wrapper_of(original, around)
+        if isinstance(holder, ModuleType):
+            wrapper.__module__, wrapper.__qualname__ = holder.__name__, name  # by which it is pickled
+        with ignoring(Exception):  # torch.jit.script finds operators by the identity of their functions
+            from torch.jit._builtins import _find_builtin, _register_builtin
+
+            if (operator := _find_builtin(original)) is not None:
+                _register_builtin(wrapper, operator)
+        self.replace(holder, name, wrapper)
+        if everywhere:
+            self._rename({id(original): wrapper})
+
+    def wrap_later(self, module: str, name: str, around: Around) -> None:
+        """Wrap a function of a module once that is imported; not all programs do, and it may cost a second."""
+        self.later(module, lambda: self.wrap(sys.modules[module], name, around))
+
+    def later(self, module: str, action: Callable[[], object]) -> None:
+        """Do something once a module is imported, if that is before :meth:`restore`."""
+        self._forget.append(after_import(module, action))
+
+    def replace(self, holder: Any, name: str, value: Any) -> None:
+        """Set an attribute until :meth:`restore`."""
+        self._held.append((holder, name, getattr(holder, name), value))
+        setattr(holder, name, value)
+
+    def restore(self) -> None:
+        """Give back what was wrapped, also where the program has taken a name for it meanwhile."""
+        for forget in self._forget:
+            forget()
+        for holder, name, original, wrapper in reversed(self._held):
+            if getattr(holder, name, None) is wrapper:
+                setattr(holder, name, original)
+        self._rename({id(wrapper): original for _, _, original, wrapper in self._held})
+        self._held.clear()
+        self._forget.clear()
+
+    def _rename(self, changes: Mapping[int, Any]) -> None:
+        """Change what modules have under any name: ``from torch.nn.functional import scaled_dot_product_attention``."""
+        for module in list(sys.modules.values()):
+            if not isinstance(module, ModuleType) or module.__name__.startswith(self._own):
+                continue
+            for name, value in list(vars(module).items()):
+                if id(value) in changes:
+                    with ignoring(Exception):
+                        setattr(module, name, changes[id(value)])

@@ -1,0 +1,98 @@
+"""The small model of the bench: it learns, is served from its cache, and says what a maker does not offer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="did not run: torch is not installed, and the model needs it")
+
+
+@pytest.fixture(scope="module")
+def effort() -> Any:
+    from benchmarks.model.gpt import Sizes
+    from benchmarks.model.measure import Effort
+
+    return Effort(Sizes(2, 2, 16, 16, 256), 20, 128, 2, 64, 48, 3, 24, 3, 3)
+
+
+@pytest.fixture(scope="module")
+def measured(effort: Any) -> Any:
+    from benchmarks.model.measure import WAYS, measure
+
+    begun: list[str] = []
+    found: dict[str, Any] = {}
+    for way in WAYS:
+        found |= measure("torch plain", way, effort, "cpu", lambda: begun.append(way))  # noqa: B023
+    assert begun == list(WAYS)
+    return found
+
+
+def test_it_learns(measured: Any) -> None:
+    for way in ("packed", "padded"):
+        losses = measured[way]["first epoch"]["losses"]
+        assert losses[-1] < 0.9 * losses[0]
+
+
+def test_both_ways_begin_with_the_same_numbers(effort: Any) -> None:
+    from benchmarks.model.gpt import Gpt, packed_batches, padded_batches
+
+    one, two = (Gpt(effort.sizes, device="cpu").tokens.weight for _ in range(2))
+    assert torch.equal(one, two)
+    for batch in packed_batches(3, 128, 64, effort.sizes, 1, "cpu"):
+        assert batch.cu is not None
+        lengths = batch.cu.diff()
+        assert (int(batch.cu[-1]), int(lengths.max()), len(lengths)) == (batch.real, batch.longest, batch.sequences)
+    padded = padded_batches(3, 2, 64, effort.sizes, 1, "cpu")
+    assert len({batch.longest for batch in padded}) == 3
+    assert all(int((batch.targets >= 0).sum()) == batch.real for batch in padded)
+
+
+def test_what_is_served_token_by_token_is_what_one_pass_says(effort: Any) -> None:
+    """Logits after reading prompts and then tokens by the cache, against those of the whole text at once."""
+    from benchmarks.model.attentions import Plain
+    from benchmarks.model.gpt import Gpt
+    from benchmarks.model.measure import Served
+
+    model = Gpt(effort.sizes, device="cpu").float()
+    plain = Plain()
+    served = Served(effort, plain, model, "cpu")
+    cache = served.cache
+    cache.k, cache.v = ([memory.float() for memory in memories] for memories in (cache.k, cache.v))
+    with torch.no_grad():
+        served.prefill()
+        for number in range(4):
+            logits = served.decode(served.tails[number])
+        prompts = served.prompts
+        for row in range(prompts.sequences):
+            begin, end = prompts.cu[row : row + 2].tolist()
+            text = torch.cat([prompts.tokens[begin:end], served.tails[:4, row]])
+            ends = torch.tensor([0, len(text)])
+            whole = model(text, torch.arange(len(text)), lambda _, q, k, v: plain.packed(q, k, v, ends, len(text)))  # noqa: B023
+            torch.testing.assert_close(logits[row], whole[-1], atol=1e-4, rtol=1e-4)
+
+
+def test_what_a_maker_does_not_offer_is_told(effort: Any) -> None:
+    from benchmarks.model.measure import measure
+
+    packed, padded = (measure("torch flash", way, effort, "cpu", lambda: None) for way in ("packed", "padded"))
+    assert set(packed) == {"packed"}
+    assert "not measured" in packed["packed"]  # torch's flash for packed tokens has no CPU kernel
+    assert padded["padded"]["first epoch"]["steps"] == 20
+
+
+def test_packed_tokens_are_padded_and_taken_out_again() -> None:
+    """For torch's cuDNN, with whatever else computes; results and gradients."""
+    from benchmarks.model.attentions import Plain, TorchCudnn
+
+    class Padded(TorchCudnn):
+        padded = Plain.padded
+
+    cu = torch.tensor([0, 5, 6, 20], dtype=torch.int32)
+    inputs = [torch.randn(20, 2, 16, dtype=torch.double, requires_grad=True) for _ in range(3)]
+    found, want = (maker.packed(*inputs, cu, 14) for maker in (Padded(), Plain()))
+    torch.testing.assert_close(found, want)
+    given = torch.randn_like(want)
+    for one, two in zip(*(torch.autograd.grad(o, inputs, given) for o in (found, want)), strict=True):
+        torch.testing.assert_close(one, two)

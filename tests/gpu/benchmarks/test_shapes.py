@@ -1,0 +1,79 @@
+"""Little of what is measured of many shapes: it runs, and its results are right; how fast it is, is no test."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.child import run_python
+from tests.support.figures import add_figure
+
+pytest.importorskip("torch", reason="did not run: torch is not installed, and these measurements need it")
+
+
+def measured(folder: Path, name: str, *options: str) -> Any:
+    """Measure in a process of its own, and return the record."""
+    output = folder / "record.json"
+    run_python(["-m", "benchmarks", name, "--output", str(output), *options], timeout_s=300, check=True)
+    record = json.loads(output.read_text())
+    add_figure(f"bench {name}", accepted=record.get("accepted", []))
+    return record
+
+
+def measured_quietly(folder: Path, name: str, *options: str) -> Any:
+    """Measure again while the GPU's memory grows: a leak is always seen, what others take is not."""
+    for _ in range(3):
+        record = measured(folder, name, *options)
+        if all(right for what, right in passed(record).items() if what.startswith("GPU memory")):
+            break
+    return record
+
+
+def passed(record: Any) -> dict[str, bool]:
+    return {item["name"]: item["passed"] for item in record["accepted"]}
+
+
+@pytest.mark.alone
+def test_every_replay_of_a_capture_is_right(tmp_path: Path) -> None:
+    found = passed(measured_quietly(tmp_path, "capture-soak", "--replays", "20000"))
+    assert set(found.values()) == {True}
+
+
+@pytest.mark.alone
+@pytest.mark.parametrize("options", [[], ["--backward"]], ids=["forward", "backward"])
+def test_new_shapes_are_right_and_keep_nothing(tmp_path: Path, options: list[str]) -> None:
+    record = measured_quietly(tmp_path, "any-shape", "--shapes", "2000", *options)
+    found = passed(record)
+    assert record["compared"] == 200
+    assert record["largest_relative_error"] > 0
+    assert found["largest relative error of calls compared, thousandths"]
+    assert found["GPU memory after the first tenth, bytes more"]
+
+
+def test_classes_are_timed_beside_exact_plans(tmp_path: Path) -> None:
+    record = measured(tmp_path, "shape-classes", "--shapes", "4", "--adaptive", "1")
+    assert record["refused"] == []
+    assert [{"exact", "any"} <= set(row["us"]) for row in record["rows"]] == [True] * 8
+    assert sum("adaptive" in row["us"] for row in record["rows"]) == 2
+
+
+def test_the_grid_has_a_fastest_and_its_plans(tmp_path: Path) -> None:
+    text = tmp_path / "grid.md"
+    record = measured(tmp_path, "grid", "--little", "--markdown", str(text))
+    assert len(record["rows"]) == 2 * record["shapes"]
+    for row in record["rows"]:
+        assert {"ours, exact", "ours, any", "torch flash"} <= set(row["gpu"])
+        assert set(row["fastest"]) <= set(row["gpu"])
+        assert all(plan.startswith("eng") for plan in row["plans"].values())
+    assert text.read_text().count("\n| b") == len(record["rows"])
+
+
+def test_the_model_learns_the_same_with_every_attention(tmp_path: Path) -> None:
+    makers = ["torch flash", "ours, adaptive", "ours, any", "ours, exact"]
+    record = measured(tmp_path, "model", "--little", "--makers", *makers)
+    found = passed(record)
+    for way in ("packed", "padded", "serving", "serving, captured"):
+        assert found[f"{way}: losses apart from those of torch flash"], record["makers"]

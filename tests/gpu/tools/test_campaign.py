@@ -1,0 +1,69 @@
+"""Random graphs on the GPU of this process: what cuDNN writes is right, and a planted fault is found and made small."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from cudnn_backend_py import DescriptorType, Graph, GraphBuilder, PointwiseMode, Target, open_target
+from cudnn_backend_py.interpreter import pointwise
+from cudnn_backend_py.rewrite.reduce import reduce_failure
+from tools.campaign.graphs import FAMILIES, random_graph
+from tools.campaign.one import ask, on_device
+from tools.campaign.runner import Options, run_campaign
+
+from ...support.gpus import measured_here, skip_refused
+
+
+@pytest.fixture(scope="module")
+def gpu() -> Iterator[Target]:
+    target = open_target()
+    yield target
+    target.close()
+
+
+def is_wrong(graph: Graph, data: str, target: Target) -> bool:
+    got = ask(graph, target)
+    if got.plan is None:
+        return False
+    try:
+        return bool(on_device(got.plan, graph, data, 0, got.arithmetic())[0].wrong)
+    finally:
+        got.plan.close()
+
+
+@pytest.mark.parametrize("family", ["convolution", "matmul", "norm", "reduction", "attention"])
+def test_random_graphs_are_right(gpu: Target, family: str) -> None:
+    graphs = [random_graph(seed, family, version=gpu.library.version) for seed in range(6)]
+    offered = sum(ask(graph, gpu, build=False).engine != "" for graph in graphs)
+    if not offered:
+        skip_refused(f"no random {family} graph has an engine")
+    assert offered >= (2 if measured_here() else 1)
+    assert not [graph.name for graph in graphs if is_wrong(graph, "uniform", gpu)]
+
+
+def test_a_planted_scale_is_found_and_made_small(gpu: Target, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A factor of 1.01 in every product of the interpreter; cuDNN is right."""
+    g = GraphBuilder("planted")
+    x = g.tensor("x", (4, 32, 8, 8), strides="channels_last")
+    w, per = g.tensor("w", (32, 32, 3, 3), strides="channels_last"), (1, 32, 1, 1)
+    y = g.convolution(x, w, padding=1)
+    z = g.pointwise(PointwiseMode.MUL, y, g.tensor("scale", per), strides=y.strides)
+    z = g.pointwise(PointwiseMode.ADD, z, g.tensor("bias", per), strides=y.strides)
+    g.pointwise(PointwiseMode.RELU_FWD, z, virtual=False, strides=y.strides)
+    assert not is_wrong(g.graph(), "uniform", gpu)
+    monkeypatch.setitem(pointwise.BINARY, PointwiseMode.MUL, lambda x, b: x * b * 1.01)
+    assert is_wrong(g.graph(), "uniform", gpu)
+    made = reduce_failure(g.graph(), "uniform", lambda graph, data: is_wrong(graph, data, gpu), budget_s=30)
+    (op,) = made.graph.ops
+    assert op.kind is DescriptorType.OPERATION_POINTWISE
+    assert op.parameters()["mode"] is PointwiseMode.MUL
+
+
+def test_a_campaign_in_children(gpu: Target) -> None:
+    found = run_campaign(Options(seconds=60, most=30, processes=2, reduce_s=5))
+    assert found.total()["graphs"] == 30
+    assert found.total()["compared"] >= (10 if measured_here() else 1)
+    assert not [failure for failure in found.failures if not failure["faults"]]
+    assert set(found.counts) <= set(FAMILIES)

@@ -1,0 +1,268 @@
+"""What is measured, where there is no GPU: the shapes, C loop, judgement and tables of ``python -m benchmarks``, and a
+little of what it measures.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import io
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from benchmarks.judge import judge, verdict_lines
+from benchmarks.tables import draw, fresh_table, gpu_table, host_table, ragged_table
+from cudnn_backend_py import EnvironmentNotReady, OperationGraph, frontend, library, open_target
+from cudnn_backend_py.compare.frontend_graph import build, build_ragged
+from cudnn_backend_py.compare.shapes import DIRECTIONS, QUICK, SHAPES, SMALL
+from cudnn_backend_py.frontend.handles import DescribedHandle
+from cudnn_backend_py.graph.attention import Attention
+from cudnn_backend_py.native.fast_call import compiled_library
+from cudnn_backend_py.plans.choice import EngineChoice
+from tests.support.child import run_python
+from tests.support.records import read_record
+
+
+@pytest.fixture(scope="module")
+def h100() -> Any:
+    target = open_target("h100")
+    yield target
+    target.close()
+
+
+# shapes
+
+
+def test_twenty_shapes_cover_what_they_should() -> None:
+    assert len({shape.name for shape in SHAPES}) == len(SHAPES) == 20
+    assert {shape.seq for shape in SHAPES} >= {512, 16384}
+    for of, values in {"head_dim": {64, 128}, "causal": {True, False}, "bf16": {True, False}}.items():
+        assert {getattr(shape, of) for shape in SHAPES} == values
+    assert sum(shape.kv_heads > 0 for shape in SHAPES) >= 3
+    assert set(QUICK.shapes) <= set(SHAPES)
+    assert any(shape.kv_heads for shape in QUICK.shapes)
+
+
+def test_flops_are_those_of_the_formula() -> None:
+    assert SMALL.flops("forward") == 4 * 1 * 2 * 128 * 128 * 64 / 2
+    assert SMALL.flops("backward") == 2.5 * SMALL.flops("forward")
+
+
+@pytest.mark.parametrize("direction", DIRECTIONS)
+def test_cudnn_takes_every_shape(h100: Any, direction: Any) -> None:
+    refused = [
+        shape.name
+        for shape in (SMALL, *SHAPES)
+        if not OperationGraph(shape.graph(direction, h100), h100).heuristics("A").configs
+    ]
+    assert not refused
+
+
+def test_tag_of_a_config_names_it(h100: Any) -> None:
+    (config, *_) = OperationGraph(SMALL.graph("forward", h100), h100).heuristics("A").configs
+    choice = EngineChoice.parse(config.tag)
+    assert (choice.engine, choice.knobs) == (config.engine, config.knobs)
+    with pytest.raises(ValueError, match="engine-tag: 'no plan' is no engine tag"):
+        EngineChoice.parse("no plan")
+
+
+@pytest.mark.parametrize("direction", DIRECTIONS)
+def test_our_frontend_builds_what_is_measured(h100: Any, direction: Any) -> None:
+    steps: list[str] = []
+    graph, tensors = build(frontend, DescribedHandle(h100), SMALL, direction, steps.append)
+    assert steps == ["validate", "operation graph", "heuristics", "build plans"]
+    assert set(tensors) == set("qkvo") | {"stats"} | ({"do", "dq", "dk", "dv"} if direction == "backward" else set())
+    assert graph.get_workspace_size() >= 0
+
+
+@pytest.mark.parametrize("direction", DIRECTIONS)
+def test_our_frontend_builds_packed_sequences(h100: Any, direction: Any) -> None:
+    is_forward = direction == "forward"
+    size = {"batch": 8, "heads": 12, "seq_q": 512, "head_dim": 64}
+    totals = {} if is_forward else {"max_total_seq_q": 1024, "max_total_seq_kv": 1024}
+    problem = Attention(**size, causal=True, padding=True, ragged=True, ragged_stats=True, stats=is_forward, **totals)
+    _, tensors = build_ragged(frontend, DescribedHandle(h100), problem, direction)
+    moved = [*"qkvo", "stats", *(() if is_forward else ("do", "dq", "dk", "dv"))]
+    for name in moved:
+        offset = tensors[name].get_ragged_offset()
+        assert offset.get_uid() == tensors[f"ragged_{name.removeprefix('d')}"].get_uid()
+        assert tuple(tensors[name].get_dim()) == problem.dims(name)
+
+
+def test_our_frontend_builds_what_decodes_from_pages(h100: Any) -> None:
+    size = {"batch": 64, "heads": 12, "seq_q": 1, "seq_kv": 1280, "head_dim": 64}
+    problem = Attention(**size, padding=True, page_size=64, pages_k=1280, pages_v=1280)
+    graph, tensors = build_ragged(frontend, DescribedHandle(h100), problem)
+    assert tuple(tensors["page_table_k"].get_dim()) == (64, 1, 20, 1)
+    assert graph.get_workspace_size() >= 0
+
+
+# the C loop
+
+
+def test_c_loop_makes_its_calls() -> None:
+    calls: list[tuple[int, int, int]] = []
+    kind = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
+    note = kind(lambda *arguments: calls.append(arguments) or 0)
+    assert compiled_library().cudnn_backend_py_loop(ctypes.cast(note, ctypes.c_void_p), 1, 2, 3, 5) > 0
+    assert calls == [(1, 2, 3)] * 5
+
+
+def test_c_loop_answers_the_status_of_a_call_that_fails() -> None:
+    """cuDNN itself refuses a null handle."""
+    execute = ctypes.cast(library().unchecked("cudnnBackendExecute"), ctypes.c_void_p)
+    status = -compiled_library().cudnn_backend_py_loop(execute, None, None, None, 5)
+    assert 2000 <= status < 3000  # CUDNN_STATUS_BAD_PARAM*
+
+
+# what is accepted, and how it is told
+
+
+def timing(median: float, spread: float = 0.0) -> dict[str, float]:
+    return {"median_us": median, "low_us": median - spread, "high_us": median + spread, "samples": 9}
+
+
+def record(**changes: Any) -> dict[str, Any]:
+    host = {
+        "C loop": timing(5.0),
+        "same pointers": timing(5.2),
+        "fresh pointers": timing(9.0),
+        "CUDA graph": timing(3.0),
+        "cudnn-frontend, same": timing(13.0),
+        "cudnn-frontend, fresh": timing(14.0),
+    }
+    us = {"ours": timing(100.0), "ours, autotuned": timing(90.0), "cudnn-frontend": timing(101.0)}
+    row = {
+        "shape": SHAPES[0].name,
+        "direction": "forward",
+        "flops": 1e9,
+        "us": us,
+        "plans": {"ours": "eng4_k2=1", "ours, autotuned": "eng4_k2=2"},
+        "frontend_plan": "eng4_k2=1",
+        "tflops": {name: round(1e9 / found["median_us"] / 1e6, 1) for name, found in us.items()},
+    }
+    fresh = {"ahead of time": {"import": 100.0, "total": 200.0}, "cudnn-frontend": {"import": 150.0, "total": 800.0}}
+    made = {"host": {"problem": SMALL.name, "forward": host, "backward": dict(host)}}
+    made["ragged"] = {"C loop": timing(15.0), "same pointers": timing(15.5), "fresh pointers": timing(17.5)}
+    made["ragged"] |= {"cudnn-frontend, same": timing(26.5), "cudnn-frontend, fresh": timing(27.0)}
+    made |= {"gpu": [row], "matrix_tflops": 700.0, "fresh": fresh}
+    return made | changes
+
+
+def passed(made: dict[str, Any]) -> dict[str, bool | None]:
+    return {item["name"]: item["passed"] for item in judge(made)}
+
+
+def test_good_figures_pass() -> None:
+    assert set(passed(record()).values()) == {True}
+
+
+def test_each_bad_figure_fails_alone() -> None:
+    made = record()
+    made["ragged"]["same pointers"] = timing(16.0)
+    assert [name for name, good in passed(made).items() if not good] == ["host, ragged: same pointers / C loop"]
+    made = record()
+    made["host"]["forward"]["same pointers"] = timing(5.8)
+    assert [name for name, good in passed(made).items() if not good] == ["host, forward: same pointers / C loop"]
+    made = record()
+    made["gpu"][0]["us"]["ours, autotuned"] = timing(104.0, 1.0)
+    assert [name for name, good in passed(made).items() if not good] == [
+        "GPU: shapes where autotuned is slower than the first choice"
+    ]
+    made["gpu"][0]["us"]["ours, autotuned"] = timing(104.0, 5.0)
+    assert all(passed(made).values()), "within the spread"
+    made["fresh"]["ahead of time"]["total"] = 401.0
+    assert [name for name, good in passed(made).items() if not good] == [
+        "fresh process: ahead of time / cudnn-frontend"
+    ]
+
+
+def test_another_plan_than_the_frontends_is_not_compared() -> None:
+    made = record()
+    made["gpu"][0]["frontend_plan"] = "eng5"
+    assert passed(made)["GPU: shapes that differ from cudnn-frontend, same plan"] is None
+    made["gpu"][0]["plans"]["ours, frontend's plan"] = "eng5"
+    made["gpu"][0]["us"]["ours, frontend's plan"] = timing(80.0)
+    assert passed(made)["GPU: shapes that differ from cudnn-frontend, same plan"] is False
+
+
+def test_a_difference_beyond_noise_is_what_tuning_takes_for_one() -> None:
+    """Two percent, and both spreads: the quartiles of each are a percent apart."""
+    name = "GPU: shapes that differ from cudnn-frontend, same plan"
+    for median, spread, differs in ((97.5, 0.0, True), (98.5, 0.0, False), (97.5, 1.5, False), (102.5, 0.0, True)):
+        made = record()
+        made["gpu"][0]["us"] |= {"ours": timing(median, spread), "cudnn-frontend": timing(100.0, spread)}
+        assert passed(made)[name] is not differs, (median, spread)
+
+
+def test_a_plan_beside_itself_does_not_differ() -> None:
+    """What the limit was read from: all plans of a run on an H200 beside the same ones of cudnn-frontend."""
+    made = read_record("bench-h200-cudnn-9.19.0.json")
+    judged = {item["name"]: item["value"] for item in judge(made)}
+    assert judged["GPU: shapes that differ from cudnn-frontend, same plan"] == 0
+    assert judged["GPU: shapes where autotuned is slower than the first choice"] == 0
+
+
+def test_what_was_not_measured_neither_passes_nor_fails() -> None:
+    empty = {"problem": SMALL.name, "c loop": "not measured", "forward": {}, "backward": {}}
+    assert set(passed(record(host=empty, ragged={}, gpu=[], fresh={})).values()) == {None}
+
+
+def test_tables_and_lines_tell_the_figures() -> None:
+    made = record()
+    made["accepted"] = judge(made)
+    out = io.StringIO()
+    console = Console(file=out, width=200)
+    for table in (
+        host_table(made),
+        ragged_table(made),
+        gpu_table(made),
+        fresh_table(made),
+        fresh_table({"fresh": {}}),
+    ):
+        console.print(table)
+    text = out.getvalue()
+    assert all(words in text for words in ("fresh pointers", "13.00", "100.0 (10)", "+11.1%", "800.0"))
+    lines = verdict_lines(made)
+    assert "pass: host, forward: same pointers / C loop: 1.04, at most 1.15" in lines
+    assert all(line.startswith("pass: ") for line in lines)
+
+
+def test_absence_of_matplotlib_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    with pytest.raises(EnvironmentNotReady, match="matplotlib-missing"):
+        draw(record(), tmp_path / "bench.svg")
+
+
+# python -m benchmarks
+
+
+def measured(tmp_path: Path, name: str, *options: str) -> Any:
+    output = tmp_path / "record.json"
+    run_python(["-m", "benchmarks", name, "--output", str(output), *options], check=True)
+    return json.loads(output.read_text())
+
+
+def test_matrix_is_resumed_where_it_was_killed(tmp_path: Path) -> None:
+    found = measured(tmp_path, "matrix", "--rounds", "1", "--targets", "sm90", "--versions", library().version_text)
+    assert found["schema"] == "cudnn-backend-py/matrix"
+    assert found["environment"]["cudnn"] == library().version_text
+    assert found["letters"] == {"S": 10, "-": 2}
+    killed = found["killed_half_way"]
+    assert 6 <= killed["answers_when_killed"] <= 12
+    assert killed["answers_when_killed"] + killed["asked_when_resumed"] == 12
+    assert (killed["answered_twice"], killed["asked_the_third_time"]) == (0, 0)
+    assert found["with_a_crashing_graph"] == {"crashes": {"S": 1, "!": 1}, "plain": {"S": 2}}
+
+
+def test_long_use_replays_the_calls_of_verdicts(tmp_path: Path) -> None:
+    found = measured(tmp_path, "long-use", "--explains", "22")["without_builds"]
+    counts = found["calls"]["calls_of_a_verdict"]
+    assert set(counts) == {"sdpa_forward", "two_matmuls"}
+    assert min(counts.values()) > 50
+    grown = found["growth_per_round_of_package_beyond_calls"]
+    assert (grown["open_files"], grown["threads"], grown["python_threads"]) == (0, 0, 0)

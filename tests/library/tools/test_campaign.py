@@ -1,0 +1,64 @@
+"""A campaign of random graphs on a described GPU: asked, interpreted, counted, resumed, and past children that end."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from cudnn_backend_py import library
+from cudnn_backend_py.system.child import TIMED_OUT
+from cudnn_backend_py.target import open_target
+from tools.campaign.graphs import FAMILIES, random_graph
+from tools.campaign.one import ask
+from tools.campaign.runner import Options, run_campaign
+
+SHORT = Options(target="h200", seconds=120, most=12, processes=2, reduce_s=0)
+# What engines of Hopper have: of most families more than a third is supported.
+SUPPORTED = [name for name in FAMILIES if name not in ("block scale", "rope", "sdpa backward")]
+
+
+@pytest.mark.parametrize("family", SUPPORTED)
+def test_a_share_of_each_family_is_supported(family: str) -> None:
+    target, version = open_target("h200"), library().version
+    asked = [ask(random_graph(seed, family, version=version), target, build=False) for seed in range(20)]
+    assert sum(bool(one.engine) for one in asked) >= 6
+    assert all(one.engine or one.words for one in asked)  # a refusal has cuDNN's words
+
+
+def test_a_campaign_counts_keeps_and_resumes(tmp_path: Path) -> None:
+    kept = tmp_path / "graphs.jsonl"
+    found = run_campaign(SHORT, kept)
+    total = found.total()
+    assert total["graphs"] == total["accepted"] + total["refused"] == 12
+    assert not found.failures
+    assert found.seconds["interpret"] > 0
+    lines = [json.loads(line) for line in kept.read_text().splitlines()]
+    assert {line["seed"] for line in lines} == set(range(12))
+    again = run_campaign(Options(target="h200", seconds=120, most=14, reduce_s=0), kept, resume=kept)
+    assert again.total()["graphs"] == 14
+    assert len(kept.read_text().splitlines()) == 14
+
+
+def test_a_graph_that_takes_too_long_is_filed_and_the_next_one_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    from tools.campaign import runner
+
+    monkeypatch.setattr(runner, "_FIRST_S", 0.0)
+    found = run_campaign(Options(target="h200", seconds=60, most=3, reduce_s=0, limit_s=0.01))
+    assert found.total()[TIMED_OUT] == 3
+    assert [failure["outcome"] for failure in found.failures] == [TIMED_OUT] * 3
+    assert {failure["seed"] for failure in found.failures} == {0, 1, 2}
+
+
+def test_it_runs_as_a_module(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "tools.campaign", "--target=h200", "--most=4", "--seconds=60"]
+    record = tmp_path / "record.json"
+    done = subprocess.run(
+        [*command, "--families=matmul,norm", f"--record={record}"], capture_output=True, text=True, timeout=100
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "operation: " in done.stdout
+    assert json.loads(record.read_text())["outside attention"]["graphs"] == 4

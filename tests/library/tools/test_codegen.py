@@ -1,0 +1,151 @@
+"""The generator against the pinned header: regenerating changes nothing, and hand edits are found."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import cudnn_backend_py.generated
+from tools.codegen import __main__ as codegen
+from tools.codegen import header, model
+
+GENERATED = Path(cudnn_backend_py.generated.__file__).parent
+
+
+@pytest.fixture(scope="module")
+def wanted() -> dict[str, str]:
+    files, problems = codegen.generate(codegen.find_header())
+    assert problems == []
+    return files
+
+
+@pytest.fixture
+def copy(tmp_path: Path) -> Path:
+    shutil.copytree(GENERATED, tmp_path / "generated", ignore=shutil.ignore_patterns("__pycache__"))
+    return tmp_path / "generated"
+
+
+def test_regenerating_changes_nothing(wanted: dict[str, str]) -> None:
+    assert codegen.differences(wanted, GENERATED) == ""
+
+
+def test_writing_gives_the_same_bytes(tmp_path: Path) -> None:
+    assert codegen.main(["--output", str(tmp_path)]) == 0
+    written = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    present = {path.name: path.read_bytes() for path in GENERATED.iterdir() if path.is_file()}
+    assert written == present
+
+
+def test_check_finds_a_hand_edit_and_names_the_command(copy: Path) -> None:
+    path = copy / "enums.py"
+    path.write_text(path.read_text().replace("NOT_SUPPORTED_SHAPE = 3002", "NOT_SUPPORTED_SHAPE = 3003"))
+    before = path.read_bytes()
+    done = subprocess.run(
+        [sys.executable, "-m", "tools.codegen", "--check", "--output", str(copy)],
+        capture_output=True, text=True, check=False, cwd=GENERATED.parents[1],
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert "-    NOT_SUPPORTED_SHAPE = 3003\n+    NOT_SUPPORTED_SHAPE = 3002\n" in done.stdout
+    assert "python -m tools.codegen" in done.stderr
+    assert path.read_bytes() == before
+
+
+def test_check_finds_a_missing_and_a_stray_file(copy: Path, wanted: dict[str, str]) -> None:
+    (copy / "prototypes.py").unlink()
+    (copy / "stray.py").write_text("x = 1\n")
+    diff = codegen.differences(wanted, copy)
+    assert "+++ generated/prototypes.py (regenerated)" in diff
+    assert "-x = 1\n" in diff
+
+
+def test_other_header_version_is_refused(tmp_path: Path) -> None:
+    text = codegen.find_header().read_text()
+    other = tmp_path / "cudnn_graph.h"
+    other.write_text(text.replace("#define CUDNN_GRAPH_MINOR 28", "#define CUDNN_GRAPH_MINOR 27"))
+    with pytest.raises(SystemExit, match=r"\(9, 27, 0\).*pinned to \(9, 28, 0\)"):
+        codegen.generate(other)
+
+
+def changed(old: str, new: str) -> list[str]:
+    """Return the problems found in a header with one thing changed."""
+    text = codegen.find_header().read_text()
+    assert old in text
+    parsed = header.parse(text.replace(old, new))
+    return model.build(parsed, model.Facts(Path(codegen.__file__).parent / "facts.toml")).problems
+
+
+def test_unknown_attribute_is_a_problem() -> None:
+    problems = changed("CUDNN_ATTR_OPERATION_SLICE_STRIDES ", "CUDNN_ATTR_OPERATION_SLICE_STEPS ")
+    assert any(p.startswith("CUDNN_ATTR_OPERATION_SLICE_STEPS: types") for p in problems)
+
+
+def test_attribute_of_no_descriptor_is_a_problem() -> None:
+    problems = changed("CUDNN_ATTR_KNOB_INFO_STRIDE ", "CUDNN_ATTR_NOBODYS_STRIDE ")
+    assert "CUDNN_ATTR_NOBODYS_STRIDE belongs to no descriptor type" in problems
+
+
+def test_new_descriptor_type_without_attributes_is_a_problem() -> None:
+    old = "    CUDNN_BACKEND_OPERATION_TRANSPOSE_DESCRIPTOR "
+    problems = changed(old, f"    CUDNN_BACKEND_OPERATION_SORT_DESCRIPTOR = 99,\n{old}")
+    assert "CUDNN_BACKEND_OPERATION_SORT_DESCRIPTOR has no attributes" in problems
+
+
+def test_fact_without_effect_is_a_problem() -> None:
+    problems = changed("CUDNN_ATTR_OPERATION_SDPA_BWD_DODDESC", "CUDNN_ATTR_OPERATION_SDPA_BWD_DODESC")
+    assert "facts.toml: [fields] OPERATION_SDPA_BWD_DODDESC has no effect" in problems
+
+
+@pytest.mark.parametrize(
+    ("entry", "problem"),
+    [
+        ({"writes": ["dw"]}, "facts.toml: OPERATION_TRANSPOSE has no dw"),
+        ({"writes": []}, "CUDNN_BACKEND_OPERATION_TRANSPOSE_DESCRIPTOR: which fields it writes is unknown"),
+        ({"logged": {"mode": "rng.mode"}}, "facts.toml: OPERATION_TRANSPOSE has no rng.mode"),
+        ({"descriptors": ["OPERATION_SORT"]}, "facts.toml: the operations OPERATION_SORT have no effect"),
+    ],
+)
+def test_wrong_fact_about_an_operation_is_a_problem(entry: dict[str, Any], problem: str) -> None:
+    facts = model.Facts(Path(codegen.__file__).parent / "facts.toml")
+    facts.operations.append({"descriptors": ["OPERATION_TRANSPOSE"], **entry})
+    assert problem in model.build(header.parse(codegen.find_header().read_text()), facts).problems
+
+
+def test_unreadable_declaration_stops_the_generator() -> None:
+    with pytest.raises(ValueError, match="cannot place this part of the header: 'union surprise"):
+        changed("struct cudnnContext;", "struct cudnnContext; union surprise { int a; } x;")
+
+
+def test_every_declaration_of_the_header_is_counted() -> None:
+    """Count again, with cruder means than the parser's."""
+    text = codegen.find_header().read_text()
+    parsed = header.parse(text)
+    names = set(
+        re.findall(r"^\s*(?:typedef enum \{ )?(CUDNN_[A-Za-z0-9_]+)(?: CUDNN_DEPRECATED_ENUM)?\s+=", text, re.M)
+    )
+    names |= {"CUDNN_CROSS_CORRELATION"}  # second on its line
+    assert {m.c_name for enum in parsed.enums for m in enum.members} == names
+    assert len(parsed.enums) == text.count("typedef enum {")
+    assert {f.name for f in parsed.functions} == set(re.findall(r"^\s*(cudnn[A-Z]\w+)\(", text, re.M))
+    assert len(parsed.structs) == text.count("typedef struct") - 2  # two opaque ones
+
+
+def test_no_sentence_of_the_header_is_copied(wanted: dict[str, str]) -> None:
+    """Any six words in a row of the header's comments would be a copy."""
+    comments = " ".join(re.findall(r"/\*.*?\*/", codegen.find_header().read_text(), re.S))
+    facts = (Path(codegen.__file__).parent / "facts.toml").read_text()
+    comments = re.sub(r"^[ *]+", " ", comments, flags=re.M)
+    assert len(_runs(comments)) > 2000  # the comparison below is about something
+    theirs, ours = _runs(comments), _runs(facts) | set().union(*map(_runs, wanted.values()))
+    assert theirs & ours == set()
+
+
+def _runs(text: str) -> set[tuple[str, ...]]:
+    words = [w.lower() for w in re.findall(r"[A-Za-z']+|[^\sA-Za-z']", text)]
+    runs = zip(*(words[i:] for i in range(6)), strict=False)
+    return {run for run in runs if all(re.fullmatch(r"[a-z']{2,}|a", word) for word in run)}

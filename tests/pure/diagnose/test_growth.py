@@ -1,0 +1,86 @@
+"""What is done with a graph grows with its size, not with its square: calls are counted, of many forms of graphs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from cudnn_backend_py import Graph, graph_from_json, graph_to_json, interpret
+from cudnn_backend_py.diagnose.linting import lint
+from cudnn_backend_py.diagnose.report.drawing import draw_graph
+from cudnn_backend_py.faults import FAULTS, known_hazards
+from cudnn_backend_py.plans.lower import newer_parts
+from cudnn_backend_py.rewrite.changes import changes
+from cudnn_backend_py.rewrite.override import override
+from cudnn_backend_py.rewrite.unusual import deviations
+from tests.support.built import BUILT
+from tests.support.growth import SHAPES, copies, count_calls, growth
+
+MOST = 1.3  # more than linear growth, for what is sorted and cut off
+
+
+def walk_changes(graph: Graph) -> None:
+    for _ in changes(graph):
+        pass
+
+
+def run_whole(graph: Graph) -> None:
+    written = {tensor.uid for tensor in graph.outputs}
+    read = [t for t in graph.tensors if not t.virtual and t.uid not in written and t.value is None]
+    interpret(graph, {tensor.name: np.ones(tensor.dims) for tensor in read})
+
+
+def wider(graph: Graph) -> None:
+    first = graph.tensors[0]
+    override(graph, dims={first.name: (2, *first.dims[1:])})
+
+
+STEPS: dict[str, Callable[[Graph], object]] = {
+    "text": str,
+    "known faults": lambda graph: list(known_hazards(graph, 90, (9, 28, 0))),
+    "lint": lint,
+    "changes": walk_changes,
+    "deviations": deviations,
+    "JSON": lambda graph: graph_from_json(graph_to_json(graph)),
+    "drawing": draw_graph,
+    "newer parts": lambda graph: newer_parts(graph, (9, 0, 0)),
+    "other types": lambda graph: override(graph, types={"*": "bf16"}),
+    "tensors by name": lambda graph: [graph.tensor(tensor.name) for tensor in graph.tensors],
+}
+OF_SHAPES = STEPS | {"interpreting": run_whole, "other dims": wider}
+
+
+OF_KINDS = ("known faults", "lint", "changes", "deviations", "newer parts")
+REPRODUCED = {
+    f"{row.code}:{name}": (row.graph, make)
+    for row in FAULTS
+    for name, make in row.reproductions.items()
+    if row.graph is not None and callable(make)
+}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_work_grows_with_the_graph(shape: str) -> None:
+    found = {step: growth(SHAPES[shape], run, 28, 112) for step, run in OF_SHAPES.items()}
+    assert {step: more for step, more in found.items() if more >= MOST} == {}
+
+
+@pytest.mark.parametrize("name", BUILT)
+def test_work_on_every_kind_of_operation_grows_with_the_graph(name: str) -> None:
+    graph = BUILT[name].make()
+    found = {step: growth(lambda size: copies(graph, size), STEPS[step], 3, 12) for step in OF_KINDS}
+    assert {step: more for step, more in found.items() if more >= MOST} == {}
+
+
+@pytest.mark.parametrize("name", REPRODUCED)
+def test_conditions_of_known_faults_grow_with_the_graph(name: str) -> None:
+    condition, make = REPRODUCED[name]
+    assert growth(lambda size: copies(make(), size), condition, 6, 24) < MOST
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_building_grows_with_the_graph(shape: str) -> None:
+    few, many = (count_calls(lambda size=size: SHAPES[shape](size)) for size in (56, 280))  # type: ignore[misc]
+    assert many / few < MOST * 5

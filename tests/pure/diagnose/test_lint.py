@@ -1,0 +1,125 @@
+"""Layouts that are legal and not meant: one graph for each finding, and none for sound graphs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cudnn_backend_py import DataType, Graph, GraphBuilder, PointwiseMode, ReduceTensorOp, attention
+from cudnn_backend_py.diagnose.linting import Finding, lint
+from tests.support.attention_cases import draw
+from tests.support.zoo import ZOO
+
+HALF, FLOAT = DataType.HALF, DataType.FLOAT
+
+
+def matmul(**of_a: Any) -> Graph:
+    g = GraphBuilder("matmul", io_type=HALF)
+    a, b = g.tensor("a", (1, 64, 64), **of_a), g.tensor("b", (1, 64, 64))
+    g.matmul(a, b, name="c", virtual=False)
+    return g.graph()
+
+
+def sdpa(**options: Any) -> Graph:
+    sizes: dict[str, Any] = {"batch": 1, "heads": 2, "seq_q": 64, "seq_kv": 128, "head_dim": 64}
+    return attention.sdpa_forward(attention.Attention(**sizes | options), allow_hazards=True)
+
+
+def found(graph: Graph) -> list[tuple[str, str, str]]:
+    return [(finding.code, finding.tensor, finding.severity) for finding in lint(graph)]
+
+
+def output(strides: tuple[int, ...], dims: tuple[int, ...] = (1, 64, 64)) -> Graph:
+    g = GraphBuilder("output", io_type=HALF)
+    x = g.tensor("x", dims)
+    g.pointwise(PointwiseMode.RELU_FWD, x, name="y", virtual=False, strides=strides)
+    return g.graph()
+
+
+def test_stride_of_a_matmul() -> None:
+    assert found(matmul(strides=(64 * 68, 68, 1))) == [("stride-not-16-bytes", "a", "slow")]
+    assert found(matmul(strides=(64 * 72, 72, 1))) == []
+
+
+def test_stride_of_attention_is_dangerous() -> None:
+    assert found(sdpa(layout={"q": (64 * 136, 68, 136, 1)})) == [("stride-not-16-bytes", "q", "dangerous")]
+    finding = lint(sdpa(layout={"q": (64 * 136, 68, 136, 1)}))[0]
+    assert "68 elements (136 bytes)" in finding.headline
+    assert "multiples of 8 elements" in finding.fix
+
+
+def test_stride_of_attention_that_cudnn_refuses_is_not() -> None:
+    assert {severity for _, _, severity in found(sdpa(head_dim=20))} == {"slow"}
+
+
+def test_no_dense_dim() -> None:
+    assert found(matmul(strides=(64 * 128, 128, 2))) == [("no-dense-dim", "a", "slow")]
+    spread = {"q": (64 * 256, 128, 256, 2)}
+    assert found(sdpa(layout=spread)) == [("no-dense-dim", "q", "dangerous")]
+    assert found(matmul(strides=(4096, 1, 64))) == [], "a transposed matrix is dense"
+
+
+def test_alignment() -> None:
+    assert found(matmul(alignment=8)) == [("alignment-below-16", "a", "slow")]
+    assert found(matmul(alignment=32)) == []
+
+
+@pytest.mark.parametrize("strides", [(4096, 0, 1), (4096, 32, 1), (4096, 1, 1)])
+def test_overlapping_output(strides: tuple[int, ...]) -> None:
+    assert found(output(strides)) == [("overlapping-strides", "y", "dangerous")]
+
+
+@pytest.mark.parametrize(
+    ("strides", "dims"),
+    [((4096, 64, 1), (1, 64, 64)), ((4096, 1, 64), (1, 64, 64)), ((0, 64, 1), (1, 64, 64)), ((9, 2, 3), (1, 3, 2))],
+)
+def test_output_that_does_not_overlap(strides: tuple[int, ...], dims: tuple[int, ...]) -> None:
+    assert found(output(strides, dims)) == []
+
+
+def attention_by_hand(*, keys: tuple[int, ...], scores: DataType) -> Graph:
+    g = GraphBuilder("by_hand", io_type=HALF)
+    q, k, v = g.tensor("q", (1, 1, 64, 64)), g.tensor("k", (1, 1, 64, 64), strides=keys), g.tensor("v", (1, 1, 64, 64))
+    s = g.matmul(q, k, name="s", data_type=scores)
+    top = g.reduction(ReduceTensorOp.MAX, s, (1, 1, 64, 1))
+    exp = g.pointwise(PointwiseMode.EXP, g.pointwise(PointwiseMode.SUB, s, top))
+    p = g.pointwise(PointwiseMode.DIV, exp, g.reduction(ReduceTensorOp.ADD, exp, (1, 1, 64, 1)), data_type=HALF)
+    g.matmul(p, v, name="o", virtual=False)
+    return g.graph()
+
+
+TRANSPOSED, PLAIN = (4096, 4096, 1, 64), (4096, 4096, 64, 1)
+
+
+def test_keys_that_fit_by_coincidence() -> None:
+    assert found(attention_by_hand(keys=PLAIN, scores=FLOAT)) == [("keys-not-transposed", "k", "suspicious")]
+    assert found(attention_by_hand(keys=TRANSPOSED, scores=FLOAT)) == []
+    assert found(sdpa(seq_kv=64)) == [], "K^T as it should be"
+
+
+def test_softmax_of_narrow_scores() -> None:
+    assert found(attention_by_hand(keys=TRANSPOSED, scores=HALF)) == [("softmax-in-16-bits", "s", "suspicious")]
+
+
+def test_the_worst_comes_first() -> None:
+    graph = sdpa(layout={"q": (64 * 136, 68, 136, 1)}, seq_kv=64)
+    assert [finding.severity for finding in lint(graph)] == ["dangerous"]
+    both = attention_by_hand(keys=PLAIN, scores=HALF)
+    assert [finding.severity for finding in lint(both)] == ["suspicious", "suspicious"]
+
+
+def test_words_of_a_finding() -> None:
+    finding = Finding("code", "a", "slow", "a is odd", "so it is", "make it even")
+    assert str(finding) == "slow: a is odd (code); make it even"
+
+
+def test_sound_graphs_have_no_findings() -> None:
+    noisy = {"matmul f16 odd k", "flash f16 d 20"}
+    assert {name for name, make in ZOO.items() if lint(make())} == noisy
+    for number in range(40):
+        backward = bool(number % 2)
+        problem = draw(np.random.default_rng(number), backward=backward, tiny=False)
+        make = attention.sdpa_backward if backward else attention.sdpa_forward
+        assert lint(make(problem, allow_hazards=True)) == []

@@ -1,0 +1,226 @@
+"""What this package says about a graph without cuDNN, for graphs nobody meant to write."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import random
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from cudnn_backend_py import DataType, DescriptorType, Graph, GraphBuilder, GraphError, Matmul, Operation, PointwiseMode
+from cudnn_backend_py.diagnose import lint
+from cudnn_backend_py.diagnose.causes.find import suspects
+from cudnn_backend_py.faults import find, known_hazards
+from cudnn_backend_py.graph import Pointwise
+from cudnn_backend_py.graph.attention import recognize as attention_graph
+from cudnn_backend_py.graph.attention import sdpa_forward
+from cudnn_backend_py.graph.guard import collecting, iterate_guarded, run_guarded, tell
+from cudnn_backend_py.graph.replace import replace_tensors
+from cudnn_backend_py.rewrite.changes import CHANGES, Change, changes, head_dims, response_dims
+from cudnn_backend_py.rewrite.dims import dim_classes
+from cudnn_backend_py.rewrite.fusion import as_composite, expand_softmax
+from tests.support.graphs import CONVOLUTION, convolution, relu, sdpa, tensor
+from tests.support.mutants import mutants
+from tests.support.operations import OPERATIONS
+
+LARGEST = (1 << 63) - 1
+
+
+def block_scaled() -> Graph:
+    """Return a dequantization whose result has another rank than what it reads."""
+    g = GraphBuilder("block scaled")
+    ports = {
+        "x": g.tensor("x", (1, 128, 64), DataType.FP8_E4M3),
+        "scale": g.tensor("scale", (1, 128, 2), DataType.FP8_E8M0),
+        "y": g.tensor("y", (128, 64), DataType.FLOAT),
+    }
+    g.operation(DescriptorType.OPERATION_BLOCK_SCALE_DEQUANTIZE, block_size=32, math_prec=DataType.FLOAT, **ports)
+    return g.graph()
+
+
+def of_rank(rank: int) -> Graph:
+    """Return fused attention and a convolution whose tensors have the same number of dims."""
+    dims = (2,) * rank
+    made = {name: tensor(name, *dims) for name in "qkvoxwy"}
+    attention = Operation(DescriptorType.OPERATION_SDPA_FWD, "sdpa", {name: made[name] for name in "qkvo"})
+    return Graph((attention, convolution(**{name: made[name] for name in "xwy"})), f"rank {rank}")
+
+
+def at_the_end() -> Graph:
+    """Return a matmul whose tensors have the largest uids there are."""
+    g = GraphBuilder("largest uids", first_uid=LARGEST - 2)
+    g.matmul(g.tensor("a", (1, 8, 8)), g.tensor("b", (1, 8, 8)), name="c", virtual=False)
+    return g.graph()
+
+
+def looks(graph: Graph) -> list[Change]:
+    """Ask everything that needs no cuDNN, and return the changes; nothing may fail."""
+    with collecting() as failed:
+        assert not any(finding.code == "lint-failed" for finding in lint(graph))
+        known_hazards(graph, 90, (9, 19, 0))
+        suspects(graph)
+        found = list(changes(graph))
+    assert failed == []
+    return found
+
+
+@pytest.mark.parametrize("graph", [block_scaled(), at_the_end(), *map(of_rank, range(1, 9))], ids=lambda one: one.name)
+def test_looks_at_odd_graphs_do_not_fail(graph: Graph) -> None:
+    looks(graph)
+
+
+def test_no_change_names_a_tensor_or_takes_a_uid_that_is_not_the_graphs() -> None:
+    graph = at_the_end()
+    names, uids = {one.name for one in graph.tensors}, {one.uid for one in graph.tensors}
+    found = looks(graph)
+    added = [one for change in found for graph in change.graphs for one in graph.tensors if one.uid not in uids]
+    assert {one.name for one in added} == {"c_f32"}
+    assert {one.uid for one in added} == {1}
+    assert all(set(change.tensors) <= names for change in found)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_looks_at_random_graphs_do_not_fail(seed: int) -> None:
+    made = mutants(random.Random(seed))
+    counted = 0
+    while counted < 30:
+        graph = next(made)
+        if isinstance(graph, GraphError):
+            continue
+        counted += 1
+        if len(graph.ops) < 25:
+            names = {one.name for one in graph.tensors}
+            assert all(set(change.tensors) <= names for change in looks(graph))
+
+
+def test_axes_that_a_tensor_does_not_have_belong_to_no_class() -> None:
+    graph = block_scaled()
+    classes = dim_classes(graph)
+    x, y = graph.tensor("x"), graph.tensor("y")
+    assert set(classes) >= {(x.uid, 0), (x.uid, 2), (y.uid, 1)}
+    assert (y.uid, 2) not in classes
+    assert classes[x.uid, 2].fixed  # its partner is missing, so nobody knows what it changes with
+    assert head_dims(of_rank(2)).d is None
+    assert as_composite(Graph((of_rank(3).ops[0],))) is None
+
+
+def test_responses_of_odd_convolutions_are_not_known() -> None:
+    parameters = dict(CONVOLUTION)
+    for name, value in (("dilations", (1,)), ("filter_strides", (0, 1)), ("pre_paddings", ())):
+        odd = Graph((convolution(),)).ops[0].fields["convolution"]  # type: ignore[attr-defined]
+        odd = type(odd)(odd.kind, parameters | {name: value})
+        assert response_dims(convolution(convolution=odd)) is None
+    assert response_dims(convolution()) == (1, 16, 4, 4)
+
+
+def test_operations_of_one_name_are_told_apart() -> None:
+    """Of two operations called the same, the change leaves out the one it speaks of."""
+    x, y, z, bias = (tensor(name, 4, 8, virtual=name == "y") for name in ("x", "y", "z", "bias"))
+    first = relu(x, y, "same")
+    second = Pointwise(name="same", mode=PointwiseMode.ADD, x=y, b=bias, y=z)
+    found = [change for change in looks(Graph((first, second))) if change.kind == "drop_bias"]
+    assert [change.title for change in found] == ["without the bias bias"]
+    assert [op.verb() for op in found[0].graph.ops] == ["relu_fwd"]
+
+
+def test_bounds_that_are_no_numbers_of_columns() -> None:
+    """A graph may hold an infinite bound by value; it is read as an unknown one."""
+    graph = sdpa_forward(batch=1, heads=2, seq_q=128, head_dim=64, right_bound=3, left_bound=5, causal=False)
+    bound = next(one for one in graph.tensors if one.by_value and one.value == 3)
+    endless = {bound.uid: dataclasses.replace(bound, value=float("inf"))}
+    use = attention_graph.read_attention(replace_tensors(graph, endless))
+    assert use is not None
+    assert use.problem.right_bound == 1
+
+
+# what fails nevertheless
+
+
+def failing(*_: object) -> Iterator[object]:
+    raise KeyError((3, 2))
+    yield
+
+
+LINE = "of this package failed with KeyError ((3, 2)): please report it"
+
+
+def test_what_fails_is_told_once_and_the_rest_goes_on() -> None:
+    with collecting() as lines:
+        assert run_guarded("the rule x", 7, failing) != 7  # a generator fails when it is read
+        assert list(iterate_guarded("the change y", failing)) == []
+        assert list(iterate_guarded("the change y", failing)) == []
+        assert run_guarded("the rule z", 7, lambda: {}["no"]) == 7
+    assert lines == [f"the change y {LINE}", "the rule z of this package failed with KeyError ('no'): please report it"]
+
+
+def test_what_nobody_collects_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        tell("one line")
+    assert caplog.messages == ["one line"]
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit, TimeoutError, BlockingIOError])
+def test_interruptions_and_limits_pass(error: type[BaseException]) -> None:
+    def interrupted() -> None:
+        raise error
+
+    with pytest.raises(error):
+        run_guarded("the rule x", None, interrupted)
+
+
+def test_a_failing_change_leaves_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = OPERATIONS["padded matmul"]()
+    before = [change.title for change in changes(graph) if change.kind != "scale"]
+    monkeypatch.setitem(CHANGES, "scale", failing)
+    with collecting() as lines:
+        assert [change.title for change in changes(graph)] == before
+    assert lines == [f"the change scale {LINE}"]
+
+
+def test_a_failing_condition_leaves_the_other_faults(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = sdpa_forward(batch=1, heads=2, seq_q=128, head_dim=64, stats=True)
+    before = known_hazards(graph, 90, (9, 10, 0))
+    assert len(before) > 0
+    code = before[0].code
+    rows = [dataclasses.replace(one, attention=lambda _: {}[3, 2]) if one.code == code else one for one in find.FAULTS]
+    monkeypatch.setattr(find, "FAULTS", rows)
+    with collecting() as lines:
+        left = known_hazards(graph, 90, (9, 10, 0))
+    assert left == [one for one in before if one.code != code]
+    assert lines == [f"the condition {code} {LINE}"]
+
+
+def test_a_failing_look_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = sys.modules["cudnn_backend_py.diagnose.linting"]  # the package's attribute is the function
+    monkeypatch.setattr(module, "_LOOKS", (failing, *module._LOOKS))
+    found = lint(Graph((Matmul(name="c", a=tensor("a", 8, 8, alignment=4), b=tensor("b", 8, 8), c=tensor("c", 8, 8)),)))
+    assert {(one.code, one.headline) for one in found} >= {("lint-failed", f"the look failing {LINE}")}
+    assert "alignment-below-16" in {one.code for one in found}
+
+
+def test_attention_that_cannot_be_read_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attention_graph, "_read", lambda _: {}[3, 2])
+    with collecting() as lines:
+        assert attention_graph.read_attention(Graph((sdpa(),))) is None
+    assert lines == [f"the reading of attention {LINE}"]
+
+
+def test_a_softmax_is_written_out_with_uids_that_are_free() -> None:
+    g = GraphBuilder("softmax", io_type=DataType.FLOAT, first_uid=LARGEST - 1)
+    x, y = g.tensor("x", (2, 4, 8, 8)), g.tensor("y", (2, 4, 8, 8))
+    g.operation(DescriptorType.OPERATION_SOFTMAX, x=x, y=y)
+    made = expand_softmax(g.graph())
+    assert made is not None
+    assert sorted(one.uid for one in made.tensors)[:6] == [1, 2, 3, 4, 5, 6]
+
+
+def test_a_graph_that_only_makes_a_bias_has_nothing_left_without_it() -> None:
+    g = GraphBuilder("bias alone", io_type=DataType.HALF)
+    s = g.matmul(g.tensor("a", (1, 8, 8)), g.tensor("b", (1, 8, 8)))
+    g.pointwise(PointwiseMode.RELU_FWD, s, name="dbias", virtual=False)
+    with collecting() as lines:
+        assert [change for change in changes(g.graph()) if change.kind == "drop_bias"] == []
+    assert lines == []

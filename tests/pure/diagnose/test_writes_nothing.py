@@ -1,0 +1,60 @@
+"""A graph that writes nothing, and operations whose results reach no memory: refused, and told by lint."""
+
+from __future__ import annotations
+
+import pytest
+
+from cudnn_backend_py import Graph, GraphBuilder, GraphError, PointwiseMode
+from cudnn_backend_py.diagnose.linting import lint
+from cudnn_backend_py.graph.attention import sdpa_backward, sdpa_forward
+from cudnn_backend_py.graph.ir import check_writes
+from tests.support.built import BUILT
+
+
+def product(virtual: bool) -> Graph:
+    g = GraphBuilder("product")
+    c = g.matmul(g.tensor("a", (1, 64, 64)), g.tensor("b", (1, 64, 64)), name="c")
+    g.pointwise(PointwiseMode.RELU_FWD, c, name="y", virtual=virtual)
+    return g.graph()
+
+
+def test_a_graph_without_a_result_in_memory_is_refused() -> None:
+    check_writes(product(virtual=False))
+    with pytest.raises(GraphError, match="graph-writes-nothing: graph 'product' writes nothing") as caught:
+        check_writes(product(virtual=True))
+    assert "nobody reads y" in caught.value.sections["where"]
+    assert "virtual=False" in caught.value.sections["fix"]
+
+
+def test_lint_tells_of_a_graph_that_writes_nothing() -> None:
+    assert [(one.code, one.severity) for one in lint(product(virtual=True))] == [("graph-writes-nothing", "dangerous")]
+    assert lint(product(virtual=False)) == []
+
+
+def test_lint_tells_of_results_that_reach_no_memory() -> None:
+    g = GraphBuilder("part")
+    x = g.tensor("x", (1, 64, 64))
+    lost = g.pointwise(PointwiseMode.EXP, x, name="lost")
+    g.pointwise(PointwiseMode.NEG, lost, name="more")
+    g.pointwise(PointwiseMode.RELU_FWD, x, name="y", virtual=False)
+    found = lint(g.graph())
+    assert [(one.code, one.tensor, one.severity) for one in found] == [
+        ("result-unused", "lost", "suspicious"),
+        ("result-unused", "more", "suspicious"),
+    ]
+
+
+@pytest.mark.parametrize("name", BUILT)
+def test_natural_graphs_write_all_they_compute(name: str) -> None:
+    graph = BUILT[name].make()
+    check_writes(graph)
+    assert [one for one in lint(graph) if one.code == "result-unused"] == []
+
+
+@pytest.mark.parametrize("form", ["composite", "unified"])
+@pytest.mark.parametrize("stats", [False, True])
+def test_attention_writes_all_it_computes(form: str, stats: bool) -> None:
+    """Kernels read the statistics of rows also where nobody reads them."""
+    options = {"batch": 1, "heads": 2, "seq_q": 128, "head_dim": 64, "implementation": form, "version": (9, 28, 0)}
+    for graph in (sdpa_forward(**options, stats=stats), sdpa_backward(**options)):  # type: ignore[arg-type]
+        assert [str(one) for one in lint(graph) if one.code in ("result-unused", "graph-writes-nothing")] == []

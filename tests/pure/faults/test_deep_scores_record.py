@@ -1,0 +1,27 @@
+"""logs/deep-scores-*.json: attention with scores far below 0 on a GPU; what was wrong has a name in the table."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cudnn_backend_py.faults import known_hazards
+from tests.support.records import record_paths
+from tools.records.deep_scores import Deep, deep_cases
+
+
+@pytest.mark.parametrize("path", record_paths("deep-scores-"))
+def test_what_was_wrong_is_named_and_forward_passes_were_right(path: Path) -> None:
+    record: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    version: Any = tuple(map(int, record["environment"]["cudnn"].split(".")))
+    cases: dict[str, Deep] = {case.name: case for case in deep_cases(version)}
+    assert sum(record["outcomes"].values()) <= len(cases), "cases may have been added since"
+    assert len(record["wrong"]) == record["outcomes"]["differs"] > 0
+    for item in record["wrong"]:
+        case = cases[item["name"]]
+        assert case.backward
+        codes = {fault.code for fault in known_hazards(case.graph(version), 90, version)}
+        assert codes & {"backward-key-tail", "backward-one-query"}, item["name"]

@@ -1,0 +1,86 @@
+"""The cases at the edges of operations cover every mode and type, and their record on a GPU says that all agree."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cudnn_backend_py import DataType, PointwiseMode, ReduceTensorOp
+from cudnn_backend_py.faults import FAULTS
+from tests.support.edges import CASES, REFUSED
+from tools.records.edge_runs import RANDOM, make_record, random_names
+
+from ...support.records import COMMANDS, record_paths
+
+_PADDING = re.compile(r"'padding': \[(\d)\], 'post_padding': \[(\d)\]")  # over one dim
+TYPES = (DataType.HALF, DataType.BFLOAT16, DataType.FLOAT, DataType.INT8, DataType.INT32)
+
+
+def modes(family: str) -> set[tuple[str, str]]:
+    """Return the modes of a family and the types they read or write."""
+    names = (name.split("/") for name in (*CASES, *REFUSED) if name.startswith(f"{family}/"))
+    return {(words.split()[0], types.split()[0]) for _, words, types in names}
+
+
+@pytest.mark.parametrize("mode", PointwiseMode, ids=lambda mode: mode.name)
+def test_every_pointwise_mode_has_cases_in_every_type(mode: PointwiseMode) -> None:
+    wanted = TYPES if mode is not PointwiseMode.GEN_INDEX else (DataType.HALF, *TYPES[2:])
+    assert {(mode.name, kind.name) for kind in wanted} <= modes("pointwise")
+
+
+@pytest.mark.parametrize("operator", ReduceTensorOp, ids=lambda operator: operator.name)
+def test_every_reduction_has_cases_in_every_type(operator: ReduceTensorOp) -> None:
+    assert {(operator.name, kind.name) for kind in TYPES} <= modes("reduction")
+
+
+def test_a_record_says_what_is_wrong_and_where() -> None:
+    one, other = list(CASES)[:2]
+    refused = next(iter(REFUSED))
+    problem = {
+        "title": "t",
+        "outcome": "differs",
+        "engines": ["eng1"],
+        "shares": {"HALF": 2.34567},
+        "words": ["y: 2.3"],
+    }
+    made = make_record(
+        [
+            {"name": one, "outcome": "agrees", "engines": ["eng0", "eng2"], "elements": 7},
+            {"name": other, "outcome": "differs", "engines": ["eng1"], "elements": 5, "words": ["y: NaN 3 of 5"]},
+            {"name": refused, "outcome": "refused", "words": "in cuDNN's words"},
+            {"name": "random/norm/0", **problem, "refused": ["a", "b"]},
+        ]
+    )
+    assert made["elements"] == 12
+    assert made["cases"] == {one: "agrees eng0 eng2", other: "differs eng1 ['y: NaN 3 of 5']", refused: "refused"}
+    assert made["random"] == {"random/norm/0": {**problem, "shares": {"HALF": 2.35}, "passed over": 2}}
+
+
+@pytest.mark.parametrize("path", record_paths("edges-"))
+def test_every_case_of_a_record_is_as_it_is_said(path: Path) -> None:
+    record: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    cases: dict[str, str] = record["cases"]
+    contradicted = [name for name in CASES if not cases.get(name, "agrees eng").startswith("agrees eng")]
+    contradicted += [name for name in REFUSED if cases.get(name, "refused") not in ("refused", "no plan")]
+    assert contradicted == [], "a case without a record is not measured yet"
+    assert len(cases.keys() & {*CASES, *REFUSED}) > 0.9 * len(cases), f"stale: {COMMANDS['edges-']}"
+    assert record["elements"] > 4e7
+
+
+@pytest.mark.parametrize("path", record_paths("edges-"))
+def test_random_problems_of_a_record_are_right_but_for_known_faults(path: Path) -> None:
+    record: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    found = record["random"]
+    assert set(found) == set(random_names(RANDOM))
+    assert max(share for item in found.values() if "faults" not in item for share in item["shares"].values()) <= 1
+    others = [item for item in found.values() if item["outcome"] != "agrees"]
+    assert all(item["faults"] for item in others), others
+    assert {code for item in others for code in item["faults"]} <= {row.code for row in FAULTS}
+    titles = [item["title"] for item in found.values()]
+    assert sum(name.startswith("random/convolution/") and "faults" not in item for name, item in found.items()) > 290
+    uneven = [found for title in titles if (found := _PADDING.search(title)) and found[1] != found[2]]
+    assert uneven, "convolutions over one dim, padded unevenly"

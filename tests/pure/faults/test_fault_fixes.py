@@ -1,0 +1,87 @@
+"""The fix of every row leads somewhere: to a graph, or a version, in which no other row waits."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import pytest
+
+from cudnn_backend_py import Graph
+from cudnn_backend_py.faults import FAULTS, Fault, known_hazards
+from cudnn_backend_py.system.version import Version, VersionTuple
+from tests.support.faults import graph_of
+
+CODES = [row.code for row in FAULTS]
+BY_CODE = dict(zip(CODES, FAULTS, strict=True))
+RELEASES = [(9, minor, 0) for minor in range(29)]
+RELEASES += [(9, 10, 1), (9, 10, 2), (9, 13, 1), (9, 15, 1), (9, 18, 1), (9, 23, 1), (9, 24, 1), (9, 25, 1)]
+AVOIDED = {(9, 10, 0), (9, 10, 1)}  # these versions have a row about all attention, whatever a fix does to the graph
+NAMED = re.compile(r"(?:use|or) (9\.\d+\.\d+)( or later)?")
+
+
+def architecture(row: Fault) -> int:
+    return row.sm[0] if row.sm else 90
+
+
+def named(graph: Graph, row: Fault, version: VersionTuple) -> set[str]:
+    """Return the faults of a graph, without those of others that come from more than the graph."""
+    found = known_hazards(graph, architecture(row), version)
+    return {fault.code for fault in found if fault.code == row.code or not fault.depends_on}
+
+
+def mended_in(row: Fault) -> VersionTuple | None:
+    """Return the version that the fix names, else the end of the window."""
+    later = [Version.from_text(text) for text, or_later in NAMED.findall(row.fix) if or_later]
+    return later[0] if later else row.until
+
+
+def ways_out(row: Fault) -> Iterator[tuple[set[str], set[str], VersionTuple]]:
+    """Yield what is named before and after a fix, by a change of the graph or of the version, and that version."""
+    held = sorted(version for version in RELEASES if version in row.versions)
+    for made in row.reproductions.values():
+        for version in held:
+            before = named(graph_of(made), row, version) | {row.code}
+            if row.cure is not None:
+                yield before, named(graph_of(row.cure, version), row, version), version
+            if row.sharing is not None:  # a plan for each shape
+                yield before, named(graph_of(made, version), row, version), version
+        mended = mended_in(row)
+        if mended is not None:
+            before = named(graph_of(made), row, held[-1]) | {row.code}
+            yield before, named(graph_of(made, mended), row, mended), mended
+
+
+@pytest.mark.parametrize("code", CODES)
+def test_a_fix_mends_it_and_brings_no_other_fault(code: str) -> None:
+    row = BY_CODE[code]
+    ways = list(ways_out(row))
+    assert ways
+    for before, after, version in ways:
+        assert code not in after, version
+        assert version in AVOIDED or after <= before, version
+
+
+@pytest.mark.parametrize("code", CODES)
+def test_some_fix_leaves_no_fault_at_all(code: str) -> None:
+    assert any(not after for _, after, _ in ways_out(BY_CODE[code]))
+
+
+@pytest.mark.parametrize("code", CODES)
+def test_versions_that_a_fix_names_do_not_have_the_fault(code: str) -> None:
+    row = BY_CODE[code]
+    for text, later in NAMED.findall(row.fix):
+        version = Version.from_text(text)
+        assert version not in row.versions
+        if later:
+            assert (9, 99, 0) not in row.versions
+            assert row.until is not None
+            assert version >= row.until
+
+
+def test_some_fixes_name_versions() -> None:
+    assert sum(len(NAMED.findall(row.fix)) for row in FAULTS) > 20
+
+
+def test_most_rows_have_a_cure() -> None:
+    assert sum(row.cure is not None for row in FAULTS) > 40

@@ -1,0 +1,371 @@
+"""Known hazards: every row has a graph it is about and one it is not, and is looked for in its versions only."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cudnn_backend_py import DataType, Graph, GraphBuilder, GraphError, PointwiseMode, attention
+from cudnn_backend_py.faults import (
+    FAULTS,
+    MEASURED,
+    Fault,
+    KnownHazard,
+    Sharing,
+    find_faults,
+    known_hazards,
+    name_failure,
+    table,
+)
+from cudnn_backend_py.generated.enums import NormMode, ResampleMode
+from cudnn_backend_py.graph import graph_from_json, graph_to_json
+from cudnn_backend_py.graph.attention import Use, find_hazards, measured
+from cudnn_backend_py.graph.attention.fault import BASE as REPRODUCED
+from cudnn_backend_py.graph.attention.fault import Reproduction
+from cudnn_backend_py.graph.attention.recognize import read_attention
+from cudnn_backend_py.system.version import VersionTuple, Window
+from examples.attention_hazards import REPRODUCTIONS, hazard_of
+from examples.attention_hazards import graph_of as graph_named
+from tests.support.attention_cases import draw
+from tests.support.faults import graph_of
+
+ROWS = {row.code: row for row in FAULTS if not row.refused}  # the others have their reproductions measured
+HALF, BF16, FP8 = DataType.HALF, DataType.BFLOAT16, DataType.FP8_E4M3
+NEW = (9, 28, 0)
+ROOT = Path(__file__).parents[3]
+
+BASE: dict[str, Any] = {"batch": 2, "heads": 4, "seq_q": 128, "head_dim": 128}
+RAGGED: dict[str, Any] = {"ragged": True}
+
+
+def forward(**options: Any) -> Graph:
+    return attention.sdpa_forward(attention.Attention(**BASE | options), allow_hazards=True)
+
+
+def backward(**options: Any) -> Graph:
+    return attention.sdpa_backward(attention.Attention(**BASE | options), allow_hazards=True)
+
+
+def codes(
+    graph: Graph, sm: int, version: VersionTuple, sharing: Sharing | None = None, engine: int | None = None
+) -> list[str]:
+    return [hazard.code for hazard in known_hazards(graph, sm, version, sharing, engine)]
+
+
+# The table
+
+
+def test_every_row_says_what_is_known_and_who_says_so() -> None:
+    for row in FAULTS:
+        assert all((row.code, row.what, row.effect, row.fix, row.source, row.reproductions)), row.code
+        assert (row.attention is None) is not (row.graph is None), row.code
+        if row.refused:
+            assert row.source == MEASURED, row.code
+            assert row.evidence, row.code
+        else:
+            assert row.source.startswith("https://") or (ROOT / row.source).is_file(), row.code
+            assert row.source.startswith("https://") or row.measured, row.code
+            assert row.unlike is not None, row.code
+    assert len({row.code for row in FAULTS}) == len(FAULTS)
+
+
+def test_every_fault_is_hashable_and_equal_to_itself_only() -> None:
+    assert len(set(FAULTS)) == len(FAULTS)
+
+
+def test_windows_are_windows() -> None:
+    for row in FAULTS:
+        window = row.versions
+        assert (9, 0, 0) <= window.since <= NEW, row.code
+        assert window.until is None or window.since < window.until <= NEW, row.code
+        assert all(window.since < version for version in window.except_), row.code
+        assert window.until is None or all(version < window.until for version in window.except_), row.code
+
+
+def test_every_condition_is_of_some_row() -> None:
+    files = [path for path in Path(table.__file__).parent.glob("*.py") if path.name != "look.py"]
+    text = "".join(path.read_text(encoding="utf-8") for path in (*files, Path(measured.__file__)))
+    names = re.findall(r"^def (\w+)|^(_[A-Z]\w*)(?:: .*)? = ", text, re.MULTILINE)
+    assert len(names) > 20
+    assert [name for name in map("".join, names) if len(re.findall(rf"\b{name}\b", text)) < 2] == []
+
+
+@pytest.mark.parametrize("code", ROWS)
+def test_row_is_found_in_its_graph_its_versions_and_on_its_architectures_only(code: str) -> None:
+    row = ROWS[code]
+    other = graph_of(row.unlike)
+    engine = row.engines[0] if row.engines else None
+    sm = row.sm[0] if row.sm else 90
+    assert code not in codes(other, sm, row.since, row.sharing, engine)
+    for graph in map(graph_of, row.reproductions.values()):
+        assert code in codes(graph, sm, row.since, row.sharing, engine)
+        if row.until is not None:
+            assert code not in codes(graph, sm, row.until, row.sharing, engine)
+        else:
+            assert code in codes(graph, sm, (9, 99, 0), row.sharing, engine)
+        if row.since > (9, 0, 0):
+            assert code not in codes(graph, sm, (row.since[0], row.since[1] - 1, 99), row.sharing, engine)
+        for version in row.versions.except_:
+            assert code not in codes(graph, sm, version, row.sharing, engine)
+        if row.sm:
+            assert code not in codes(graph, 75, row.since, row.sharing, engine)
+        else:
+            assert code in codes(graph, 75, row.since, row.sharing, engine)
+
+
+@pytest.mark.parametrize("row", FAULTS, ids=[row.code for row in FAULTS])
+def test_a_row_says_the_same_of_a_problem_and_of_its_graph(row: Fault) -> None:
+    """A condition on attention is answered from the problem, as the builder does, and from the graph, as explain."""
+    for made in row.reproductions.values():
+        graph = graph_of(made)
+        engine = row.engines[0] if row.engines else None
+        found = find_faults(read_attention(graph), graph, sharing=row.sharing, engine=engine)
+        from_graph = {fault.code for fault in found}
+        assert row.code in from_graph
+        if isinstance(made, Reproduction):
+            use = read_attention(graph)
+            assert use is not None
+            given = Use(attention.Attention(**{**REPRODUCED, **made.options}), made.backward, use.form)
+            assert row.code in {fault.code for fault in find_faults(given, sharing=row.sharing)}
+        else:
+            assert row.graph is not None
+
+
+def test_words_of_a_hazard() -> None:
+    row = ROWS["mxfp8-infinities"]
+    assert row.window == "cuDNN 9.23.0 to before 9.23.2"
+    assert str(row) == (
+        "attention with block-scaled 8-bit floats: Inf and NaN in the results (mxfp8-infinities, cuDNN 9.23.0 to "
+        "before 9.23.2); use 9.23.2 or later; https://github.com/NVIDIA/TransformerEngine/pull/3173"
+    )
+    later = KnownHazard("a", what="b", effect="c", fix="d", source="e", versions=Window((9, 1, 0)))
+    assert later.window == "cuDNN 9.1.0 and later"
+
+
+# What was measured for this package
+
+
+@pytest.mark.parametrize("name", REPRODUCTIONS)
+def test_measured_hazard_is_recognised_in_its_graph(name: str) -> None:
+    """From the graph's JSON, so that nothing but the graph itself can tell."""
+    row = hazard_of(name)
+    graph = graph_from_json(graph_to_json(graph_named(name)))
+    found = [hazard for hazard in known_hazards(graph, row.sm[0], row.since) if hazard.source == MEASURED]
+    assert [hazard.code for hazard in found] == [row.code]
+    if row.until is not None:
+        assert row.code not in codes(graph, row.sm[0], row.until)
+    assert row.code not in codes(graph, 75, row.since)
+
+
+def test_a_sound_graph_has_no_hazard() -> None:
+    assert codes(forward(causal=True, stats=True), 90, NEW) == []
+    assert codes(backward(causal=True), 90, NEW) == []
+
+
+def test_a_graph_that_is_no_attention_is_not_read() -> None:
+    g = GraphBuilder("two", io_type=HALF)
+    a, b, c = (g.tensor(name, (1, 1, 64, 64)) for name in "abc")
+    g.matmul(g.matmul(a, b, data_type=HALF), c, name="o", virtual=False)
+    assert read_attention(g.graph()) is None
+    assert known_hazards(g.graph(), 90, NEW) == []
+
+
+# Reading attention back from graphs
+
+SIZES = ("batch", "heads", "seq_q", "head_dim", "head_dim_v", "kv_heads", "v_heads")
+OPTIONS = ("data_type", "output_type", "mx", "right_bound", "padding", "ragged", "page_size", "alibi", "bias")
+FORMS = [("composite", None), ("composite", NEW), ("unified", NEW)]
+
+
+def same(given: attention.Attention, use: Use) -> None:
+    """Assert that what was read is what was given, as far as a graph shows it."""
+    read = use.problem
+    names = [*SIZES, *OPTIONS, "dropout_mask", "dsink"]
+    names += [] if use.backward else ["stats", "max", "sum_exp", "sink"]
+    names += ["ragged_stats"] if use.backward or given.stats else []
+    names += ["seq_kv"] if given.page_size is None else []  # else the page table tells it, rounded up
+    names += ["alignment"] if given.right_bound is not None else []
+    assert {name: getattr(read, name) for name in names} == {name: getattr(given, name) for name in names}
+    assert read.dropout == pytest.approx(given.dropout, abs=1e-6)
+    tensors = ("q", "k", "v", "o", "do", "dq", "dk", "dv", "stats") if use.backward else ("q", "k", "v", "o")
+    assert {name: read.strides(name) for name in tensors} == {name: given.strides(name) for name in tensors}
+
+
+@pytest.mark.parametrize(("implementation", "version"), FORMS)
+@pytest.mark.parametrize("is_backward", [False, True], ids=["forward", "backward"])
+def test_random_attention_is_read_back(is_backward: bool, implementation: Any, version: Any) -> None:
+    made = attention.sdpa_backward if is_backward else attention.sdpa_forward
+    number_read = 0
+    for number in range(60):
+        given = draw(np.random.default_rng([number, is_backward]), backward=is_backward, tiny=number % 3 == 0)
+        try:
+            graph = made(given, implementation=implementation, version=version, allow_hazards=True)
+        except GraphError:
+            continue  # this form has not every option
+        use = read_attention(graph)
+        assert use is not None
+        assert use.backward is is_backward
+        assert (use.form == "unified") is (implementation == "unified")
+        same(given, use)
+        number_read += 1
+        if not (given.max_total_seq_q or (given.alibi and given.left_bound is not None)):  # a graph may not show these
+            given_use = Use(given, is_backward, use.form)
+            assert list(find_hazards(use)) == list(find_hazards(given_use))
+    assert number_read >= 20
+
+
+# What a failure is named by
+
+
+def sums(*, spills: bool = False) -> Graph:
+    """Return a batch of matrices plus a row for all of them, and a ReLU of it or of the batch."""
+    g = GraphBuilder("sums")
+    x = g.tensor("x", (4, 6, 8))
+    z = g.pointwise(PointwiseMode.ADD, x, g.tensor("row", (1, 1, 8)), name="z", virtual=False)
+    g.pointwise(PointwiseMode.RELU_FWD, x if spills else z, name="y", virtual=False)
+    return g.graph()
+
+
+def named(graph: Graph, *wrong: str, engine: int | None = 1) -> list[str]:
+    return [fault.code for fault in name_failure(graph, wrong, engine=engine, version=(9, 19, 0), sm=90)]
+
+
+def test_a_failure_is_named_by_a_fault_of_what_the_wrong_tensor_is_computed_from() -> None:
+    code = "elementwise-broadcast-of-matrices"
+    assert named(sums(), "z") == named(sums(), "y") == named(sums(), "z", "y") == [code]
+    assert named(sums(spills=True), "z") == [code]
+    assert named(sums(spills=True), "y") == named(sums(spills=True), "z", "y") == []  # y reads no row
+    assert named(sums(spills=True)) == [code]  # what is wrong is not known
+
+
+def test_a_failure_is_named_by_a_fault_of_its_engine() -> None:
+    assert named(sums(), "z", engine=7) == []
+    assert named(sums(), "z", engine=None) == ["elementwise-broadcast-of-matrices"]
+
+
+def test_a_fault_of_some_engines_is_told_where_one_of_them_runs() -> None:
+    graph = graph_of(ROWS["matmul-gelu-by-tanh"].reproductions[""])
+    assert codes(graph, 90, (9, 19, 0)) == codes(graph, 90, (9, 19, 0), engine=7) == []
+    assert codes(graph, 90, (9, 19, 0), engine=0) == ["matmul-gelu-by-tanh"]
+
+
+@pytest.mark.parametrize(
+    ("form", "x", "w", "kind", "wrong"),
+    [
+        ("filter", (3, 8, 9, 7), (32, 8, 3, 3), DataType.HALF, True),  # as measured on engine 4
+        ("filter", (3, 8, 9, 7), (32, 8, 3, 3), DataType.FLOAT, False),
+        ("filter", (2, 32, 7, 7), (8, 32, 3, 3), DataType.HALF, True),
+        ("filter", (2, 32, 7, 7), (32, 32, 3, 3), DataType.HALF, False),
+        ("filter", (1, 64, 7, 5), (32, 64, 1, 1), DataType.HALF, True),
+        ("filter", (1, 16, 7, 5), (64, 16, 1, 1), DataType.HALF, False),  # the image's size does not matter
+        ("data", (2, 64, 7, 6), (8, 64, 3, 3), DataType.HALF, True),
+        ("data", (2, 64, 7, 6), (16, 64, 3, 3), DataType.HALF, False),
+        ("data", (2, 16, 7, 5), (8, 16, 1, 1), DataType.HALF, False),  # a filter of one tap lies the same both ways
+        ("forward", (1, 32, 7, 5), (64, 32, 3, 3), DataType.HALF, True),
+        ("forward", (2, 32, 7, 5), (64, 32, 3, 3), DataType.HALF, False),
+        ("forward", (2, 8, 7, 5), (64, 8, 3, 3), DataType.FLOAT, True),
+        ("forward", (2, 8, 7, 6), (64, 8, 3, 3), DataType.FLOAT, False),
+    ],
+)
+def test_packed_images_are_wrong_where_the_first_of_two_has_no_multiple_of_128_bytes(
+    form: str, x: tuple[int, ...], w: tuple[int, ...], kind: DataType, wrong: bool
+) -> None:
+    g = GraphBuilder("packed", io_type=kind)
+    padding, y = w[2] // 2, (x[0], w[0], *x[2:])
+    tensors = {name: g.tensor(name, dims, strides="packed") for name, dims in (("x", x), ("w", w), ("dy", y))}
+    options: dict[str, Any] = {"padding": padding, "virtual": False, "strides": "packed"}
+    if form == "forward":
+        g.convolution(tensors["x"], tensors["w"], **options)
+    elif form == "data":
+        g.convolution_backward_data(tensors["dy"], tensors["w"], dims=x, **options)
+    else:
+        g.convolution_backward_filter(tensors["x"], tensors["dy"], w[2:], **options)
+    found = {fault.code for fault in known_hazards(g.graph(), 90, (9, 28, 0), engine=4)}
+    assert ("packed-images-unaligned" in found) is wrong
+
+
+@pytest.mark.parametrize("backward", [False, True], ids=["forward", "gradient"])
+@pytest.mark.parametrize(
+    ("sizes", "window", "before", "behind", "wrong"),
+    [
+        ((9, 4), (3, 3), (1, 1), (2, 2), True),  # the last window begins at 3, and ends at 5 and not at 6
+        ((8, 13), (2, 3), (0, 0), (1, 0), False),  # no window reaches what is padded behind
+        ((6, 6), (2, 3), (0, 1), (1, 1), False),
+        ((12, 11), (3, 2), (2, 1), (2, 1), False),
+    ],
+)
+def test_windows_that_reach_further_behind_than_is_padded_before_are_wrong(
+    sizes: tuple[int, ...],
+    window: tuple[int, ...],
+    before: tuple[int, ...],
+    behind: tuple[int, ...],
+    wrong: bool,
+    backward: bool,
+) -> None:
+    """Those that are not wrong were right on an H200."""
+    g, dims = GraphBuilder("pool"), (2, 8, *sizes)
+    sides: dict[str, Any] = {"stride": 2, "padding": before, "post_padding": behind, "virtual": False}
+    x, mode = g.tensor("x", dims, strides="packed"), ResampleMode.AVGPOOL_INCLUDE_PADDING
+    if backward:
+        fewer = tuple(
+            (size + sum(pad) - w) // 2 + 1 for size, w, *pad in zip(sizes, window, before, behind, strict=True)
+        )
+        y, dy = (g.tensor(name, (2, 8, *fewer), strides="packed") for name in ("y", "dy"))
+        g.resample_backward(mode, dy, window, x=x, y=y, dims=dims, **sides)
+    else:
+        g.resample(mode, x, window, **sides)
+    found = {fault.code for fault in known_hazards(g.graph(), 90, (9, 19, 0), engine=1)}
+    assert ("average-pool-padded-behind" in found) is wrong
+
+
+@pytest.mark.parametrize(
+    ("operand", "kind", "of_kind", "first", "wrong"),
+    [
+        ((4, 8, 5, 5), HALF, HALF, False, False),
+        ((4, 8, 5, 5), HALF, DataType.FLOAT, False, False),
+        ((4, 8, 5, 5), DataType.FLOAT, HALF, False, True),  # read as float32
+        ((4, 8, 5, 5), HALF, HALF, True, True),  # refused when it runs
+        ((1, 8, 1, 1), HALF, HALF, False, True),
+        ((1, 8, 1, 1), HALF, HALF, True, True),
+        ((4, 1, 5, 5), BF16, BF16, False, True),
+    ],
+)
+def test_what_is_added_to_a_batch_norm_is_read_as_a_whole_image(
+    operand: tuple[int, ...], kind: DataType, of_kind: DataType, first: bool, wrong: bool
+) -> None:
+    """Each as it was on an H200."""
+    g = GraphBuilder("norm", io_type=kind)
+    x = g.tensor("x", (4, 8, 5, 5), strides="channels_last")
+    scale, bias = (g.tensor(name, (1, 8, 1, 1), DataType.FLOAT) for name in ("scale", "bias"))
+    y = g.norm_forward(NormMode.BATCH_NORM, x, scale, bias, training=True).y
+    other = g.tensor("other", operand, of_kind, strides="channels_last")
+    y = g.pointwise(PointwiseMode.ADD, *((other, y) if first else (y, other)))
+    g.pointwise(PointwiseMode.RELU_FWD, y, virtual=False)
+    assert ("batch-norm-operand" in codes(g.graph(), 90, NEW, engine=0)) is wrong
+
+
+@pytest.mark.parametrize("operand", [(1, 8, 1, 1), (16, 8, 3, 3), (16, 1, 1, 1)], ids=str)
+def test_an_operand_beside_a_convolution_is_read_as_one_behind_it(operand: tuple[int, ...]) -> None:
+    """Of a comparison of other tensors, that selects between the gradient of a filter and a number."""
+    g = GraphBuilder("selected", io_type=BF16)
+    x, dy = g.tensor("x", (3, 8, 12, 4)), g.tensor("dy", (3, 16, 10, 2))
+    dw = g.convolution_backward_filter(x, dy, (3, 3))
+    mask = g.pointwise(PointwiseMode.CMP_GT, g.tensor("leaf", dw.dims), g.tensor("operand", operand))
+    g.pointwise(PointwiseMode.BINARY_SELECT, dw, g.scalar(0.125, rank=4), t=mask, virtual=False)
+    found = codes(g.graph(), 90, (9, 19, 0), engine=4)
+    assert ("convolution-operand-part-of-rows" in found) is (operand == (1, 8, 1, 1))
+
+
+@pytest.mark.parametrize("copy", [PointwiseMode.IDENTITY, PointwiseMode.ABS])
+@pytest.mark.parametrize("by", [PointwiseMode.MUL, PointwiseMode.ADD, PointwiseMode.MAX, PointwiseMode.SUB])
+def test_a_product_beside_its_copy_is_wrong_whatever_reads_both(by: PointwiseMode, copy: PointwiseMode) -> None:
+    g = GraphBuilder("copied", io_type=BF16)
+    z = g.matmul(g.tensor("a", (4, 64, 16)), g.tensor("b", (4, 16, 32)))
+    g.pointwise(by, g.pointwise(copy, z), z, virtual=False)
+    wrong = "matmul-beside-its-copy" in codes(g.graph(), 90, (9, 19, 0), engine=7)
+    assert wrong is (copy is PointwiseMode.IDENTITY)
+    assert "matmul-beside-its-copy" not in codes(g.graph(), 90, NEW, engine=7)

@@ -1,0 +1,102 @@
+"""One row in the table of faults is enough: whoever builds or judges a graph asks that table."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+from cudnn_backend_py import DataType, GraphError, attention
+from cudnn_backend_py.faults import FAULTS, Fault, FaultWarning, find, known_hazards
+from cudnn_backend_py.frontend import FrontendHazardWarning
+from cudnn_backend_py.system.version import Window
+from cudnn_backend_py.torch_ops.arguments import Layout, Options
+from cudnn_backend_py.torch_ops.graphs import attention_graph
+from tests.support.faults import told
+from tests.support.frontend_attention import Recorder, call
+
+IN, BEFORE = (9, 19, 0), (9, 18, 1)
+ROW = Fault(
+    "made-up",
+    what="s_q of 96",
+    effect="nothing",
+    fix="use another s_q",
+    source="examples/none.py",
+    evidence="not measured",
+    versions=Window(IN),
+    sm=(90,),
+    attention=lambda use: use.problem.seq_q == 96,
+    refused=True,
+)
+PROBLEM = attention.Attention(batch=2, heads=2, seq_q=96, head_dim=64)
+
+
+@pytest.fixture(params=[True, False], ids=["refused", "told"], autouse=True)
+def row(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Fault:
+    """Put a row more into the table."""
+    made = dataclasses.replace(ROW, refused=request.param)
+    monkeypatch.setattr(find, "FAULTS", (*FAULTS, made))
+    monkeypatch.setattr(find, "_warned", set())
+    return made
+
+
+def refuses(row: Fault, version: tuple[int, int, int], sm: int) -> bool:
+    return row.refused and version >= IN and sm == 90
+
+
+@pytest.mark.parametrize(("version", "sm"), [(IN, 90), (BEFORE, 90), (IN, 100)])
+@pytest.mark.parametrize("build", [attention.sdpa_forward, attention.sdpa_backward])
+def test_builder_refuses_it(row: Fault, build: Any, version: tuple[int, int, int], sm: int) -> None:
+    if refuses(row, version, sm):
+        with pytest.raises(GraphError, match="made-up") as caught:
+            build(PROBLEM, version=version, sm=sm)
+        assert caught.value.code == "attention-hazard"
+    else:
+        seen = told(lambda: build(PROBLEM, version=version, sm=sm), "made-up")
+        assert seen == [FaultWarning] * (not row.refused and version >= IN and sm == 90)
+    assert told(lambda: build(PROBLEM, version=version, sm=sm, allow_hazards=True), "made-up") == []
+
+
+@pytest.mark.parametrize(("version", "sm"), [(None, 90), (IN, None)])
+def test_builder_warns_only_of_what_it_knows(row: Fault, version: Any, sm: int | None) -> None:
+    """What was measured may be the worst and is refused; what was reported is told for a version and architecture."""
+    if row.refused:
+        with pytest.raises(GraphError, match="made-up"):
+            attention.sdpa_forward(PROBLEM, version=version, sm=sm)
+    else:
+        assert told(lambda: attention.sdpa_forward(PROBLEM, version=version, sm=sm), "made-up") == []
+
+
+def test_a_fault_is_told_once(row: Fault) -> None:
+    if not row.refused:
+        seen = [told(lambda: attention.sdpa_forward(PROBLEM, version=IN, sm=90), "made-up") for _ in range(2)]
+        assert seen == [[FaultWarning], []]
+
+
+def test_explain_names_it(row: Fault) -> None:
+    graph = attention.sdpa_forward(PROBLEM, allow_hazards=True)
+    assert row in known_hazards(graph, 90, IN)
+    assert row not in known_hazards(graph, 90, BEFORE)
+    assert row not in known_hazards(graph, 100, IN)
+
+
+@pytest.mark.parametrize(("version", "sm"), [(IN, 90), (BEFORE, 90), (IN, 100)])
+def test_torch_operators_refuse_it(row: Fault, version: tuple[int, int, int], sm: int) -> None:
+    whole = Layout((2, 2, 96, 64), (2 * 96 * 64, 64, 2 * 64, 1), DataType.HALF)
+    tensors = dict.fromkeys(("q", "k", "v", "o"), whole)
+    options = Options(0.125, 0.0, None, None, False, None, False)
+    if refuses(row, version, sm):
+        with pytest.raises(GraphError, match="made-up"):
+            attention_graph(tensors, options, backward=False, version=version, sm=sm)
+    else:
+        seen = told(lambda: attention_graph(tensors, options, backward=False, version=version, sm=sm), "made-up")
+        assert seen == [FaultWarning] * (not row.refused and version >= IN and sm == 90)
+
+
+@pytest.mark.parametrize(("version", "sm"), [(IN, 90), (BEFORE, 90), (IN, 100)])
+def test_frontend_warns_of_it(row: Fault, version: tuple[int, int, int], sm: int) -> None:
+    """Whether it is refused elsewhere or told: the frontend builds what cudnn-frontend builds."""
+    recorder = Recorder(version, sm)
+    call(recorder, PROBLEM, backward=False, unified=False)
+    assert told(recorder.graph, "made-up") == [FrontendHazardWarning] * (version >= IN and sm == 90)

@@ -1,0 +1,53 @@
+"""Every row of the table is told by the frontend, and refused or told by the builder of attention."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from cudnn_backend_py import Graph, GraphError, attention
+from cudnn_backend_py.faults import FAULTS, Fault, FaultWarning, Reproduction, find, known_hazards
+from cudnn_backend_py.frontend import FrontendHazardWarning
+from cudnn_backend_py.frontend.ops.node import Emitter
+from cudnn_backend_py.graph.attention.fault import BASE
+from tests.support.faults import graph_of, told
+from tests.support.frontend_attention import Situation
+
+# Those of shared plans are told when a graph is finalized, those of some engines only where one of them runs.
+ROWS = [fault for fault in FAULTS if fault.sharing is None and fault.holds_by(None)]
+CASES = [pytest.param(row, made, id=f"{row.code}:{name}") for row in ROWS for name, made in row.reproductions.items()]
+
+
+def situation(row: Fault, made: Any) -> tuple[tuple[int, int, int], int, Graph]:
+    """Return a version and an architecture that have the fault, and the graph as it is built for them."""
+    sm = row.sm[0] if row.sm else 86  # which few other rows concern
+    for version in [(9, minor, patch) for minor in range(28, -1, -1) for patch in (0, 1)]:
+        graph = graph_of(made, version)
+        if row in known_hazards(graph, sm, version):
+            return version, sm, graph
+    raise AssertionError(row.code)
+
+
+@pytest.mark.parametrize(("row", "made"), CASES)
+def test_every_row_is_told_by_the_frontend_and_the_builder(
+    row: Fault, made: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(find, "_warned", set())
+    version, sm, graph = situation(row, made)
+    emitter = Emitter(Situation(version, sm), "any")  # type: ignore[arg-type]
+    emitter.g.ops = list(graph.ops)
+    assert told(emitter.graph, row.code) == [FrontendHazardWarning]
+    if not isinstance(made, Reproduction) or row.attention is None:
+        return
+    build = attention.sdpa_backward if made.backward else attention.sdpa_forward
+    problem = attention.Attention(**{**BASE, **made.options})
+
+    def asked() -> None:
+        build(problem, implementation=made.implementation, version=version, sm=sm)
+
+    if row.refused:
+        with pytest.raises(GraphError, match=row.code):
+            asked()
+    else:
+        assert told(asked, row.code) == [FaultWarning]

@@ -1,0 +1,166 @@
+"""The hazard table: each row has a reproduction, is refused unless allowed, and is looked for where it was seen."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from cudnn_backend_py import GraphError, attention
+from cudnn_backend_py.graph.formats import decode, encode
+from cudnn_backend_py.interpreter import interpret
+from examples import attention_hazards
+from examples.attention_hazards import (
+    OTHERS,
+    POISON,
+    REPRODUCTIONS,
+    Arrays,
+    Numbers,
+    compare,
+    fault,
+    graph_of,
+    made_as,
+    problem,
+)
+
+CODES = [hazard.code for hazard in attention.HAZARDS]
+
+
+def code_of(name: str) -> str:
+    return attention_hazards.hazard_of(name).code
+
+
+def use(name: str, version: attention.Version | None = None, sm: int | None = None) -> attention.Use:
+    made = REPRODUCTIONS[name]
+    form = "unified" if made.implementation == "unified" else "expanded"
+    return attention.Use(problem(name), made.backward, form, version, sm)  # type: ignore[arg-type]
+
+
+def found(name: str, version: attention.Version | None = None, sm: int | None = None) -> list[str]:
+    return [hazard.code for hazard in attention.find_hazards(use(name, version, sm))]
+
+
+def test_every_row_has_a_reproduction() -> None:
+    assert len(set(CODES)) == len(CODES)
+    assert list(dict.fromkeys(map(code_of, REPRODUCTIONS))) == CODES
+
+
+def test_every_row_says_what_is_known() -> None:
+    for hazard in attention.HAZARDS:
+        assert all((hazard.what, hazard.effect, hazard.evidence, hazard.fix, hazard.sm)), hazard.code
+        assert hazard.until is None or hazard.since < hazard.until, hazard.code
+
+
+@pytest.mark.parametrize("name", REPRODUCTIONS)
+def test_a_reproduction_is_of_one_hazard_and_refused_unless_allowed(name: str) -> None:
+    code = code_of(name)
+    assert found(name) == [code]
+    with pytest.raises(GraphError) as caught:
+        graph_of(name, allow_hazards=False)
+    assert caught.value.code == "attention-hazard"
+    assert f"({code})" in caught.value.render()
+    made = graph_of(name)
+    assert made.ops
+    assert {tensor.name for tensor in made.outputs} & {"o", "dq"}
+
+
+CURES = [name for name in OTHERS if name.partition(":")[0] in CODES]
+
+
+@pytest.mark.parametrize("name", CURES)
+def test_the_graph_of_a_cure_is_right(name: str) -> None:
+    seen = compare(name, interpreted(name))
+    # As above: dsink of rows beyond the lengths.
+    assert seen == ("dsink: NaN (100%)" if name.startswith("dsink-ragged") else "agrees")
+
+
+@pytest.mark.parametrize("name", REPRODUCTIONS)
+def test_the_graph_of_a_reproduction_is_right(name: str) -> None:
+    """Interpreted, it agrees with the reference: what differs on a GPU is the kernel's doing, not the graph's."""
+    seen = compare(name, interpreted(name))
+    # Rows beyond the lengths hold stats of -inf, and the operations read literally give exp(sink + inf) * 0 there.
+    assert seen == ("dsink: NaN (100%)" if name == "dsink-ragged" else "agrees")
+
+
+def interpreted(name: str) -> Callable[[Arrays], None]:
+    """Return what fills the outputs among the arrays with the graph's, rounded to their types as it goes."""
+    made = graph_of(name)
+    outputs = {tensor.name: tensor for tensor in made.outputs}
+
+    def run(arrays: Arrays) -> None:
+        inputs = {key: decode(array, made.tensor(str(key)).data_type) for key, array in arrays.items()}
+        values = interpret(made, {key: value for key, value in inputs.items() if key not in outputs}, rounding=True)
+        for key, tensor in outputs.items():
+            # The composite form reads literally as the opposite of dsink, see sdpa_backward.
+            sign = -1 if key == "dsink" and made_as(name).implementation == "composite" else 1
+            arrays[key][...] = encode(sign * values[key], tensor.data_type)
+
+    return run
+
+
+def test_what_is_wrong_is_said() -> None:
+    name = "fp8-bias:backward"
+    assert compare(name, lambda arrays: None) == "; ".join(f"{key}: memory not written" for key in ("dv", "dk", "dq"))
+
+    def ignore_bias(arrays: Arrays) -> None:
+        interpreted(name)(arrays | {"bias": arrays["bias"] * 0})
+
+    seen = compare(name, ignore_bias)
+    assert [words.split(" error ")[0] for words in seen.split("; ")] == [
+        f"{key}: relative" for key in ("dv", "dk", "dq")
+    ]
+
+    p = problem(name)
+    want = Numbers(p, True).expected["dq"]
+    half = want.copy()
+    half[0] = float("nan")
+    assert fault(want, want, p) == ""
+    assert fault(want * 1.05, want, p) == ""
+    assert fault(want * 1.5, want, p) == "relative error 0.5"
+    assert fault(want * 0 + POISON, want, p) == "memory not written"
+    assert fault(half, want, p) == "NaN (50%)"
+
+
+@pytest.mark.parametrize(
+    ("name", "version", "sm", "expected"),
+    [
+        ("fp8-backward-tail", (9, 19, 0), 90, True),
+        ("fp8-backward-tail", (9, 26, 9), 90, True),
+        ("fp8-backward-tail", (9, 27, 0), 90, False),
+        ("fp8-backward-tail", (9, 28, 0), 90, False),
+        ("fp8-backward-tail", (9, 19, 0), 100, False),
+        ("fp8-backward-tail", (9, 19, 0), None, True),
+        ("fp8-backward-tail", None, 90, True),
+        ("fp8-backward-tail", None, 80, False),
+        ("dsink-ragged", (9, 19, 0), 90, False),
+        ("dsink-ragged", (9, 20, 0), 90, True),
+        ("dsink-ragged", (9, 28, 0), 90, True),
+        ("dsink-ragged", None, None, True),
+        ("dsink-ragged-stats", (9, 20, 0), 90, True),
+        ("dsink-ragged-stats", (9, 27, 0), 90, False),
+        ("fp8-alibi", (9, 99, 0), 90, True),
+        ("fp8-alibi", (9, 99, 0), 80, False),
+    ],
+)
+def test_hazards_are_looked_for_where_they_were_seen(
+    name: str, version: attention.Version | None, sm: int | None, expected: bool
+) -> None:
+    code = code_of(name)
+    assert (code in found(name, version, sm)) is expected
+    made = REPRODUCTIONS[name]
+    build = attention.sdpa_backward if made.backward else attention.sdpa_forward
+    if not expected:
+        assert build(problem(name), implementation="composite", version=version, sm=sm).ops
+        return
+    with pytest.raises(GraphError, match="attention-hazard"):
+        build(problem(name), implementation="composite", version=version, sm=sm)
+
+
+def test_other_forms_of_a_graph_are_no_hazard() -> None:
+    statistics = problem("row-statistics-alone")
+    assert attention.sdpa_forward(statistics, implementation="composite", version=(9, 21, 0)).ops
+    for name, build in (
+        ("unified-modifier-padding", attention.sdpa_forward),
+        ("unified-backward-modifier", attention.sdpa_backward),
+    ):
+        assert build(problem(name), implementation="composite").ops

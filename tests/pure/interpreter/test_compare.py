@@ -1,0 +1,134 @@
+"""Exact changes compute the same, and what only seems to be exact is told from them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from cudnn_backend_py import DataType, DescriptorType, Graph, GraphBuilder, Operation, PointwiseMode
+from cudnn_backend_py.graph.attention import sdpa_backward, sdpa_forward
+from cudnn_backend_py.graph.replace import replace_tensors
+from cudnn_backend_py.interpreter.compare import compare
+from cudnn_backend_py.rewrite.changes import Change, changes
+from cudnn_backend_py.rewrite.solution import Solution
+from tests.support.refused import image_convolution, turned
+from tests.support.zoo import ZOO
+
+
+def product() -> Graph:
+    g = GraphBuilder("product", io_type=DataType.HALF)
+    g.matmul(g.tensor("a", (2, 5, 20)), g.tensor("b", (2, 20, 7)), name="c", virtual=False)
+    return g.graph()
+
+
+def exact(graph: Graph, kind: str) -> list[Change]:
+    return [change for change in changes(graph, (kind,)) if change.effect == "exact"]
+
+
+def large_attention() -> Graph:
+    return sdpa_forward(batch=2, heads=16, seq_q=4096, head_dim=60, causal=True)
+
+
+SAME: dict[str, tuple[Callable[[], Graph], str]] = {
+    "channels": (product, "pad_channels"),
+    "groups": (lambda: image_convolution(DataType.HALF, DataType.HALF, 64, 2), "pad_channels"),
+    "groups as one": (lambda: image_convolution(DataType.HALF, DataType.HALF, 64, 2), "usual"),
+    "head dim": (lambda: sdpa_forward(batch=1, heads=2, seq_q=16, head_dim=20), "pad_head_dim"),
+    "large": (large_attention, "pad_head_dim"),
+    "one operation": (lambda: sdpa_forward(batch=1, heads=2, seq_q=16, head_dim=32), "unified"),
+    "a transpose read in place": (lambda: turned((2, 4, 8, 16), (0, 1, 3, 2)), "view"),
+    "heads": (lambda: sdpa_forward(batch=1, heads=4, kv_heads=2, seq_q=16, head_dim=32), "heads"),
+    "two graphs": (lambda: sdpa_backward(batch=1, heads=2, seq_q=16, head_dim=32), "split"),
+}
+
+
+@pytest.mark.parametrize("name", SAME)
+def test_exact_changes_compute_the_same(name: str) -> None:
+    make, kind = SAME[name]
+    graph = make()
+    found = exact(graph, kind)[:4]
+    assert found
+    assert {(change.title, compare(graph, Solution.of(change)).state) for change in found} == {
+        (change.title, "same") for change in found
+    }
+
+
+def test_every_exact_change_of_varied_graphs_holds_or_says_why_not() -> None:
+    states = [
+        (name, change.title, compare(graph, Solution.of(change)))
+        for name, make in list(ZOO.items())[::6]
+        for graph in (make(),)
+        for change in changes(graph)
+        if change.effect == "exact" and change.kind not in ("split", "virtual")
+    ]
+    assert [one for one in states if one[2].state == "different"] == []
+    assert sum(one[2].state == "same" for one in states) > 0.8 * len(states)
+
+
+def wrong(graph: Graph, **fields: object) -> Solution:
+    ops = tuple(replace(op, **fields) for op in graph.ops)  # type: ignore[type-var]
+    return Solution.of(Change("usual", "something else", "exact", (), (Graph(ops, graph.name),)))
+
+
+def test_what_computes_something_else_is_found() -> None:
+    g = GraphBuilder("clipped", io_type=DataType.HALF)
+    g.pointwise(PointwiseMode.RELU_FWD, g.tensor("x", (1, 4, 8, 8)), name="y", virtual=False)
+    graph = g.graph()
+    for mode in (PointwiseMode.ABS, PointwiseMode.IDENTITY, PointwiseMode.ELU_FWD):
+        found = compare(graph, wrong(graph, mode=mode))
+        assert found.state == "different"
+        assert found.words.startswith("y differs by ")
+
+
+def test_half_a_solution_is_found() -> None:
+    graph = sdpa_forward(batch=1, heads=2, seq_q=16, head_dim=32)
+    split = exact(graph, "split")[0]
+    half = replace(split, made=split.graphs[:1])
+    assert compare(graph, Solution.of(half)).words.startswith("o is not written any more")
+
+
+def test_rounding_to_a_shorter_type_is_not_exact() -> None:
+    graph = product()
+    c = replace(graph.tensor("c"), data_type=DataType.FP8_E5M2)
+    shorter = Change("usual", "c shorter", "exact", ("c",), (replace_tensors(graph, {c.uid: c}),))
+    assert "rounded" in compare(graph, Solution.of(shorter)).words
+
+
+def test_random_numbers_depend_on_places() -> None:
+    graph = sdpa_forward(batch=1, heads=2, seq_q=16, head_dim=20, dropout=0.1)
+    padded, split = (compare(graph, Solution.of(exact(graph, kind)[0])) for kind in ("pad_head_dim", "split"))
+    assert padded.state == "not compared"
+    assert "random numbers" in padded.words
+    assert split.state == "same"
+
+
+# rules that were not exact
+
+
+def test_statistics_are_dropped_and_the_sink_stays() -> None:
+    graph = sdpa_forward(batch=1, heads=2, seq_q=16, head_dim=32, sink=True, stats=True, implementation="unified")
+    found = next(change for change in changes(graph, ("drop_stats",)) if "softmax statistics" in change.title)
+    (op,) = found.graph.ops
+    assert isinstance(op, Operation)
+    assert "sink" in op.fields["softmax"].fields
+    assert "stats" not in op.fields["softmax"].fields
+    assert compare(graph, Solution.of(found)).state == "same"
+
+
+def test_a_reshape_that_is_no_transpose_is_not_padded() -> None:
+    g = GraphBuilder("reshaped", io_type=DataType.HALF)
+    p = g.matmul(g.tensor("q", (1, 1, 20, 8)), g.tensor("k", (1, 1, 8, 72)), name="p")
+    y = g.tensor("turned", (1, 1, 72, 20), virtual=True)
+    g.ops.append(Operation(DescriptorType.OPERATION_RESHAPE, "reshape", {"x": p, "y": y}))
+    g.matmul(y, g.tensor("do", (1, 1, 20, 8)), name="dv", virtual=False)
+    graph = g.graph()
+    assert not [one for one in exact(graph, "pad_sequence") if "q" in one.tensors]
+
+
+def test_whole_numbers_become_no_floats_exactly() -> None:
+    g = GraphBuilder("whole", io_type=DataType.INT32)
+    g.pointwise(PointwiseMode.ADD, g.tensor("x", (1, 4, 8)), g.tensor("b", (1, 4, 8)), name="y", virtual=False)
+    effects = {change.title.rpartition(" ")[2]: change.effect for change in changes(g.graph(), ("data_type",))}
+    assert effects["f32"] == "changes numerics"

@@ -1,0 +1,723 @@
+"""The NumPy interpreter: every operation against a plain formula, a loop, differences, or another way to write it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cudnn_backend_py.errors import GraphError
+from cudnn_backend_py.generated.enums import (
+    ConvolutionMode,
+    DataType,
+    DescriptorType,
+    PointwiseMode,
+    ReduceTensorOp,
+    ResampleMode,
+    ReshapeMode,
+    RngDistribution,
+    SignalMode,
+)
+from cudnn_backend_py.generated.operations import BACKWARD_MODES
+from cudnn_backend_py.graph import Graph, GraphBuilder, Operation, Parameters, Pointwise, Tensor
+from cudnn_backend_py.interpreter import OPERATIONS, interpret
+from tests.support.graphs import FILTER, IMAGE, convolution
+from tests.support.interpreting import Array, lengths, numbers, refused, tensor
+
+D, M, R, T = DescriptorType, PointwiseMode, ReduceTensorOp, DataType
+INF, NAN = math.inf, math.nan
+
+
+# pointwise
+
+
+def pointwise(mode: PointwiseMode, *, kind: DataType | None = None, **given: Any) -> Array:
+    """Run one pointwise operation over ports given as arrays; the rest are its parameters."""
+    g = GraphBuilder("pointwise")
+    ports = {name: np.asarray(given.pop(name), float) for name in ("x", "b", "t", "dy") if name in given}
+    tensors = {name: g.tensor(name, value.shape, T.DOUBLE) for name, value in ports.items()}
+    options = {} if kind is None else {"data_type": kind}
+    axis = given.pop("axis", None)
+    g.pointwise(mode, tensors.pop("x"), **tensors, axis=axis, parameters=given, name="out", virtual=False, **options)
+    return interpret(g.graph(), dict(ports))["out"]
+
+
+def sigmoid(x: float) -> float:
+    return 1 / (1 + math.exp(-x))
+
+
+X = [-2.5, -1.0, -0.3, 0.0, 0.4, 1.0, 3.7]
+B = [2.0, -1.5, 0.5, 1.0, -3.0, 1.0, 0.25]
+POSITIVE = [0.1, 0.5, 1.0, 2.0, 2.5, 30.0, 0.01]
+
+# mode -> the formula of one element, in plain Python
+BINARY: dict[PointwiseMode, Callable[[float, float], float]] = {
+    M.ADD: lambda x, b: x + b,
+    M.ADD_SQUARE: lambda x, b: x + b**2,
+    M.ATAN2: math.atan2,
+    M.DIV: lambda x, b: x / b,
+    M.FLOOR_MOD: lambda x, b: x % b,
+    M.MAX: max,
+    M.MIN: min,
+    M.MOD: math.fmod,
+    M.MUL: lambda x, b: x * b,
+    M.POW: lambda x, b: math.pow(abs(x) + 0.5, b),
+    M.SUB: lambda x, b: x - b,
+    M.CMP_EQ: lambda x, b: x == b,
+    M.CMP_GE: lambda x, b: x >= b,
+    M.CMP_GT: lambda x, b: x > b,
+    M.CMP_LE: lambda x, b: x <= b,
+    M.CMP_LT: lambda x, b: x < b,
+    M.CMP_NEQ: lambda x, b: x != b,
+    M.LOGICAL_AND: lambda x, b: bool(x) and bool(b),
+    M.LOGICAL_OR: lambda x, b: bool(x) or bool(b),
+}
+UNARY: dict[PointwiseMode, Callable[[float], float]] = {
+    M.LOGICAL_NOT: lambda x: not x,
+    M.ABS: abs,
+    M.CEIL: math.ceil,
+    M.COS: math.cos,
+    M.ERF: math.erf,
+    M.EXP: math.exp,
+    M.FLOOR: math.floor,
+    M.IDENTITY: lambda x: x,
+    M.LOG: math.log,
+    M.NEG: lambda x: -x,
+    M.RECIPROCAL: lambda x: 1 / x,
+    M.RSQRT: lambda x: 1 / math.sqrt(x),
+    M.SIN: math.sin,
+    M.SQRT: math.sqrt,
+    M.TAN: math.tan,
+    M.RELU_FWD: lambda x: max(x, 0.0),
+    M.TANH_FWD: math.tanh,
+    M.SIGMOID_FWD: sigmoid,
+    M.ELU_FWD: lambda x: x if x >= 0 else math.exp(x) - 1,
+    M.GELU_FWD: lambda x: x * (1 + math.erf(x / math.sqrt(2))) / 2,
+    M.SOFTPLUS_FWD: lambda x: math.log1p(math.exp(x)),
+    M.SWISH_FWD: lambda x: x * sigmoid(x),
+    M.GELU_APPROX_TANH_FWD: lambda x: 0.5 * x * (1 + math.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))),
+}
+NEED_POSITIVE = (M.LOG, M.RECIPROCAL, M.RSQRT, M.SQRT)
+TESTED_BELOW = {M.GEN_INDEX, M.BINARY_SELECT, *BACKWARD_MODES}
+
+
+def test_every_pointwise_mode_has_a_formula_here() -> None:
+    assert {*UNARY, *BINARY, *TESTED_BELOW} == set(PointwiseMode)
+
+
+@pytest.mark.parametrize("mode", UNARY, ids=lambda mode: mode.name)
+def test_unary_mode_is_its_formula(mode: PointwiseMode) -> None:
+    x = POSITIVE if mode in NEED_POSITIVE else X
+    np.testing.assert_allclose(pointwise(mode, x=x), [UNARY[mode](item) for item in x], rtol=1e-14)
+
+
+@pytest.mark.parametrize("mode", BINARY, ids=lambda mode: mode.name)
+def test_binary_mode_is_its_formula(mode: PointwiseMode) -> None:
+    expected = [BINARY[mode](*pair) for pair in zip(X, B, strict=True)]
+    x = [abs(item) + 0.5 for item in X] if mode is M.POW else X
+    got = pointwise(mode, x=x, b=B)
+    np.testing.assert_allclose(got, expected, rtol=1e-14)
+    assert (got.dtype == bool) == mode.name.startswith(("CMP_", "LOGICAL_"))
+
+
+@pytest.mark.parametrize(
+    ("mode", "parameters", "formula"),
+    [
+        (M.RELU_FWD, {"relu_lower_clip": -1.0, "relu_upper_clip": 0.4}, lambda x: min(max(x, -1.0), 0.4)),
+        (M.RELU_FWD, {"relu_lower_clip_slope": 0.1}, lambda x: x if x > 0 else 0.1 * x),
+        (
+            M.RELU_FWD,
+            {"relu_lower_clip": 0.5, "relu_lower_clip_slope": 0.1},
+            lambda x: x if x > 0.5 else 0.5 + 0.1 * (x - 0.5),
+        ),
+        (M.ELU_FWD, {"elu_alpha": 1.5}, lambda x: x if x > 0 else 1.5 * (math.exp(x) - 1)),
+        (M.SOFTPLUS_FWD, {"softplus_beta": 3.0}, lambda x: math.log1p(math.exp(3 * x)) / 3),
+        (M.SWISH_FWD, {"swish_beta": 0.5}, lambda x: x * sigmoid(0.5 * x)),
+    ],
+)
+def test_activation_parameters(mode: PointwiseMode, parameters: Any, formula: Callable[[float], float]) -> None:
+    np.testing.assert_allclose(pointwise(mode, x=X, **parameters), list(map(formula, X)), rtol=1e-14)
+
+
+@pytest.mark.parametrize("mode", sorted(BACKWARD_MODES), ids=lambda mode: mode.name)
+@pytest.mark.parametrize("changed", [False, True], ids=["default", "parameters"])
+def test_backward_mode_is_the_slope_of_its_forward_mode(mode: PointwiseMode, changed: bool) -> None:
+    forward = PointwiseMode[mode.name.replace("_BWD", "_FWD")]
+    parameters: dict[str, float] = (
+        {
+            M.RELU_BWD: {"relu_lower_clip": -0.5, "relu_upper_clip": 0.7, "relu_lower_clip_slope": 0.2},
+            M.ELU_BWD: {"elu_alpha": 1.5},
+            M.SOFTPLUS_BWD: {"softplus_beta": 3.0},
+            M.SWISH_BWD: {"swish_beta": 0.5},
+        }.get(mode, {})
+        if changed
+        else {}
+    )
+    x, dy, step = np.array(X) + 0.11, numbers(len(X)), 1e-5
+    ends = [pointwise(forward, x=x + sign * step, **parameters) for sign in (1, -1)]
+    expected = dy * (ends[0] - ends[1]) / (2 * step)
+    np.testing.assert_allclose(pointwise(mode, x=x, dy=dy, **parameters), expected, rtol=1e-7, atol=1e-9)
+
+
+def test_infinite_activations_are_no_nan() -> None:
+    ends = [-INF, INF]
+    assert pointwise(M.RELU_FWD, x=ends).tolist() == [0, INF]
+    assert pointwise(M.ELU_FWD, x=ends).tolist() == [-1, INF]
+    assert pointwise(M.SIGMOID_FWD, x=ends).tolist() == [0, 1]
+    assert pointwise(M.SOFTPLUS_FWD, x=[-1000.0, 1000.0]).tolist() == [0, 1000]
+    assert pointwise(M.ERF, x=ends).tolist() == [-1, 1]
+
+
+def test_gen_index_counts_along_its_axis_and_never_reads() -> None:
+    got = pointwise(M.GEN_INDEX, x=np.full((2, 3, 4), NAN), axis=1)
+    assert got.dtype == np.int64
+    np.testing.assert_array_equal(got, np.broadcast_to(np.arange(3).reshape(1, 3, 1), (2, 3, 4)))
+
+
+def test_binary_select_takes_x_where_t_holds() -> None:
+    assert pointwise(M.BINARY_SELECT, x=[1, 2, 3], b=[NAN, 5, 6], t=[1, 0, 7]).tolist() == [1, 5, 3]
+
+
+def test_alphas_are_factors_of_x_and_b() -> None:
+    assert pointwise(M.SUB, x=[1.0], b=[10.0], alpha1=3.0, alpha2=0.5).tolist() == [-2]
+    assert pointwise(M.NEG, x=[1.0], alpha1=3.0).tolist() == [-3]
+
+
+def test_operands_of_one_element_broadcast() -> None:
+    x, b = numbers(2, 3, 4), numbers(1, 3, 1)
+    np.testing.assert_array_equal(pointwise(M.ADD, x=x, b=b), x + b)
+
+
+def test_integers_are_cut_towards_zero() -> None:
+    got = pointwise(M.DIV, x=[7.0, -7.0, 1.0], b=[2.0, 2.0, 0.0], kind=T.INT32)
+    assert got[:2].tolist() == [3, -3]
+    assert got.dtype == np.int64
+
+
+# matmul and reduction
+
+
+def matmul(a: Array, b: Array, **options: Any) -> Array:
+    """Run one matrix product; overrides are given as arrays."""
+    g = GraphBuilder("matmul", io_type=T.DOUBLE)
+    inputs: dict[str | int, Any] = {"a": a, "b": b}
+    for name in ("m_override", "n_override", "k_override"):
+        if name in options:
+            inputs[name] = options[name]
+            options[name] = g.tensor(name, options[name].shape, T.INT32)
+    padding = options.pop("padding_value", None)
+    g.matmul(g.tensor("a", a.shape), g.tensor("b", b.shape), name="c", virtual=False, **options)
+    graph = g.graph()
+    if padding is not None:
+        (op,) = graph.ops
+        graph = Graph((type(op)(**{**dict(op.ports()), "name": "c", "padding_value": padding}),))  # type: ignore[call-arg]
+    return interpret(graph, inputs)["c"]
+
+
+def test_matmul() -> None:
+    a, b = numbers(2, 3, 4, 5), numbers(2, 3, 5, 6)
+    np.testing.assert_allclose(matmul(a, b), np.einsum("bhmk,bhkn->bhmn", a, b))
+
+
+@pytest.mark.parametrize(("left", "right"), [(6, 2), (6, 1), (1, 6), (3, 6)])
+def test_heads_share_the_heads_of_the_other_operand_in_groups(left: int, right: int) -> None:
+    a, b = numbers(2, left, 4, 5), numbers(2, right, 5, 3)
+    c = matmul(a, b)
+    for head in range(6):
+        np.testing.assert_allclose(c[:, head], a[:, head * left // 6] @ b[:, head * right // 6])
+
+
+def convolved(x: Array, w: Array, *, turned: bool = False, **window: tuple[int, ...]) -> Array:
+    """Return a convolution as a loop over the elements of its result."""
+    spatial = x.ndim - 2
+    before, after, stride, dilation = (
+        window.get(name, (default,) * spatial)
+        for name, default in (("padding", 0), ("post_padding", 0), ("stride", 1), ("dilation", 1))
+    )
+    x = np.pad(x, ((0, 0), (0, 0), *zip(before, after, strict=True)))
+    w = w[(..., *[slice(None, None, -1)] * spatial)] if turned else w
+    sizes = [
+        (size - (taps - 1) * dilated - 1) // step + 1
+        for size, taps, step, dilated in zip(x.shape[2:], w.shape[2:], stride, dilation, strict=True)
+    ]
+    y, channels, groups = np.zeros((x.shape[0], w.shape[0], *sizes)), w.shape[1], x.shape[1] // w.shape[1]
+    for n, k, *place in np.ndindex(y.shape):
+        first = k // (w.shape[0] // groups) * channels
+        for c, *tap in np.ndindex(w.shape[1:]):
+            at = [p * s + t * d for p, s, t, d in zip(place, stride, tap, dilation, strict=True)]
+            y[n, k, *place] += x[n, first + c, *at] * w[k, c, *tap]
+    return y
+
+
+@pytest.mark.parametrize(
+    ("image", "weights", "window"),
+    [
+        ((2, 3, 7), (4, 3, 3), {"padding": (1,), "post_padding": (2,)}),
+        ((2, 4, 6, 5), (4, 2, 3, 2), {"padding": (0, 1), "post_padding": (2, 1), "stride": (2, 1)}),
+        ((1, 4, 7, 6), (8, 1, 2, 3), {"dilation": (3, 2), "stride": (1, 2)}),
+        ((1, 2, 3, 4, 5), (3, 2, 2, 2, 2), {"stride": (1, 2, 3)}),
+    ],
+    ids=["1d", "groups", "depthwise dilated", "3d"],
+)
+@pytest.mark.parametrize("mode", ConvolutionMode)
+def test_convolution_is_its_loop(
+    image: tuple[int, ...], weights: tuple[int, ...], window: dict[str, tuple[int, ...]], mode: ConvolutionMode
+) -> None:
+    g = GraphBuilder()
+    x, w = numbers(*image), numbers(*weights, seed=1)
+    options: dict[str, Any] = {"post_padding": (0,) * (len(image) - 2), **window, "mode": mode}
+    g.convolution(g.tensor("x", image, T.DOUBLE), g.tensor("w", weights, T.DOUBLE), **options, name="y", virtual=False)
+    expected = convolved(x, w, turned=mode is ConvolutionMode.CONVOLUTION, **window)
+    np.testing.assert_allclose(interpret(g.graph(), {"x": x, "w": w})["y"], expected, rtol=1e-12, atol=1e-12)
+
+
+def test_alpha_is_a_factor_of_a_convolution_and_beta_is_refused() -> None:
+    given = {"image": numbers(*IMAGE.dims), "filter": numbers(*FILTER.dims)}
+    once, twice = (interpret(Graph((convolution(alpha=alpha),)), given)["result"] for alpha in (1.0, 2.0))
+    np.testing.assert_allclose(once, convolved(*given.values()), rtol=1e-12, atol=1e-12)
+    np.testing.assert_array_equal(twice, 2 * once)
+    refused("interpret-operation", "beta", lambda: interpret(Graph((convolution(beta=1.0),)), given))
+
+
+def test_overrides_hide_what_lies_beyond() -> None:
+    a, b = numbers(2, 2, 4, 5), numbers(2, 1, 5, 6)
+    m, n, k = [3, 4], [6, 2], [5, 2]
+    expected = np.zeros((2, 2, 4, 6))
+    for i in range(2):
+        expected[i, :, : m[i], : n[i]] = a[i, :, : m[i], : k[i]] @ b[i, :, : k[i], : n[i]]
+        a[i, :, m[i] :], a[i, :, :, k[i] :] = NAN, NAN
+        b[i, :, :, n[i] :], b[i, :, k[i] :] = NAN, NAN
+    options = {"m_override": lengths(*m), "n_override": lengths(*n), "k_override": lengths(*k)}
+    np.testing.assert_allclose(matmul(a, b, **options), expected)
+    padded = matmul(a, b, **options, padding_value=-3.0)
+    np.testing.assert_allclose(padded[0, :, 3:], -3)
+    np.testing.assert_allclose(padded[1, :, :, 2:], -3)
+
+
+REDUCED: dict[ReduceTensorOp, Callable[[list[float]], float]] = {
+    R.ADD: sum,
+    R.MUL: math.prod,
+    R.MIN: min,
+    R.MAX: max,
+    R.AMAX: lambda x: max(map(abs, x)),
+    R.AVG: lambda x: sum(x) / len(x),
+    R.NORM1: lambda x: sum(map(abs, x)),
+    R.NORM2: lambda x: math.hypot(*x),
+    R.MUL_NO_ZEROS: lambda x: math.prod(filter(None, x)),
+}
+
+
+def reduction(operator: ReduceTensorOp, x: Array, dims: tuple[int, ...]) -> Array:
+    g = GraphBuilder("reduction", io_type=T.DOUBLE)
+    g.reduction(operator, g.tensor("x", x.shape), dims, name="y", virtual=False)
+    return interpret(g.graph(), {"x": x})["y"]
+
+
+def test_every_reduction_has_a_formula_here() -> None:
+    assert set(REDUCED) == set(ReduceTensorOp)
+
+
+@pytest.mark.parametrize("operator", REDUCED, ids=lambda operator: operator.name)
+def test_reduction_is_its_formula(operator: ReduceTensorOp) -> None:
+    x = numbers(2, 6, 3, 4)
+    x[0, 2, 1, 1] = 0
+    rows = reduction(operator, x, (2, 6, 3, 1))
+    groups = reduction(operator, x, (1, 2, 3, 4))
+    for h, s in np.ndindex(6, 3):
+        np.testing.assert_allclose(rows[0, h, s, 0], REDUCED[operator](x[0, h, s].tolist()))
+    for h, s, d in np.ndindex(2, 3, 4):
+        members = x[:, 3 * h : 3 * h + 3, s, d].ravel().tolist()
+        np.testing.assert_allclose(groups[0, h, s, d], REDUCED[operator](members))
+
+
+# elements that move
+
+
+def moved(kind: DescriptorType, x: Tensor, y: Tensor, value: Array, **fields: Any) -> Array:
+    graph = Graph((Operation(kind, "move", {"x": x, "y": y, **fields}),))
+    return interpret(graph, {"x": value})["y"]
+
+
+@pytest.mark.parametrize(
+    ("x_strides", "y_dims", "y_strides", "transposed"),
+    [
+        (None, (2, 3, 5, 4), (60, 20, 1, 5), True),  # scores, read with rows and columns swapped
+        ((60, 5, 15, 1), (2, 3, 5, 4), (60, 5, 1, 15), True),  # b, s, h, d in memory
+        ((60, 20, 1, 4), (2, 3, 5, 4), (60, 20, 4, 1), True),  # K^T in memory, to plain K
+        ((180, 5, 45, 1), (2, 3, 5, 4), (180, 5, 1, 45), True),  # one of three interleaved tensors
+        ((240, 80, 20, 4), (2, 3, 5, 4), (60, 20, 1, 5), True),  # virtual x with strides that say nothing about y
+        (None, (2, 12, 5), (60, 5, 1), False),
+        (None, (6, 20), (20, 1), False),
+        ((60, 1, 15, 3), (6, 20), (100, 1), False),
+    ],
+)
+def test_reshape_reads_the_same_memory(
+    x_strides: tuple[int, ...] | None, y_dims: tuple[int, ...], y_strides: tuple[int, ...], transposed: bool
+) -> None:
+    value = numbers(2, 3, 4, 5)
+    got = moved(D.OPERATION_RESHAPE, tensor("x", value.shape, x_strides), tensor("y", y_dims, y_strides), value)
+    np.testing.assert_array_equal(got, value.swapaxes(2, 3) if transposed else value.reshape(y_dims))
+
+
+def test_a_logical_reshape_keeps_the_row_major_order() -> None:
+    value = numbers(2, 3, 4, 5)
+    x, y = tensor("x", (2, 3, 4, 5), (60, 20, 1, 4)), tensor("y", (2, 3, 5, 4))
+    got = moved(D.OPERATION_RESHAPE, x, y, value, mode=ReshapeMode.LOGICAL)
+    np.testing.assert_array_equal(got, value.reshape(2, 3, 5, 4))
+
+
+def test_reshape_to_another_size_is_refused() -> None:
+    x, y = tensor("x", (2, 3)), tensor("y", (2, 4))
+    refused("interpret-shape", "changes the number", lambda: moved(D.OPERATION_RESHAPE, x, y, numbers(2, 3)))
+
+
+def test_transpose_slice_and_concat() -> None:
+    value = numbers(2, 3, 6)
+    x = tensor("x", (2, 3, 6))
+    got = moved(D.OPERATION_TRANSPOSE, x, tensor("y", (6, 2, 3)), value, permutation=(2, 0, 1))
+    np.testing.assert_array_equal(got, value.transpose(2, 0, 1))
+    limits = {"start_indices": (0, 1, 1), "limit_indices": (2, 3, 6), "strides": (1, 1, 2)}
+    got = moved(D.OPERATION_SLICE, x, tensor("y", (2, 2, 3)), value, **limits)
+    np.testing.assert_array_equal(got, value[0:2, 1:3, 1:6:2])
+    more = tensor("more", (2, 1, 6))
+    both = Operation(D.OPERATION_CONCAT, "both", {"axis": 1, "input": (x, more), "output": tensor("y", (2, 4, 6))})
+    got = interpret(Graph((both,)), {"x": value, "more": numbers(2, 1, 6)})["y"]
+    np.testing.assert_array_equal(got, np.concatenate([value, numbers(2, 1, 6)], 1))
+
+
+# ragged tensors
+
+
+def flat(value: Array, offsets: list[int], strides: tuple[int, ...], tokens: list[int]) -> Array:
+    """Lay [b, h, s, d] out as a ragged buffer, element by element."""
+    buffer = np.full(offsets[-1], NAN)
+    for b, h, s, d in np.ndindex(*value.shape):
+        if s < tokens[b]:
+            buffer[offsets[b] + h * strides[1] + s * strides[2] + d * strides[3]] = value[b, h, s, d]
+    return buffer
+
+
+def ragged_copy(dims: tuple[int, ...], strides: tuple[int, ...]) -> Graph:
+    g = GraphBuilder("ragged", io_type=T.DOUBLE)
+    x_offset, y_offset = (g.tensor(name, (3, 1, 1, 1), T.INT64) for name in ("x_offset", "y_offset"))
+    x = g.tensor("x", dims, strides=strides, ragged_offset=x_offset)
+    plain = g.pointwise(M.IDENTITY, x, name="plain")
+    y = g.tensor("y", dims, ragged_offset=y_offset, strides=(0, dims[3], dims[1] * dims[3], 1))
+    g.pointwise(M.NEG, plain, out=y)
+    return g.graph()
+
+
+@pytest.mark.parametrize("strides", [(0, 2, 6, 1), (0, 2, 18, 1)], ids=["thd", "interleaved"])
+def test_ragged_tensors_are_flat_buffers(strides: tuple[int, ...]) -> None:
+    value, tokens = numbers(2, 3, 4, 2), [4, 1]
+    graph = ragged_copy(value.shape, strides)
+    starts, packed = ([0, 4 * token, 5 * token] for token in (strides[2], 6))
+    inputs: dict[str | int, Any] = {"x_offset": lengths(*starts), "y_offset": lengths(*packed)}
+    out = interpret(graph, {**inputs, "x": flat(value, starts, strides, tokens)}, keep=["plain"])
+    np.testing.assert_array_equal(out["y"], -flat(value, packed, (0, 2, 6, 1), tokens))
+    value[1, :, 1:] = 0
+    np.testing.assert_array_equal(out["plain"], value)
+
+
+def test_a_ragged_buffer_reads_zero_beyond_its_end_and_is_nan_where_nothing_is_written() -> None:
+    graph = ragged_copy((2, 1, 4, 2), (0, 2, 2, 1))
+    # The first entry has room for three and a half tokens: that is three.
+    inputs: dict[str | int, Any] = {"x_offset": lengths(0, 4, 8), "y_offset": lengths(0, 7, 11), "x": np.ones(5)}
+    out = interpret(graph, inputs)["y"]
+    np.testing.assert_array_equal(out, [-1, -1, -1, -1, 0, 0, NAN, -1, 0, 0, 0])
+
+
+def test_scratch_of_more_heads_grows_the_offsets_it_shares() -> None:
+    g = GraphBuilder("groups", io_type=T.DOUBLE)
+    offset = g.tensor("offset", (3, 1, 1, 1), T.INT32)
+    x = g.tensor("x", (2, 4, 3, 2))
+    full = g.tensor("full", (2, 4, 3, 2), strides=(24, 2, 8, 1), ragged_offset=offset, scratch=True)
+    g.pointwise(M.IDENTITY, x, out=full)
+    y = g.tensor("y", (2, 2, 3, 2), strides=(12, 2, 4, 1), ragged_offset=offset)
+    g.reduction(R.ADD, full, (2, 2, 3, 2), out=y)
+    g.pointwise(M.IDENTITY, full, name="again")
+    value, tokens, starts = numbers(2, 4, 3, 2), [2, 3], [0, 8, 20]
+    out = interpret(g.graph(), {"x": value, "offset": lengths(*starts)}, keep=["full", "again"])
+    assert set(out) == {"y", "full", "again"}
+    np.testing.assert_array_equal(out["full"], flat(value, [0, 16, 40], (24, 2, 8, 1), tokens))
+    # What reads the memory sees 0 where no token is, whatever was computed there.
+    np.testing.assert_array_equal(out["again"][0, :, 2:], 0)
+    grouped = value[:, [0, 2]] + value[:, [1, 3]]
+    np.testing.assert_allclose(out["y"], flat(grouped, starts, (12, 2, 4, 1), tokens))
+
+
+def test_what_lies_beyond_the_last_offset_is_not_written() -> None:
+    g = GraphBuilder("far", io_type=T.DOUBLE)
+    offset = g.tensor("offset", (3, 1, 1, 1), T.INT32)
+    y = g.tensor("y", (2, 2, 4, 2), strides=(0, 6, 2, 1), ragged_offset=offset)
+    g.pointwise(M.NEG, g.tensor("x", (2, 2, 4, 2)), out=y)
+    out = interpret(g.graph(), {"x": np.ones((2, 2, 4, 2)), "offset": lengths(0, 2, 6)})["y"]
+    np.testing.assert_array_equal(out, [-1, -1, -1, -1, -1, -1])
+    short = replace(y, ragged_offset=tensor("offset", (2,)))
+    graph = Graph((Pointwise(name="short", mode=M.NEG, x=tensor("x", (2, 2, 4, 2)), y=short),))
+    inputs: dict[str | int, Any] = {"x": np.ones((2, 2, 4, 2)), "offset": [0, 6]}
+    refused("interpret-shape", "2 entries, 3 offsets", lambda: interpret(graph, inputs))
+
+
+# pages
+
+
+@pytest.mark.parametrize(
+    ("dims", "strides"),
+    [
+        ((2, 3, 7, 4), None),
+        ((2, 3, 4, 7), (84, 28, 1, 4)),
+        ((2, 3, 4, 4), None),
+        ((2, 3, 4, 4), (48, 16, 1, 4)),
+    ],
+    ids=["plain", "transposed", "square", "square transposed"],
+)
+def test_pages_are_gathered_up_to_the_length(dims: tuple[int, ...], strides: tuple[int, ...] | None) -> None:
+    container, used = numbers(6, 3, 2, 4), [3, 6]
+    transposed = strides is not None
+    seq = dims[3] if transposed else dims[2]
+    table = np.array([[5, 0, 1, -7], [2, 3, 4, 99]]).reshape(2, 1, 4, 1)  # the last ones are not used
+    g = GraphBuilder("pages", io_type=T.DOUBLE)
+    y = g.tensor("y", dims, strides=strides or "packed")
+    fields = {name: g.tensor(name, value.shape) for name, value in (("container", container), ("page_table", table))}
+    fields["page_table"] = g.tensor("table", table.shape, T.INT32)
+    fields["sequence"] = g.tensor("sequence", (2, 1, 1, 1), T.INT32)
+    g.operation(D.OPERATION_PAGED_CACHE_LOAD, y=y, **fields)
+    inputs: dict[str | int, Any] = {"container": container, "table": table, "sequence": lengths(*used)}
+    got = interpret(g.graph(), inputs)["y"]
+    expected = np.zeros((2, 3, seq, 4))
+    for b, s in np.ndindex(2, seq):
+        if s < used[b]:
+            expected[b, :, s] = container[table[b, 0, s // 2, 0], :, s % 2]
+    np.testing.assert_array_equal(got, expected.swapaxes(2, 3) if transposed else expected)
+    inputs["table"] = np.full_like(table, 6)
+    refused("interpret-input", "page 6, the container has 6", lambda: interpret(g.graph(), inputs))
+
+
+# block scales
+
+
+@pytest.mark.parametrize(
+    ("dims", "scale_dims", "block"),
+    [
+        ((1, 2, 3, 64), (1, 2, 3, 2), (1, 1, 1, 32)),
+        ((1, 2, 3, 40), (1, 2, 3, 2), (1, 1, 1, 32)),  # the last block is not full
+        ((1, 2, 64, 3), (1, 2, 2, 3), (1, 1, 32, 1)),  # K^T, and V over the sequence
+        ((1, 2, 3, 64), (1, 2, 128, 4), (1, 1, 1, 32)),  # scales padded to 128 x 4
+    ],
+)
+def test_dequantize_multiplies_each_block_by_its_scale(
+    dims: tuple[int, ...], scale_dims: tuple[int, ...], block: tuple[int, ...]
+) -> None:
+    value, scale = numbers(*dims), np.abs(numbers(*scale_dims, seed=1))
+    x, y, scales = tensor("x", dims), tensor("y", dims), tensor("scales", scale_dims)
+    fields = {"x": x, "y": y, "scale": scales, "math_prec": T.FLOAT, "block_size": (1, 32)}
+    op = Operation(D.OPERATION_BLOCK_SCALE_DEQUANTIZE, "dequantize", fields)
+    got = interpret(Graph((op,)), {"x": value, "scales": scale})["y"]
+    for index in np.ndindex(*dims):
+        assert got[index] == value[index] * scale[tuple(i // size for i, size in zip(index, block, strict=True))]
+
+
+def test_scales_that_fit_no_blocks_are_refused() -> None:
+    fields = {"x": tensor("x", (2, 64)), "y": tensor("y", (2, 64)), "scale": tensor("scales", (1, 1))}
+    fields |= {"math_prec": T.FLOAT, "block_size": (1, 32)}  # type: ignore[dict-item]
+    graph = Graph((Operation(D.OPERATION_BLOCK_SCALE_DEQUANTIZE, "dequantize", fields),))
+    refused("interpret-shape", "do not fit", lambda: interpret(graph, {"x": numbers(2, 64), "scales": [[1.0]]}))
+
+
+def test_quantize_and_dequantize_give_the_value_back() -> None:
+    g = GraphBuilder("mx", io_type=T.DOUBLE)
+    x = g.tensor("x", (1, 4, 64))
+    small, scale = g.tensor("small", (1, 4, 64), T.FP8_E4M3), g.tensor("scale", (1, 4, 2), T.FP8_E8M0)
+    g.operation(D.OPERATION_BLOCK_SCALE_QUANTIZE, x=x, y=small, scale=scale, math_prec=T.FLOAT, block_size=32)
+    again = g.tensor("again", (1, 4, 64))
+    g.operation(
+        D.OPERATION_BLOCK_SCALE_DEQUANTIZE, x=small, y=again, scale=scale, math_prec=T.FLOAT, block_size=(1, 32)
+    )
+    value = numbers(1, 4, 64)
+    value[0, 2] = 0
+    exact = interpret(g.graph(), {"x": value})
+    np.testing.assert_allclose(exact["again"], value)
+    np.testing.assert_allclose(np.abs(exact["small"][0, 0]).reshape(2, 32).max(axis=1), 448)
+    rounded = interpret(g.graph(), {"x": value}, rounding=True)
+    assert (np.log2(rounded["scale"]) % 1 == 0).all()
+    np.testing.assert_allclose(rounded["again"], value, rtol=2**-4, atol=1e-3)
+    assert np.abs(rounded["again"] - value).max() > 1e-3
+
+
+# random masks
+
+
+def random_graph(**extra: Any) -> Graph:
+    g = GraphBuilder("dropout", io_type=T.DOUBLE)
+    seed, offset = (g.tensor(name, (1, 1, 1, 1), T.INT64) for name in ("seed", "offset"))
+    mask = g.tensor("mask", (1, 2, 3, 4), T.FLOAT, virtual=True)
+    facts = {"distribution": RngDistribution.BERNOULLI, "bernoulli_dist_probability": 0.75, **extra}
+    g.operation(D.OPERATION_RNG, "rng", y=mask, seed=seed, offset=offset, rng=Parameters(D.RNG, facts))
+    g.pointwise(M.MUL, g.tensor("x", (1, 2, 3, 4)), mask, name="y", virtual=False)
+    return g.graph()
+
+
+def test_a_random_mask_is_drawn_or_given() -> None:
+    asked = []
+
+    def rng(*question: Any) -> Array:
+        asked.append(question)
+        return np.arange(24).reshape(1, 2, 3, 4) % 2
+
+    x = numbers(1, 2, 3, 4)
+    one = np.ones((1, 1, 1, 1), int)
+    large = (1 << 62) + 1
+    drawn = interpret(random_graph(), {"x": x, "seed": one * large, "offset": one * 3}, rng=rng)["y"]
+    assert asked == [(large, 3, (1, 2, 3, 4), 0.75)]
+    given = interpret(random_graph(), {"x": x, "mask": np.arange(24).reshape(1, 2, 3, 4) % 2})["y"]
+    np.testing.assert_array_equal(drawn, given)
+    np.testing.assert_array_equal(drawn, x * (np.arange(24).reshape(1, 2, 3, 4) % 2))
+
+
+def test_other_distributions_are_right_in_distribution_and_given_numbers_come_first() -> None:
+    def drawn(distribution: RngDistribution, seed: int = 1, **parameters: float) -> Array:
+        g = GraphBuilder("random", io_type=T.DOUBLE)
+        state = {name: g.tensor(name, (1, 1, 1, 1), T.INT64) for name in ("seed", "offset")}
+        g.rng((1, 1, 200, 500), **state, distribution=distribution, **parameters, name="y", virtual=False)
+        inputs: dict[str | int, Any] = {"seed": [[[[seed]]]], "offset": [[[[0]]]]}
+        return interpret(g.graph(), inputs)["y"]
+
+    uniform = drawn(RngDistribution.UNIFORM, minimum=-1.0, maximum=3.0)
+    assert (uniform.min() >= -1, uniform.max() < 3) == (True, True)
+    np.testing.assert_allclose((uniform.mean(), uniform.var()), (1, 16 / 12), rtol=0.02)
+    normal = drawn(RngDistribution.NORMAL, mean=5.0, standard_deviation=2.0)
+    np.testing.assert_allclose((normal.mean(), normal.std()), (5, 2), rtol=0.02)
+    assert (normal != drawn(RngDistribution.NORMAL, 2, mean=5.0, standard_deviation=2.0)).all()
+    given = numbers(1, 2, 3, 4)
+    inputs: dict[str | int, Any] = {"x": np.ones((1, 2, 3, 4)), "mask": given}
+    np.testing.assert_array_equal(interpret(random_graph(distribution=RngDistribution.UNIFORM), inputs)["y"], given)
+    unsaid = random_graph(distribution=RngDistribution.NORMAL)
+    needed = {"x": numbers(1, 2, 3, 4), "seed": [[[[0]]]], "offset": [[[[0]]]]}
+    refused("interpret-operation", "standard deviation of -1", lambda: interpret(unsaid, needed))
+
+
+# what goes in and comes out
+
+
+def sum_graph() -> Graph:
+    g = GraphBuilder("sum", io_type=T.DOUBLE)
+    x = g.tensor("x", (2, 3), uid=10)
+    g.pointwise(
+        M.ADD, g.pointwise(M.MUL, x, g.scalar(2.0, rank=2, name="two"), name="double"), x, name="y", virtual=False
+    )
+    return g.graph()
+
+
+def test_inputs_go_by_name_or_uid_and_values_are_defaults() -> None:
+    x = numbers(2, 3)
+    np.testing.assert_allclose(interpret(sum_graph(), {10: x})["y"], 3 * x)
+    np.testing.assert_allclose(interpret(sum_graph(), {"x": x, "two": 4})["y"], 5 * x)
+    out = interpret(sum_graph(), {"x": x.tolist(), "y": "the output buffer, not read"}, keep=["double", "x"])
+    np.testing.assert_allclose(out["double"], 2 * x)
+    np.testing.assert_allclose(out["x"], x)
+    assert set(interpret(sum_graph(), {"x": x})) == {"y"}
+
+
+def test_wrong_inputs_are_refused() -> None:
+    x = numbers(2, 3)
+    refused("interpret-input", "'x' is needed and not given", lambda: interpret(sum_graph(), {}))
+    refused("interpret-input", "no tensor 'z'", lambda: interpret(sum_graph(), {"x": x, "z": x}))
+    refused("interpret-input", "operation 'double' writes it", lambda: interpret(sum_graph(), {"x": x, "double": x}))
+    refused("interpret-shape", r"shape \(3, 2\), an array of dims \(2, 3\)", lambda: interpret(sum_graph(), {"x": x.T}))
+    refused("unknown-tensor", "'z'", lambda: interpret(sum_graph(), {"x": x}, keep=["z"]))
+    ragged = ragged_copy((2, 1, 4, 2), (0, 2, 2, 1))
+    offsets = {"x_offset": lengths(0, 4, 8), "y_offset": lengths(0, 4, 8)}
+    refused("interpret-shape", "flat buffer", lambda: interpret(ragged, {**offsets, "x": np.ones((2, 4))}))
+
+
+def test_tensors_that_do_not_fit_are_refused() -> None:
+    x, y = tensor("x", (2, 3)), tensor("y", (3, 2))
+    wrong = {"permutation": (0, 2)}
+    refused("interpret-shape", "do not fit", lambda: moved(D.OPERATION_TRANSPOSE, x, y, numbers(2, 3), **wrong))
+    right = {"permutation": (0, 1)}
+    refused("interpret-shape", "'y' has dims", lambda: moved(D.OPERATION_TRANSPOSE, x, y, numbers(2, 3), **right))
+
+
+def odd_operation(make: Callable[[GraphBuilder], object], **odd: Any) -> Graph:
+    """Return the one operation that is made, with other numbers than any builder gives it."""
+    g = GraphBuilder()
+    make(g)
+    (op,) = g.graph().ops
+    assert isinstance(op, Operation)
+    fields = dict(op.fields)
+    for name, value in odd.items():
+        holder = next((key for key, held in fields.items() if isinstance(held, Parameters) and name in held.fields), "")
+        if holder:
+            fields[holder] = Parameters(fields[holder].kind, {**fields[holder].fields, name: value})
+        else:
+            fields[name] = value
+    return Graph((Operation(op.kind, op.name, fields),))
+
+
+def image_and_filter(g: GraphBuilder) -> object:
+    return g.convolution(g.tensor("x", (1, 2, 4, 4)), g.tensor("w", (2, 2, 3, 3)), virtual=False)
+
+
+def pool(g: GraphBuilder) -> object:
+    return g.resample(ResampleMode.MAXPOOL, g.tensor("x", (1, 2, 4, 4)), 2, virtual=False)
+
+
+@pytest.mark.parametrize(
+    ("make", "odd"),
+    [
+        (image_and_filter, {"pre_paddings": 1}),
+        (image_and_filter, {"filter_strides": (0, 0)}),
+        (image_and_filter, {"w": tensor("w", (2, 3, 3, 3))}),
+        (pool, {"window_dims": (-1, 2)}),
+        (pool, {"strides": 0}),
+        (lambda g: g.slice(g.tensor("x", (4,)), [slice(2)], virtual=False), {"start_indices": 7, "limit_indices": 9}),
+        (
+            lambda g: g.expand_band_matrix(
+                g.tensor("x", (1, 4, 3)), 4, lower_bandwidth=1, upper_bandwidth=1, virtual=False
+            ),
+            {"upper_bandwidth": 9},
+        ),
+        (
+            lambda g: g.block_scale_dequantize(g.tensor("x", (4, 64)), g.tensor("s", (4, 2)), 32, virtual=False),
+            {"block_size": 0},
+        ),
+        (
+            lambda g: g.paged_cache_load(
+                g.tensor("x", (3, 1, 2, 4)),
+                g.tensor("t", (1, 1, 2, 1), T.INT32),
+                g.tensor("n", (1, 1, 1, 1), T.INT32),
+                virtual=False,
+            ),
+            {"page_table": tensor("t", (1, 1, 2, 1))},
+        ),
+    ],
+)
+def test_operations_with_any_numbers_are_refused(make: Callable[[GraphBuilder], object], odd: dict[str, Any]) -> None:
+    """Graphs of files and logs may have any: what the header leaves open is for cuDNN to refuse."""
+    graph = odd_operation(make, **odd)
+    with pytest.raises(GraphError) as error:
+        interpret(graph, {item.name: np.ones(item.dims) for item in graph.variant_pack_tensors})
+    assert error.value.code in ("interpret-shape", "interpret-operation")
+
+
+def test_one_number_for_each_of_one_spatial_dim_is_a_tuple() -> None:
+    facts = {"comp_type": T.FLOAT, "spatial_dims": 1, "filter_strides": 2, "dilations": (1,)}
+    facts |= {"conv_mode": ConvolutionMode.CONVOLUTION, "pre_paddings": 0, "post_paddings": 0}
+    given = Parameters(D.CONVOLUTION, facts)
+    assert given.fields["filter_strides"] == (2,)
+    assert given == Parameters(D.CONVOLUTION, {**given.fields})
+
+
+def test_an_unknown_operation_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(OPERATIONS, D.OPERATION_SIGNAL)  # every kind is known; the header will bring others
+    x, y = tensor("x", (2, 8)), tensor("y", (2, 8))
+    signal = {"mode": SignalMode.WAIT, "value": 1, "flag": tensor("flag", (1, 1), data_type=T.INT32), "x": x, "y": y}
+    with pytest.raises(GraphError, match="OPERATION_SIGNAL cannot be interpreted") as error:
+        interpret(Graph((Operation(D.OPERATION_SIGNAL, "signal", signal),)), {"x": numbers(2, 8)})
+    assert error.value.code == "interpret-operation"
+    assert all(kind.name in error.value.render() for kind in OPERATIONS)

@@ -1,0 +1,209 @@
+"""Convolutions and pooling in the interpreter against loops over elements, on problems drawn at random."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cudnn_backend_py.generated.enums import (
+    ConvolutionMode,
+    DataType,
+    DescriptorType,
+    NanPropagation,
+    PaddingMode,
+    ResampleMode,
+)
+from cudnn_backend_py.graph import Graph, GraphBuilder, Operation, Parameters
+from cudnn_backend_py.interpreter import interpret
+from tests.support.graphs import convolution, tensor
+from tests.support.interpreting import Array, numbers, refused
+from tests.support.numpy_operations import convolve, max_pool, pool_gradient, scatter_convolution, sum_pool
+
+T, R = DataType, ResampleMode
+INF, NAN = np.inf, np.nan
+
+
+def drawn(seed: int) -> tuple[tuple[int, ...], tuple[int, ...], dict[str, tuple[int, ...]]]:
+    """Return the dims of an image and of weights, and a window that fits."""
+    r = np.random.default_rng(seed)
+    spatial, groups = int(r.integers(1, 4)), int(r.integers(1, 4))
+    taps = r.integers(1, 4, spatial)
+    dilation, stride = r.integers(1, 3, spatial), r.integers(1, 4, spatial)
+    padding, after = r.integers(0, 3, spatial), r.integers(0, 3, spatial)
+    sizes = (taps - 1) * dilation + 1 + r.integers(0, 4, spatial)
+    per_group, filters = int(r.integers(1, 3)), int(r.integers(1, 3))
+    image = (int(r.integers(1, 3)), groups * per_group, *map(int, sizes))
+    weights = (groups * filters, per_group, *map(int, taps))
+    names = ("padding", "post_padding", "stride", "dilation")
+    window = {name: tuple(map(int, side)) for name, side in zip(names, (padding, after, stride, dilation), strict=True)}
+    return image, weights, window
+
+
+@pytest.mark.parametrize("seed", range(300))
+def test_convolution_and_both_gradients_are_their_loops(seed: int) -> None:
+    image, weights, window = drawn(seed)
+    mode = ConvolutionMode(seed % 2)
+    turned = mode is ConvolutionMode.CONVOLUTION
+    x, w = numbers(*image, seed=seed), numbers(*weights, seed=seed + 1)
+    expected = convolve(x, w, window, turned=turned)
+    dy = numbers(*expected.shape, seed=seed + 2)
+    g = GraphBuilder("convolution", io_type=T.DOUBLE, compute_type=T.DOUBLE)
+    tensors = {name: g.tensor(name, value.shape) for name, value in (("x", x), ("w", w), ("dy", dy))}
+    options: dict[str, Any] = {**window, "mode": mode, "virtual": False}
+    groups = image[1] // weights[1]
+    g.convolution(tensors["x"], tensors["w"], **options, name="y")
+    g.convolution_backward_data(tensors["dy"], tensors["w"], groups=groups, **options, dims=image, name="dx")
+    g.convolution_backward_filter(tensors["x"], tensors["dy"], weights[2:], groups=groups, **options, name="dw")
+    got = interpret(g.graph(), {"x": x, "w": w, "dy": dy})
+    dx, dw = scatter_convolution(x, w, dy, window, turned=turned)
+    for name, value in (("y", expected), ("dx", dx), ("dw", dw)):
+        np.testing.assert_allclose(got[name], value, rtol=1e-12, atol=1e-12)
+
+
+def test_the_smallest_image_is_taken_where_none_is_given() -> None:
+    g = GraphBuilder()
+    dy, w = g.tensor("dy", (2, 8, 5, 4), strides="channels_last"), g.tensor("w", (8, 3, 3, 2))
+    dx = g.convolution_backward_data(dy, w, groups=2, stride=2, padding=1, dilation=(1, 2))
+    assert (dx.dims, dx.strides) == ((2, 6, 9, 7), (378, 1, 42, 6))
+
+
+def test_sums_of_a_convolution_are_rounded_once_to_the_compute_type() -> None:
+    g = GraphBuilder("rounding", compute_type=T.HALF)
+    x, w = g.tensor("x", (1, 3, 2), T.DOUBLE), g.tensor("w", (1, 3, 1), T.DOUBLE)
+    g.convolution(x, w, name="y", virtual=False, data_type=T.DOUBLE)
+    value = np.array([[[1, 1.0], [2.0**-11, 1], [2.0**-11, 1]]])
+    assert interpret(g.graph(), {"x": value, "w": np.ones((1, 3, 1))}, rounding=True)["y"].tolist() == [
+        [[1 + 2.0**-10, 3]]
+    ]
+
+
+def test_a_tap_on_padding_times_infinity_is_nan() -> None:
+    g = GraphBuilder("edges", io_type=T.DOUBLE)
+    g.convolution(g.tensor("x", (1, 1, 3)), g.tensor("w", (1, 1, 3)), padding=1, name="y", virtual=False)
+    got = interpret(g.graph(), {"x": np.ones((1, 1, 3)), "w": [[[INF, 1, 1]]]})["y"]
+    np.testing.assert_array_equal(got, [[[NAN, INF, INF]]])
+
+
+def test_a_convolution_whose_sizes_do_not_fit_is_refused() -> None:
+    op = convolution(y=tensor("small", 1, 16, 3, 3))
+    inputs = {"image": numbers(1, 8, 6, 6), "filter": numbers(16, 8, 3, 3)}
+    refused("interpret-shape", "has a response of", lambda: interpret(Graph((op,)), inputs))
+
+
+# pooling
+
+PADS = {PaddingMode.ZERO_PAD: 0.0, PaddingMode.NEG_INF_PAD: -INF}
+
+
+def pools(seed: int) -> tuple[Array, dict[str, Any], tuple[int, ...], tuple[int, ...]]:
+    """Return x, the window as the references take it, padding after, and the sizes of y."""
+    r = np.random.default_rng(seed)
+    spatial = int(r.integers(1, 4))
+    window, stride = r.integers(1, 4, spatial), r.integers(1, 4, spatial)
+    before, after = (r.integers(0, window) for _ in range(2))
+    sizes = window + r.integers(0, 4, spatial)
+    out = (sizes + before + after - window) // stride + 1
+    x = np.round(numbers(2, 3, *map(int, sizes), seed=seed) * 2)  # equal ones, too
+    sides = {name: tuple(map(int, side)) for name, side in (("window", window), ("stride", stride), ("before", before))}
+    return x, sides, tuple(map(int, after)), tuple(map(int, out))
+
+
+def resampled(mode: ResampleMode, x: Array, dy: Array, **options: Any) -> dict[str, Any]:
+    """Run a pooling and its gradient, by the index where there is one."""
+    g = GraphBuilder("pool", io_type=T.DOUBLE, compute_type=T.DOUBLE)
+    source, gradient = g.tensor("x", x.shape), g.tensor("dy", dy.shape)
+    y, idx = g.resample(mode, source, idx=mode is R.MAXPOOL, **options, name="y", virtual=False)
+    assert y.dims == dy.shape
+    more: dict[str, Any] = {"dims": x.shape}
+    if idx is not None:
+        more["idx"] = g.tensor("given", y.dims, T.INT8)
+    g.resample_backward(mode, gradient, **options, **more, name="dx", virtual=False)
+    if mode is R.MAXPOOL:
+        g.resample_backward(mode, gradient, **options, x=source, y=g.tensor("yy", y.dims), name="dx2", virtual=False)
+    graph = g.graph()
+    given = {name: np.zeros(y.dims) for name in ("given", "yy") if mode is R.MAXPOOL}
+    first = interpret(graph, {"x": x, "dy": dy, **given})
+    return interpret(
+        graph, {"x": x, "dy": dy, **given, "given": first["y.idx"]} if idx is not None else {"x": x, "dy": dy}
+    )
+
+
+@pytest.mark.parametrize("seed", range(24))
+@pytest.mark.parametrize("padding_mode", PADS)
+def test_max_pool_and_its_gradient_are_their_loops(seed: int, padding_mode: PaddingMode) -> None:
+    x, sides, after, out = pools(seed)
+    dy = numbers(2, 3, *out, seed=seed)
+    options = {"window": sides["window"], "stride": sides["stride"], "padding": sides["before"], "post_padding": after}
+    got = resampled(R.MAXPOOL, x, dy, **options, padding_mode=padding_mode)
+    y, index = max_pool(x, out, PADS[padding_mode], **sides)
+    dx = pool_gradient(x, dy, index, **sides)
+    for name, value in (("y", y), ("y.idx", index), ("dx", dx), ("dx2", dx)):
+        np.testing.assert_allclose(got[name], value, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("seed", range(24))
+@pytest.mark.parametrize("mode", [R.AVGPOOL_INCLUDE_PADDING, R.AVGPOOL_EXCLUDE_PADDING])
+def test_average_pool_and_its_gradient_are_their_loops(seed: int, mode: ResampleMode) -> None:
+    x, sides, after, out = pools(seed)
+    dy = numbers(2, 3, *out, seed=seed)
+    options = {"window": sides["window"], "stride": sides["stride"], "padding": sides["before"], "post_padding": after}
+    got = resampled(mode, x, dy, **options)
+    exclude = mode is R.AVGPOOL_EXCLUDE_PADDING
+    np.testing.assert_allclose(got["y"], sum_pool(x, out, exclude=exclude, **sides), rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(got["dx"], pool_gradient(x, dy, None, exclude=exclude, **sides), rtol=1e-12, atol=1e-12)
+
+
+def pooled(x: list[float], mode: ResampleMode, **options: Any) -> list[float]:
+    g = GraphBuilder("pool", io_type=T.DOUBLE)
+    g.resample(mode, g.tensor("x", (1, 1, len(x))), name="y", virtual=False, **options)
+    made: list[float] = interpret(g.graph(), {"x": [[x]]})["y"][0, 0].tolist()
+    return made
+
+
+def test_nan_is_the_largest_or_left_out() -> None:
+    x = [NAN, 1.0, 2.0, NAN, NAN, NAN]
+    assert str(pooled(x, R.MAXPOOL, window=2)) == "[nan, nan, nan]"
+    keep = NanPropagation.NOT_PROPAGATE_NAN
+    assert str(pooled(x, R.MAXPOOL, window=2, nan_propagation=keep)) == "[1.0, 2.0, nan]"
+
+
+def test_edges_are_repeated_and_upsampling_takes_the_two_elements_around() -> None:
+    edge = PaddingMode.EDGE_VAL_PAD
+    assert pooled([1.0, 2.0, 6.0], R.AVGPOOL_INCLUDE_PADDING, window=3, stride=1, padding=1, padding_mode=edge) == [
+        4 / 3,
+        3.0,
+        14 / 3,
+    ]
+    half = Fraction(1, 2)
+    got = pooled([1.0, 2.0, 6.0], R.BILINEAR, window=2, stride=half, padding=half, post_padding=1)
+    assert got == [1.0, 1.5, 2.0, 4.0, 6.0, 6.0]  # measured on an H200 with cuDNN 9.19
+
+
+def test_the_gradient_of_upsampling_is_the_transpose_of_it() -> None:
+    half = Fraction(1, 2)
+    options: dict[str, Any] = {"window": 2, "stride": half, "padding": half, "post_padding": 1}
+    x, dy = numbers(2, 3, 4, 3), numbers(2, 3, 8, 6, seed=1)
+    got = resampled(R.BILINEAR, x, dy, **options)
+    np.testing.assert_allclose((got["y"] * dy).sum(), (got["dx"] * x).sum())
+
+
+def test_what_cudnn_or_nobody_has_is_refused() -> None:
+    refused("interpret-operation", "by NEAREST", lambda: pooled([1.0, 2.0], R.NEAREST, window=2))
+    parts: dict[str, Any] = {"window": Fraction(3, 2), "stride": Fraction(1, 2)}
+    refused("interpret-operation", "window 3/2", lambda: pooled([1.0] * 3, R.MAXPOOL, **parts))
+    g = GraphBuilder(io_type=T.DOUBLE)
+    x, y = g.tensor("x", (1, 1, 2)), g.tensor("y", (1, 1, 1))
+    facts = {
+        "spatial_dims": 1,
+        "window_dims": 2,
+        "strides": 2,
+        "pre_paddings": 0,
+        "post_paddings": 0,
+        "mode": R.MAXPOOL,
+    }
+    fields = {"x": x, "y": y, "resample": Parameters(DescriptorType.RESAMPLE, facts), "beta": 1.0}
+    op = Operation(DescriptorType.OPERATION_RESAMPLE_FWD, "pool", fields)
+    refused("interpret-operation", "beta", lambda: interpret(Graph((op,)), {"x": [[[1, 2]]]}))

@@ -1,0 +1,275 @@
+"""Experts, block scales, rotary embeddings, bands and signals in the interpreter, each against a loop; and edges."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cudnn_backend_py.generated.enums import DataType, DescriptorType, MoeGroupedMatmulMode, PointwiseMode, SignalMode
+from cudnn_backend_py.graph import Graph, GraphBuilder, Operation
+from cudnn_backend_py.graph.formats import from_128x4, round_to, to_128x4
+from cudnn_backend_py.interpreter import interpret
+from tests.support.interpreting import Array, numbers, refused, tensor
+
+D, M, P, T = DescriptorType, MoeGroupedMatmulMode, PointwiseMode, DataType
+INF, NAN = math.inf, math.nan
+
+
+# experts
+
+
+def experts(mode: MoeGroupedMatmulMode, offsets: list[int], token: Array, weight: Array, **given: Any) -> Array:
+    g = GraphBuilder("experts", io_type=T.DOUBLE)
+    tensors = {
+        "token": g.tensor("token", token.shape),
+        "weight": g.tensor("weight", weight.shape),
+        "first_token_offset": g.tensor("offsets", (len(offsets), 1, 1), T.INT32),
+    }
+    top_k = given.pop("top_k", None)
+    more = {name: g.tensor(name, value.shape, T.INT32) for name, value in given.items()}
+    g.moe_grouped_matmul(**tensors, mode=mode, top_k=top_k, **more, name="y", virtual=False)
+    offset = np.array(offsets).reshape(-1, 1, 1)
+    return interpret(g.graph(), {"token": token, "weight": weight, "offsets": offset, **given})["y"]
+
+
+def test_each_row_meets_the_weights_of_its_expert() -> None:
+    token, weight = numbers(1, 9, 4), numbers(3, 4, 5)
+    got = experts(M.NONE, [2, 2, 6], token, weight)
+    owner = [0, 0, 1, 1, 1, 1, 2, 2, 2]  # rows before the first offset: measured on an H200 with cuDNN 9.19
+    for row, expert in enumerate(owner):
+        np.testing.assert_allclose(got[0, row], token[0, row] @ weight[expert])
+
+
+def test_rows_are_gathered_and_scattered_by_their_indices() -> None:
+    token, weight = numbers(1, 4, 3), numbers(2, 3, 2)
+    index = np.array([3, 0, 0, 2, 1, 3]).reshape(1, 6, 1)
+    got = experts(M.GATHER, [0, 4], token, weight, token_index=index)
+    for row, source in enumerate(index.ravel()):
+        np.testing.assert_allclose(got[0, row], token[0, source] @ weight[int(row >= 4)])
+    rows = numbers(1, 6, 3, seed=1)
+    where, turn = np.array([0, 2, 1, 1, 0, 2]).reshape(1, 6, 1), np.array([0, 1, 1, 0, 1, 0]).reshape(1, 6, 1)
+    back = experts(M.SCATTER, [0, 3], rows, weight, token_index=where, token_ks=turn, top_k=2)
+    for row in range(6):
+        place = where[0, row, 0] * 2 + turn[0, row, 0]
+        np.testing.assert_allclose(back[0, place], rows[0, row] @ weight[int(row >= 3)])
+
+
+def test_offsets_of_several_batches_go_through_the_experts_in_turn() -> None:
+    token, weight = numbers(1, 8, 3), numbers(2, 3, 2)
+    got = experts(M.NONE, [0, 1, 4, 6], token, weight)
+    for row, expert in enumerate([0, 1, 1, 1, 0, 0, 1, 1]):
+        np.testing.assert_allclose(got[0, row], token[0, row] @ weight[expert])
+
+
+def test_one_offset_more_is_where_the_rows_of_the_last_expert_end() -> None:
+    token, weight = numbers(1, 9, 4), numbers(3, 4, 5)
+    np.testing.assert_array_equal(
+        experts(M.NONE, [0, 2, 6, 9], token, weight), experts(M.NONE, [0, 2, 6], token, weight)
+    )
+    ended = experts(M.NONE, [0, 2, 6, 8], token, weight)
+    np.testing.assert_allclose(ended[0, 7], token[0, 7] @ weight[2])
+    assert np.isnan(ended[0, 8]).all()
+    batches = experts(M.NONE, [0, 1, 4, 5, 6, 7, 9], token, weight)
+    np.testing.assert_allclose(batches[0, 8], token[0, 8] @ weight[2])
+
+
+def test_gradient_of_the_weights_may_say_how_many_experts_there_are() -> None:
+    token, dy = numbers(1, 7, 3), numbers(1, 7, 2, seed=1)
+    g = GraphBuilder("experts", io_type=T.DOUBLE)
+    offset = g.tensor("offsets", (3, 1, 1), T.INT32)
+    out = g.tensor("dw", (2, 3, 2), strides=(6, 1, 3))
+    g.moe_grouped_matmul_backward(g.tensor("dy", dy.shape), g.tensor("token", token.shape), offset, out=out)
+    got = interpret(g.graph(), {"dy": dy, "token": token, "offsets": [[[0]], [[4]], [[6]]]})["dw"]
+    np.testing.assert_allclose(got[1], token[0, 4:6].T @ dy[0, 4:6])
+
+
+def test_gradient_of_the_weights_is_a_sum_over_the_rows_of_an_expert() -> None:
+    token, dy = numbers(1, 7, 3), numbers(1, 7, 2, seed=1)
+    g = GraphBuilder("experts", io_type=T.DOUBLE)
+    offset = g.tensor("offsets", (3, 1, 1), T.INT32)
+    out = g.moe_grouped_matmul_backward(
+        g.tensor("dy", dy.shape), g.tensor("token", token.shape), offset, name="dw", virtual=False
+    )
+    assert (out.dims, out.strides) == ((3, 3, 2), (6, 1, 3))
+    got = interpret(g.graph(), {"dy": dy, "token": token, "offsets": [[[0]], [[4]], [[4]]]})["dw"]
+    want = np.zeros((3, 3, 2))
+    for row in range(7):
+        want[0 if row < 4 else 2] += np.outer(token[0, row], dy[0, row])
+    np.testing.assert_allclose(got, want)
+
+
+@pytest.mark.parametrize(
+    ("offsets", "given", "match"),
+    [
+        ([0, 5], {}, "rows 0 to 5 of 4"),
+        ([3, 1], {}, "rows 3 to 1 of 4"),
+        ([0, 2], {"token_index": np.array([0, 4, 1]).reshape(1, 3, 1)}, "holds 4, indices below 4"),
+    ],
+)
+def test_indices_out_of_range_are_refused(offsets: list[int], given: dict[str, Any], match: str) -> None:
+    mode = M.GATHER if given else M.NONE
+    refused("interpret-input", match, lambda: experts(mode, offsets, numbers(1, 4, 3), numbers(2, 3, 2), **given))
+
+
+# block scales
+
+
+@pytest.mark.parametrize(("block", "axis"), [(32, -1), (32, 1), (16, -1), (16, 1)])
+@pytest.mark.parametrize("order", ["plain", "128x4"])
+def test_quantized_blocks_are_their_loop(block: int, axis: int, order: Any) -> None:
+    g = GraphBuilder("mx", io_type=T.DOUBLE)
+    x = numbers(2, 64, 96) * 10
+    x[0, :32, :32] = 0
+    small, scales = g.block_scale_quantize(
+        g.tensor("x", x.shape), block, axis=axis, scale_order=order, name="y", virtual=False
+    )
+    kinds = (T.FP8_E4M3, T.FP8_E8M0, 448.0) if block == 32 else (T.FP4_E2M1, T.FP8_E4M3, 6.0)
+    assert (small.data_type, scales.data_type) == kinds[:2]
+    got = interpret(g.graph(), {"x": x}, rounding=True)
+    moved, values, factors = (np.moveaxis(item, axis, -1) for item in (x, got["y"], got["y.scale"]))
+    assert scales.strides[axis] == 1
+    for n, row in np.ndindex(*moved.shape[:2]):
+        for number in range(moved.shape[2] // block):
+            part = slice(number * block, (number + 1) * block)
+            scale = round_to(np.abs(moved[n, row, part]).max() / kinds[2], kinds[1]).item()
+            assert factors[n, row, number] == scale
+            want = round_to(moved[n, row, part] / scale, kinds[0]) if scale else np.zeros(block)
+            np.testing.assert_array_equal(values[n, row, part], want)
+
+
+def test_signs_of_scales_count() -> None:
+    g = GraphBuilder("negative", io_type=T.DOUBLE)
+    y = g.block_scale_dequantize(g.tensor("x", (1, 4)), g.tensor("scale", (1, 2)), 2, negative_scales=True)
+    g.pointwise(P.IDENTITY, y, name="y", virtual=False)
+    assert interpret(g.graph(), {"x": [[1, 2, 3, 4]], "scale": [[-1, 2]]})["y"].tolist() == [[-1, -2, 6, 8]]
+
+
+def test_scales_in_tiles_lie_where_the_formula_says() -> None:
+    scales = np.arange(2 * 256 * 8).reshape(2, 256, 8)
+    memory = to_128x4(scales)
+    for n, row, block in [(0, 0, 0), (0, 1, 0), (0, 33, 2), (1, 127, 3), (1, 128, 4), (0, 255, 7), (1, 70, 5)]:
+        tile = (n * 2 + row // 128) * 2 + block // 4
+        place = tile * 512 + (row % 32) * 16 + (row % 128) // 32 * 4 + block % 4
+        assert memory[place] == scales[n, row, block]
+    np.testing.assert_array_equal(from_128x4(memory, scales.shape), scales)
+    refused("operation-shape", "whole tiles", lambda: to_128x4(np.zeros((64, 4))))
+
+
+# positions
+
+
+@pytest.mark.parametrize("width", [6, 4])
+@pytest.mark.parametrize("upright", [False, True])
+def test_rope_turns_pairs_and_its_gradient_turns_them_back(width: int, upright: bool) -> None:
+    x, half, positions = numbers(2, 3, 5, 6), width // 2, 7
+    angle = numbers(positions, half, seed=1)
+    freqs = np.concatenate([angle, np.full((positions, half), NAN)], -1)  # what is not read
+    dims = (1, 1, positions, width) if upright else (positions, 1, 1, width)
+    g = GraphBuilder("rope", io_type=T.DOUBLE)
+    f = g.tensor("f", dims)
+    y = g.rope_forward(g.tensor("x", x.shape), f, output_scale=2.0, rope_dim=width, name="y", virtual=False)
+    g.rope_backward(y, f, output_scale=0.5, rope_dim=width, name="again", virtual=False)
+    got = interpret(g.graph(), {"x": x, "f": freqs.reshape(dims)})
+    want = 2 * x
+    for s, j in np.ndindex(5, half):
+        one, other = 6 - width + j, 6 - width + half + j
+        c, z = math.cos(angle[s, j]), math.sin(angle[s, j])
+        want[..., s, one] = 2 * (x[..., s, one] * c - x[..., s, other] * z)
+        want[..., s, other] = 2 * (x[..., s, other] * c + x[..., s, one] * z)
+    np.testing.assert_allclose(got["y"], want)
+    np.testing.assert_allclose(got["again"], x)
+
+
+def test_rope_backward_is_the_gradient() -> None:
+    x, dy, freqs = numbers(1, 1, 3, 4), numbers(1, 1, 3, 4, seed=1), numbers(3, 1, 1, 4, seed=2)
+    g = GraphBuilder("rope", io_type=T.DOUBLE)
+    f = g.tensor("f", freqs.shape)
+    g.rope_forward(g.tensor("x", x.shape), f, name="y", virtual=False)
+    g.rope_backward(g.tensor("dy", x.shape), f, name="dx", virtual=False)
+    got = interpret(g.graph(), {"x": x, "dy": dy, "f": freqs})
+    np.testing.assert_allclose((got["y"] * dy).sum(), (got["dx"] * x).sum())
+
+
+def test_a_band_is_expanded_around_the_diagonal_and_contracted_again() -> None:
+    band = numbers(2, 3, 5, 4)
+    g = GraphBuilder("band", io_type=T.DOUBLE)
+    widths = {"lower_bandwidth": 1, "upper_bandwidth": 2}
+    whole = g.expand_band_matrix(g.tensor("x", band.shape), 6, **widths, pad_value=-7.0, name="whole", virtual=False)
+    g.contract_band_matrix(whole, **widths, pad_value=9.0, name="again", virtual=False)
+    got = interpret(g.graph(), {"x": band})
+    matrix, again = np.full((2, 3, 5, 6), -7.0), band.copy()
+    for row in range(5):
+        for k in range(4):
+            if 0 <= row - 1 + k < 6:
+                matrix[..., row, row - 1 + k] = band[..., row, k]
+            else:
+                again[..., row, k] = 9
+    np.testing.assert_array_equal(got["whole"], matrix)
+    np.testing.assert_array_equal(got["again"], again)
+
+
+def test_what_the_header_does_not_say_of_bands_is_refused() -> None:
+    def run(kind: D = D.OPERATION_CONTRACT_BAND_MATRIX, **more: Any) -> Any:
+        fields = {"x": tensor("x", (1, 3, 3)), "y": tensor("y", (1, 3, 3)), "lower_bandwidth": 1, "upper_bandwidth": 1}
+        op = Operation(kind, "band", {**fields, "axis": 2, **more})
+        given = {item.name: numbers(*item.dims) for item in op.inputs().values()}
+        return interpret(Graph((op,)), given)["y"]
+
+    assert run(max_token_value=-1).shape == (1, 3, 3)
+    refused("interpret-operation", "max_token_value", lambda: run(max_token_value=2))
+    refused("interpret-operation", "along axis 1 of 3", lambda: run(axis=1))
+    expand, one = D.OPERATION_EXPAND_BAND_MATRIX, tensor("one", (1, 1, 1))
+    assert run(expand).shape == (1, 3, 3)
+    for name in ("kv_token_offset", "speculative_mask"):
+        refused("interpret-operation", name, lambda name=name: run(expand, **{name: one}))
+
+
+# signals
+
+
+def test_a_signal_passes_on_sets_its_flag_and_waits_for_none() -> None:
+    def run(mode: SignalMode, flag: int) -> dict[str, Any]:
+        g = GraphBuilder("signal", io_type=T.DOUBLE)
+        x = g.tensor("x", (1, 2, 2))
+        g.signal(mode, x, g.tensor("flag", (1, 1, 1), T.INT32), 7, name="y", virtual=False)
+        return interpret(g.graph(), {"x": np.ones((1, 2, 2)), "flag": [[[flag]]]}, keep=["flag"])
+
+    assert run(SignalMode.SET, 0)["flag"].item() == 7
+    assert run(SignalMode.WAIT, 7)["y"].sum() == 4
+    refused("interpret-input", "waits until 'flag' is 7, it is 3", lambda: run(SignalMode.WAIT, 3))
+
+
+# edges of pointwise operations, as measured
+
+
+def test_edges_of_pointwise_modes_are_those_of_cudnn() -> None:
+    def run(mode: PointwiseMode, **ports: list[float]) -> str:
+        g = GraphBuilder("edges", io_type=T.DOUBLE)
+        tensors = {name: g.tensor(name, (len(value),)) for name, value in ports.items()}
+        g.pointwise(mode, tensors.pop("x"), **tensors, name="out", virtual=False)
+        return str(interpret(g.graph(), dict(ports))["out"].tolist())
+
+    operands = {"x": [NAN, 1.0, NAN, -0.0], "b": [2.0, NAN, NAN, 0.0]}
+    assert run(P.MAX, **operands)[:16] == run(P.MIN, **operands)[:16] == "[2.0, 1.0, nan, "
+    assert run(P.RELU_BWD, x=[-1.0, 0.0, 1.0, NAN], dy=[INF, NAN, INF, 2.0]) == "[0.0, 0.0, inf, 2.0]"
+    assert run(P.ELU_BWD, x=[NAN, 1.0, -INF], dy=[1.0, INF, 1.0]) == "[nan, inf, 0.0]"
+    assert run(P.ADD, x=[-0.0, INF], b=[-0.0, -INF]) == "[-0.0, nan]"
+
+
+def test_small_types_overflow_as_measured_and_keep_the_sign_of_zero() -> None:
+    """8-bit floats and integers: measured on an H200 with cuDNN 9.19."""
+    x = [1e9, -1e9, INF, NAN, -1e-9, 300.7]
+
+    def stored(kind: DataType) -> str:
+        g = GraphBuilder("saturation", io_type=T.DOUBLE)
+        g.pointwise(P.IDENTITY, g.tensor("x", (6,)), name="y", virtual=False, data_type=kind)
+        return str(interpret(g.graph(), {"x": x}, rounding=True)["y"].tolist())
+
+    assert stored(T.FP8_E4M3) == "[nan, nan, nan, nan, -0.0, 288.0]"
+    assert stored(T.FP8_E5M2) == "[nan, nan, inf, nan, -0.0, 320.0]"
+    assert stored(T.HALF) == "[inf, -inf, inf, nan, -0.0, 300.75]"
+    assert stored(T.INT8) == "[127, -128, 127, 0, 0, 127]"
+    assert stored(T.FP4_E2M1) == "[6.0, -6.0, 6.0, 0.0, -0.0, 6.0]"

@@ -1,0 +1,162 @@
+"""Graphs changed by name: dims follow each other, types and attributes are set, attention is built anew."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cudnn_backend_py import DataType, DescriptorType, Graph, Tensor
+from cudnn_backend_py.generated.enums import ConvolutionMode
+from cudnn_backend_py.graph import Operation, Parameters, attention
+from cudnn_backend_py.interpreter import interpret
+from cudnn_backend_py.rewrite.override import find_type, override, scale_of
+from tests.support.built import BUILT
+from tests.support.interpreting import refused
+
+Dims = dict[str, tuple[int, ...]]
+NCHW: dict[str, Any] = {"dims": (3, 3, 3, 3), "strides": (27, 9, 3, 1), "data_type": DataType.HALF}
+
+FOLLOWING: list[tuple[str, Dims, dict[str, str], Dims]] = [
+    ("convolution forward", {"x": (8, 64, 14, 14)}, {}, {"w": (64, 64, 3, 3), "relu_fwd": (8, 64, 14, 14)}),
+    ("convolution forward", {"x": (0, 0, 15, 0)}, {"conv.stride": "2"}, {"relu_fwd": (4, 64, 8, 14)}),
+    ("convolution forward", {"w": (16, 32, 5, 5)}, {}, {"bias": (1, 16, 1, 1), "relu_fwd": (4, 16, 26, 26)}),
+    ("convolution backward data", {"dy": (8, 32, 7, 7)}, {}, {"w": (32, 32, 3, 3), "dgrad": (8, 32, 14, 14)}),
+    ("convolution backward filter", {"x": (8, 16, 14, 14)}, {}, {"dy": (8, 64, 14, 14), "wgrad": (64, 16, 3, 3)}),
+    ("matmul", {"a": (4, 256, 32)}, {}, {"b": (4, 32, 256), "gelu_fwd": (4, 256, 256)}),
+    ("layer norm, training", {"x": (128, 512, 1, 1)}, {}, {"scale": (1, 512, 1, 1), "norm.mean": (128, 1, 1, 1)}),
+    ("batch norm, training", {"x": (2, 64, 8, 8)}, {}, {"running_var": (1, 64, 1, 1), "norm": (2, 64, 8, 8)}),
+    ("resample fwd", {"x": (2, 64, 8, 8)}, {}, {"pool": (2, 64, 4, 4), "pool.idx": (2, 64, 4, 4)}),
+    ("concat", {"x": (2, 16, 8, 8)}, {}, {"z": (2, 64, 8, 8), "concat": (2, 128, 8, 8)}),
+    ("slice", {"a": (2, 64, 32)}, {}, {"b": (2, 32, 64), "mm": (2, 32, 64)}),
+    ("moe grouped matmul", {"token": (1, 128, 32)}, {}, {"weight": (8, 32, 128), "moe": (1, 128, 128)}),
+    ("softmax", {"q": (1, 2, 64, 32)}, {}, {"k": (1, 2, 32, 128), "mm1": (1, 2, 64, 64)}),
+    ("sdpa fwd", {"q": (1, 2, 64, 32)}, {}, {"k": (1, 2, 128, 32), "sdpa.stats": (1, 2, 64, 1)}),
+    ("MXFP8 matmul", {"a": (1, 128, 512)}, {}, {"scale_a": (1, 128, 16), "scale_b": (1, 16, 256)}),
+]
+
+
+@pytest.mark.parametrize(("name", "dims", "settings", "wanted"), FOLLOWING)
+def test_dims_follow_each_other(name: str, dims: Dims, settings: dict[str, str], wanted: Dims) -> None:
+    """The interpreter, which checks shapes, still runs the graph."""
+    from cudnn_backend_py.interpreter.data import make_inputs
+
+    graph = override(BUILT[name].make(), dims=dims, settings=settings)
+    assert {key: graph.tensor(key).dims for key in wanted} == wanted
+    results = interpret(graph, make_inputs(graph))
+    assert all(np.isfinite(values).any() for values in results.values())
+
+
+def test_a_graph_of_which_nothing_else_is_asked_stays_as_it_is() -> None:
+    """Dims that cuDNN refuses are for cuDNN to refuse, and not mended."""
+    x, w = (Tensor(**NCHW, name=name, uid=uid) for uid, name in enumerate("xw"))
+    y = Tensor(**NCHW, name="y", uid=2)  # 1 by 1 would fit
+    numbers = dict.fromkeys(("pre_paddings", "post_paddings"), (0, 0))
+    numbers |= dict.fromkeys(("filter_strides", "dilations"), (1, 1))
+    facts = {"comp_type": DataType.FLOAT, "conv_mode": ConvolutionMode.CROSS_CORRELATION, "spatial_dims": 2, **numbers}
+    fields = {"x": x, "w": w, "y": y, "convolution": Parameters(DescriptorType.CONVOLUTION, facts)}
+    graph = Graph(
+        (Operation(DescriptorType.OPERATION_CONVOLUTION_FORWARD, "conv", {**fields, "alpha": 1.0, "beta": 0.0}),)
+    )
+    assert override(graph) == graph
+    assert override(graph, types={"x": "bf16"}).tensor("y") == y
+    assert override(graph, settings={"conv.alpha": "2"}).tensor("y").dims == (3, 3, 1, 1)
+
+
+def test_strides_keep_their_order_and_offsets_their_number() -> None:
+    graph = override(BUILT["convolution forward"].make(), dims={"x": (2, 8, 4, 4)})
+    assert graph.tensor("x").strides == (128, 1, 32, 8)
+    ragged = attention.sdpa_forward(batch=3, heads=2, seq_q=64, head_dim=64, ragged=True)
+    longer = override(ragged, dims={"q": (5, 2, 64, 64)})
+    assert longer.tensor("ragged_q").dims == (6, 1, 1, 1)
+    assert longer.tensor("q").ragged_offset == longer.tensor("ragged_q")
+
+
+def test_types_are_set_by_any_of_their_names() -> None:
+    graph = BUILT["matmul"].make()
+    assert override(graph, types={"a": "bf16"}).tensor("a").data_type is DataType.BFLOAT16
+    everything = override(graph, types={"*": "bfloat16"})
+    assert {tensor.data_type for tensor in everything.tensors if not tensor.virtual} == {DataType.BFLOAT16}
+    for name in ("half", "HALF", "float16", "f16"):
+        assert find_type(name) is DataType.HALF
+
+
+def attended(**options: Any) -> Graph:
+    return attention.sdpa_forward(**{"batch": 2, "heads": 2, "seq_q": 64, "head_dim": 64} | options)
+
+
+@pytest.mark.parametrize(
+    ("settings", "options"),
+    [
+        ({"causal": ""}, {"causal": True}),
+        ({"seq_q": "128"}, {"seq_q": 128}),
+        ({"heads": "8", "kv_heads": "2"}, {"heads": 8, "kv_heads": 2}),
+        ({"dropout": "0.5", "data_type": "bf16"}, {"dropout": 0.5, "data_type": DataType.BFLOAT16}),
+        ({"page_size": "16", "padding": "yes"}, {"page_size": 16, "padding": True}),
+        ({"ragged": "true", "stats": "true"}, {"ragged": True, "stats": True}),
+        ({"bias": "1,2,64,64"}, {"bias": (1, 2, 64, 64)}),
+        ({"scale": "0.3"}, {"scale": 0.3}),
+        ({"implementation": "unified"}, {"implementation": "unified"}),
+    ],
+)
+def test_attention_is_built_anew(settings: dict[str, str], options: dict[str, Any]) -> None:
+    made, wanted = override(attended(), settings=settings), attended(**options)
+    assert made.ops == wanted.ops
+
+
+def test_attention_keeps_what_is_not_set() -> None:
+    graph = attended(scale=0.3, causal=True, data_type=DataType.BFLOAT16)
+    assert scale_of(override(graph, settings={"seq_q": "32"})) == 0.3
+    back = override(override(graph, settings={"causal": "false"}), settings={"causal": "true"})
+    assert back.ops == graph.ops
+    turned = override(graph, settings={"direction": "backward"})
+    assert {tensor.name for tensor in turned.outputs} >= {"dq", "dk", "dv"}
+
+
+def test_attributes_and_numbers_are_set() -> None:
+    graph = override(BUILT["matmul"].make(), settings={"gelu_fwd.mode": "relu_fwd", "mm.compute_type": "f16"})
+    assert [str(op).split()[2].partition("(")[0] for op in graph.ops][-1] == "relu_fwd"
+    wide = override(BUILT["convolution forward"].make(), settings={"conv.padding": "2,1", "conv.dilation": "2"})
+    conv = next(op for op in wide.ops if isinstance(op, Operation))
+    assert conv.fields["convolution"].fields["pre_paddings"] == (2, 1)
+    assert conv.fields["convolution"].fields["dilations"] == (2, 2)
+    softmax = BUILT["softmax"].make()
+    name = next(tensor.name for tensor in softmax.tensors if tensor.by_value)
+    assert override(softmax, settings={name: "0.5"}).tensor(name).value == 0.5
+
+
+@pytest.mark.parametrize(
+    ("asked", "match"),
+    [
+        ({"dims": {"x": (1, 2)}}, "has 4 dims"),
+        ({"dims": {"x": (4, 32, 28, 28), "w": (64, 16, 3, 3)}}, "to be 16, and 32"),
+        ({"dims": {"x": (4, 32, 28, 28), "relu_fwd": (4, 64, 3, 3)}}, "follows from others"),
+        ({"dims": {"x": (4, 32, 1, 1), "w": (64, 32, 9, 9)}}, "would have dims"),
+        ({"types": {"x": "nope"}}, "no data type"),
+        ({"settings": {"nope.stride": "1"}}, "no operation 'nope'"),
+        ({"settings": {"conv.nope": "1"}}, "nothing called 'nope'"),
+        ({"settings": {"conv.stride": "1,2,3"}}, "2 are needed"),
+        ({"settings": {"relu_fwd.mode": "nope"}}, "no PointwiseMode"),
+        ({"settings": {"causal": ""}}, "nothing called causal"),
+        ({"settings": {"conv.stride": "0"}}, "no dims can follow from the tensors and numbers of 'conv'"),
+        ({"settings": {"conv.stride": "1.5"}}, "'1.5' is no whole number"),
+        ({"settings": {"conv.stride": "nan"}}, "'nan' is no whole number"),
+    ],
+)
+def test_what_cannot_be_is_refused(asked: dict[str, Any], match: str) -> None:
+    refused("override", match, lambda: override(BUILT["convolution forward"].make(), **asked))
+
+
+@pytest.mark.parametrize(
+    ("settings", "match"),
+    [
+        ({"nope": "1"}, "no option 'nope'"),
+        ({"causal": "perhaps"}, "neither true"),
+        ({"direction": "up"}, "neither for"),
+    ],
+)
+def test_odd_options_of_attention_are_refused(settings: dict[str, str], match: str) -> None:
+    refused("override", match, lambda: override(attended(), settings=settings))
+    capped = attended(score_modifier=attention.SoftCap(20.0))
+    refused("override", "score modifier", lambda: override(capped, settings={"causal": ""}))

@@ -1,0 +1,59 @@
+"""Several changes one after the other: the graphs of a split stay together, and fit each other."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from cudnn_backend_py import DataType, Graph, GraphBuilder, PointwiseMode, Tensor
+from cudnn_backend_py.graph.replace import replace_tensors
+from cudnn_backend_py.graph.strides import channels_last
+from cudnn_backend_py.interpreter.compare import compare
+from cudnn_backend_py.rewrite.changes import Change, changes
+from cudnn_backend_py.rewrite.solution import Solution, find_solution
+
+
+def chain() -> Graph:
+    """Return a product and two pointwise operations."""
+    g = GraphBuilder("chain", io_type=DataType.HALF)
+    c = g.matmul(g.tensor("a", (1, 2, 8, 16)), g.tensor("b", (1, 2, 16, 8)), name="c")
+    d = g.pointwise(PointwiseMode.RELU_FWD, c, name="d")
+    g.pointwise(PointwiseMode.ADD, d, g.tensor("bias", (1, 2, 8, 8), alignment=2), name="y", virtual=False)
+    return g.graph()
+
+
+def change(graph: Graph, kind: str, words: str) -> Change:
+    return next(one for one in changes(graph, (kind,)) if words in one.title)
+
+
+def test_later_changes_keep_every_graph_of_a_split() -> None:
+    split = Solution.of(change(chain(), "split", "d in memory"))
+    assert len(split.graphs) == 2
+    for member, kind, words in ((0, "data_type", "a, b"), (1, "alignment", "")):
+        both = split.then(member, change(split.graphs[member], kind, words))
+        assert both is not None
+        assert [one.name for one in both.graphs] == ["chain_1", "chain_2"]
+        assert both.graphs[1 - member].ops[-1].verb() == split.graphs[1 - member].ops[-1].verb()
+        assert find_solution(chain(), both.kinds, [step.title for step in both.steps], both.members) == both
+    third = both.then(0, change(both.graphs[0], "split", "c in memory"))  # type: ignore[union-attr]
+    assert third is not None
+    assert [len(one.ops) for one in third.graphs] == [1, 1, 1]
+    assert third.effect == "exact"
+    assert compare(chain(), third).state == "same"
+
+
+def test_what_passes_between_graphs_is_the_same_in_both() -> None:
+    split = Solution.of(change(chain(), "split", "d in memory"))
+    first = split.graphs[0]
+    d = first.tensor("d")
+    assert split.graphs[1].tensor("d") == d
+    ordered = replace(d, strides=channels_last(d.dims), data_type=DataType.BFLOAT16)
+    turned = Change("layout", "d turned", "exact", ("d",), (_with(first, ordered),))
+    both = split.then(0, turned)
+    assert both is not None
+    assert both.graphs[0].tensor("d") == both.graphs[1].tensor("d") == ordered
+    hidden = Change("pad_channels", "d virtual", "exact", ("d",), (_with(first, replace(d, virtual=True)),))
+    assert split.then(0, hidden) is None
+
+
+def _with(graph: Graph, tensor: Tensor) -> Graph:
+    return replace_tensors(graph, {tensor.uid: tensor})

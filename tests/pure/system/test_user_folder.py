@@ -1,0 +1,18 @@
+"""Where the user's cache is, by the XDG specification."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cudnn_backend_py.system.private_folder import user_folder
+
+
+@pytest.mark.parametrize(("said", "cache"), [(None, "~/.cache"), ("", "~/.cache"), ("  ", "~/.cache"), ("/x", "/x")])
+def test_the_folder_of_a_name(said: str | None, cache: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    if said is not None:
+        monkeypatch.setenv("XDG_CACHE_HOME", said)
+    assert user_folder("plans") == Path(cache).expanduser() / "cudnn-backend-py" / "plans"

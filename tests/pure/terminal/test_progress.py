@@ -1,0 +1,61 @@
+"""The progress bar: what terminals show of it, and that nothing else does."""
+
+from __future__ import annotations
+
+import io
+import re
+import sys
+import threading
+import time
+
+import pytest
+
+from cudnn_backend_py.terminal.progress import progress_bar
+
+
+def stderr_of(monkeypatch: pytest.MonkeyPatch, *, terminal: bool = True) -> io.StringIO:
+    """Return what standard error is from now on, which is taken for a terminal of 80 columns or for none."""
+    for name, value in {"TERM": "xterm-256color", "COLUMNS": "80", "TTY_COMPATIBLE": "1" if terminal else "0"}.items():
+        monkeypatch.setenv(name, value)
+    shown = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", shown)
+    return shown
+
+
+def test_the_progress_bar(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a terminal, once it takes long: how many are done, of how many, and what is done now; nothing stays."""
+    shown = stderr_of(monkeypatch)
+    with progress_bar(3, "first: asking cuDNN") as (step, _):
+        for place, text in enumerate(("first: asking cuDNN", "second: running eng1_k2=3", "[third]: interpreting")):
+            step(place, text)
+            end = time.monotonic() + 60  # it is drawn by a thread, ten times a second where the machine is idle
+            while text not in shown.getvalue() and time.monotonic() < end:
+                time.sleep(0.01)
+    frames = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown.getvalue())
+    drawn = dict.fromkeys(item.strip() for item in re.split(r"[\r\n]+", frames) if item.strip())
+    told = (re.sub(r"^\S*[━╸╺ ]+", "", item) for item in drawn)
+    assert [*dict.fromkeys(re.sub(r" \d+:\d\d:\d\d ", " 0:00:00 ", item) for item in told)] == [
+        "0/3 0:00:00 first: asking cuDNN",
+        "1/3 0:00:00 second: running eng1_k2=3",
+        "2/3 0:00:00 [third]: interpreting",
+    ]
+    assert shown.getvalue().endswith("\x1b[2K")
+
+
+def test_nothing_is_drawn_where_it_is_quick_or_no_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    for terminal in (True, False):
+        with monkeypatch.context() as patch:
+            shown = stderr_of(patch, terminal=terminal)
+            with progress_bar(1, patience_s=2.0 if terminal else 0.0) as (step, _):
+                step(0, "quick")
+        assert shown.getvalue() == ""
+
+
+def test_a_still_bar_is_drawn_when_told_and_by_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = stderr_of(monkeypatch)
+    before = threading.enumerate()
+    with progress_bar(2, "first", still=True) as (step, _):
+        assert threading.enumerate() == before
+        assert "0/2" in shown.getvalue()
+        step(1, "second")
+        assert re.search("1/2.*second", shown.getvalue())

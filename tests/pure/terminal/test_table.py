@@ -1,0 +1,104 @@
+"""Tables of text: what is copied from them is whole, at any width."""
+
+from __future__ import annotations
+
+import io
+import os
+import pty
+import re
+import subprocess
+import sys
+import termios
+
+import pytest
+from rich.console import Console
+from rich.table import Column
+from rich.text import Text
+
+from cudnn_backend_py.cli.output import write_report
+from cudnn_backend_py.terminal.table import UNFOLDED, WordTable, columns_of, open_console, table_text
+
+PATH = "/a folder/with blanks/9.19.0.56-cu12"
+DIGEST = "0123456789abcdef" * 4
+PROSE = "NVIDIA GH200 Grace Hopper (96GB HBM3, 480GB LPDDR5X)"
+
+
+@pytest.mark.parametrize("width", [1, 40, 80, 400])
+def test_words_and_paths_are_whole_at_any_width(width: int) -> None:
+    table = WordTable("hash", "words", Column("path", no_wrap=True))
+    table.add_row(DIGEST, PROSE, PATH)
+    console = Console(width=width, color_system=None)
+    with console.capture() as captured:
+        console.print(table, soft_wrap=True)
+    printed = captured.get()
+    assert DIGEST in printed
+    assert PATH in printed
+    assert set(PROSE.split()) <= set(printed.split())
+    assert all(line == line.rstrip() for line in printed.splitlines())
+
+
+def test_outside_a_terminal_no_line_is_folded() -> None:
+    program = (
+        "from cudnn_backend_py.terminal.table import WordTable, open_console\n"
+        f"table = WordTable('a', 'b')\ntable.add_row({PROSE * 9!r}, {PATH!r})\nopen_console().print(table)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, env={})
+    assert done.stdout.splitlines()[1:] == [f"{PROSE * 9}  {PATH}"]
+
+
+@pytest.mark.parametrize(
+    ("said", "columns"),
+    [
+        *((text, UNFOLDED) for text in ("", "0", "000", "-5", "abc", "²", "٣", "1e3", "80.0", "\n", "9" * 5000)),
+        *(("1", 20), ("20", 20), ("80", 80), (" 90 ", 90), ("500", 500), ("1048577", UNFOLDED)),
+    ],
+)
+def test_a_width_that_makes_no_sense_is_none(said: str, columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", said)
+    monkeypatch.setenv("LINES", said)
+    written = io.StringIO()
+    monkeypatch.setattr(sys, "stdout", written)
+    assert columns_of(written) == columns
+    open_console().print(Text("said"))
+    assert written.getvalue() == "said\n"
+    assert table_text(Text("said")) == "said\n"
+
+
+@pytest.mark.parametrize(("given", "columns"), [(0, 80), (1, 20), (33, 33), (500, 500)])
+def test_a_terminal_says_how_wide_it_is(given: int, columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
+    ours, theirs = pty.openpty()
+    termios.tcsetwinsize(theirs, (25, given))
+    with os.fdopen(theirs, "w") as stream:
+        assert columns_of(stream) == columns
+    os.close(ours)
+
+
+FOREIGN = "word " * 9 + "::error::x ##[error]y " + "word " * 9 + "::set-output name=z::"
+
+
+@pytest.mark.parametrize("colours", ["0", "1"])
+def test_layout_makes_no_command_of_a_ci(colours: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm-256color")
+    if colours == "1":
+        monkeypatch.setenv("FORCE_COLOR", "1")
+        monkeypatch.delenv("NO_COLOR", raising=False)
+    for width in range(1, 130):
+        monkeypatch.setenv("COLUMNS", str(width))
+        written = io.StringIO()
+        monkeypatch.setattr(sys, "stdout", written)
+        table = WordTable("a", "::error::", title=Text(FOREIGN))
+        table.add_row("::error::first", Text(FOREIGN, "red"))
+        open_console().print(table)
+        open_console(soft_wrap=False).print(Text(FOREIGN, "bold"), Text("::error::", "red"), justify="center")
+        for text in (written.getvalue(), table_text(table, width=width)):
+            for line in re.sub(r"\x1b\[[\d;]*m", "", text).splitlines():
+                assert not line.lstrip().startswith("::"), (width, line)
+                assert "##[" not in line
+
+
+def test_reports_hold_no_command_but_annotations_do(capfd: pytest.CaptureFixture[str]) -> None:
+    write_report("<pre>\n  ::error::x\n##[error]y ##vso[z]\na::b</pre>\n", None)
+    assert capfd.readouterr().out == "<pre>\n  &#58;:error::x\n&#35;#[error]y &#35;#vso[z]\na::b</pre>\n"
+    write_report("::error file=x::y\n", None, annotations=True)
+    assert capfd.readouterr().out == "::error file=x::y\n"

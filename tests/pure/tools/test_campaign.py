@@ -1,0 +1,251 @@
+"""Random graphs, and failures made small: with two interpreters that differ instead of a GPU."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from cudnn_backend_py import DataType, Graph, GraphBuilder, GraphError, graph_from_json, graph_to_json
+from cudnn_backend_py.errors import UsageError
+from cudnn_backend_py.generated.enums import DescriptorType, NormMode, PointwiseMode
+from cudnn_backend_py.graph.replace import all_ops
+from cudnn_backend_py.interpreter import convolution, interpret, pointwise
+from cudnn_backend_py.interpreter.data import make_inputs
+from cudnn_backend_py.rewrite.reduce import reduce_failure
+from cudnn_backend_py.tuning.trial.bound import expect
+from cudnn_backend_py.tuning.trial.expectation import expectation
+from tools.campaign.coverage import covers, missing
+from tools.campaign.graphs import ATTENTION, FAMILIES, random_graph
+from tools.campaign.one import judge_deviceless
+from tools.campaign.runner import WEIGHTS, Campaign
+
+D, P = DescriptorType, PointwiseMode
+VERSION = (9, 28, 0)
+
+
+# random graphs
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_seed_says_all_of_a_graph(family: str) -> None:
+    first, again = (random_graph(7, family, version=VERSION) for _ in range(2))
+    assert first == again
+    assert first != random_graph(8, family, version=VERSION)
+    assert graph_from_json(graph_to_json(first)) == first
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_both_modes_of_the_interpreter_agree_on_random_graphs(family: str) -> None:
+    for seed in range(3):
+        found = judge_deviceless(random_graph(seed, family, version=VERSION), "uniform", seed)
+        assert found.comparisons
+        assert not found.wrong, (seed, found.wrong)
+
+
+def test_a_family_has_a_weight_and_an_unknown_one_is_refused() -> None:
+    assert set(WEIGHTS) == set(FAMILIES)
+    with pytest.raises(UsageError, match="no family is called 'poetry'"):
+        random_graph(0, "poetry")
+
+
+def test_operations_newer_than_a_version_are_left_out() -> None:
+    old = {op.kind for seed in range(60) for op in all_ops(random_graph(seed, "moves", version=(9, 19, 0)))}
+    new = {op.kind for seed in range(60) for op in all_ops(random_graph(seed, "moves", version=VERSION))}
+    assert D.OPERATION_SLICE in new - old
+    assert old <= new
+
+
+def test_random_graphs_cover_all_kinds_and_modes() -> None:
+    counts: Counter[str] = Counter()
+    for family in FAMILIES:
+        for seed in range(250 if family == "mode" else 60):
+            counts += covers(random_graph(seed, family, version=VERSION))
+    lacking = missing(counts)
+    # A signal waits for another graph, no engine has a band; NEAREST is not interpreted.
+    assert set(lacking.pop("operation")) == {"SIGNAL", "EXPAND_BAND_MATRIX", "CONTRACT_BAND_MATRIX"}
+    assert lacking.pop("resample") == ["NEAREST"]
+    assert not any(lacking.values()), lacking
+    assert {"layout ragged", "layout with gaps", "layout permuted", "layout channels last"} <= counts.keys()
+    assert {f"rank {rank}" for rank in (2, 3, 4, 5)} <= counts.keys()
+
+
+# failures made small
+
+
+def differs(graph: Graph, data: str) -> bool:
+    """Return whether a run that stands for cuDNN's is not what this interpreter expects."""
+    inputs = make_inputs(graph, data)
+    device = interpret(graph, inputs, rounding=True)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(pointwise.BINARY, P.MUL, lambda x, b: x * b * 1.01)
+        expected = expect(graph, inputs)
+    return any(not item.compare(device[name]).right for name, item in expected.items())
+
+
+def fails(graph: Graph, data: str) -> bool:
+    try:
+        return differs(graph, data)
+    except GraphError:
+        return False
+
+
+@pytest.mark.parametrize("family", ["convolution", "matmul", "batch norm", "attention", "fusion"])
+def test_a_wrong_scale_is_found_and_made_small(family: str) -> None:
+    """A factor of 1.01 in every product of the interpreter: left is one product of numbers in memory."""
+    graphs = (random_graph(seed, family, version=VERSION) for seed in range(80))
+    graph = next(g for g in graphs if len(g.ops) > 2 and fails(g, "uniform"))
+    made = reduce_failure(graph, "uniform", fails, budget_s=60)
+    assert made.complete
+    assert fails(made.graph, made.data)
+    (op,) = made.graph.ops
+    assert op.kind is D.OPERATION_POINTWISE
+    assert op.parameters()["mode"] is P.MUL
+    assert max(max(tensor.dims) for tensor in made.graph.tensors) <= 16
+    assert made.tried <= 120
+
+
+def test_what_is_right_is_not_found() -> None:
+    for seed in range(5):
+        assert not any(
+            fails(random_graph(seed, family, version=VERSION), "uniform") for family in ("reduction", "resample")
+        )
+
+
+def test_dims_windows_and_options_are_made_small() -> None:
+    g = GraphBuilder("net", io_type=DataType.HALF)
+    x, w = (
+        g.tensor("x", (4, 32, 12, 10), strides="channels_last"),
+        g.tensor("w", (48, 8, 3, 3), strides="channels_last"),
+    )
+    y = g.convolution(x, w, padding=(2, 1), post_padding=1, stride=2, dilation=(1, 2))
+    z = g.pointwise(P.ADD, y, g.tensor("bias", (1, 48, 1, 1)), strides=y.strides)
+    g.pointwise(P.RELU_FWD, z, parameters={"relu_lower_clip_slope": 0.1}, virtual=False, strides=y.strides)
+
+    def holds(graph: Graph, data: str) -> bool:
+        kinds = {op.kind for op in graph.ops}
+        try:
+            interpret(graph, make_inputs(graph, data))
+        except GraphError:
+            return False
+        return D.OPERATION_CONVOLUTION_FORWARD in kinds
+
+    made = reduce_failure(g.graph(), "hostile", holds)
+    (op,) = made.graph.ops
+    assert made.data == "integers"
+    assert math_size(made.graph) < 40
+    given = op.parameters()["convolution"].fields
+    assert (given["pre_paddings"], given["filter_strides"], given["dilations"]) == ((0, 0), (1, 1), (1, 1))
+    assert all(tensor.data_type is DataType.FLOAT for tensor in made.graph.tensors)
+
+
+def math_size(graph: Graph) -> int:
+    return sum(int(np.prod(tensor.dims)) for tensor in graph.tensors)
+
+
+def test_statistics_of_a_norm_are_left_out() -> None:
+    g = GraphBuilder("norm")
+    x, scale, bias = (
+        g.tensor("x", (8, 64, 1, 1)),
+        *(g.tensor(n, (1, 64, 1, 1), DataType.FLOAT) for n in ("scale", "bias")),
+    )
+    g.norm_forward(NormMode.LAYER_NORM, x, scale, bias, training=True, virtual=False)
+    made = reduce_failure(
+        g.graph(), "uniform", lambda graph, _: any(o.kind is D.OPERATION_NORM_FORWARD for o in graph.ops)
+    )
+    assert set(dict(made.graph.ops[0].ports())) <= {"x", "scale", "y"}
+
+
+def test_a_wrong_convolution_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fault of the convolution itself leaves it, and nothing around it."""
+    graph = next(
+        g
+        for g in (random_graph(seed, "fusion", version=VERSION) for seed in range(50))
+        if any(op.kind is D.OPERATION_CONVOLUTION_FORWARD for op in g.ops)
+    )
+    right = convolution.OPERATIONS[D.OPERATION_CONVOLUTION_FORWARD]
+
+    def fails_in_convolution(graph: Graph, data: str) -> bool:
+        inputs = make_inputs(graph, data)
+        device = interpret(graph, inputs, rounding=True)
+        with monkeypatch.context() as patch:
+            from cudnn_backend_py.interpreter import OPERATIONS
+
+            def wrong(run, op):  # type: ignore[no-untyped-def]
+                right(run, op)
+                run._values[op.fields["y"].uid] = run._values[op.fields["y"].uid] * 1.05
+
+            patch.setitem(OPERATIONS, D.OPERATION_CONVOLUTION_FORWARD, wrong)
+            expected = expect(graph, inputs)
+        return any(not item.compare(device[name]).right for name, item in expected.items())
+
+    def asked(graph: Graph, data: str) -> bool:
+        try:
+            return fails_in_convolution(graph, data)
+        except GraphError:
+            return False
+
+    assert asked(graph, "uniform")
+    made = reduce_failure(graph, "uniform", asked)
+    assert [op.kind for op in made.graph.ops if op.kind is not D.OPERATION_POINTWISE] == [
+        D.OPERATION_CONVOLUTION_FORWARD
+    ]
+    assert len(made.graph.ops) <= 2
+    assert math_size(made.graph) < 120
+
+
+def test_a_budget_ends_it_and_what_was_asked_is_not_asked_again() -> None:
+    graph = random_graph(3, "convolution", version=VERSION)
+    asked: list[tuple[Graph, str]] = []
+
+    def never(graph: Graph, data: str) -> bool:
+        asked.append((graph, data))
+        return False
+
+    assert reduce_failure(graph, "uniform", never, most=3).tried == 3
+    assert not reduce_failure(graph, "uniform", never, budget_s=0).complete
+    asked.clear()
+    made = reduce_failure(graph, "uniform", never)
+    assert (made.graph, made.data, made.steps) == (graph, "uniform", [])
+    assert made.complete
+    assert len(asked) == len(set(asked)) == made.tried
+
+
+# what was found
+
+
+def test_records_are_counted() -> None:
+    campaign = Campaign()
+    base = {"family": "matmul", "engine": "eng7_k1=2", "cover": {"rank 3": 1}, "seconds": {"plan": 0.5}}
+    campaign.add({**base, "seed": 1, "outcomes": {"accepted": 1, "compared": 1}})
+    failure = {
+        "seed": 2,
+        "family": "sdpa",
+        "outcome": "differs",
+        "faults": "",
+        "words": "o: error",
+        "smallest": {"text": "o"},
+    }
+    campaign.add({**base, "family": "sdpa", "seed": 2, "outcomes": {"accepted": 1, "differs": 1}, "failure": failure})
+    campaign.add({**base, "seed": 3, "outcomes": {"refused": 1}, "refused": "no"})
+    found = campaign.to_dict()
+    assert found["outside attention"] == {"graphs": 2, "accepted": 1, "compared": 1, "refused": 1}
+    assert found["attention"]["differs"] == 1
+    assert found["unnamed failures"] == 1
+    [group] = found["failures"]
+    assert (group["count"], group["seed"], group["smallest"]) == (1, 2, "o")
+    assert found["covered"] == {"rank 3": 2}  # a refused graph covers nothing
+    assert "differs: sdpa, seed 2, no known fault" in campaign.render()
+    assert set(ATTENTION) <= set(FAMILIES)
+
+
+def test_of_hostile_data_nothing_is_said_where_float32_has_another_result() -> None:
+    """A small number over a denormal one: infinite where that is taken for 0, and large where it is not."""
+    g = GraphBuilder("over", io_type=DataType.FLOAT)
+    z = g.pointwise(PointwiseMode.SOFTPLUS_FWD, g.tensor("x", (1, 2)), parameters={"softplus_beta": 2.0})
+    g.pointwise(PointwiseMode.DIV, z, g.tensor("b", (1, 2)), name="y", virtual=False)
+    graph = g.graph()
+    inputs = {graph.tensor("x").uid: np.array([[-33.0, 1.0]]), graph.tensor("b").uid: np.array([[2e-40, 1.0]])}
+    found = expectation(graph, "hostile", inputs, 0, None)["y"]
+    assert found.defined.tolist() == [[False, True]]

@@ -1,0 +1,132 @@
+"""docs/operations.md is what the graphs of tests/support/built.py say, and each cell of its first table holds."""
+
+from __future__ import annotations
+
+import inspect
+import re
+
+import numpy as np
+import pytest
+
+import cudnn_backend_py.frontend as cudnn
+from cudnn_backend_py import DescriptorType, GraphBuilder, graph_from_json, graph_to_json
+from cudnn_backend_py.diagnose import Matrix, Outcome
+from cudnn_backend_py.diagnose.surveys.matrix import Cell
+from cudnn_backend_py.interpreter import OPERATIONS, interpret
+from tests.support.built import BUILT, ELSEWHERE, FRONTEND, KINDS, inputs_of
+from tests.support.records import need_record, needs_records
+from tools.records.operation_support import read_support, say_support
+from tools.records.operations_page import AGREES, PAGE, REFUSED, UNMEASURED, operations_page, read_records
+
+HOPPER = ("H100", "H200", "GH200")
+
+
+def test_a_graph_that_no_gpu_has_run_is_said_to_be_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A new operation needs no GPU for the page to be written and these tests to pass."""
+    monkeypatch.setitem(BUILT, "an invented graph", BUILT["matmul"])
+    page = operations_page()
+    cells = {line.count(UNMEASURED) for line in page.splitlines() if line.startswith("| an invented graph |")}
+    assert cells == {len(read_records())}
+    assert say_support(read_support(), ["an invented graph"], "sm90") == UNMEASURED
+
+
+def test_the_page_is_up_to_date() -> None:
+    need_record("operations-*.json")
+    assert PAGE.read_text(encoding="utf-8") == operations_page(), "python -m tools.records.operations_page"
+
+
+def test_answers_by_version_are_of_these_graphs_and_agree_with_the_page() -> None:
+    found = read_support()
+    assert set(found.graphs) <= set(BUILT), "python -m tools.records.operation_support"
+    assert len(found.versions) >= 3
+    names = {"a100": "sm80", "h100": "sm90", "b200": "sm100"}
+    said = {
+        (name, target): found.cells[name, names[target], found.versions[-1]].outcome
+        for name, case in BUILT.items()
+        for target in case.supported
+        if name in found.graphs
+    }
+    assert {key for key, outcome in said.items() if outcome is not Outcome.SUPPORTED} == set()
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "cell"),
+    [("SSS", "yes"), ("-SS", "from 9.19.0"), ("SS-", "9.14.0, 9.19.0"), ("---", "no"), ("?SS", "from 9.19.0?")],
+)
+def test_cell_of_the_table_by_version(outcomes: str, cell: str) -> None:
+    said = {"S": Outcome.SUPPORTED, "-": Outcome.NOT_SUPPORTED, "?": Outcome.NOT_JUDGED}
+    versions = ("9.14.0", "9.19.0", "9.28.0")
+    cells = {("g", "sm80", one): Cell(said[mark]) for one, mark in zip(versions, outcomes, strict=True)}
+    assert say_support(Matrix(("g",), ("sm80",), versions, cells), ["g"], "sm80") == cell
+
+
+def test_every_kind_has_a_builder_and_is_interpreted() -> None:
+    assert {case.kind for case in BUILT.values()} == set(KINDS) == set(OPERATIONS)
+
+
+@pytest.mark.parametrize("name", BUILT)
+def test_the_method_writes_the_operation_and_names_its_c_descriptor(name: str) -> None:
+    case = BUILT[name]
+    assert case.kind in {op.kind for op in case.make().ops}
+    assert case.kind.c_name in str(inspect.getdoc(getattr(GraphBuilder, case.method)))
+
+
+@pytest.mark.parametrize("name", BUILT)
+def test_json_gives_the_graph_back(name: str) -> None:
+    graph = BUILT[name].make()
+    assert graph_from_json(graph_to_json(graph)) == graph
+
+
+@pytest.mark.parametrize("name", BUILT)
+def test_the_interpreter_runs_it(name: str) -> None:
+    graph = BUILT[name].make()
+    inputs = inputs_of(graph)
+    exact, rounded = (interpret(graph, inputs, rounding=rounding) for rounding in (False, True))
+    assert set(exact) == {tensor.name for tensor in graph.outputs}
+    for tensor in graph.outputs:
+        assert exact[tensor.name].shape == rounded[tensor.name].shape == tensor.dims
+        missing = np.isnan(exact[tensor.name].astype(float))
+        np.testing.assert_array_equal(missing, np.isnan(rounded[tensor.name].astype(float)))
+        assert missing.mean() < 0.5, tensor.name
+
+
+@pytest.mark.parametrize("kind", FRONTEND, ids=lambda kind: kind.name)
+def test_the_frontend_has_the_names(kind: DescriptorType) -> None:
+    assert all(callable(getattr(cudnn.pygraph, name)) for name in FRONTEND[kind])
+
+
+def test_kinds_that_no_gpu_ran_have_engines_for_other_gpus_only() -> None:
+    found = [item for graphs in read_records().values() for item in graphs.items() if item[0] in BUILT]
+    ran = {BUILT[name].kind for name, item in found if item["said"] == AGREES}
+    refused = {BUILT[name].kind for name, _ in found} - ran
+    assert refused <= set(ELSEWHERE)
+    assert not any("h100" in case.supported for case in BUILT.values() if case.kind in refused)
+
+
+@pytest.mark.parametrize("where", needs_records("operations-", read_records()))
+@pytest.mark.parametrize("name", [name for name, case in BUILT.items() if case.kind in ELSEWHERE])
+def test_kinds_for_other_gpus_are_refused_as_not_supported_on_hopper(name: str, where: str) -> None:
+    found = read_records()[where].get(name)
+    if found is None or not where.startswith(HOPPER):
+        return
+    assert found["said"] == REFUSED
+    assert "CUDNN_STATUS_NOT_SUPPORTED" in found["words"] or "needs cuDNN 9.22" in found["words"]
+
+
+@pytest.mark.parametrize("where", needs_records("operations-", read_records()))
+def test_every_recorded_graph_agrees_where_a_gpu_ran_it(where: str) -> None:
+    """tests/gpu/graph/test_built.py runs them again."""
+    graphs = read_records()[where]
+    assert set(graphs) <= set(BUILT)
+    assert [name for name, found in graphs.items() if found["said"] not in (AGREES, REFUSED)] == []
+    for found in graphs.values():
+        assert found["words"] if found["said"] == REFUSED else found["outputs"]
+
+
+def test_every_row_of_a_table_has_as_many_cells_as_its_head() -> None:
+    """Also where cuDNN's words hold a bar."""
+    tables = re.findall(r"(?:^\|.*\n)+", operations_page(), re.MULTILINE)
+    assert len(tables) >= 5
+    for table in tables:
+        head, *rows = (len(re.findall(r"(?<!\\)\|", line)) for line in table.splitlines())
+        assert rows == [head] * len(rows), table[:200]

@@ -1,0 +1,25 @@
+"""tools/README.md names every program of tools/, and nothing else."""
+
+from __future__ import annotations
+
+import re
+
+from tools.repository import ROOT
+
+TOOLS = ROOT / "tools"
+PAGE = (TOOLS / "README.md").read_text(encoding="utf-8")
+
+
+def test_every_program_is_named() -> None:
+    programs = {
+        ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__main__")
+        for path in TOOLS.rglob("*.py")
+        if '__name__ == "__main__"' in path.read_text(encoding="utf-8")
+    }
+    assert set(re.findall(r"python -m (tools\.[\w.]+)", PAGE)) | {"tools.codegen"} == programs
+
+
+def test_what_is_named_exists() -> None:
+    named = [name for cell in re.findall(r"^\| (`.+?) \|", PAGE, re.MULTILINE) for name in re.findall(r"`(.+?)`", cell)]
+    assert named
+    assert [name for name in named if not list(TOOLS.glob(f"**/{name}"))] == []

@@ -1,0 +1,90 @@
+"""What graphs cover: kinds of operations, modes, types, layouts, ranks, options; counted, and as lines of text."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from cudnn_backend_py.generated.enums import (
+    CudnnEnum,
+    DescriptorType,
+    NormMode,
+    PointwiseMode,
+    ReduceTensorOp,
+    ResampleMode,
+)
+from cudnn_backend_py.graph import Graph, Pointwise, Reduction, Tensor
+from cudnn_backend_py.graph.data_types import SHORT_TYPES
+from cudnn_backend_py.graph.replace import all_ops
+from cudnn_backend_py.graph.strides import channels_last, packed_strides
+
+__all__ = ["covers", "missing"]
+
+_ENUMS = {"mode": "mode", "phase": "phase", "distribution": "distribution", "padding_mode": "padding"}
+_WHOLE: dict[str, Iterable[Any]] = {
+    "operation": [kind for kind in DescriptorType if kind.name.startswith("OPERATION_")],
+    "pointwise": list(PointwiseMode),
+    "reduction": list(ReduceTensorOp),
+    "norm": list(NormMode),
+    "resample": list(ResampleMode),
+}
+
+
+def covers(graph: Graph) -> Counter[str]:
+    """Return what a graph has of each subject, as ``"pointwise RELU_FWD"``, each counted once."""
+    found: set[str] = set()
+    for op in all_ops(graph):
+        found.add(f"operation {_short(op.kind)}")
+        if isinstance(op, Pointwise):
+            found.add(f"pointwise {op.mode.name}")
+        elif isinstance(op, Reduction):
+            found.add(f"reduction {op.operator.name}")
+        else:
+            family = _short(op.kind).split("_")[0].lower()
+            for key, value in op.parameters().items():
+                found |= _modes(family, key, value)
+    for tensor in graph.tensors:
+        if not tensor.by_value:
+            where = "virtual" if tensor.virtual else "in memory"
+            found |= {f"type {SHORT_TYPES[tensor.data_type]} {where}", f"rank {tensor.rank}"}
+        if not tensor.virtual and not tensor.by_value and max(tensor.dims) > 1:
+            found.add(f"layout {_layout(tensor)}")
+    return Counter(found)
+
+
+def _modes(family: str, key: str, value: Any) -> set[str]:
+    if isinstance(value, CudnnEnum) and key in _ENUMS:
+        return {f"{family} {value.name}"}
+    fields: Mapping[str, Any] = getattr(value, "fields", {})
+    return {f"{family} {item.name}" for name, item in fields.items() if isinstance(item, CudnnEnum) and name in _ENUMS}
+
+
+def _layout(tensor: Tensor) -> str:
+    if tensor.ragged_offset is not None:
+        return "ragged"
+    if tensor.strides == packed_strides(tensor.dims):
+        return "row-major"
+    if tensor.rank > 2 and tensor.strides == channels_last(tensor.dims):
+        return "channels last"
+    return "with gaps" if tensor.span_elements > _count(tensor.dims) else "permuted"
+
+
+def _count(dims: tuple[int, ...]) -> int:
+    product = 1
+    for dim in dims:
+        product *= dim
+    return product
+
+
+def _short(kind: DescriptorType) -> str:
+    return kind.name.removeprefix("OPERATION_")
+
+
+def missing(counts: Mapping[str, int]) -> dict[str, list[str]]:
+    """Return by subject what no graph had, of the subjects that are known as a whole."""
+    found = {}
+    for subject, whole in _WHOLE.items():
+        names = dict.fromkeys(_short(item) if subject == "operation" else item.name for item in whole)
+        found[subject] = [name for name in names if not counts.get(f"{subject} {name}")]
+    return found

@@ -1,0 +1,297 @@
+"""``Draw``: the choices of one random graph, all from one seed: sizes, types, layouts, chains of operations.
+
+Numbers stay in a range in which 16-bit floats hold them, and what is not continuous (comparisons, rounding to whole
+numbers) mostly reads tensors in memory, so that a difference of one rounding does not become another result.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+from cudnn_backend_py.generated.enums import DataType, PointwiseMode, ReduceTensorOp
+from cudnn_backend_py.graph import GraphBuilder, Tensor
+from cudnn_backend_py.graph.strides import channels_last, ordered_strides, packed_strides
+from cudnn_backend_py.system.version import VersionTuple
+
+__all__ = ["REDUCTIONS", "Draw", "Layout"]
+
+_T = TypeVar("_T")
+_P, _R = PointwiseMode, ReduceTensorOp
+Layout = Callable[[tuple[int, ...]], tuple[int, ...]]
+"""Strides of a tensor in memory, from its dims."""
+
+SMOOTH = (
+    _P.RELU_FWD, _P.TANH_FWD, _P.SIGMOID_FWD, _P.ELU_FWD, _P.GELU_FWD, _P.GELU_APPROX_TANH_FWD, _P.SWISH_FWD,
+    _P.SOFTPLUS_FWD, _P.ABS, _P.NEG, _P.IDENTITY, _P.ERF, _P.SIN, _P.COS,
+)  # fmt: skip
+POSITIVE = (_P.SQRT, _P.RSQRT, _P.LOG, _P.RECIPROCAL)  # of what is 0 or less they are infinite or NaN
+ROUGH = (_P.CEIL, _P.FLOOR, _P.TAN, _P.EXP)
+ARITHMETIC = (_P.ADD, _P.ADD, _P.SUB, _P.MUL, _P.MUL, _P.MAX, _P.MIN, _P.DIV, _P.ADD_SQUARE, _P.ATAN2)
+COMPARISONS = (_P.CMP_EQ, _P.CMP_NEQ, _P.CMP_GT, _P.CMP_GE, _P.CMP_LT, _P.CMP_LE)
+GRADIENTS = (
+    _P.RELU_BWD, _P.TANH_BWD, _P.SIGMOID_BWD, _P.ELU_BWD, _P.GELU_BWD, _P.SOFTPLUS_BWD, _P.SWISH_BWD,
+    _P.GELU_APPROX_TANH_BWD,
+)  # fmt: skip
+REDUCTIONS = {**dict.fromkeys(_R, 0.15), _R.ADD: 8, _R.MAX: 4, _R.MIN: 4, _R.AMAX: 4}  # the rest cuDNN refuses
+SMALL_INTEGERS = (DataType.INT8, DataType.UINT8, DataType.INT32, DataType.INT64)
+
+
+class Draw:
+    """The choices of one graph, and the builder they go into."""
+
+    def __init__(self, family: str, seed: int, version: VersionTuple | None) -> None:
+        self.random = random.Random(f"{family} {seed}")
+        self.version = version
+        self.g = GraphBuilder(f"{family} {seed}")
+        self.layout: Layout = packed_strides
+        self.whole_batch = False  # operands mostly have the first dim of matrices: cuDNN gets others wrong
+
+    # choices
+
+    def chance(self, probability: float) -> bool:
+        return self.random.random() < probability
+
+    def pick(self, *choices: _T) -> _T:
+        return self.random.choice(choices)
+
+    def weighted(self, weights: Mapping[_T, float]) -> _T:
+        return self.random.choices(list(weights), list(weights.values()))[0]
+
+    def between(self, least: int, most: int) -> int:
+        return self.random.randint(least, most)
+
+    def is_since(self, *version: int) -> bool:
+        """Return whether the cuDNN asked is of this version or later, or not known."""
+        return self.version is None or self.version >= version
+
+    def set_types(self, weights: Mapping[DataType, float]) -> DataType:
+        """Choose the type of what lies in memory; sums of whole numbers are INT32, of doubles double."""
+        kind = self.weighted(weights)
+        self.g.io_type = kind
+        if kind is DataType.DOUBLE:
+            self.g.compute_type = self.g.intermediate_type = DataType.DOUBLE
+        return kind
+
+    def set_layout(self, weights: Mapping[str, float], rank: int) -> str:
+        """Choose how tensors of the largest rank lie in memory: row-major, channels last, permuted, with gaps."""
+        name = self.weighted(weights)
+        order = list(range(rank))
+        self.random.shuffle(order)
+        gap = self.pick(8, 16, 64)
+
+        def permuted(dims: tuple[int, ...]) -> tuple[int, ...]:
+            return ordered_strides(dims, order) if len(dims) == rank else packed_strides(dims)
+
+        def with_gaps(dims: tuple[int, ...]) -> tuple[int, ...]:
+            return packed_strides((*dims[:-1], dims[-1] + gap)) if dims[-1] > 1 else packed_strides(dims)
+
+        layouts: dict[str, Layout] = {
+            "packed": packed_strides,
+            "last": channels_last,
+            "permuted": permuted,
+            "gaps": with_gaps,
+        }
+        self.layout = layouts[name]
+        return name
+
+    # tensors
+
+    def tensor(self, stem: str, dims: Sequence[int], kind: DataType | None = None, **options: Any) -> Tensor:
+        """Return a tensor in memory in the layout of this graph."""
+        options.setdefault("strides", self.layout(tuple(dims)))
+        return self.g.tensor(self.g.free_name(stem), tuple(dims), kind, **options)
+
+    def virtual(self, dims: tuple[int, ...], kind: DataType | None = None) -> dict[str, Any]:
+        """Return the options of a virtual result; its strides are those it would have in memory, without gaps."""
+        strides = self.layout(dims)
+        sound = sorted(strides) == sorted(ordered_strides(dims, sorted(range(len(dims)), key=strides.__getitem__)))
+        made: dict[str, Any] = {"virtual": True, "strides": strides if sound else packed_strides(dims)}
+        return made | ({} if kind is None else {"data_type": kind})
+
+    def memory(self, dims: tuple[int, ...], kind: DataType | None = None) -> dict[str, Any]:
+        """Return the options of a result in memory."""
+        made: dict[str, Any] = {"virtual": False, "strides": self.layout(dims)}
+        return made | ({} if kind is None else {"data_type": kind})
+
+    def output_type(self) -> DataType:
+        """Return the type of a result in memory: mostly that of the inputs."""
+        kind = self.g.io_type
+        if kind in (DataType.FP8_E4M3, DataType.FP8_E5M2):
+            return self.pick(DataType.FLOAT, DataType.HALF, DataType.BFLOAT16, kind)
+        if kind in (DataType.HALF, DataType.BFLOAT16) and self.chance(0.2):
+            return DataType.FLOAT
+        if kind is DataType.FLOAT and self.chance(0.1):
+            return self.pick(DataType.HALF, DataType.BFLOAT16)
+        return kind
+
+    def number(self, rank: int, value: float | None = None) -> Tensor:
+        """Return one number by value, between -2 and 2 unless given."""
+        return self.g.scalar(self.random.randint(-16, 16) / 8 if value is None else value, rank=rank)
+
+    def operand(self, dims: tuple[int, ...], *, channel: int | None, earlier: Sequence[Tensor] = ()) -> Tensor:
+        """Return the second operand of an elementwise operation: a bias, a whole tensor, a number, an earlier one."""
+        same = [tensor for tensor in earlier if tensor.dims == dims]
+        what = self.weighted(
+            {"bias": 4, "whole": 3, "number": 2, "one": 0.5, "rows": 0.7, "earlier": 1.5 if same else 0}
+        )
+        if what == "earlier":
+            return self.pick(*same)
+        if what == "whole":
+            return self.tensor("residual", dims)
+        if what == "number":
+            return self.number(len(dims))
+        if what == "one":
+            return self.tensor("factor", (1,) * len(dims), DataType.FLOAT)
+        axis = len(dims) - 1 if channel is None else channel
+        if what == "rows":
+            return self.tensor("row", tuple(1 if i == axis else dim for i, dim in enumerate(dims)))
+        kind = DataType.FLOAT if self.chance(0.3) else None
+        kept = {axis, 0} if self.whole_batch and len(dims) == 3 and self.chance(0.93) else {axis}
+        return self.tensor("bias", tuple(dim if i in kept else 1 for i, dim in enumerate(dims)), kind)
+
+    # chains
+
+    def finish(
+        self,
+        make: Callable[[dict[str, Any]], Tensor],
+        dims: tuple[int, ...],
+        *,
+        length: int,
+        channel: int | None = 1,
+        reduce: float = 0.0,
+        kind: DataType | None = None,
+    ) -> Tensor:
+        """Add an operation and a chain after it, which ends in memory, and return the last result.
+
+        Parameters
+        ----------
+        make
+            Adds the operation, given the options of its result.
+        length
+            Of the chain.
+        channel
+            The axis of a bias.
+        reduce
+            How likely a reduction ends the chain.
+        kind
+            Type of the result.
+        """
+        kind = self.output_type() if kind is None else kind
+        reduces = self.chance(reduce)
+        if not length and not reduces:
+            return make(self.memory(dims, kind))
+        spills = self.chance(0.12)  # what the operation writes is wanted, too
+        z = make(self.memory(dims, kind) if spills else self.virtual(dims))
+        return self.chain(z, length, channel=channel, kind=kind, reduces=reduces)
+
+    def chain(
+        self,
+        z: Tensor,
+        length: int,
+        *,
+        channel: int | None,
+        kind: DataType | None = None,
+        reduces: bool = False,
+        virtual: bool = False,
+    ) -> Tensor:
+        """Add elementwise operations after z, and maybe a reduction; the last result is in memory unless `virtual`."""
+        earlier = [z]
+        for step in range(length):
+            last = step == length - 1 and not reduces and not virtual
+            options = self.memory(z.dims, kind) if last else self.virtual(z.dims)
+            if not last and self.chance(0.06):
+                options = self.memory(z.dims, self.g.io_type if kind is None else kind)
+            z = self.step(z, options, channel=channel, earlier=earlier)
+            earlier.append(z)
+        return self.reduce(z, virtual=False) if reduces else z
+
+    def step(
+        self, z: Tensor, options: dict[str, Any], *, channel: int | None, earlier: Sequence[Tensor] = ()
+    ) -> Tensor:
+        """Add one elementwise operation, or the few that one of them needs, and return its result."""
+        g, dims, rank = self.g, z.dims, z.rank
+        what = self.weighted(
+            {"smooth": 6, "arithmetic": 7, "select": 0.7, "gradient": 1.2, "positive": 0.7, "rough": 0.4}
+        )
+        between = self.virtual(dims)
+        if what == "arithmetic":
+            mode = self.pick(*ARITHMETIC)
+            b = self.operand(dims, channel=channel, earlier=[] if mode is _P.DIV else earlier)
+            x, b = (b, z) if mode is _P.SUB and b.dims == dims and self.chance(0.3) else (z, b)
+            return g.pointwise(mode, x, b, **options)
+        if what == "gradient":
+            mode = self.pick(*GRADIENTS)
+            return g.pointwise(mode, self.tensor("x", dims), dy=z, **options, parameters=self.parameters(mode))
+        if what == "select":
+            leaf = self.tensor("leaf", dims)
+            mask = self.mask(leaf, between, channel)
+            return g.pointwise(_P.BINARY_SELECT, z, self.operand(dims, channel=channel), mask, **options)
+        if what == "positive":
+            safe = g.pointwise(_P.ADD, g.pointwise(_P.ABS, z, **between), self.number(rank, 0.5), **between)
+            return g.pointwise(self.pick(*POSITIVE), safe, **options)
+        if what == "rough":
+            mode = self.pick(*ROUGH)
+            if mode is _P.EXP:
+                return g.pointwise(mode, g.pointwise(_P.MIN, z, self.number(rank, 3.0), **between), **options)
+            leaf = g.pointwise(mode, self.tensor("leaf", dims), **between)
+            return g.pointwise(self.pick(_P.ADD, _P.MUL, _P.MAX), z, leaf, **options)
+        mode = self.pick(*SMOOTH)
+        return g.pointwise(mode, z, **options, parameters=self.parameters(mode))
+
+    def mask(self, leaf: Tensor, between: dict[str, Any], channel: int | None) -> Tensor:
+        """Return where a tensor in memory compares with an operand in memory, or an index with another one."""
+        g = self.g
+        strides = between["strides"]
+        if self.chance(0.05):  # engines of elementwise operations have none of it
+            axis, other = self.between(0, leaf.rank - 1), self.between(0, leaf.rank - 1)
+            kind = DataType.INT32
+            rows, columns = (
+                g.pointwise(_P.GEN_INDEX, leaf, axis=i, strides=strides, data_type=kind, compute_type=kind)
+                for i in (axis, other)
+            )
+            return g.pointwise(self.pick(*COMPARISONS), rows, columns, strides=strides)
+        first = self.compare(leaf, self.operand(leaf.dims, channel=channel), strides)
+        if self.chance(0.3):
+            second = self.compare(leaf, self.number(leaf.rank), strides)
+            return g.pointwise(self.pick(_P.LOGICAL_AND, _P.LOGICAL_OR), first, second, strides=strides)
+        return g.pointwise(_P.LOGICAL_NOT, first, strides=strides) if self.chance(0.2) else first
+
+    def compare(self, x: Tensor, b: Tensor, strides: tuple[int, ...], mode: PointwiseMode | None = None) -> Tensor:
+        """Return a comparison: in float32, as what cuDNN supports mostly has it, or in booleans."""
+        kind = DataType.FLOAT if self.chance(0.95) else None
+        return self.g.pointwise(mode or self.pick(*COMPARISONS), x, b, strides=strides, compute_type=kind)
+
+    def parameters(self, mode: PointwiseMode) -> dict[str, Any]:
+        """Return numbers of an activation, or none."""
+        if self.chance(0.6):
+            return {}
+        name = mode.name
+        if name.startswith("RELU"):
+            clip = {"relu_lower_clip_slope": 0.1} if self.chance(0.5) else {"relu_upper_clip": 6.0}
+            return clip | ({"relu_lower_clip": 0.5} if self.chance(0.2) else {})
+        for stem, key in (("ELU", "elu_alpha"), ("SOFTPLUS", "softplus_beta"), ("SWISH", "swish_beta")):
+            if name.startswith(stem):
+                return {key: self.pick(0.5, 1.5, 2.0)}
+        return {}
+
+    def reduce(self, x: Tensor, *, virtual: bool, operator: ReduceTensorOp | None = None) -> Tensor:
+        """Add a reduction over some axes and return its result, float32 as cuDNN wants it."""
+        axes = [axis for axis, dim in enumerate(x.dims) if dim > 1] or [x.rank - 1]
+        if self.chance(0.12):
+            chosen = set(self.random.sample(axes, self.between(1, len(axes))))
+        else:  # columns, rows, or all of it
+            rest = {0, *range(2, x.rank)} if x.rank > 3 else set(range(x.rank - 1))
+            last = set(range(x.rank)) - rest
+            chosen = self.pick(rest, last, rest | last)
+        dims = tuple(1 if axis in chosen else dim for axis, dim in enumerate(x.dims))
+        count = 1
+        for whole, part in zip(x.dims, dims, strict=True):
+            count *= whole // part
+        operator = self.weighted(REDUCTIONS) if operator is None else operator
+        if operator in (_R.MUL, _R.MUL_NO_ZEROS) and count > 64:
+            operator = _R.ADD
+        kind = DataType.DOUBLE if self.g.io_type is DataType.DOUBLE else DataType.FLOAT
+        options = self.virtual(dims, kind) if virtual else self.memory(dims, kind)
+        return self.g.reduction(operator, x, dims, **options)

@@ -1,0 +1,209 @@
+"""Random pooling, moves of elements, experts, block scales and rotary embeddings."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any
+
+from cudnn_backend_py.errors import GraphError
+from cudnn_backend_py.generated.enums import (
+    DataType,
+    MoeGroupedMatmulMode,
+    PaddingMode,
+    PointwiseMode,
+    ResampleMode,
+    ReshapeMode,
+    TensorReordering,
+)
+from cudnn_backend_py.graph.shapes import pooled_size, scale_dims
+from cudnn_backend_py.graph.strides import channels_last, column_major, packed_strides
+
+from ..draw import Draw
+
+__all__ = ["block_scale", "experts", "moves", "resample", "rope"]
+
+_T, _P, _S, _M = DataType, PointwiseMode, ResampleMode, MoeGroupedMatmulMode
+HALVES = {_T.HALF: 5, _T.BFLOAT16: 4}
+
+
+def resample(d: Draw) -> None:
+    """Add a pooling, or the gradient of one, over one to three dims."""
+    d.set_types({_T.HALF: 5, _T.BFLOAT16: 3, _T.FLOAT: 4, _T.INT8: 0.3})
+    spatial = d.weighted({2: 6, 3: 1.5, 1: 0.3})
+    d.set_layout({"last": 7, "packed": 2}, spatial + 2)
+    mode = d.weighted({_S.MAXPOOL: 4, _S.AVGPOOL_INCLUDE_PADDING: 3, _S.AVGPOOL_EXCLUDE_PADDING: 3, _S.BILINEAR: 0.4})
+    n, c = d.pick(1, 2, 4), d.pick(8, 16, 32, 64)
+    sizes = tuple(d.between(4, 8) if spatial == 3 else d.between(4, 16) for _ in range(spatial))
+    if mode is _S.BILINEAR:
+        half = Fraction(1, 2)
+        d.g.resample(mode, d.tensor("x", (n, c, *sizes)), 2, stride=half, padding=half, post_padding=1, virtual=False)
+        return
+    window = tuple(d.pick(2, 3) for _ in sizes) if d.chance(0.4) else (d.pick(2, 3),) * spatial
+    stride = tuple(d.pick(1, 2) for _ in sizes) if d.chance(0.3) else (2,) * spatial
+    padding = tuple(d.between(0, part - 1) for part in window) if d.chance(0.5) else (0,) * spatial
+    after = padding if d.chance(0.8) else tuple(d.between(0, part - 1) for part in window)
+    sides: dict[str, Any] = {"stride": stride, "padding": padding, "post_padding": after}
+    usual = PaddingMode.NEG_INF_PAD if mode is _S.MAXPOOL else PaddingMode.ZERO_PAD
+    if d.chance(0.1):
+        sides["padding_mode"] = d.pick(*PaddingMode)
+    out = tuple(map(pooled_size, sizes, window, stride, padding, after))
+    if min(out) < 1:
+        raise GraphError("no window fits", code="operation-shape")
+    whole, less = (n, c, *sizes), (n, c, *out)
+    last = d.layout is not packed_strides
+    if d.chance(0.6):
+        wants = mode is _S.MAXPOOL and usual is PaddingMode.NEG_INF_PAD and last and d.chance(0.6)
+        x = d.tensor("x", whole)
+        if d.chance(0.25) and not wants:
+            x = d.chain(x, d.pick(1, 2), channel=1, virtual=True)
+        length = d.pick(1, 2) if not wants and d.chance(0.25) else 0
+        d.finish(
+            lambda o: d.g.resample(mode, x, window, idx=wants, **sides, **o).y, less, length=length, kind=d.g.io_type
+        )
+        return
+    dy = d.tensor("dy", less)
+    given: dict[str, Any] = {}
+    if mode is _S.MAXPOOL and last:
+        given = {"idx": d.tensor("idx", less, _T.INT8)}
+    elif not last:  # which cuDNN takes without them, too, and then does not run
+        given = {"x": d.tensor("x", whole), "y": d.tensor("y", less)}
+    d.g.resample_backward(mode, dy, window, dims=whole, **sides, **given, **d.memory(whole))
+
+
+def moves(d: Draw) -> None:
+    """Add a concatenation, slice, reshape or transpose: mostly where cuDNN has it, before or after a product."""
+    d.set_types({_T.HALF: 5, _T.BFLOAT16: 4, _T.FLOAT: 2})
+    what = {"concat": 4.0, "reshape": 1.0, "alone": 0.7}
+    if d.is_since(9, 22, 0):
+        what |= {"slice": 6.0, "transpose": 1.0}
+    chosen = d.weighted(what)
+    if chosen == "concat":
+        _concatenated(d)
+        return
+    if chosen == "alone":
+        _alone(d)
+        return
+    g, kind = d.g, d.g.io_type
+    b, m, n, k = d.pick(1, 2, 4), d.pick(16, 32, 64), d.pick(16, 32, 64), d.pick(16, 32, 64)
+    if chosen == "slice":
+        whole = tuple(size * d.pick(1, 1, 2) for size in (b, m, k))
+        starts = [d.pick(0, big - size) for big, size in zip(whole, (b, m, k), strict=True)]
+        a = g.slice(g.tensor("a", whole), [slice(at, at + size) for at, size in zip(starts, (b, m, k), strict=True)])
+    elif chosen == "transpose":
+        a = g.transpose(g.tensor("a", (b, k, m)), (0, 2, 1))
+    else:
+        logical = d.is_since(9, 22, 0) and d.chance(0.4)
+        source = g.tensor("a", (b, m * k)) if d.chance(0.5) else g.tensor("a", (b * m, k))
+        a = g.reshape(source, (b, m, k), **({"mode": ReshapeMode.LOGICAL} if logical else {}))
+    right = g.tensor("b", (b, k, n))
+    d.finish(lambda o: g.matmul(a, right, **o), (b, m, n), length=d.pick(0, 0, 1, 2), channel=None, kind=kind)
+
+
+def _concatenated(d: Draw) -> None:
+    """Add a convolution whose result goes into the memory of a whole, beside what is there already."""
+    g = d.g
+    d.layout = channels_last
+    n, c, k, h, w = d.pick(1, 2), d.pick(16, 32), d.pick(16, 32), d.between(4, 10), d.between(4, 10)
+    y = g.convolution(d.tensor("x", (n, c, h, w)), d.tensor("w", (k, c, 1, 1)), **d.virtual((n, k, h, w), g.io_type))
+    z = d.tensor("z", (n, d.pick(16, 32), h, w))
+    whole = (n, k + z.dims[1], h, w)
+    parts, at = ([y, z], 1) if d.chance(0.85) else ([z, y], 0)
+    g.concatenate(parts, 1, in_place_index=at, **d.memory(whole, g.io_type))
+
+
+def _alone(d: Draw) -> None:
+    """Add a move of a tensor in memory, with nothing around it."""
+    g = d.g
+    dims = tuple(d.pick(2, 4, 8, 16) for _ in range(d.pick(3, 4)))
+    x = g.tensor("x", dims)
+    what = d.pick("concat", "reshape", "slice", "transpose") if d.is_since(9, 22, 0) else d.pick("concat", "reshape")
+    if what == "concat":
+        g.concatenate([x, g.tensor("part", dims)], d.between(0, len(dims) - 1), virtual=False)
+    elif what == "reshape":
+        g.reshape(x, (*dims[:-2], dims[-2] * dims[-1]), virtual=False)
+    elif what == "slice":
+        g.slice(x, [_part(d, size) for size in dims], virtual=False)
+    else:
+        g.transpose(x, d.random.sample(range(len(dims)), len(dims)), virtual=False)
+
+
+def _part(d: Draw, size: int) -> slice:
+    if d.chance(0.5) or size < 4:
+        return slice(None)
+    start = d.between(0, size // 2)
+    return slice(start, d.between(start + 1, size), d.pick(1, 1, 1, 2))
+
+
+def experts(d: Draw) -> None:
+    """Add a matmul for each expert over its tokens, gathered and scattered ones too, or its gradient."""
+    d.set_types({**HALVES, _T.FP8_E4M3: 0.2})
+    count, rows = d.pick(2, 3, 4, 8), d.pick(16, 32, 64, 100)
+    k, n = d.pick(32, 64, 128), d.pick(32, 64, 128)
+    offset = d.g.tensor("first_token_offset", (count, 1, 1), _T.INT32)
+    if d.is_since(9, 22, 0) and d.chance(0.2):
+        doutput, token = d.tensor("doutput", (1, rows, n)), d.tensor("token", (1, rows, k))
+        d.g.moe_grouped_matmul_backward(doutput, token, offset, virtual=False)
+        return
+    dims = (count, k, n)
+    weight = d.g.tensor("weight", dims, strides=column_major(dims))
+    mode = d.weighted({_M.NONE: 6, _M.GATHER: 0.4, _M.SCATTER: 2})
+    more: dict[str, Any] = {"mode": mode}
+    if mode is not _M.NONE:
+        more["token_index"] = d.g.tensor("token_index", (1, rows, 1), _T.INT32)
+    if mode is _M.SCATTER:
+        more |= {"token_ks": d.g.tensor("token_ks", (1, rows, 1), _T.INT32), "top_k": 1}
+    tokens = d.pick(rows, rows // 2) if mode is _M.GATHER else rows
+    token = d.tensor("token", (1, tokens, k))
+    d.finish(
+        lambda o: d.g.moe_grouped_matmul(token, weight, offset, **more, **o),
+        (1, rows, n),
+        length=0 if d.chance(0.8) else 1,
+        channel=None,
+        kind=d.pick(d.g.io_type, _T.FLOAT) if d.g.io_type is not _T.FP8_E4M3 else _T.FLOAT,
+    )
+
+
+def block_scale(d: Draw) -> None:
+    """Add products of block-scaled numbers, or the scaling of a result: for Blackwell."""
+    four = d.chance(0.4)
+    size, few, exponents = (16, _T.FP4_E2M1, _T.FP8_E4M3) if four else (32, _T.FP8_E4M3, _T.FP8_E8M0)
+    g = d.g
+    d.set_types(HALVES)
+    m, n, k = d.pick(64, 128), d.pick(64, 128), d.pick(64, 128)
+    if d.chance(0.3):
+        x = g.tensor("x", (1, m, k))
+        g.block_scale_quantize(g.pointwise(_P.RELU_FWD, x), size, virtual=False)
+        return
+    tiled: dict[str, Any] = {"reordering": TensorReordering.F8_128x4}
+    a = g.tensor("a", (1, m, k), few)
+    b = g.tensor("b", (1, k, n), few, strides=(k * n, 1, k))
+    a_dims, b_dims = scale_dims((1, m, k), (1, 1, size), tiled=True), scale_dims((1, k, n), (1, size, 1), tiled=True)
+    sa = g.tensor("a_scale", a_dims, exponents, **tiled)
+    sb = g.tensor("b_scale", b_dims, exponents, strides=(b_dims[1] * b_dims[2], 1, b_dims[1]), **tiled)
+    left = g.block_scale_dequantize(a, sa, (1, size))
+    right = g.block_scale_dequantize(b, sb, (size, 1))
+    d.finish(lambda o: g.matmul(left, right, **o), (1, m, n), length=d.pick(0, 0, 1), channel=None)
+
+
+def rope(d: Draw) -> None:
+    """Add a rotary embedding of queries and keys before attention as one operation, or its gradient behind it."""
+    d.set_types({_T.BFLOAT16: 5, _T.HALF: 4})
+    b, h, s, width = d.pick(1, 2), d.pick(1, 2, 4), d.pick(64, 128), d.pick(64, 128)
+    dims = (b, h, s, width)
+    layout: dict[str, Any] = {"strides": (h * s * width, width, h * width, 1)}
+    placed = layout | {"virtual": False}  # cuDNN wants what is between the operations in memory, too
+    g, kind = d.g, d.g.io_type
+    part = d.pick(None, None, width // 2)
+    more: dict[str, Any] = {"rope_dim": part} | ({"output_scale": 0.5} if d.chance(0.2) else {})
+    freqs = g.tensor("freqs", (s, 1, 1, part or width), _T.FLOAT)
+    if d.is_since(9, 25, 0) and d.chance(0.4):
+        q, k, v, o, do = (g.tensor(name, dims, **layout) for name in ("q", "k", "v", "o", "do"))
+        stats = g.tensor("stats", (b, h, s, 1), _T.FLOAT)
+        made = g.sdpa_backward(q, k, v, o, do, stats, scale=0.125, dq=placed, dk=placed)
+        for gradient in (made.dq, made.dk):
+            g.rope_backward(gradient, freqs, **more, **placed)
+        return
+    q, k, v = (g.tensor(name, dims, **layout) for name in ("q", "k", "v"))
+    wanted = (q, k) if d.chance(0.8) else (q,)
+    turned = [g.rope_forward(item, freqs, **more, data_type=kind, **placed) for item in wanted]
+    g.sdpa_forward(turned[0], turned[1] if len(turned) > 1 else k, v, scale=0.125, stats=d.chance(0.5), virtual=False)

@@ -1,0 +1,74 @@
+"""``random_graph``: a graph of any family from a seed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from cudnn_backend_py.errors import GraphError, UsageError
+from cudnn_backend_py.graph import Graph
+from cudnn_backend_py.system.version import VersionTuple
+
+from .draw import Draw
+from .families.attention import attention, attention_backward, sdpa, sdpa_backward_as_one
+from .families.convolutions import convolution
+from .families.elementwise import mode, pointwise, reduction
+from .families.fusions import fusion
+from .families.norms import batch_norm, norm, norm_backward
+from .families.others import block_scale, experts, moves, resample, rope
+from .families.products import matmul
+
+__all__ = ["ATTENTION", "FAMILIES", "random_graph"]
+
+FAMILIES: dict[str, Callable[[Draw], Graph | None]] = {
+    "convolution": convolution,
+    "matmul": matmul,
+    "pointwise": pointwise,
+    "mode": mode,
+    "reduction": reduction,
+    "norm": norm,
+    "norm backward": norm_backward,
+    "batch norm": batch_norm,
+    "resample": resample,
+    "moves": moves,
+    "experts": experts,
+    "block scale": block_scale,
+    "rope": rope,
+    "fusion": fusion,
+    "attention": attention,
+    "attention backward": attention_backward,
+    "sdpa": sdpa,
+    "sdpa backward": sdpa_backward_as_one,
+}
+"""What adds a graph of each family to a draw, or returns it."""
+
+ATTENTION = ("attention", "attention backward", "sdpa", "sdpa backward")
+_TRIES = 100
+
+
+def random_graph(seed: int, family: str | None = None, *, version: VersionTuple | None = None) -> Graph:
+    """Return a small random graph that cuDNN may support or refuse; the same for the same arguments.
+
+    Parameters
+    ----------
+    family
+        One of :data:`FAMILIES`; any if not given.
+    version
+        The cuDNN that is asked, such as (9, 19, 0): operations it does not have are left out, and known faults of
+        attention on sm_90 are avoided. None for what the newest has.
+
+    Raises
+    ------
+    UsageError
+        ``unknown-family``.
+    """
+    if family is not None and family not in FAMILIES:
+        raise UsageError(f"no family is called {family!r}, known are {', '.join(FAMILIES)}", code="unknown-family")
+    for number in range(_TRIES):
+        draw = Draw(family or "any", seed if not number else seed + number * 1_000_003, version)
+        write = FAMILIES[family or draw.pick(*FAMILIES)]
+        try:
+            made = write(draw)
+            return draw.g.graph() if made is None else made
+        except GraphError:  # what does not fit each other; another draw does
+            continue
+    raise AssertionError(f"no graph of {family} fits in {_TRIES} draws from {seed}")

@@ -1,0 +1,247 @@
+"""One random graph: asked of cuDNN, run where a GPU is, compared with the interpreter."""
+
+from __future__ import annotations
+
+import math
+import random
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cudnn_backend_py.errors import CudnnBackendError, CudnnStatusError
+from cudnn_backend_py.generated.enums import DescriptorType
+from cudnn_backend_py.graph import Graph, Tensor
+from cudnn_backend_py.graph.formats import is_integer, largest, round_to
+from cudnn_backend_py.interpreter import interpret
+from cudnn_backend_py.interpreter.data import from_memory, in_memory, make_inputs
+from cudnn_backend_py.native.cuda import Memory
+from cudnn_backend_py.plans.engine import EngineConfig, OperationGraph
+from cudnn_backend_py.plans.plan import Plan, build_plan
+from cudnn_backend_py.target import Target
+from cudnn_backend_py.tuning.stage import Stage
+from cudnn_backend_py.tuning.trial.bound import Arithmetic, Comparison, Expected
+from cudnn_backend_py.tuning.trial.expectation import expectation
+
+__all__ = ["Asked", "Found", "ask", "is_context_lost", "judge_deviceless", "on_device"]
+
+Numbers = NDArray[Any]
+_GUARD = 512  # bytes behind each tensor that nobody may write
+
+
+@dataclass
+class Asked:
+    """What cuDNN said to a graph: a plan, or why there is none."""
+
+    plan: Plan | None
+    config: EngineConfig | None
+    words: str = ""
+
+    @property
+    def engine(self) -> str:
+        """Engine and knobs, empty if there is no plan."""
+        return "" if self.config is None else self.config.tag
+
+    def arithmetic(self) -> Arithmetic:
+        """Return what the engine may do to numbers."""
+        return Arithmetic.of(None if self.config is None else [note.name for note in self.config.numerical_notes])
+
+
+@dataclass
+class Found:
+    """How results compare with what was expected.
+
+    Attributes
+    ----------
+    comparisons
+        One for each output that something can be said of.
+    beyond
+        Names of tensors behind which memory was written.
+    """
+
+    comparisons: list[Comparison] = field(default_factory=list)
+    beyond: list[str] = field(default_factory=list)
+
+    @property
+    def wrong(self) -> list[str]:
+        """What is wrong, in words; empty if nothing is."""
+        said = [str(one) for one in self.comparisons if not one.right]
+        return said + [f"{name}: memory behind it is written" for name in self.beyond]
+
+    @property
+    def tensors(self) -> list[str]:
+        """The outputs that are wrong, by name."""
+        return [one.output for one in self.comparisons if not one.right] + self.beyond
+
+    @property
+    def ways(self) -> set[str]:
+        """In which ways it is wrong: numbers, all of them together, what is no number, memory behind a tensor."""
+        found = {
+            "together" if not one.beyond else "number" if math.isfinite(one.got - one.wanted) else "no number"
+            for one in self.comparisons
+            if not one.right
+        }
+        return found | ({"memory"} if self.beyond else set())
+
+
+def ask(
+    graph: Graph,
+    target: Target,
+    *,
+    choice: random.Random | None = None,
+    build: bool = True,
+    engine: int | None = None,
+) -> Asked:
+    """Return the plan of a graph: of the first engine config that can be built, or of any where `choice` says which.
+
+    A refusal is an answer, with cuDNN's words. Without `build` only the support check is asked, and the plan is None.
+    With `engine` all others are refused.
+    """
+    words = ""
+    try:
+        question = OperationGraph(graph, target)
+    except CudnnBackendError as error:
+        return Asked(None, None, _words(error))
+    for mode in ("A", "FALLBACK"):
+        try:
+            answer = question.heuristics(mode)
+        except CudnnStatusError as error:
+            words = _words(error)
+            continue
+        words = answer.answer.text.strip() or words
+        configs = [config for config in answer.configs if engine in (None, config.engine)]
+        if choice is not None and len(configs) > 1 and choice.random() < 0.5:
+            configs.insert(0, configs.pop(choice.randrange(len(configs))))
+        for config in configs:
+            if not build:
+                return Asked(None, config)
+            try:
+                return Asked(build_plan(config), config)
+            except CudnnStatusError as error:
+                words = f"not built: {_words(error)}"
+    return Asked(None, None, words or "no engine config")
+
+
+def _words(error: CudnnBackendError) -> str:
+    return str(getattr(error, "last_error", "") or error).strip()
+
+
+def run(plan: Plan, inputs: Mapping[str | int, Numbers]) -> tuple[dict[str, Numbers], list[str]]:
+    """Return what a plan writes, by name, and the names of tensors behind which memory was written.
+
+    Outputs hold all ones before, which is NaN in every float type.
+
+    Raises
+    ------
+    CudnnBackendError
+        ``cuda-driver`` if a kernel failed: the context of this process is lost.
+    """
+    graph = plan.graph
+    written = {tensor.uid for tensor in graph.outputs}
+    held: dict[str | int, Numbers] = dict(inputs)
+    held.update(_in_place(graph, inputs))
+    placed: dict[int, Any] = {}
+    for tensor in graph.variant_pack_tensors:
+        if not tensor.by_value:
+            placed[tensor.uid] = _image(tensor, held.get(tensor.uid))
+        elif tensor.uid in held:
+            placed[tensor.uid] = held[tensor.uid].reshape(-1)[0].item()
+    stage = Stage(graph, plan.target, inputs=placed, guard_bytes=_GUARD)
+    try:
+        stage.run(plan, stage.pack(plan))
+        results = {
+            tensor.name: from_memory(tensor, stage.read(tensor))
+            for tensor in graph.variant_pack_tensors
+            if tensor.uid in written
+        }
+        return results, stage.overwritten()
+    finally:
+        with suppress(CudnnBackendError):  # where the context is lost, freeing fails too, and says nothing new
+            stage.close()
+
+
+def _in_place(graph: Graph, inputs: Mapping[str | int, Numbers]) -> dict[str | int, Numbers]:
+    """Return what outputs hold before: what a concatenation finds in the memory of its result already."""
+    found: dict[str | int, Numbers] = {}
+    for op in graph.ops:
+        fields = op.parameters()
+        index = fields.get("inplace_index")
+        if op.kind is not DescriptorType.OPERATION_CONCAT or index is None or index < 0:
+            continue
+        parts, whole = dict(op.ports()), next(iter(op.outputs().values()))
+        tensors = [tensor for port, tensor in parts.items() if port.startswith("input")]
+        if tensors[index].uid not in inputs:
+            continue
+        numbers = np.full(whole.dims, np.nan)
+        start = sum(tensor.dims[fields["axis"]] for tensor in tensors[:index])
+        place: list[slice] = [slice(None)] * whole.rank
+        place[fields["axis"]] = slice(start, start + tensors[index].dims[fields["axis"]])
+        numbers[tuple(place)] = inputs[tensors[index].uid]
+        found[whole.uid] = numbers
+    return found
+
+
+def _image(tensor: Tensor, numbers: Numbers | None) -> NDArray[np.uint8]:
+    """Return the bytes of a tensor that holds these numbers; all ones without them."""
+    image = np.full(tensor.span_bytes, 0xFF, np.uint8)
+    if numbers is None:
+        return image
+    held = np.ascontiguousarray(in_memory(tensor, numbers)).reshape(-1).view(np.uint8)
+    return held if held.size > image.size else np.concatenate([held, image[held.size :]])
+
+
+def compare(expected: Mapping[str, Expected], results: Mapping[str, Numbers], beyond: list[str]) -> Found:
+    """Return how results compare with what was expected of them."""
+    return Found([item.compare(results[name]) for name, item in expected.items()], beyond)
+
+
+def _inputs(graph: Graph, kind: str, seed: int) -> dict[str | int, Numbers]:
+    """Return made-up data; of hostile attention only the scores are, which every odd seed says."""
+    return make_inputs(graph, kind, seed | 1 if kind == "hostile" else seed)
+
+
+def judge_deviceless(graph: Graph, kind: str, seed: int) -> Found:
+    """Return how an exact run of the interpreter compares with what is expected of a right kernel."""
+    inputs = _inputs(graph, kind, seed)
+    expected = expectation(graph, kind, inputs, seed, None)
+    exact = interpret(graph, inputs)
+    results: dict[str, Numbers] = {}
+    for name, item in list(expected.items()):
+        form = item.tensor.data_type
+        if is_integer(form):  # cut in the one mode, rounded in the other
+            del expected[name]
+            continue
+        results[name] = round_to(exact[name].astype(float), form)
+        # Beyond the largest number the one mode saturates, and the other does as cuDNN converts.
+        expected[name] = replace(item, defined=item.defined & ~(np.abs(exact[name]) > largest(form)))
+    return compare(expected, results, [])
+
+
+def is_context_lost(device: int) -> bool:
+    """Return whether a kernel of this process has failed: all that CUDA is asked for then fails, too."""
+    try:
+        with Memory(device) as memory:
+            memory.allocate(1)
+            memory.synchronize(0)
+    except CudnnBackendError:
+        return True
+    return False
+
+
+def on_device(plan: Plan, graph: Graph, kind: str, seed: int, arithmetic: Arithmetic) -> tuple[Found, dict[str, float]]:
+    """Run a plan on data of a kind and compare; also the seconds of data, expectation and run."""
+    began = time.perf_counter()
+    inputs = _inputs(graph, kind, seed)
+    made = time.perf_counter()
+    results, beyond = run(plan, inputs)
+    ran = time.perf_counter()
+    expected = expectation(graph, kind, inputs, seed, arithmetic)
+    if "dsink" in expected and not any(op.kind is DescriptorType.OPERATION_SDPA_BWD for op in graph.ops):
+        # Kernels write the true gradient; the operations read literally have the opposite sign.
+        expected["dsink"] = replace(expected["dsink"], center=-expected["dsink"].center)
+    found = compare(expected, results, beyond)
+    return found, {"data": made - began, "run": ran - made, "expect": time.perf_counter() - ran}

@@ -1,0 +1,346 @@
+"""``run_campaign``: random graphs for a while, in child processes, with what they found and what they covered.
+
+One child has one CUDA context. A child that crashes, hangs or loses its context is ended and its graph filed; another
+takes its place. What was asked is kept in a file, line by line, and is not asked again by a campaign that resumes it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import random
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import IO, Any
+
+from cudnn_backend_py.errors import CudnnBackendError
+from cudnn_backend_py.system.child import ONE_THREAD, TIMED_OUT, Child
+from tools.repository import child_environment
+
+from .coverage import missing
+from .graphs import ATTENTION, FAMILIES
+
+__all__ = ["WEIGHTS", "Campaign", "Options", "run_campaign"]
+
+WEIGHTS = {
+    "convolution": 9, "matmul": 7, "pointwise": 6, "mode": 6, "reduction": 4, "norm": 5, "norm backward": 4,
+    "batch norm": 3, "resample": 5, "moves": 2, "experts": 2, "fusion": 5, "rope": 1, "block scale": 1,
+    "attention": 7, "attention backward": 6, "sdpa": 6, "sdpa backward": 6,
+}  # fmt: skip
+"""How often a graph is of each family."""
+
+_WORKER = "tools.campaign.worker:main"
+_FIRST_S = 60.0  # more, for the first graph of a child, which loads cuDNN
+_TEXT = 300
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """How a campaign runs.
+
+    Attributes
+    ----------
+    seconds, most
+        When it ends: after that long, or so many graphs.
+    seed
+        Of the first graph; each further one has the next.
+    families
+        Names of :data:`FAMILIES`; all that the target may have if not given.
+    target
+        A described GPU, on which nothing runs; None for the GPUs of this machine.
+    processes, gpus
+        Child processes, and the GPUs they are spread over.
+    limit_s, reduce_s
+        Seconds for one graph, and for making one failure small.
+    data
+        One kind of data for all graphs.
+    build, interpret
+        On a described target: also build the plans; also run the interpreter in both its modes.
+    """
+
+    seconds: float = 60.0
+    most: int = 1_000_000
+    seed: int = 0
+    families: Sequence[str] = ()
+    target: str | None = None
+    processes: int = 1
+    gpus: int = 1
+    limit_s: float = 30.0
+    reduce_s: float = 15.0
+    data: str = ""
+    build: bool = False
+    interpret: bool = True
+
+
+@dataclass
+class Campaign:
+    """What a campaign found: counts by family, coverage, failures with their smallest forms."""
+
+    counts: dict[str, Counter[str]] = field(default_factory=dict)
+    cover: Counter[str] = field(default_factory=Counter)
+    engines: Counter[str] = field(default_factory=Counter)
+    seconds: Counter[str] = field(default_factory=Counter)
+    failures: list[dict[str, Any]] = field(default_factory=list)
+    refusals: Counter[str] = field(default_factory=Counter)
+    spent_s: float = 0.0
+
+    def add(self, record: Mapping[str, Any]) -> None:
+        """Count one graph's record."""
+        counts = self.counts.setdefault(record["family"], Counter())
+        counts["graphs"] += 1
+        counts.update(record["outcomes"])
+        if record["outcomes"].get("accepted"):
+            self.cover.update(record["cover"])
+            self.engines[f"{record['family']}: {record['engine'].partition('_')[0]}"] += 1
+        for name, spent in record["seconds"].items():
+            self.seconds[name] += spent
+        if record.get("refused"):
+            self.refusals[f"{record['family']}: {record['refused'][:120]}"] += 1
+        if record.get("failure"):
+            self.failures.append(dict(record["failure"]))
+
+    def total(self, *, attention: bool | None = None) -> Counter[str]:
+        """Return the counts of all families, or of those that are attention or not."""
+        found: Counter[str] = Counter()
+        for family, counts in self.counts.items():
+            if attention is None or (family in ATTENTION) == attention:
+                found.update(counts)
+        return found
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return all of it as plain data, small enough to keep."""
+        return {
+            "seconds": round(self.spent_s, 1),
+            "outside attention": dict(self.total(attention=False)),
+            "attention": dict(self.total(attention=True)),
+            "families": {family: dict(counts) for family, counts in sorted(self.counts.items())},
+            "unnamed failures": sum(not failure.get("faults") for failure in self.failures),
+            "named failures": dict(Counter(f["faults"] for f in self.failures if f.get("faults")).most_common()),
+            "failures": list(self._groups()),
+            "covered": dict(sorted(self.cover.items())),
+            "not covered": missing(self.cover),
+            "engines": dict(self.engines.most_common()),
+            "seconds by part": {name: round(spent, 1) for name, spent in self.seconds.items()},
+        }
+
+    def _groups(self) -> Iterator[dict[str, Any]]:
+        """Yield failures that no fault names, those alike as one: how many, and the smallest form of the first."""
+        unnamed = [failure for failure in self.failures if not failure.get("faults")]
+        for alike, count in Counter(map(self._alike, unnamed)).most_common():
+            first = next(failure for failure in unnamed if self._alike(failure) == alike)
+            smallest = str(first.get("smallest", {}).get("text", ""))
+            yield {
+                "alike": alike,
+                "count": count,
+                "seed": first["seed"],
+                "words": str(first.get("words", ""))[:_TEXT],
+                "smallest": smallest,
+            }
+
+    @staticmethod
+    def _alike(failure: Mapping[str, Any]) -> str:
+        """Return what failures of one cause often share."""
+        words = str(failure.get("words", "")).lstrip("['").partition(":")[0]
+        engine = failure.get("engine", "").partition("_")[0]
+        return f"{failure['outcome']}, {failure['family']}, {failure.get('data', 'any')} data, {engine}, {words[:40]}"
+
+    def render(self) -> str:
+        """Return it as text."""
+        columns = ("graphs", "accepted", "refused", "compared", "differs", "not run", "not compared", "lost", "crashed")
+        lines = [f"{'family':20}" + "".join(f"{name:>13}" for name in columns)]
+        rows = [
+            *sorted(self.counts.items()),
+            ("outside attention", self.total(attention=False)),
+            ("attention", self.total(attention=True)),
+        ]
+        lines += [f"{name:20}" + "".join(f"{counts[column]:13}" for column in columns) for name, counts in rows]
+        by_subject: dict[str, list[str]] = {}
+        for name, count in sorted(self.cover.items()):
+            subject, _, item = name.partition(" ")
+            by_subject.setdefault(subject, []).append(f"{item} {count}")
+        lines += [f"{subject}: {', '.join(items)}" for subject, items in by_subject.items()]
+        lines += [f"no {subject}: {', '.join(names)}" for subject, names in missing(self.cover).items() if names]
+        lines += [f"seconds: {', '.join(f'{name} {spent:.0f}' for name, spent in self.seconds.items())}"]
+        named = Counter(failure["faults"] for failure in self.failures if failure["faults"])
+        others = Counter(self._alike(failure) for failure in self.failures if not failure["faults"])
+        lines += [f"{count:5} of the known fault {name}" for name, count in named.most_common()]
+        lines += [f"{count:5} without a known fault: {name}" for name, count in others.most_common()]
+        for failure in self.failures:
+            lines.append(
+                f"-- {failure['outcome']}: {failure['family']}, seed {failure['seed']}, "
+                + (failure["faults"] or "no known fault")
+            )
+            lines += [f"   {line}" for line in str(failure.get("words", ""))[:_TEXT].splitlines()]
+            lines += [f"   {line}" for line in failure.get("smallest", {}).get("text", "").splitlines()]
+        return "\n".join(lines)
+
+
+def run_campaign(options: Options, output: Path | None = None, resume: Path | None = None) -> Campaign:
+    """Run random graphs for a while and return what they found.
+
+    Parameters
+    ----------
+    output
+        Where a line of JSON is kept for each graph.
+    resume
+        Such a file of before: its graphs count and are not asked again; it may be `output` itself.
+
+    Raises
+    ------
+    CudnnBackendError
+        What the first child of each process says if it cannot begin at all.
+    """
+    campaign, done, began = Campaign(), set(), time.monotonic()
+    for line in resume.read_text(encoding="utf-8").splitlines() if resume is not None and resume.exists() else ():
+        record = json.loads(line)
+        done.add(record["seed"])
+        campaign.add(record)
+    tasks = _tasks(options, done)
+    lock = threading.Lock()
+    troubles: list[CudnnBackendError] = []
+    until = began + options.seconds
+    with open(output or os.devnull, "a", encoding="utf-8") as kept:
+
+        def work(number: int) -> None:
+            try:
+                _work(options, number, tasks, lock, campaign, kept, until)
+            except CudnnBackendError as error:
+                troubles.append(error)
+
+        threads = [threading.Thread(target=work, args=(number,)) for number in range(options.processes)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    campaign.spent_s = time.monotonic() - began
+    if troubles and not campaign.counts:
+        raise troubles[0]
+    return campaign
+
+
+def _tasks(options: Options, done: set[int]) -> Iterator[tuple[int, str]]:
+    families = list(options.families or (name for name in FAMILIES if name != "block scale"))
+    weights = [WEIGHTS[name] for name in families]
+    for seed in itertools.count(options.seed):
+        if seed - options.seed >= options.most:
+            return
+        family = random.Random(f"family {seed}").choices(families, weights)[0]
+        if seed not in done:
+            yield seed, family
+
+
+def _work(
+    options: Options,
+    number: int,
+    tasks: Iterator[tuple[int, str]],
+    lock: threading.Lock,
+    campaign: Campaign,
+    kept: IO[str],
+    until: float,
+) -> None:
+    """Ask one child after another about graphs until the time is over."""
+    child: Child | None = None
+    try:
+        while time.monotonic() < until:
+            with lock:
+                task = next(tasks, None)
+            if task is None:
+                return
+            for _ in range(2):
+                first = child is None
+                if child is None:
+                    child = Child.start(_WORKER, _environment(options, number))
+                record = _ask(
+                    child, options, *task, limit_s=options.limit_s + options.reduce_s + (_FIRST_S if first else 0)
+                )
+                spoiled = record.pop("spoiled", False)
+                if not child.usable or spoiled or "lost" in record["outcomes"] or "lost" in record:
+                    child.end()
+                    child = None
+                if not spoiled:  # by a graph before this one, which another child is asked about
+                    break
+            with lock:
+                campaign.add(record)
+                kept.write(json.dumps(record) + "\n")
+                kept.flush()
+    finally:
+        if child is not None:
+            child.end()
+
+
+def _environment(options: Options, number: int) -> dict[str, str]:
+    environment = child_environment(**ONE_THREAD)
+    if options.target is None and options.gpus > 1:
+        environment["CUDA_VISIBLE_DEVICES"] = str(number % options.gpus)
+    return environment
+
+
+def _ask(child: Child, options: Options, seed: int, family: str, limit_s: float) -> dict[str, Any]:
+    """Return the record of one graph."""
+    record: dict[str, Any] = {
+        "seed": seed,
+        "family": family,
+        "outcomes": Counter(),
+        "seconds": {},
+        "cover": {},
+        "engine": "",
+    }
+    failure: dict[str, Any] = {}
+    trying: dict[str, Any] | None = None
+    about: dict[str, Any] = {}
+    asked = {"seed": seed, "family": family, **asdict(options), "families": []}
+    asked["seed"] = seed
+    try:
+        for line in child.ask(asked, limit_s):
+            about |= {key: line[key] for key in ("about", "faults") if key in line}
+            for name, spent in line.get("seconds", {}).items():
+                record["seconds"][name] = round(record["seconds"].get(name, 0.0) + spent, 4)
+            if "cover" in line:
+                record |= {"cover": line["cover"], "engine": line["engine"]}
+            if "smaller" in line:
+                failure["smallest"] = {key: line[key] for key in ("text", "words", "engine", "data")}
+                failure["graph"] = line["smaller"]
+            if "spoiled" in line:
+                record["spoiled"] = True
+            if "trying" in line:
+                trying = line["trying"]
+            if "lost" in line:
+                record["lost"] = line["lost"]
+                failure["lost by"] = trying
+            if "reduced" in line:
+                failure["reduced"] = line["reduced"]
+            outcome = line.get("outcome")
+            if outcome is None:
+                continue
+            record["outcomes"][outcome] = 1  # a graph counts once, whatever data it met
+            if outcome == "refused":
+                record["refused"] = line["words"].splitlines()[-1] if line["words"] else ""
+            if outcome in ("differs", "lost", "not run", "not compared", "not interpreted"):
+                keys = ("outcome", "data", "words", "faults", "largest")
+                failure |= {key: line[key] for key in keys if key in line}
+    except CudnnBackendError as error:
+        record["outcomes"]["not compared"] = 1
+        failure = {"outcome": "failed", "words": f"{error}\n{getattr(error, 'more', '')}"[-2000:]} | failure
+    if child.ending:
+        outcome = TIMED_OUT if child.ending == TIMED_OUT else "crashed"
+        if "differs" in record["outcomes"]:  # while it was made small
+            failure["reduced"] = {"ended": child.ending, "by": trying}
+        else:
+            record["outcomes"][outcome] = 1
+            failure = {**failure, "outcome": outcome, "ended": child.ending, "last words": child.last_words[-500:]}
+    if failure:
+        record["failure"] = {
+            "seed": seed,
+            "family": family,
+            "engine": record["engine"],
+            "faults": "",
+            **about,
+            **failure,
+        }
+    record["outcomes"] = dict(record["outcomes"])
+    return record

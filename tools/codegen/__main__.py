@@ -1,0 +1,74 @@
+"""Write ``cudnn_backend_py/generated/``, or check that it is what would be written."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import os
+import sys
+from pathlib import Path
+
+from . import header, model, writer
+
+PINNED = (9, 28, 0)
+_HERE = Path(__file__).parent
+GENERATED = _HERE.parents[1] / "cudnn_backend_py" / "generated"
+_WHEEL_FOLDERS = ("nvidia/cudnn", "nvidia/cudnn_jit")
+
+
+def find_header() -> Path:
+    """Return cudnn_graph.h from a wheel beside this Python, the pinned version where there are several."""
+    folders = [
+        Path(entry) / folder / "include" for entry in sys.path if os.path.isabs(entry) for folder in _WHEEL_FOLDERS
+    ]
+    found = [path for folder in folders if (path := folder / "cudnn_graph.h").is_file()]
+    if not found:
+        raise SystemExit("no cudnn_graph.h in the installed wheels; install nvidia-cudnn-cu12 or give --header")
+    return next((path for path in found if header.version(path.read_text()) == PINNED), found[0])
+
+
+def generate(path: Path) -> tuple[dict[str, str], list[str]]:
+    """Return the text of every generated file, and the problems found."""
+    parsed = header.parse(path.read_text())
+    if parsed.version != PINNED:
+        raise SystemExit(f"{path} is version {parsed.version}, the generator is pinned to {PINNED}")
+    built = model.build(parsed, model.Facts(_HERE / "facts.toml"))
+    return writer.files(built), built.problems
+
+
+def differences(wanted: dict[str, str], folder: Path) -> str:
+    """Return a unified diff from what is in the folder to what should be; empty if equal."""
+    present = {path.name for path in folder.glob("*") if path.is_file()}
+    diff: list[str] = []
+    for name in sorted(present | set(wanted)):
+        path = folder / name
+        old = path.read_text().splitlines(True) if path.is_file() else []
+        new = wanted.get(name, "").splitlines(True)
+        diff += difflib.unified_diff(old, new, f"{folder.name}/{name}", f"{folder.name}/{name} (regenerated)")
+    return "".join(diff)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command; 0 if all is well, 1 if files are stale or facts are missing."""
+    parser = argparse.ArgumentParser(prog=writer.COMMAND, description=__doc__)
+    parser.add_argument("--check", action="store_true", help="write nothing, show what would change")
+    parser.add_argument("--header", type=Path, help="cudnn_graph.h to read")
+    parser.add_argument("--output", type=Path, default=GENERATED, help="folder to write or check")
+    options = parser.parse_args(arguments)
+    wanted, problems = generate(options.header or find_header())
+    for problem in problems:
+        print(f"problem: {problem}", file=sys.stderr)
+    if options.check:
+        diff = differences(wanted, options.output)
+        if diff:
+            sys.stdout.write(diff)
+            print(f"generated files are stale; to fix them run: {writer.COMMAND}", file=sys.stderr)
+        return int(bool(diff or problems))
+    options.output.mkdir(exist_ok=True)
+    for name, text in wanted.items():
+        (options.output / name).write_text(text)
+    return int(bool(problems))
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,286 @@
+"""Parser of cudnn_graph.h: enums, prototypes, structs, and what its comments say about attributes.
+
+Only facts are taken (names, numbers, types, versions, required or optional), never the sentences.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+from cudnn_backend_py.system.version import VersionTuple
+
+_COMMENT = re.compile(r"/\*.*?\*/", re.S)
+_SINCE = re.compile(r"@since cuDNN (\d+)\.(\d+)\.(\d+)")
+_ENUM = re.compile(r"typedef enum \{(.*?)\}\s*(\w+)\s*(CUDNN_DEPRECATED)?\s*;", re.S)
+_ENUMERATOR = re.compile(r"(\w+)(\s+CUDNN_DEPRECATED_ENUM)?\s*=\s*(-?\w+)")
+_FUNCTION = re.compile(r"(CUDNN_DEPRECATED\s+)?((?:const\s+)?\w+\s*\**)\s*CUDNNWINAPI\s+(\w+)\s*\(([^)]*)\)\s*;")
+_CALLBACK = re.compile(r"typedef\s+(\w+)\s*\(\s*\*\s*(\w+)\s*\)\s*\(([^)]*)\)\s*;")
+_STRUCT = re.compile(r"typedef struct \w+ \{(.*?)\}\s*(\w+)\s*;", re.S)
+_DEFINE = re.compile(r"^#define (CUDNN_\w+) +(\(1U << \w+\)|\d+)\s*$", re.M)
+_ENTRY = re.compile(r"^(?:- (CUDNN_ATTR_\w+)(.*)|  (CUDNN_ATTR_\w+))$", re.M)
+_TYPE = re.compile(r"CUDNN_TYPE_(\w+)")
+_KIND = re.compile(r"CUDNN_BACKEND_(\w+|OPERATION_\*)_DESCRIPTOR")
+
+
+@dataclass(frozen=True)
+class Enumerator:
+    """One name of an enum, with its number."""
+
+    c_name: str
+    value: int
+    since: VersionTuple | None
+    deprecated: bool
+    remark: str = ""
+    block: str = ""
+
+
+@dataclass(frozen=True)
+class EnumType:
+    """One ``typedef enum``."""
+
+    c_name: str
+    members: tuple[Enumerator, ...]
+
+
+@dataclass(frozen=True)
+class Declared:
+    """A parameter or a struct field."""
+
+    name: str
+    c_type: str
+
+
+@dataclass(frozen=True)
+class Prototype:
+    """One function, or a callback type."""
+
+    name: str
+    returns: str
+    parameters: tuple[Declared, ...]
+    since: VersionTuple | None
+    deprecated: bool
+
+
+@dataclass(frozen=True)
+class Documented:
+    """What a comment block says about one attribute; ``None`` where it says nothing."""
+
+    types: tuple[str, ...] | None = None
+    count: tuple[int, int | None] | None = None
+    role: str | None = None
+    required: bool | None = None
+    element: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True)
+class Header:
+    """Everything read from the header."""
+
+    version: VersionTuple
+    enums: tuple[EnumType, ...]
+    functions: tuple[Prototype, ...]
+    callbacks: tuple[Prototype, ...]
+    structs: dict[str, tuple[Declared, ...]]
+    defines: dict[str, int]
+    documented: dict[str, dict[str, Documented]] = field(default_factory=dict)
+
+    def enum(self, c_name: str) -> EnumType:
+        """Return the enum with this C name."""
+        return next(enum for enum in self.enums if enum.c_name == c_name)
+
+
+def parse(text: str) -> Header:
+    """Parse the whole header; raise ValueError at anything that cannot be placed."""
+    enums = tuple(_enums(text))
+    plain = re.sub(r"^#.*?(?<!\\)$", "", _COMMENT.sub(" ", text), flags=re.M)
+    values = {member.c_name: member.value for enum in enums for member in enum.members}
+    header = Header(
+        version=version(text),
+        enums=enums,
+        functions=tuple(_functions(text, plain)),
+        callbacks=tuple(_callback(match) for match in _CALLBACK.finditer(plain)),
+        structs={name: _fields(body) for body, name in _STRUCT.findall(plain)},
+        defines={name: _define(value, values) for name, value in _DEFINE.findall(text)},
+    )
+    _refuse_lost_code(plain)
+    kinds = header.enum("cudnnBackendDescriptorType_t")
+    return replace(header, documented={kind.c_name: documented(kind.block) for kind in kinds.members})
+
+
+def version(text: str) -> VersionTuple:
+    """Read the version out of the header's text."""
+    found = {part: int(number) for part, number in re.findall(r"#define CUDNN_GRAPH_(\w+) (\d+)", text)}
+    return found["MAJOR"], found["MINOR"], found["PATCH"]
+
+
+def _define(value: str, values: dict[str, int]) -> int:
+    shift = re.fullmatch(r"\(1U << (\w+)\)", value)
+    return 1 << values[shift[1]] if shift else int(value)
+
+
+def _since(comment: str) -> VersionTuple | None:
+    found = _SINCE.search(comment)
+    return (int(found[1]), int(found[2]), int(found[3])) if found else None
+
+
+def _comment_before(text: str, position: int) -> str:
+    """Return the documentation comment that ends right before a position."""
+    start = text.rfind("/**", 0, position)
+    between = _COMMENT.sub("", text[start:position]) if start >= 0 else "none"
+    return "" if between.strip() else text[start:position]
+
+
+def _enums(text: str) -> Iterator[EnumType]:
+    values: dict[str, int] = {}
+    for match in _ENUM.finditer(text):
+        body, c_name, deprecated = match.groups()
+        whole = bool(deprecated) or "@deprecated" in _comment_before(text, match.start())
+        members = [replace(m, deprecated=m.deprecated or whole) for m in _enumerators(body, values)]
+        yield EnumType(c_name, tuple(members))
+
+
+def _enumerators(body: str, values: dict[str, int]) -> list[Enumerator]:
+    members: list[Enumerator] = []
+    block = ""
+    for piece in re.split(r"(/\*.*?\*/)", body, flags=re.S):
+        if piece.startswith("/**<"):
+            members[-1] = _with_remark(members[-1], piece)
+        elif piece.startswith("/**"):
+            block = piece
+        elif not piece.startswith("/*"):
+            for code in filter(None, map(str.strip, piece.split(","))):
+                members.append(_enumerator(code, block, values))
+                values[members[-1].c_name] = members[-1].value
+                block = ""
+    return members
+
+
+def _enumerator(code: str, block: str, values: dict[str, int]) -> Enumerator:
+    match = _ENUMERATOR.fullmatch(code)
+    if not match:
+        raise ValueError(f"cannot read the enumerator {code!r}")
+    name, deprecated, value = match.groups()
+    number = values[value] if value in values else int(value, 0)
+    return Enumerator(name, number, _since(block), bool(deprecated) or "@deprecated" in block, "", block)
+
+
+def _with_remark(member: Enumerator, remark: str) -> Enumerator:
+    return replace(
+        member,
+        remark=remark,
+        since=_since(remark) or member.since,
+        deprecated=member.deprecated or "@deprecated" in remark,
+    )
+
+
+def _functions(text: str, plain: str) -> Iterator[Prototype]:
+    for match in _FUNCTION.finditer(plain):
+        deprecated, returns, name, parameters = match.groups()
+        place = re.search(rf"^[^\n]*CUDNNWINAPI\s+{name}\(", text, re.M)
+        if place is None:
+            raise ValueError(f"{name} is declared in an unknown layout")
+        comment = _comment_before(text, place.start())
+        yield Prototype(
+            name,
+            _c_type(returns),
+            _parameters(parameters),
+            _since(comment),
+            bool(deprecated) or "@deprecated" in comment,
+        )
+
+
+def _callback(match: re.Match[str]) -> Prototype:
+    return Prototype(match[2], _c_type(match[1]), _parameters(match[3]), None, False)
+
+
+def _parameters(text: str) -> tuple[Declared, ...]:
+    if text.strip() in ("", "void"):
+        return ()
+    return tuple(_declared(part) for part in text.split(","))
+
+
+def _fields(body: str) -> tuple[Declared, ...]:
+    return tuple(_declared(part) for part in body.split(";") if part.strip())
+
+
+def _declared(text: str) -> Declared:
+    match = re.fullmatch(r"\s*(.*?)(\w+)\s*(\[\d+\])?\s*", text, re.S)
+    if not match or not match[1].strip():
+        raise ValueError(f"cannot read the declaration {text!r}")
+    return Declared(match[2], _c_type(match[1]) + (match[3] or ""))
+
+
+def _c_type(text: str) -> str:
+    """Normalise a C type: single blanks, ``T *``, no top-level const of a value."""
+    words = " ".join(text.replace("*", " * ").split())
+    words = re.sub(r"\* (?=\*)", "*", words)
+    return words.removesuffix(" const")
+
+
+def _refuse_lost_code(plain: str) -> None:
+    """Raise if a declaration of the header is of a form that nothing above reads."""
+    rest = plain
+    for pattern in (_ENUM, _STRUCT, _CALLBACK, _FUNCTION):
+        rest = pattern.sub("", rest)
+    rest = re.sub(r'extern "C" \{|^\s*\}\s*$|^\s*#.*$', "", rest, flags=re.M)
+    known = re.compile(r"(typedef\s+)?(struct\s+\w+|void)\s*(\*?\s*\w+(\s+CUDNN_DEPRECATED)?)?")
+    for statement in filter(None, map(str.strip, rest.split(";"))):
+        if not known.fullmatch(statement):
+            raise ValueError(f"cannot place this part of the header: {statement[:200]!r}")
+
+
+def documented(block: str) -> dict[str, Documented]:
+    """Read the attribute list of a descriptor's comment block, in either of its two layouts."""
+    text = re.sub(r"^ *\*? ?", "", block, flags=re.M)
+    start = re.search(r"^(Supported a|A)ttributes\b.*:$", text, re.M)
+    if start is None:
+        return {}
+    text = re.split(r"^(?:Finalization:|Notes? |Note:|@since)", text[start.end() :], maxsplit=1, flags=re.M)[0]
+    entries = list(_ENTRY.finditer(text))
+    ends = [entry.start() for entry in entries[1:]] + [len(text)]
+    found: dict[str, Documented] = {}
+    says = ""
+    for entry, end in reversed(list(zip(entries, ends, strict=True))):
+        # Names in a row share the text after the last one.
+        own = f"{entry[2] or ''} {text[entry.end() : end]}"
+        says = own if own.strip() else says
+        found[entry[1] or entry[3]] = _read_entry(" ".join(says.split()))
+    return dict(reversed(found.items()))
+
+
+def _read_entry(text: str) -> Documented:
+    types = tuple(dict.fromkeys(_TYPE.findall(text)))
+    kinds = tuple(dict.fromkeys(_KIND.findall(text))) if "BACKEND_DESCRIPTOR" in types else ()
+    output = re.search(r"(Read|Get)-only attribute", text)
+    return Documented(
+        types=types or None,
+        count=_count(text),
+        role="output" if output else None,
+        required=_required(text),
+        element=kinds or None,
+    )
+
+
+def _required(text: str) -> bool | None:
+    if re.search(r"Optional attribute|attribute is optional|Default (value )?is|Read-only|Get-only", text):
+        return False
+    if re.search(r"Required only|required for|Required to be set before finalization if", text):
+        return False
+    if re.search(r"Required attribute|attribute is required\.|Required to be set", text):
+        return True
+    return None
+
+
+_COUNTS: tuple[tuple[str, tuple[int, int | None]], ...] = (
+    (r"at most CUDNN_MAX_DIMS - 2|1\.\.CUDNN_MAX_DIMS - 2", (1, 6)),
+    (r"at most CUDNN_MAX_DIMS|1\.\.CUDNN_MAX_DIMS", (1, 8)),
+    (r"\b0\+ elements", (0, None)),
+    (r"\b1\+ elements|one or more elements|many elements|elementCount elements", (1, None)),
+    (r"\b(1|one) element", (1, 1)),
+)
+
+
+def _count(text: str) -> tuple[int, int | None] | None:
+    return next((count for pattern, count in _COUNTS if re.search(pattern, text)), None)

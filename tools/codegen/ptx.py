@@ -1,0 +1,43 @@
+"""Write ``native/prepare.ptx``: prepare.cu as NVRTC compiles it, for every architecture and driver that cuDNN 9 has.
+
+``python -m tools.codegen.ptx libnvrtc.so.12``
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import re
+import sys
+from pathlib import Path
+
+__all__ = ["SOURCE", "compile_ptx", "mark"]
+
+SOURCE = Path(__file__).parents[2] / "cudnn_backend_py" / "native" / "prepare.cu"
+_ARCHITECTURE = b"--gpu-architecture=compute_75"
+_OLDEST = ".version 6.4"  # of PTX that knows that architecture; NVRTC writes its newest
+
+
+def mark(source: bytes) -> str:
+    """Return the first line of the PTX of a source."""
+    return f"// {SOURCE.name} {hashlib.sha256(source).hexdigest()}"
+
+
+def compile_ptx(nvrtc: str, source: bytes) -> str:
+    """Return the PTX of a source, marked. C: ``nvrtcCompileProgram``, ``nvrtcGetPTX``."""
+    library, program, size = ctypes.CDLL(nvrtc), ctypes.c_void_p(), ctypes.c_size_t()
+    library.nvrtcCreateProgram(ctypes.byref(program), source, SOURCE.name.encode(), 0, None, None)
+    status = library.nvrtcCompileProgram(program, 1, (ctypes.c_char_p * 1)(_ARCHITECTURE))
+    what = "PTX" if status == 0 else "ProgramLog"
+    library[f"nvrtcGet{what}Size"](program, ctypes.byref(size))
+    text = ctypes.create_string_buffer(size.value)
+    library[f"nvrtcGet{what}"](program, text)
+    library.nvrtcDestroyProgram(ctypes.byref(program))
+    if status:
+        raise SystemExit(text.value.decode())
+    lines = [line for line in text.value.decode().splitlines() if line and not line.startswith("//")]
+    return "\n".join([mark(source), *(re.sub(r"^\.version [\d.]+$", _OLDEST, line) for line in lines)]) + "\n"
+
+
+if __name__ == "__main__":
+    SOURCE.with_suffix(".ptx").write_text(compile_ptx(sys.argv[1], SOURCE.read_bytes()))

@@ -1,0 +1,534 @@
+"""Writer of the generated files, from the model."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from cudnn_backend_py.system.version import version_text
+
+from .model import FIRST, USES, Attribute, DescriptorModel, EnumModel, Model
+
+COMMAND = "python -m tools.codegen"
+_SEAL = "seal: sha256:"
+
+_PLAIN = {
+    "HANDLE": "Any",
+    "BOOLEAN": "bool",
+    "INT64": "int",
+    "INT32": "int",
+    "FLOAT": "float",
+    "DOUBLE": "float",
+    "VOID_PTR": "int",
+    "CHAR": "str",
+    "FRACTION": "tuple[int, int]",
+}
+
+
+def files(model: Model) -> dict[str, str]:
+    """Return every generated file, formatted and sealed, by name."""
+    sources = {
+        "__init__.py": _package,
+        "attributes.py": _attributes,
+        "descriptors.py": _descriptors,
+        "enums.py": _enums,
+        "operations.py": _operations,
+        "prototypes.py": _prototypes,
+    }
+    out = {name: _python(name, source(model), model) for name, source in sources.items()}
+    out["REPORT.md"] = seal(report(model), "<!-- {} -->")
+    out["graph.schema.json"] = seal(_graph_schema(model), '  "$comment": "{}",')
+    return out
+
+
+def _graph_schema(model: Model) -> str:
+    """Return the schema of graph files: the one beside this file, with the members where it names an enum."""
+    first, rest = (Path(__file__).parent / "graph.schema.json").read_text(encoding="utf-8").split("\n", 1)
+    for enum in model.enums:
+        names = json.dumps([member.name for member in enum.members])
+        rest = rest.replace(f'"enum": "{enum.name}"', f'"enum": {names}')
+    sources = f"cudnn_graph.h {_dotted(model.header.version)} and tools/codegen/graph.schema.json"
+    banner = f"Generated from {sources} by {COMMAND}"
+    return f'{first}\n  "description": "{banner}. Do not edit.",\n{rest}'
+
+
+def seal(text: str, comment: str = "# {}") -> str:
+    """Put the hash of a text into it as its second line."""
+    first, rest = text.split("\n", 1)
+    digest = hashlib.sha256(f"{first}\n{rest}".encode()).hexdigest()
+    return f"{first}\n{comment.format(_SEAL + digest)}\n{rest}"
+
+
+def _python(name: str, body: str, model: Model) -> str:
+    banner = (
+        f"# Generated from cudnn_graph.h {_dotted(model.header.version)} and facts.toml. Do not edit.\n"
+        f"# Command: {COMMAND}\n"
+    )
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-P",
+            "-m",
+            "ruff",
+            "format",
+            "--stdin-filename",
+            f"cudnn_backend_py/generated/{name}",
+            "-",
+        ],
+        input=banner + body,
+        text=True,
+        capture_output=True,
+        check=False,
+    )
+    if done.returncode:
+        raise RuntimeError(f"ruff format refused {name}: {done.stderr}")
+    return seal(done.stdout)
+
+
+def _dotted(version: Iterable[int] | None) -> str:
+    return "not said" if version is None else version_text(version)
+
+
+def _package(model: Model) -> str:
+    return '"""Machine-written facts about the cuDNN backend API; see REPORT.md for where each comes from."""\n'
+
+
+# ------------------------------------------------------------------------------------------- enums.py
+
+_ENUM_BASE = '''
+class CudnnEnum(IntEnum):
+    """A number of the cuDNN API that knows its C name and history."""
+
+    @property
+    def c_name(self) -> str:
+        """The full C spelling, misspellings included."""
+        spelling = f"{type(self).__name__}.{self._name_}"
+        prefix, suffix = _AFFIXES[type(self).__name__]
+        return _IRREGULAR.get(spelling) or f"{prefix}{self._name_}{suffix}"
+
+    @property
+    def since(self) -> tuple[int, int, int]:
+        """The cuDNN version that brought it; 9.0.0 for what is older."""
+        return _SINCE.get(self.c_name, (9, 0, 0))
+
+    @property
+    def deprecated(self) -> bool:
+        """Whether the header calls it deprecated; for an alias look its C name up in ``DEPRECATED``."""
+        return self.c_name in DEPRECATED
+'''
+
+
+def _enums(model: Model) -> str:
+    members = [(enum, member) for enum in model.enums for member in enum.members]
+    affixes = {enum.name: (enum.prefix, enum.suffix) for enum in model.enums}
+    irregular = {f"{e.name}.{m.name}": m.source.c_name for e, m in members if e.c_spelling(m) != m.source.c_name}
+    since = {m.source.c_name: m.since for _, m in members if m.since != FIRST}  # nearly all say the first
+    deprecated = sorted(m.source.c_name for _, m in members if m.source.deprecated)
+    defines = {n: v for n, v in model.header.defines.items() if not n.startswith("CUDNN_GRAPH_")}
+    by_c_name = ", ".join(f"{enum.c_name!r}: {enum.name}" for enum in model.enums)
+    parts = [
+        '"""Every enum and constant of cudnn_graph.h."""\n',
+        "from __future__ import annotations\n\nfrom enum import IntEnum\n",
+        f"HEADER_VERSION = {model.header.version}",
+        *(f"{name.removeprefix('CUDNN_')} = {value}" for name, value in defines.items()),
+        f"_AFFIXES = {affixes!r}",
+        f"_IRREGULAR = {irregular!r}",
+        f"_SINCE: dict[str, tuple[int, int, int]] = {since!r}",
+        f"DEPRECATED = frozenset({tuple(deprecated)!r})\n",
+        _ENUM_BASE,
+        *(_enum_class(enum) for enum in model.enums),
+        f"ENUMS: dict[str, type[CudnnEnum]] = {{{by_c_name}}}",
+    ]
+    return "\n".join(parts)
+
+
+def _enum_class(enum: EnumModel) -> str:
+    lines = [f"    {member.name} = {member.source.value}" for member in enum.members]
+    return f'\n\nclass {enum.name}(CudnnEnum):\n    """{enum.c_name}."""\n\n' + "\n".join(lines) + "\n\n"
+
+
+# -------------------------------------------------------------------------------------- prototypes.py
+
+_PROTOTYPE_BASE = '''"""Every function, struct and callback type of cudnn_graph.h, as data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """A parameter of a function or a field of a struct, with its C type."""
+
+    name: str
+    c_type: str
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """A C prototype."""
+
+    name: str
+    returns: str
+    parameters: tuple[Parameter, ...]
+    since: tuple[int, int, int] | None
+    deprecated: bool
+
+'''
+
+
+def _prototypes(model: Model) -> str:
+    header = model.header
+    structs = ", ".join(f"{name!r}: {_parameters(fields)}" for name, fields in header.structs.items())
+    return "\n".join(
+        [
+            _PROTOTYPE_BASE,
+            f"FUNCTIONS: dict[str, Function] = {_functions(header.functions)}",
+            f"CALLBACKS: dict[str, Function] = {_functions(header.callbacks)}",
+            f"STRUCTS: dict[str, tuple[Parameter, ...]] = {{{structs}}}",
+        ]
+    )
+
+
+def _functions(functions: Iterable[Any]) -> str:
+    rows = []
+    for f in functions:
+        parts = (repr(f.name), repr(f.returns), _parameters(f.parameters), f.since, f.deprecated)
+        rows.append(f"{f.name!r}: Function({', '.join(map(str, parts))})")
+    return "{" + ", ".join(rows) + "}"
+
+
+def _parameters(parameters: Iterable[Any]) -> str:
+    return "(" + "".join(f"Parameter({p.name!r}, {p.c_type!r}), " for p in parameters) + ")"
+
+
+# ------------------------------------------------------------------- attributes.py and descriptors.py
+
+_ATTRIBUTE_BASE = '''"""What every attribute of every descriptor type takes, without the value classes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from .enums import {enums}
+
+_A, _T, _D = AttributeName, AttributeType, DescriptorType
+
+
+@dataclass(frozen=True, slots=True)
+class AttributeFacts:
+    """One attribute: its element types (preferred first), counts, direction and history.
+
+    ``max_count`` is ``None`` where the header gives no bound; ``element`` lists the descriptor types that fit
+    where the element is a descriptor.
+    """
+
+    attribute: AttributeName
+    field: str
+    types: tuple[AttributeType, ...]
+    min_count: int
+    max_count: int | None
+    role: Literal["input", "output", "both"]
+    required: bool
+    since: tuple[int, int, int]
+    element: tuple[DescriptorType, ...]
+
+'''
+
+
+def _attributes(model: Model) -> str:
+    of_type = ", ".join(f"_T.{name}: {enum}" for name, enum in model.enum_of_type.items())
+    names = {"AttributeName", "AttributeType", "CudnnEnum", "DescriptorType", *model.enum_of_type.values()}
+    operations = _kinds(d.kind for d in model.descriptors if d.kind.startswith("OPERATION_"))
+    rows = "".join(
+        f"_D.{d.kind}: ({''.join(_facts(a, operations) + ', ' for a in d.attributes)}),\n" for d in model.descriptors
+    )
+    return "\n".join(
+        [
+            _ATTRIBUTE_BASE.replace("{enums}", _imports(names)),
+            f"_OPERATIONS = {operations}",
+            f"ATTRIBUTES: dict[DescriptorType, tuple[AttributeFacts, ...]] = {{{rows}}}",
+            "ATTRIBUTE_FACTS: dict[AttributeName, AttributeFacts] = "
+            "{facts.attribute: facts for rows in ATTRIBUTES.values() for facts in rows}",
+            "ATTRIBUTE_OWNER: dict[AttributeName, tuple[DescriptorType, ...]] = "
+            "{facts.attribute: (kind,) for kind, rows in ATTRIBUTES.items() for facts in rows}",
+            f"ENUM_OF_TYPE: dict[AttributeType, type[CudnnEnum]] = {{{of_type}}}",
+        ]
+    )
+
+
+def _imports(names: Iterable[str]) -> str:
+    """Return an import list in the order and layout of ruff's isort rule."""
+    return "(" + "".join(f"\n    {name}," for name in sorted(names)) + "\n)"
+
+
+def _kinds(kinds: Iterable[str]) -> str:
+    return "(" + "".join(f"_D.{kind}, " for kind in kinds) + ")"
+
+
+def _facts(attribute: Attribute, operations: str) -> str:
+    types = "(" + "".join(f"_T.{name}, " for name in attribute.types) + ")"
+    low, high = attribute.count
+    element = _kinds(attribute.element)
+    element = "_OPERATIONS" if element == operations else element
+    return (
+        f"AttributeFacts(_A.{attribute.name}, {attribute.field!r}, {types}, {low}, {high}, "
+        f"{attribute.role!r}, {attribute.required}, {attribute.since}, {element})"
+    )
+
+
+_DESCRIPTOR_BASE = '''"""One frozen value class per descriptor type, with the facts of its attributes."""
+
+from __future__ import annotations
+
+from dataclasses import FrozenInstanceError, dataclass, fields
+from typing import Any, ClassVar, TypeVar, dataclass_transform
+
+from .attributes import ATTRIBUTE_FACTS, ATTRIBUTE_OWNER, ATTRIBUTES, ENUM_OF_TYPE, AttributeFacts
+from .enums import {enums}
+
+__all__ = {exported}
+
+Value = TypeVar("Value")
+
+
+@dataclass_transform(kw_only_default=True, frozen_default=True)
+def _value(cls: type[Value]) -> type[Value]:
+    """Make a frozen dataclass whose methods are those of its base: generated ones cost a millisecond each at import."""
+    return dataclass(init=False, repr=False, eq=False)(cls)
+
+
+@_value
+class DescriptorValue:
+    """A descriptor as a plain value; building the C object is somebody else's work."""
+
+    kind: ClassVar[DescriptorType]
+    attributes: ClassVar[tuple[AttributeFacts, ...]]
+
+    def __init__(self, **values: Any) -> None:
+        facts = [item for item in self.attributes if item.role != "output"]
+        unknown = values.keys() - {item.field for item in facts}
+        missing = [item.field for item in facts if item.required and item.field not in values]
+        if unknown or missing:
+            wrong = f"has no {', '.join(sorted(unknown))}" if unknown else f"needs {', '.join(missing)}"
+            raise TypeError(f"{type(self).__name__} {wrong}")
+        self.__dict__.update(values)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise FrozenInstanceError(f"cannot assign to field {name!r}")
+
+    def __delattr__(self, name: str) -> None:
+        raise FrozenInstanceError(f"cannot delete field {name!r}")
+
+    def _values(self) -> tuple[Any, ...]:
+        return tuple(getattr(self, item.name) for item in fields(self))
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, DescriptorValue):
+            return NotImplemented
+        return type(other) is type(self) and self._values() == other._values()
+
+    def __hash__(self) -> int:
+        return hash((type(self), self._values()))
+
+    def __repr__(self) -> str:
+        pairs = (f"{item.name}={getattr(self, item.name)!r}" for item in fields(self))
+        return f"{type(self).__name__}({', '.join(pairs)})"
+
+'''
+
+
+def _descriptors(model: Model) -> str:
+    classes = {descriptor.kind: descriptor.name for descriptor in model.descriptors}
+    bodies = [_descriptor(descriptor, model, classes) for descriptor in model.descriptors]
+    annotated = " ".join(word for body in bodies for word in body.replace("[", " ").replace(",", " ").split())
+    used = {e for e in model.enum_of_type.values() if e in annotated.split()} | {"DescriptorType"}
+    tables = ["ATTRIBUTES", "ATTRIBUTE_FACTS", "ATTRIBUTE_OWNER", "DESCRIPTORS", "ENUM_OF_TYPE"]
+    exported = sorted({*tables, "AttributeFacts", "DescriptorValue", *classes.values()}, key=_export_order)
+    table = ", ".join(f"DescriptorType.{kind}: {name}" for kind, name in classes.items())
+    base = _DESCRIPTOR_BASE.replace("{enums}", _imports(used)).replace("{exported}", repr(exported))
+    return "\n".join([base, *bodies, f"DESCRIPTORS: dict[DescriptorType, type[DescriptorValue]] = {{{table}}}"])
+
+
+def _export_order(name: str) -> tuple[bool, str]:
+    return not name.isupper(), name
+
+
+def _descriptor(descriptor: DescriptorModel, model: Model, classes: dict[str, str]) -> str:
+    count = len(descriptor.attributes)
+    lines = [
+        "\n\n@_value",
+        f"class {descriptor.name}(DescriptorValue):",
+        f'    """{descriptor.source.c_name}, since cuDNN {_dotted(descriptor.since)}; '
+        f'{count} attribute{"s"[: count != 1]}."""\n',
+        f"    kind: ClassVar[DescriptorType] = DescriptorType.{descriptor.kind}",
+        f"    attributes: ClassVar[tuple[AttributeFacts, ...]] = ATTRIBUTES[DescriptorType.{descriptor.kind}]\n",
+    ]
+    settable = [a for a in descriptor.attributes if a.role != "output"]
+    for attribute in sorted(settable, key=lambda a: not a.required):
+        annotation = _annotation(attribute, model, classes)
+        optional = "" if attribute.required else " | None = None" if annotation != "Any" else " = None"
+        lines.append(f"    {attribute.field}: {annotation}{optional}")
+    return "\n".join(lines) + "\n"
+
+
+def _annotation(attribute: Attribute, model: Model, classes: dict[str, str]) -> str:
+    names: list[str] = []
+    for kind in attribute.types:
+        if kind == "BACKEND_DESCRIPTOR":
+            names.append(classes[attribute.element[0]] if len(attribute.element) == 1 else "DescriptorValue")
+        else:
+            names.append(_PLAIN.get(kind) or model.enum_of_type[kind])
+    single = " | ".join(dict.fromkeys(names))
+    return single if attribute.count[1] == 1 or attribute.types == ("CHAR",) else f"tuple[{single}, ...]"
+
+
+# -------------------------------------------------------------------------------------- operations.py
+
+_OPERATION_BASE = '''"""What operations write, their defaults and names in cuDNN's log: what the header does not say."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .enums import {enums}
+
+_D, _P = DescriptorType, PointwiseMode
+'''
+
+
+_TABLES = {
+    "writes": "OUTPUT_PORTS: dict[DescriptorType, frozenset[str]]",
+    "defaults": "DEFAULTS: dict[DescriptorType, dict[str, Any]]",
+    "logged": "LOGGED_NAMES: dict[DescriptorType, dict[str, str]]",
+    "fixed": "FIXED_VALUES: dict[DescriptorType, dict[str, Any]]",
+    "undumped": "UNDUMPED_FIELDS: dict[DescriptorType, tuple[str, ...]]",
+}
+
+
+def _operations(model: Model) -> str:
+    names = {"DescriptorType", "PointwiseMode"}
+    tables: dict[str, list[str]] = {use: [] for use in USES}
+    for descriptor in model.descriptors:
+        for use, given in descriptor.uses.items():
+            if isinstance(given, list):
+                value = f"frozenset({{{', '.join(map(repr, given))}}})" if use == "writes" else repr(tuple(given))
+            else:
+                enums = _enums_of(descriptor, given, model) if use != "logged" else {}
+                names |= set(enums.values())
+                pairs = ((k, f"{enums[k]}.{item}" if k in enums else repr(item)) for k, item in given.items())
+                value = "{" + ", ".join(f"{name!r}: {item}" for name, item in pairs) + "}"
+            tables[use].append(f"_D.{descriptor.kind}: {value}")
+    modes = {kind: ", ".join(f"_P.{name}" for name in members) for kind, members in model.pointwise_modes.items()}
+    return "\n".join(
+        [
+            _OPERATION_BASE.replace("{enums}", _imports(names)),
+            *(f"{_TABLES[use]} = {{{', '.join(rows)}}}" for use, rows in tables.items()),
+            f"CONVOLUTIONS: dict[DescriptorType, tuple[str, str, str]] = {{{', '.join(_convolutions(model))}}}",
+            *(f"{kind.upper()}_MODES = frozenset({{{members}}})" for kind, members in modes.items()),
+            'BACKWARD_MODES = frozenset(mode for mode in PointwiseMode if mode.name.endswith("_BWD"))',
+        ]
+    )
+
+
+def _convolutions(model: Model) -> Iterator[str]:
+    """Yield which fields of a convolution are image, weights and response: x, w and y, or their gradients."""
+    for descriptor in model.descriptors:
+        if descriptor.kind.startswith("OPERATION_CONVOLUTION_"):
+            fields = {attribute.field for attribute in descriptor.attributes}
+            yield f"_D.{descriptor.kind}: {tuple(f'd{name}' if f'd{name}' in fields else name for name in 'xwy')!r}"
+
+
+def _enums_of(descriptor: DescriptorModel, given: dict[str, Any], model: Model) -> dict[str, str]:
+    """Return the enums of those fields that hold an enumerator."""
+    types = {attribute.field: attribute.types[0] for attribute in descriptor.attributes}
+    return {name: model.enum_of_type[types[name]] for name, value in given.items() if isinstance(value, str)}
+
+
+# ------------------------------------------------------------------------------------------ REPORT.md
+
+
+def report(model: Model) -> str:
+    """Return the page that an upgrade of the header is reviewed by."""
+    attributes = [a for d in model.descriptors for a in d.attributes]
+    placed = {a.name for a in attributes}
+    all_attributes = len(model.header.enum("cudnnBackendAttributeName_t").members)
+    enumerators = sum(len(enum.members) for enum in model.header.enums)
+    written = sum(len(enum.members) for enum in model.enums)
+    from_header = [a for a in attributes if not a.filled and not a.corrected]
+    corrected = [a for a in attributes if a.corrected]
+    filled = [a for a in attributes if a.filled and a.documented and not a.corrected]
+    facts_only = [a for a in attributes if not a.documented and not a.corrected]
+    lines = [
+        "# What the generator found in cudnn_graph.h",
+        "",
+        f"Header {_dotted(model.header.version)}. Written by `{COMMAND}`; do not edit.",
+        "",
+        "| what | in the header | covered | not covered |",
+        "|---|---|---|---|",
+        _row("enums", len(model.header.enums), len(model.enums)),
+        _row("enumerators", enumerators, written),
+        _row("functions", len(model.header.functions), len(model.header.functions)),
+        _row("descriptor types", len(model.header.documented), len(model.descriptors)),
+        _row("attributes", all_attributes, len(placed)),
+        "",
+        "| where the facts of an attribute come from | attributes |",
+        "|---|---|",
+        f"| the header's comment | {len(from_header)} |",
+        f"| the header's comment, completed by facts.toml | {len(filled)} |",
+        f"| facts.toml, the header is silent | {len(facts_only)} |",
+        f"| facts.toml, the header is corrected | {len(corrected)} |",
+        "",
+        *_section("Problems", model.problems),
+        *_section("Documented by the header, not defined by it", _undefined(model)),
+        *_section("Defined by the header, not documented by it", [f"CUDNN_ATTR_{n}" for n in model.undocumented]),
+        *_table("The header is corrected", [(a, a.corrected) for a in corrected]),
+        *_table("The header is completed", [(a, a.filled) for a in filled]),
+        *_table("The header is silent", [(a, a.filled) for a in facts_only]),
+        *_section("Without a version in the header, or with a later one", _other_versions(model)),
+    ]
+    return "\n".join(lines).rstrip("\n") + "\n"
+
+
+def _row(what: str, found: int, covered: int) -> str:
+    return f"| {what} | {found} | {covered} | {found - covered} |"
+
+
+def _section(title: str, items: Iterable[str]) -> list[str]:
+    return [f"## {title}", "", *([f"* {item}" for item in sorted(items)] or ["None."]), ""]
+
+
+def _table(title: str, rows: list[tuple[Attribute, tuple[str, ...]]]) -> list[str]:
+    lines = [f"## {title}", "", "| attribute | what | now | why |", "|---|---|---|---|"]
+    for attribute, aspects in sorted(rows, key=lambda row: row[0].name):
+        now = "; ".join(f"{aspect} {_shown(attribute, aspect)}" for aspect in aspects)
+        why = "; ".join(attribute.whys)
+        lines.append(f"| CUDNN_ATTR_{attribute.name} | {', '.join(aspects)} | {now} | {why} |")
+    return [*lines, ""]
+
+
+def _shown(attribute: Attribute, aspect: str) -> str:
+    value = getattr(attribute, aspect)
+    if aspect == "count":
+        low, high = value
+        return f"{low}" if low == high else f"{low}..{high or ''}"
+    return ", ".join(value) if isinstance(value, tuple) else str(value)
+
+
+def _undefined(model: Model) -> list[str]:
+    return model.renamed + [f"CUDNN_ATTR_{name} (at {kind})" for name, kind in model.undefined.items()]
+
+
+def _other_versions(model: Model) -> list[str]:
+    return [
+        f"{m.source.c_name}, facts.toml says {_dotted(m.since)}"
+        for enum in model.enums
+        for m in enum.members
+        if m.source.since != m.since
+    ]

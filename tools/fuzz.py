@@ -1,0 +1,410 @@
+"""Random calls on descriptors of every type: ``python -m tools.fuzz SEED CALLS_PER_TYPE LOG``.
+
+Each call is written to LOG before it is made, so that the last line after a crash is the call that crashed. Values
+are plausible, in disguise, nonsense or hostile; descriptors are open, finalized and closed ones of every kind. Only the
+package's own exceptions may come out, and the KeyboardInterrupt that some values raise. ``FUZZ_THREADS=N`` lets N
+threads call on the same descriptors and forks children among them that drop what they inherit.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import random
+import sys
+import threading
+from collections import Counter
+from collections.abc import Callable
+from typing import Any, Self, TextIO
+
+from cudnn_backend_py import (
+    Attr,
+    AttributeType,
+    CudnnBackendError,
+    Descriptor,
+    DescriptorType,
+    HeurMode,
+    OperationGraph,
+    Severity,
+    build_plan,
+    capi,
+    capture_log,
+    library,
+    open_target,
+)
+from cudnn_backend_py.generated.attributes import ATTRIBUTES, ENUM_OF_TYPE, AttributeFacts
+from cudnn_backend_py.native import build
+from cudnn_backend_py.native.values import show
+from cudnn_backend_py.plans.lower import lower
+from tests.support.hostile import disguise, hostile
+from tests.support.zoo import ZOO
+
+KINDS = [
+    kind for kind in DescriptorType if kind is not DescriptorType.INTERMEDIATE_INFO and kind.since <= library().version
+]
+INTEGERS = (0, 1, 2, 3, 4, 7, 8, 16, 64, 128, -1, -2, 2**15, 2**31 - 1, 2**31, -(2**31), 2**40, 2**62, 2**63 - 1)
+TOO_LARGE = (2**63, -(2**63) - 1, 2**64, 10**30)
+REALS = (0.0, 1.0, -1.0, 0.5, 1e300, -1e300, 1e-300, math.inf, -math.inf, math.nan)
+TEXTS = (
+    "",
+    "x",
+    "{}",
+    "[]",
+    "null",
+    "{",
+    "\u00e9",
+    "a\0b",
+    "0" * 300,
+    '{"deviceName":"' + "n" * 300 + '"}',
+    "[" * 2000,
+)
+
+
+class Fuzzer:
+    """Makes calls from one seed."""
+
+    def __init__(self, seed: int, log: TextIO) -> None:
+        self.random = random.Random(seed)
+        self.log = log
+        self.outcomes: Counter[str] = Counter()
+        self.calls: Counter[str] = Counter()
+        self.texts = list(TEXTS)
+        self.names: dict[Descriptor, int] = {}
+        self.good: dict[DescriptorType, list[Descriptor]] = {kind: [] for kind in DescriptorType}
+        self.pool: dict[DescriptorType, list[Descriptor]] = {kind: [] for kind in DescriptorType}
+        self._specimens()
+
+    def sibling(self, seed: int) -> Self:
+        """Return another one for another thread, on the same descriptors."""
+        other = type(self).__new__(type(self))
+        other.__dict__.update(self.__dict__, random=random.Random(seed), outcomes=Counter(), calls=Counter())
+        return other
+
+    def _specimens(self) -> None:
+        """Make finalized descriptors of as many kinds as real graphs have."""
+        target = open_target("sm90")
+        assert target.device is not None
+        self.good[DescriptorType.DEVICEPROP].append(target.device)
+        self.texts.append(target.profile.json())
+        built: dict[int, Descriptor] = {}
+        values: list[Any] = []
+        for name, make in ZOO.items():
+            try:
+                values.append(lower(make()))
+                for value in values[-1]:
+                    build(value, on=target.library, built=built)
+                graph = OperationGraph(make(), target)
+            except CudnnBackendError:
+                continue
+            self.good[DescriptorType.OPERATIONGRAPH].append(graph.descriptor)
+            question = Descriptor(DescriptorType.ENGINEHEUR).set(Attr.ENGINEHEUR_OPERATION_GRAPH, graph.descriptor)
+            question.set(Attr.ENGINEHEUR_MODE, HeurMode.A).set(Attr.ENGINEHEUR_DEVICEPROP, target.device)
+            self.good[DescriptorType.ENGINEHEUR].append(question.finalize())
+            configs = graph.heuristics("A").configs[:2]
+            for config in configs:
+                self.good[DescriptorType.ENGINECFG].append(config.descriptor)
+                engine = config.descriptor.get(Attr.ENGINECFG_ENGINE)
+                self.good[DescriptorType.ENGINE].append(engine)
+                self.good[DescriptorType.KNOB_CHOICE] += config.descriptor.get(Attr.ENGINECFG_KNOB_CHOICES)
+                self.good[DescriptorType.KNOB_INFO] += engine.get(Attr.ENGINE_KNOB_INFO)
+            if name in ("matmul_f16", "sdpa_forward") or not self.good[DescriptorType.EXECUTION_PLAN]:
+                for config in configs:
+                    try:
+                        plan = build_plan(config)
+                    except CudnnBackendError:
+                        continue
+                    self.good[DescriptorType.EXECUTION_PLAN].append(plan.descriptor)
+                    self.texts.append(plan.json())
+                    break
+        for descriptor in built.values():
+            self.good[descriptor.kind].append(descriptor)
+        pack = Descriptor(DescriptorType.VARIANT_PACK).set(Attr.VARIANT_PACK_UNIQUE_IDS, (1, 2))
+        self.good[DescriptorType.VARIANT_PACK].append(
+            pack.set(Attr.VARIANT_PACK_DATA_POINTERS, (4096, 8192)).finalize()
+        )
+
+    def any_descriptor(self, kind: DescriptorType | None = None) -> Descriptor:
+        """Return an open, finalized or closed descriptor."""
+        kind = kind or self.random.choice(KINDS)
+        choice = self.random.random()
+        if choice < 0.6 and self.good[kind]:
+            return self.random.choice(self.good[kind])
+        if choice < 0.9 and self.pool[kind]:
+            return self.random.choice(self.pool[kind])
+        fresh = Descriptor(kind)
+        if choice > 0.95:
+            fresh.close()
+        return fresh
+
+    def plausible(self, facts: AttributeFacts) -> Any:
+        """Return a value the attribute should take, of one of its types and a count in its bounds."""
+        kind = self.random.choice(facts.types)
+        if kind is AttributeType.CHAR:
+            return self.text()
+        high = facts.max_count or max(3, facts.min_count)
+        count = self.random.randint(facts.min_count, max(high, facts.min_count))
+        values = tuple(self.element(kind, facts) for _ in range(count))
+        return values[0] if count == 1 and self.random.random() < 0.5 else values
+
+    def element(self, kind: AttributeType, facts: AttributeFacts) -> Any:
+        """Return one element of a type."""
+        if kind is AttributeType.BACKEND_DESCRIPTOR:
+            return self.any_descriptor(self.random.choice([k for k in facts.element if k in KINDS] or [None]))
+        if kind in ENUM_OF_TYPE:
+            return self.random.choice(list(ENUM_OF_TYPE[kind]))
+        if kind is AttributeType.BOOLEAN:
+            return self.random.random() < 0.5
+        if kind in (AttributeType.FLOAT, AttributeType.DOUBLE):
+            return self.random.choice(REALS)
+        if kind is AttributeType.FRACTION:
+            return (self.random.choice(INTEGERS), self.random.choice(INTEGERS))
+        if kind is AttributeType.VOID_PTR:
+            if facts.attribute is Attr.TENSOR_CONSTANT_VALUE:
+                return self.random.choice((b"", b"1234", b"12345678", bytes(16), bytes(1000), 4096))
+            return self.random.choice((None, 0, 4096, 2**40))
+        return self.random.choice(INTEGERS)
+
+    def text(self) -> str:
+        """Return a text: nonsense, a good one, or a good one with one change.
+
+        A plan is cut, never altered: its JSON holds code and sizes cuDNN believes, so ``load_plan`` checks a hash.
+        """
+        text = self.random.choice(self.texts)
+        if self.random.random() < 0.5 and len(text) > 100:
+            place = self.random.randrange(len(text))
+            end = "" if "operationGraph" in text else self.random.choice('x"{},9') + text[place + 1 :]
+            text = text[:place] + end
+        return text
+
+    def nonsense(self, depth: int = 0) -> Any:
+        """Return any value at all."""
+        r = self.random
+        makers: list[Callable[[], Any]] = [
+            lambda: r.choice(INTEGERS),
+            lambda: r.choice(TOO_LARGE),
+            lambda: r.choice(REALS),
+            lambda: r.random() < 0.5,
+            lambda: None,
+            self.text,
+            lambda: b"bytes",
+            self.any_descriptor,
+            object,
+            lambda: {"a": 1},
+            lambda: 1 + 2j,
+            lambda: r.choice(list(r.choice(list(ENUM_OF_TYPE.values())))),
+            *[lambda: hostile(r)] * 12,
+        ]
+        if depth < 2:
+            makers += [lambda: [self.nonsense(depth + 1) for _ in range(r.choice((0, 1, 2, 3, 9)))]] * 3
+        return r.choice(makers)()
+
+    def call(self, kind: DescriptorType) -> None:
+        """Make one random call on a descriptor of `kind` and keep count of how it ended."""
+        r = self.random
+        pool = self.pool[kind]
+        if not pool or r.random() < 0.15:
+            pool.append(Descriptor(kind))
+            if len(pool) > 6:
+                pool.pop(r.randrange(6))
+        if r.random() < 0.03:
+            self.fill(pool[-1])
+            return
+        own = [facts.attribute for facts in ATTRIBUTES[kind]]
+        attribute: Any = r.choice(own) if own and r.random() < 0.85 else r.choice(list(Attr))
+        if r.random() < 0.02:
+            attribute = self.nonsense()
+        descriptor = r.choice(pool) if r.random() < 0.8 or not self.good[kind] else r.choice(self.good[kind])
+        facts = next((item for item in ATTRIBUTES[kind] if item.attribute is attribute), None)
+        what = r.random()
+        element_type: Any = None
+        if r.random() < 0.15:
+            element_type = r.choice(list(AttributeType)) if r.random() < 0.9 else self.nonsense()
+        if what < 0.62:
+            value = self.plausible(facts) if facts is not None and r.random() < 0.65 else self.nonsense()
+            if r.random() < 0.25:
+                value = disguise(value, r)
+            if r.random() < 0.2:
+                self.c_call(descriptor, attribute, value, element_type)
+            else:
+                self.make("set", descriptor, attribute, value, element_type)
+        elif what < 0.82:
+            self.make("get", descriptor, attribute, None, element_type)
+        elif what < 0.86:
+            self.make("count", descriptor, attribute, None, element_type)
+        elif what < 0.98:
+            self.make("finalize", descriptor, None, None, None)
+        elif descriptor in pool:
+            self.make("close", descriptor, None, None, None)
+
+    def c_call(self, descriptor: Descriptor, attribute: Any, value: Any, element_type: Any) -> None:
+        """Make a call of :mod:`cudnn_backend_py.capi`, often with something hostile among its arguments."""
+        r = self.random
+
+        wrong: tuple[Any, ...] = (None, "x", 5, 1 + 2j)
+
+        def odd(value: Any) -> Any:
+            return value if r.random() < 0.8 else self.nonsense()
+
+        count = odd(
+            len(value) + isinstance(value, str)
+            if any(type(value) is kind for kind in (tuple, list, str))
+            else r.choice((1, 2**70))
+        )
+        pair = odd(descriptor), odd(self.any_descriptor(DescriptorType.VARIANT_PACK))
+        calls: list[tuple[str, Callable[[], Any]]] = [
+            ("set", lambda: capi.cudnnBackendSetAttribute(odd(descriptor), attribute, element_type, count, value)),
+            ("get", lambda: capi.cudnnBackendGetAttribute(odd(descriptor), attribute, element_type, odd(1))),
+            ("create", lambda: capi.cudnnBackendCreateDescriptor(odd(descriptor.kind))),
+            ("initialize", lambda: capi.cudnnBackendInitialize(odd(descriptor))),
+            ("finalize", lambda: capi.cudnnBackendFinalize(odd(descriptor))),
+            ("execute", lambda: capi.cudnnBackendExecute(odd(None), *pair)),
+            ("populate", lambda: capi.cudnnBackendPopulateCudaGraph(odd(None), *pair, odd(4096))),
+            ("error string", lambda: capi.cudnnGetErrorString(odd(r.choice(INTEGERS)))),
+            ("property", lambda: capi.cudnnGetProperty(odd(r.choice((0, 1, 2, 9))))),
+            ("stream", lambda: capi.cudnnSetStream(odd(None), odd(0))),
+            ("runtime error", lambda: capi.cudnnQueryRuntimeError(odd(None), odd(0))),
+            ("callback", lambda: capi.cudnnSetCallback(odd(2), _hear, odd(None))),
+            ("capture", lambda: _capture(descriptor)),
+            ("no callback", lambda: capi.cudnnSetCallback(0, r.choice(wrong))),
+            ("value", lambda: build(odd(None), on=odd(library()))),
+            ("execute plan", lambda: descriptor.execute(odd(None), pair[1])),
+        ]
+        name, call = calls[0] if r.random() < 0.5 else r.choice(calls)
+        self.count(f"c {name}", descriptor, attribute, value, element_type, call)
+
+    def fill(self, descriptor: Descriptor) -> None:
+        """Set what is required and some of the rest, all plausible, and finalize: the way to odd complete values."""
+        for facts in ATTRIBUTES[descriptor.kind]:
+            if facts.role != "output" and (facts.required or self.random.random() < 0.3):
+                self.make("set", descriptor, facts.attribute, self.plausible(facts), None)
+        self.make("finalize", descriptor, None, None, None)
+
+    def name(self, descriptor: Descriptor) -> str:
+        """Return kind, state and a number that stays with a descriptor."""
+        number = self.names.setdefault(descriptor, len(self.names))
+        return f"{descriptor!r}#{number}"
+
+    def show(self, value: Any) -> str:
+        """Return a value as text, descriptors with their numbers."""
+        if type(value) is Descriptor:
+            return self.name(value)
+        if (type(value) is list or type(value) is tuple) and len(value) < 20:
+            return "(" + ", ".join(self.show(item) if type(item) is Descriptor else show(item) for item in value) + ")"
+        return show(value)
+
+    def make(self, verb: str, descriptor: Descriptor, attribute: Any, value: Any, element_type: Any) -> None:
+        """Make a call on a descriptor."""
+
+        def call() -> None:
+            if verb == "set":
+                descriptor.set(attribute, value, type=element_type)
+            elif verb == "get":
+                descriptor.get(attribute, type=element_type)
+            elif verb == "count":
+                descriptor.count(attribute, element_type)
+            elif verb == "finalize":
+                descriptor.finalize()
+            else:
+                descriptor.close()
+
+        self.count(verb, descriptor, attribute, value, element_type, call)
+
+    def count(
+        self, verb: str, descriptor: Descriptor, attribute: Any, value: Any, element_type: Any, call: Callable[[], Any]
+    ) -> None:
+        """Write the call down, make it, count its outcome."""
+        number = sum(self.calls.values())
+        of = attribute.name if type(attribute) is Attr and hasattr(attribute, "_name_") else show(attribute)
+        text = f"{number} {verb} {self.name(descriptor)} {of} {self.show(value)[:300]} type={show(element_type)}"
+        self.log.write(text)
+        self.log.flush()
+        self.calls[descriptor.kind.name] += 1
+        try:
+            call()
+        except CudnnBackendError as error:
+            if len(str(error)) > 20_000 or len(error.render()) > 200_000:
+                raise AssertionError(f"a message of {len(error.render())} letters came out of: {text}") from error
+            outcome = error.code
+        except KeyboardInterrupt:
+            outcome = "interrupted"
+        except Exception as error:
+            raise AssertionError(f"{type(error).__name__} came out of: {text}") from error
+        else:
+            outcome = "done"
+        self.outcomes[f"{verb} {outcome}"] += 1
+        self.log.write(f" -> {outcome}\n")
+
+
+def _hear(*_arguments: Any) -> None:
+    """Listen to cuDNN's log."""
+
+
+def _capture(descriptor: Descriptor) -> None:
+    with capture_log(Severity.ERROR):
+        descriptor.finalize()
+
+
+def in_threads(fuzzer: Fuzzer, count: int, work: Callable[[Fuzzer], None]) -> list[Fuzzer]:
+    """Work on the same descriptors in more threads, and fork a few times among them."""
+    siblings = [fuzzer.sibling(number) for number in range(count)]
+    failed: list[BaseException] = []
+
+    def run_guarded(call: Callable[[], None]) -> None:
+        try:
+            call()
+        except BaseException as error:
+            failed.append(error)
+
+    workers = [threading.Thread(target=run_guarded, args=(lambda item=item: work(item),)) for item in siblings]
+    for thread in workers:
+        thread.start()
+    for _ in range(5):
+        child = os.fork()
+        if child == 0:
+            fuzzer.good.clear()
+            fuzzer.pool.clear()
+            fuzzer.names.clear()
+            os._exit(0)
+        if os.waitpid(child, 0)[1]:
+            raise AssertionError("a forked child did not end well")
+    for thread in workers:
+        thread.join()
+    if failed:
+        raise failed[0]
+    return siblings
+
+
+def main(seed: int, calls_per_type: int, log_path: str, kinds: list[str]) -> None:
+    """Make the calls, type after type in turns, and print what was counted as JSON."""
+    with open(log_path, "w", encoding="utf-8", errors="backslashreplace") as log:
+        fuzzer = Fuzzer(seed, log)
+        chosen = [DescriptorType[name] for name in kinds] or KINDS
+
+        def work(one: Fuzzer) -> None:
+            for _ in range(calls_per_type):
+                for kind in chosen:
+                    one.call(kind)
+
+        threads = int(os.environ.get("FUZZ_THREADS", "0"))
+        fuzzers = in_threads(fuzzer, threads, work) if threads else [fuzzer]
+        if not threads:
+            work(fuzzer)
+    calls, outcomes = Counter[str](), Counter[str]()
+    for one in fuzzers:
+        calls += one.calls
+        outcomes += one.outcomes
+    print(json.dumps({"cudnn": library().version_text, "calls": calls, "outcomes": outcomes}))
+
+
+def switch_hazards_off() -> None:
+    """Let cuDNN see what the table of hazards holds back, to show that this program finds crashes."""
+    from cudnn_backend_py.native import descriptor
+
+    vars(descriptor)["check_before_finalize"] = lambda *_given: None
+
+
+if __name__ == "__main__":
+    if os.environ.get("FUZZ_WITHOUT_HAZARDS"):
+        switch_hazards_off()
+    main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4:])

@@ -1,0 +1,1 @@
+"""Scripts that write the records under logs/ and the tables of pages; README.md of tools/ says what each writes."""

@@ -1,0 +1,389 @@
+"""What an audit finds of known faults, and what it costs where all is right, on the GPU of this process.
+
+``python -m tools.records.audits faults logs/NAME.json --cudnn OTHER`` runs programs that run into known faults, each
+unaided: audited as it is, then ``cudnn-backend audit`` of what was kept. ``cost`` times programs with and without, and
+``counting``, on any machine, calls that are not sampled.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from cudnn_backend_py.audit.report import AuditReport
+from cudnn_backend_py.info import start_record, write_record
+from cudnn_backend_py.system.child import call_command
+from cudnn_backend_py.why.cost import Seconds, judge_pairs, take_time, tell, uncollected
+from tests.support.audited import RIGHT, WRONG
+
+__all__ = ["audit_program", "examine_case", "measure_cost", "run_faults"]
+
+MOST_S = 300.0
+MOST = 0.02  # share of a program's time that an audit may cost
+ROOT = Path(__file__).parents[2]
+
+
+def audit_program(name: str, folder: Path, *, by_environment: bool) -> dict[str, Any]:
+    """Return the report of an audited program: by the environment switch, or by the module that runs programs."""
+    program = ["-m", "tests.support.audited", name]
+    output = folder / "report.json"
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
+    if by_environment:
+        environment |= {
+            "CUDNN_BACKEND_AUDIT": "100",
+            "CUDNN_BACKEND_AUDIT_FOLDER": str(folder / "cases"),
+            "CUDNN_BACKEND_AUDIT_REPORT": str(output),
+        }
+        command = [sys.executable, *program]
+    else:
+        options = ["--folder", str(folder / "cases"), "--output", str(output)]
+        command = [sys.executable, "-m", "cudnn_backend_py.audit", *options, *program]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=MOST_S)
+    if not output.exists():
+        return {"failed": done.stderr[-1500:], "wrong": [], "code": done.returncode}
+    return {**json.loads(output.read_text()), "code": done.returncode, "said": done.stderr[-300:]}
+
+
+def examine_case(file: str, versions: Sequence[str], reduce_s: float) -> dict[str, Any]:
+    """Return what ``cudnn-backend audit`` says of a case."""
+    words = [f"--cudnn={version}" for version in versions]
+    words += ["--format=json", f"--reduce={reduce_s:g}", f"--limit={MOST_S:g}", file]
+    command = call_command("cudnn_backend_py.cli.commands:main", "audit", *words)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=MOST_S + 60)
+    try:
+        found: dict[str, Any] = json.loads(done.stdout)["cases"][0]
+    except (ValueError, KeyError, IndexError):
+        return {"failed": done.stderr[-1500:], "asked": [], "faults": []}
+    return found
+
+
+def run_one(name: str, versions: Sequence[str], reduce_s: float) -> dict[str, Any]:
+    """Return what was found of one program, from its start to the name of the fault."""
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place)
+        report = audit_program(name, folder, by_environment=name != "deep-scores")
+        modes = [oct((folder / "cases").stat().st_mode & 0o777)] if (folder / "cases").exists() else []
+        found: dict[str, Any] = {"name": name, "report": report, "modes": modes}
+        if name in RIGHT:
+            ran = not report["code"] and sum(report.get("sampled", {}).values()) >= 4
+            return found | {"ok": ran and not report["wrong"], "seconds": round(time.monotonic() - began, 1)}
+        kept = [one["file"] for one in report["wrong"] if one["file"]]
+        found["examined"] = [examine_case(file, versions, reduce_s) for file in kept]
+        found["programs"] = [_run_again(one.get("program", "")) for one in found["examined"]]
+        faults = {fault for one in found["examined"] for fault in one["faults"]}
+        named = [
+            one for one in found["examined"] if one.get("engine") is not None and WRONG[name].fault in one["faults"]
+        ]
+        found |= {"fault": WRONG[name].fault, "faults": sorted(faults), "seconds": round(time.monotonic() - began, 1)}
+        return found | {"ok": bool(named) and found["seconds"] <= MOST_S, "is_nan": WRONG[name].is_nan}
+
+
+def brief(row: dict[str, Any]) -> dict[str, Any]:
+    """Return what a record says of a program: no paths, no texts of reports."""
+    report = row["report"]
+    found = {name: row[name] for name in ("name", "ok", "seconds", "fault", "is_nan", "modes") if name in row}
+    found["door"] = WRONG[row["name"]].door if row["name"] in WRONG else ""
+    found |= {name: report.get(name) for name in ("calls", "sampled", "checked", "passed_over", "unjudged")}
+    found["kept"] = len(report["wrong"])
+    found["cases"] = [
+        {
+            "wrong": one["case"]["wrong"],
+            "backend": one["case"]["backend"],
+            "plan": one["case"]["tag"],
+            "engine": one["engine"],
+            "since": one["since"],
+            "until": one["until"],
+            "faults": one["faults"],
+            "asked": [
+                {key: item[key] for key in ("version", "state", "wrong", "right", "other")} for item in one["asked"]
+            ],
+            "data": one["data"],
+            "seconds": one["seconds"],
+            "reproduction": {key: again.get(key) for key in ("code", "bytes")},
+        }
+        for one, again in zip(row.get("examined", []), row.get("programs", []), strict=True)
+        if "case" in one
+    ]
+    return found
+
+
+def _run_again(program: str) -> dict[str, Any]:
+    """Return what the reproduction says, which has to stand alone."""
+    if not program:
+        return {}
+    done = subprocess.run([sys.executable, program], capture_output=True, text=True, check=False, timeout=120)
+    return {
+        "code": done.returncode,
+        "said": done.stdout[-300:] or done.stderr[-300:],
+        "bytes": os.path.getsize(program),
+    }
+
+
+def run_faults(
+    versions: Sequence[str], reduce_s: float, workers: int, names: Sequence[str] = ()
+) -> Iterator[dict[str, Any]]:
+    """Yield what was found of each program."""
+    with ThreadPoolExecutor(workers) as pool:
+        yield from pool.map(lambda name: run_one(name, versions, reduce_s), names or [*WRONG, *RIGHT])
+
+
+# the cost
+
+
+def _loops() -> dict[str, Callable[[], Any]]:
+    """Return functions by name that do one round each of a program."""
+    import torch
+
+    from cudnn_backend_py import torch_ops
+
+    torch.manual_seed(0)
+    q, k, v = (torch.randn(4, 1024, 16, 64, device="cuda", dtype=torch.bfloat16).transpose(1, 2) for _ in range(3))
+
+    def attend_by_torch() -> None:
+        with torch.no_grad():
+            torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+
+    def attend_by_operators() -> None:
+        with torch.no_grad():
+            torch_ops.attention(q, k, v, causal=True)
+
+    found: dict[str, Callable[[], Any]] = {
+        "torch's attention": attend_by_torch,
+        "the operators": attend_by_operators,
+        "training step": _training_step(),
+        "forward pass": _training_step(training=False),
+        "the frontend": _convolution(),
+    }
+    return found
+
+
+def _training_step(training: bool = True) -> Callable[[], None]:
+    """Return a step of a transformer of twelve layers, or its forward pass alone."""
+    import torch
+
+    class Block(torch.nn.Module):  # type: ignore[misc]
+        def __init__(self, width: int, heads: int) -> None:
+            super().__init__()
+            self.heads, self.qkv = heads, torch.nn.Linear(width, 3 * width)
+            self.out, self.norm, self.more = (
+                torch.nn.Linear(width, width),
+                torch.nn.LayerNorm(width),
+                torch.nn.LayerNorm(width),
+            )
+            self.mlp = torch.nn.Sequential(
+                torch.nn.Linear(width, 4 * width), torch.nn.GELU(), torch.nn.Linear(4 * width, width)
+            )
+
+        def forward(self, x: Any) -> Any:
+            b, s, width = x.shape
+            q, k, v = self.qkv(self.norm(x)).view(b, s, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
+            o = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+            x = x + self.out(o.transpose(1, 2).reshape(b, s, width))
+            return x + self.mlp(self.more(x))
+
+    model = torch.nn.Sequential(*(Block(768, 12) for _ in range(12))).cuda().bfloat16()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
+    x = torch.randn(8, 1024, 768, device="cuda", dtype=torch.bfloat16)
+
+    if not training:
+        return torch.no_grad()(lambda: model(x))  # type: ignore[no-any-return]
+
+    def step() -> None:
+        model(x).float().square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    return step
+
+
+def _convolution() -> Callable[[], None]:
+    import torch
+
+    from cudnn_backend_py import frontend as cudnn
+    from tests.support import audited
+
+    like = torch.channels_last
+    x, y = (torch.randn(16, 64, 28, 28, device="cuda").half().to(memory_format=like) for _ in range(2))
+    w = torch.randn(64, 64, 3, 3, device="cuda").half().to(memory_format=like)
+    graph, pack = audited._graph({"x": x, "w": w})
+    made = graph.conv_fprop(image=pack["x"], weight=pack["w"], padding=[1, 1], stride=[1, 1], dilation=[1, 1])
+    made.set_output(True).set_dim(list(y.shape)).set_stride(list(y.stride()))
+    buffers = {pack["x"]: x, pack["w"]: w, made: y}
+    audited._execute(cudnn, graph, buffers)
+    workspace = torch.empty(max(1, graph.get_workspace_size()), dtype=torch.uint8, device="cuda")
+    handle = audited._handle(cudnn)
+    return lambda: graph.execute(buffers, workspace, handle=handle)
+
+
+def measure_cost(seconds: float = 12.0, block_s: float = 0.5, names: Sequence[str] = ()) -> Iterator[dict[str, Any]]:
+    """Yield what one call in a hundred costs programs where all is right, in pairs of blocks with and without an audit.
+
+    The blocks of a pair come right after one another, in turns the one and the other first; the median of their ratios
+    is told with its 95 % interval. First in short blocks with an audit that samples nothing, which is what counting
+    calls costs. Then in blocks at least as long as pays for a sample of the program: what all of it costs, also apart
+    of the blocks that had no sample and of those that had one.
+    """
+    from cudnn_backend_py.audit import audit
+    from cudnn_backend_py.audit.look import COST, EVERY
+
+    for name, loop in _loops().items():
+        if names and name not in names:
+            continue
+        rounds = 1
+        for _ in range(3):  # warm, and as many rounds as take a block
+            rounds = max(1, min(200_000, round(block_s / take_time(loop, rounds).clock)))
+        with tempfile.TemporaryDirectory() as folder:
+            for _ in range(2):  # kernels are loaded, then as many rounds as pay for a sample
+                with audit(folder=folder, first=4, patience_s=5.0) as warm:
+                    take_time(loop, max(1, rounds // 4))
+            pays = (warm.host_s + warm.gpu_s) / max(1, sum(warm.sampled.values())) / COST
+            counting, _, _ = _pairs(loop, max(1, rounds // 10), seconds / 2, 10**9, 1e-9, folder)
+            rounds = max(1, round(rounds * min(4.0, max(1.0, 1.2 * pays / block_s))))
+            times, sampled, report = _pairs(loop, rounds, seconds, EVERY, COST, folder)
+        found = judge_pairs(*times, MOST)
+        yield {
+            "program": name,
+            "counting": judge_pairs(*counting, MOST),
+            "audited": found,
+            "without_a_sample": _judge_some(times, [count == 0 for count in sampled]),
+            "with_samples": _judge_some(times, [count > 0 for count in sampled]),
+            "own_account": round(report.cost, 5),
+            "counted_ns": round(1e9 * report.counted_s / max(1, report.calls)),
+            "setup_s": round(report.setup_s, 3),
+            "calls": report.calls,
+            "sampled": sum(sampled),
+            "us_of_a_sample": round(1e6 * (report.host_s + report.gpu_s) / max(1, sum(sampled)), 1),
+            "passed_over": dict(report.passed_over),
+            "unjudged": dict(report.unjudged),
+            "kept": len(report.wrong),
+            "ok": found["verdict"] == "passed" and not report.wrong,
+        }
+
+
+def _judge_some(times: tuple[list[Seconds], list[Seconds]], chosen: Sequence[bool]) -> dict[str, Any] | None:
+    """Return what some of the pairs say; None where there are none."""
+    some = [[one for one, wanted in zip(turns, chosen, strict=True) if wanted] for turns in times]
+    return judge_pairs(some[0], some[1], MOST) if any(chosen) else None
+
+
+def _pairs(
+    loop: Callable[[], Any], rounds: int, seconds: float, every: int, cost: float, folder: str
+) -> tuple[tuple[list[Seconds], list[Seconds]], list[int], AuditReport]:
+    """Return the times of blocks without an audit and with one, how many samples the latter had, and its report.
+
+    One audit lasts over all blocks and rests in those without: what it may take of the time falls in the others alone.
+    """
+    from cudnn_backend_py.audit.case import CaseFolder
+    from cudnn_backend_py.audit.watch import Watch
+
+    report = AuditReport()
+    watch = Watch(every, cost, CaseFolder(folder), report, first=0, patience_s=2.0)
+    plain: list[Seconds] = []
+    audited: list[Seconds] = []
+    sampled: list[int] = []
+    watch.start()
+    with uncollected():
+        deadline = time.perf_counter() + seconds
+        while time.perf_counter() < deadline or len(plain) < 4:
+            for is_audited in (False, True) if len(sampled) % 2 else (True, False):
+                before = sum(report.sampled.values())
+                with nullcontext() if is_audited else watch.pause():
+                    (audited if is_audited else plain).append(take_time(loop, rounds))
+                if is_audited:
+                    sampled.append(sum(report.sampled.values()) - before)
+    watch.stop()
+    return (plain, audited), sampled, report
+
+
+def measure_unsampled() -> dict[str, int]:
+    """Return the nanoseconds that an audit adds to a call it does not sample, by how a function takes its arguments."""
+    import torch
+
+    from cudnn_backend_py.audit import audit
+
+    functional = torch.nn.functional
+    original = functional.scaled_dot_product_attention
+
+    def by_place(query: Any, key: Any, value: Any, attn_mask: Any = None, is_causal: bool = False) -> None:
+        return None
+
+    def by_name(q: Any, k: Any, v: Any, *, causal: bool = False, scale: Any = None, **others: Any) -> None:
+        return None
+
+    def seconds(given: tuple[Any, ...], named: dict[str, Any]) -> float:
+        attend = functional.scaled_dot_product_attention
+        began = time.thread_time()
+        for _ in range(20_000):
+            attend(*given, **named)
+        return time.thread_time() - began
+
+    found = {}
+    ways: dict[str, tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]] = {
+        "python": (by_place, (1, 2, 3), {"is_causal": True}),
+        "python, by name": (by_name, (1, 2, 3), {"causal": True}),
+        "builtin": ("a".split, (None,), {"maxsplit": 1}),
+    }
+    try:
+        for name, (function, given, named) in ways.items():
+            turns = []
+            for _ in range(15):
+                functional.scaled_dot_product_attention = function
+                plain = seconds(given, named)
+                with tempfile.TemporaryDirectory() as folder, audit(folder=folder, first=0, every=10**9):
+                    turns.append(seconds(given, named) - plain)
+            found[name] = round(1e9 * median(turns) / 20_000)
+    finally:
+        functional.scaled_dot_product_attention = original
+    return found
+
+
+def main() -> int:
+    """Run one of the two, print it, and write the record where one is named."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("what", choices=["faults", "cost", "counting"])
+    parser.add_argument("record", nargs="?", type=Path)
+    parser.add_argument("--cudnn", action="append", default=[], help="another version, or the path of its libcudnn")
+    parser.add_argument("--reduce", type=float, default=20.0)
+    parser.add_argument("--workers", type=int, default=4)
+    parser.add_argument("--seconds", type=float, default=12.0, help="of blocks, for each program")
+    parser.add_argument("--block", type=float, default=0.5, help="seconds of a block, at least")
+    parser.add_argument("--only", action="append", default=[])
+    asked = parser.parse_args()
+    record = start_record(f"audit-{asked.what}", ("cudnn_backend_py", "python", "cudnn", "gpus", "driver version"))
+    if asked.what == "faults":
+        rows = []
+        for row in run_faults(asked.cudnn, asked.reduce, asked.workers, asked.only):
+            rows.append(row)
+            asked_of = [(one["version"], one["state"]) for case in row.get("examined", []) for one in case["asked"]]
+            print(row["name"], "ok" if row["ok"] else "NOT", row["seconds"], row.get("faults"), asked_of, flush=True)
+            if not row["ok"]:
+                print(json.dumps(row, indent=1, default=str)[:3000], flush=True)
+        record["programs"] = [brief(row) for row in rows]
+    else:  # counting alone needs no GPU
+        record["unsampled_ns"] = measure_unsampled()
+        print(f"an unsampled call takes more, in ns: {record['unsampled_ns']}", flush=True)
+        record["programs"] = rows = []
+        for row in measure_cost(asked.seconds, asked.block, asked.only) if asked.what == "cost" else ():
+            rows.append(row)
+            for what in ("counting", "audited"):
+                a_round = f"a round of {row[what]['clock']['plain_us']:.1f} us"
+                print(f"{row['program']}, {what}: {a_round}, {tell(row[what])}", flush=True)
+            write_record(record, asked.record)
+    write_record(record, asked.record)
+    return 0 if all(row["ok"] for row in rows) else 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

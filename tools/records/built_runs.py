@@ -1,0 +1,150 @@
+"""The graphs of tests/support/built.py on the GPU at hand: built, run, and compared with the interpreter.
+
+``python -m tools.records.built_runs logs/NAME.json`` writes the record that docs/operations.md is written from, each
+graph run in a process of its own, which it may end; ``python -m tools.records.built_runs --graph NAME`` runs one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cudnn_backend_py import (
+    CudnnBackendError,
+    CudnnStatusError,
+    DataType,
+    DescriptorType,
+    EngineConfig,
+    Graph,
+    NotSupported,
+    Operation,
+    OperationGraph,
+    UsageError,
+    build_plan,
+    execute,
+    interpret,
+    open_target,
+)
+from cudnn_backend_py.graph.formats import encode
+from cudnn_backend_py.info import start_record, write_record
+from cudnn_backend_py.tuning.agreement import TOLERANCES, compare, limit_of
+from tests.support.built import BUILT, inputs_of
+from tests.support.child import run_python
+from tools.records.operations_page import AGREES, REFUSED
+
+__all__ = ["limit_for", "run_graph", "run_in_child"]
+
+KIND = "operations"
+WORKERS = 8
+LIMIT_S = 90
+WORDS = 1500  # characters kept of what cuDNN says
+
+
+def limit_for(graph: Graph, name: str) -> float:
+    """Return how far an output may be off, relative to its size: by what its type rounds, or the coarsest written."""
+    own = limit_of(graph.tensor(name), None)
+    if graph.tensor(name).data_type not in TOLERANCES:
+        return own
+    written = [tensor.data_type for op in graph.ops for tensor in op.outputs().values()]
+    return max([own, *(TOLERANCES[kind] for kind in written if kind in TOLERANCES)])
+
+
+def run_graph(name: str) -> dict[str, Any]:
+    """Return what becomes of a graph: the plan and how far outputs are off, or cuDNN's refusal."""
+    graph = BUILT[name].make()
+    target = open_target()
+    try:
+        asked = OperationGraph(graph, target)
+        answers = [asked.heuristics(mode) for mode in ("A", "FALLBACK")]
+    except (CudnnStatusError, NotSupported, UsageError) as error:  # the last of kinds that a library lacks
+        return {"said": REFUSED, "words": str(error)[:WORDS]}
+    configs = [config for answer in answers for config in answer.configs]
+    if not configs:
+        return {"said": REFUSED, "words": "\n".join(answer.answer.text for answer in answers)[:WORDS]}
+    return _run_first(graph, configs, inputs_of(graph))
+
+
+def _run_first(graph: Graph, configs: list[EngineConfig], inputs: Mapping[Any, Any]) -> dict[str, Any]:
+    """Run the first config that can be built."""
+    words = ""
+    for config in configs:
+        try:
+            plan = build_plan(config)
+        except CudnnStatusError as error:
+            words = words or str(error)
+            continue
+        given: dict[str | int, Any] = {
+            name: encode(value, graph.tensor(str(name)).data_type) for name, value in inputs.items()
+        }
+        # What the graph does not write stays NaN, as the interpreter has it.
+        got: dict[Any, Any] = {tensor.name: _unwritten(tensor.dims, tensor.data_type) for tensor in graph.outputs}
+        _put_in_place(graph, given, got)
+        execute(plan, {**given, **got})
+        return {"plan": plan.tag, **_compared(graph, got, interpret(graph, inputs, rounding=True))}
+    return {"said": "no plan is built", "words": words[:WORDS]}
+
+
+def _unwritten(dims: tuple[int, ...], data_type: DataType) -> Any:
+    return encode(np.full(dims, np.nan if data_type in TOLERANCES else 77.0), data_type)
+
+
+def _put_in_place(graph: Graph, given: Mapping[Any, Any], got: Mapping[str, Any]) -> None:
+    """Put the input of a concatenation that lies in the memory of the result there."""
+    for op in graph.ops:
+        if isinstance(op, Operation) and op.kind is DescriptorType.OPERATION_CONCAT:
+            place, axis, inputs = op.fields["inplace_index"], op.fields["axis"], op.fields["input"]
+            start = sum(tensor.dims[axis] for tensor in inputs[:place])
+            part = np.moveaxis(got[op.fields["output"].name], axis, 0)
+            part[start : start + inputs[place].dims[axis]] = np.moveaxis(given[inputs[place].name], axis, 0)
+
+
+def _compared(graph: Graph, got: Mapping[str, Any], want: Mapping[str, Any]) -> dict[str, Any]:
+    beyond, outputs = [], {}
+    for tensor in graph.outputs:
+        limit = limit_for(graph, tensor.name)
+        found = compare(encode(want[tensor.name], tensor.data_type), got[tensor.name], tensor.data_type)
+        outputs[tensor.name] = {"relative": found.relative, "worst_row": found.worst_row, "limit": limit}
+        if why := found.why(limit):
+            beyond.append(f"{tensor.name}: {why}")
+    return {"said": "; ".join(beyond) or AGREES, "outputs": outputs}
+
+
+def run_in_child(name: str) -> dict[str, Any]:
+    """Return what becomes of a graph in a process of its own."""
+    try:
+        done = run_python(["-W", "ignore", "-m", "tools.records.built_runs", "--graph", name], timeout_s=LIMIT_S)
+    except subprocess.TimeoutExpired:
+        return {"said": "it does not end"}
+    if done.code or not done.stdout:
+        return {"said": "failed", "words": f"{done.ending}\n{done.stderr[-2000:]}"}
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def main() -> None:
+    """Run one graph, or all and write a record."""
+    parser = argparse.ArgumentParser(description="Run the graphs of docs/operations.md on this GPU.")
+    parser.add_argument("record", nargs="?", type=Path)
+    parser.add_argument("--graph", choices=BUILT)
+    arguments = parser.parse_args()
+    if arguments.graph:
+        try:
+            print(json.dumps(run_graph(arguments.graph)))
+        except CudnnBackendError as error:
+            print(json.dumps({"said": "failed", "words": str(error)}))
+        return
+    facts = ("cudnn_backend_py", "python", "cudnn", "built for CUDA", "driver version", "gpus")
+    with ThreadPoolExecutor(WORKERS) as pool:
+        graphs = dict(zip(BUILT, pool.map(run_in_child, BUILT), strict=True))
+    print(write_record({**start_record(KIND, facts), "graphs": graphs}, arguments.record))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,277 @@
+"""Attention whose scores are far below 0 in every row, on the GPU of this process, against float64.
+
+The logarithm of a row's sum of exponentials is near the scores' level there, and what a kernel scores 0 instead of -inf
+overflows once that is below -88.7, the logarithm of the largest float32: exp(0 - lse).
+
+``python -m tools.records.deep_scores logs/NAME.json`` runs all of it and writes the record.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import os
+import random
+import subprocess
+import sys
+import time
+import warnings
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import astuple, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cudnn_backend_py import CudnnBackendError, DataType, Graph, Target, open_target, reference
+from cudnn_backend_py.faults import FaultWarning, known_hazards
+from cudnn_backend_py.graph.attention import Attention, sdpa_backward, sdpa_forward
+from cudnn_backend_py.graph.formats import round_to
+from cudnn_backend_py.info import start_record, write_record
+from cudnn_backend_py.system.child import ONE_THREAD
+from tools.campaign.one import ask, run
+
+__all__ = ["LEVELS", "Deep", "deep_cases", "run_deep"]
+
+LEVELS = (-20.0, -80.0, -87.0, -90.0, -120.0, -1e3, -1e4)
+MASKS = ("none", "causal", "padding", "shorter", "bias", "causal bias", "deep bias")
+SHAPES = (
+    (64, 64), (128, 128), (192, 192), (320, 320), (64, 192), (192, 64), (128, 192), (100, 72), (128, 100),
+    (1, 64), (1, 97), (1, 128),
+)  # fmt: skip
+LIMITS = {DataType.HALF: 5e-3, DataType.BFLOAT16: 2e-2}  # of the relative error of a whole output
+KIND = "deep-scores"
+WORKERS = 20
+_FEW = 24  # cases a child runs
+_LATE_S = 8.0  # what a case may take that was begun in time
+DAY_S = 86_400.0  # no limit: poll() takes no more than 24 days
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Deep:
+    """One graph of attention, which is run at every level of scores."""
+
+    backward: bool
+    unified: bool
+    mask: str
+    seq_q: int
+    seq_kv: int
+    head_dim: int
+    data_type: str
+
+    @property
+    def name(self) -> str:
+        """All of it in a line."""
+        form = "unified" if self.unified else "composite"
+        sizes = f"{self.seq_q}x{self.seq_kv} d{self.head_dim} {self.data_type}"
+        return f"{'backward' if self.backward else 'forward'} {form} {self.mask} {sizes}"
+
+    def problem(self) -> Attention:
+        """Return the problem."""
+        options: dict[str, Any] = {"padding": self.mask in ("padding", "shorter")}
+        if "causal" in self.mask:
+            options["right_bound"] = 0
+        if "bias" in self.mask:
+            options["bias"] = (1, 1, self.seq_q, self.seq_kv)
+        return Attention(
+            batch=1, heads=2, seq_q=self.seq_q, seq_kv=self.seq_kv, head_dim=self.head_dim, layout="bhsd", stats=True,
+            data_type=DataType[self.data_type], **options,
+        )  # fmt: skip
+
+    def graph(self, version: tuple[int, ...]) -> Graph:
+        """Return the graph for a cuDNN version."""
+        make = sdpa_backward if self.backward else sdpa_forward
+        form: Any = "unified" if self.unified else "composite"
+        known = version if self.unified else (9, 19, 0)
+        return make(self.problem(), implementation=form, version=known, allow_hazards=True)  # type: ignore[arg-type]
+
+
+def deep_cases(version: tuple[int, ...]) -> list[Deep]:
+    """Return the cases of a cuDNN version: the one operation takes masks since 9.21, and has a backward pass."""
+    forms = (False, True) if version >= (9, 21, 0) else (False,)
+    sizes = ((s_q, s_kv, d) for (s_q, s_kv), d in itertools.product(SHAPES, (64, 128)))
+    return [
+        Deep(backward, unified, mask, *size, kind)
+        for size, mask, kind, unified, backward in itertools.product(
+            sizes, MASKS, ("HALF", "BFLOAT16"), forms, (False, True)
+        )
+    ]
+
+
+def _data(case: Deep, level: float) -> tuple[dict[str, Floats], dict[str, Any]]:
+    """Return Q, K, V, dO and the bias, and the options of the reference; every score is near the level."""
+    draw = np.random.default_rng([int(-level), case.seq_q, case.seq_kv])
+    kind, scale = DataType[case.data_type], case.head_dim**-0.5
+    sizes = {"q": case.seq_q, "do": case.seq_q, "k": case.seq_kv, "v": case.seq_kv}
+    numbers = {name: draw.normal(size=(1, 2, size, case.head_dim)) for name, size in sizes.items()}
+    numbers["q"] *= 0.1
+    numbers["k"] *= 0.1
+    deep_bias = case.mask == "deep bias"
+    part = np.sqrt(-level / scale)
+    if not deep_bias:
+        numbers["q"][..., 0], numbers["k"][..., 0] = part, -part
+    options: dict[str, Any] = {}
+    if "bias" in case.mask:
+        numbers["bias"] = 0.1 * draw.normal(size=(1, 1, case.seq_q, case.seq_kv)) + (level if deep_bias else 0.0)
+    numbers = {name: round_to(values, kind) for name, values in numbers.items()}
+    if "bias" in numbers:
+        options["bias"] = numbers["bias"]
+    if "causal" in case.mask:
+        options["right_bound"] = 0
+    if case.problem().padding:
+        less = 5 if case.mask == "shorter" and case.seq_kv > 5 else 0
+        options |= {"seq_len_q": np.array([case.seq_q]), "seq_len_kv": np.array([case.seq_kv - less])}
+    return numbers, options
+
+
+def _wanted(case: Deep, numbers: dict[str, Floats], options: dict[str, Any]) -> dict[str, Floats]:
+    """Return what cuDNN has to write; adds O and the statistics to the numbers, as a forward pass leaves them."""
+    q, k, v, do = (numbers[name] for name in ("q", "k", "v", "do"))
+    made = reference.forward(q, k, v, **options)
+    if not case.backward:
+        return {"o": made.o, "stats": made.stats}
+    numbers["o"] = round_to(made.o, DataType[case.data_type])
+    numbers["stats"] = made.stats.astype(np.float32).astype(np.float64)
+    back = reference.backward(q, k, v, numbers["o"], do, numbers["stats"], **options)
+    return {"dq": back.dq, "dk": back.dk, "dv": back.dv}
+
+
+def run_deep(case: Deep, target: Target) -> dict[str, Any]:
+    """Return what a case does at every level: agrees, or which outputs are NaN or off; with the faults known of it."""
+    version = target.library.version
+    graph = case.graph(version)
+    found: dict[str, Any] = {"name": case.name, "case": astuple(case)}
+    found["faults"] = sorted({fault.code for fault in known_hazards(graph, target.sm, version)})
+    asked = ask(graph, target)
+    if asked.plan is None:
+        return found | {"outcome": "refused", "words": asked.words[-200:]}
+    found["engine"], found["levels"] = asked.engine, {}
+    try:
+        for level in LEVELS:
+            found["levels"][f"{level:g}"] = _compared(case, graph, asked.plan, level)
+    except CudnnBackendError as error:
+        return found | {"outcome": "failed", "words": str(error)[:200]}
+    finally:
+        asked.plan.close()
+    wrong = any(said != "agrees" for said in found["levels"].values())
+    return found | {"outcome": "differs" if wrong else "agrees"}
+
+
+def _compared(case: Deep, graph: Graph, plan: Any, level: float) -> str:
+    numbers, options = _data(case, level)
+    wanted = _wanted(case, numbers, options)
+    lengths = {name: options[name].reshape(1, 1, 1, 1) for name in ("seq_len_q", "seq_len_kv") if name in options}
+    given: dict[str | int, Any] = {}
+    for tensor in graph.variant_pack_tensors:
+        values = (numbers | lengths).get(tensor.name)
+        if values is not None and not tensor.by_value:
+            given[tensor.uid] = values if values.shape == tensor.dims else values.swapaxes(-1, -2)
+            if values.shape == tensor.dims and tensor.rank == 4 and tensor.strides[-2] == 1 < tensor.strides[-1]:
+                given[tensor.uid] = values.swapaxes(-1, -2)  # a square one that is described transposed
+    results, beyond = run(plan, given)
+    words = [f"{name}: memory behind it is written" for name in beyond]
+    limit = LIMITS[DataType[case.data_type]] + abs(level) * 2.0**-20  # scores are float32
+    for name, want in wanted.items():
+        rows = np.ones(want.shape[2], np.bool_)
+        length = lengths.get("seq_len_kv" if name in ("dk", "dv") else "seq_len_q")
+        if length is not None:
+            rows[int(length.item()) :] = False
+        got, want = results[name][:, :, rows], want[:, :, rows]
+        lost = ~np.isfinite(got) & np.isfinite(want)
+        if lost.any():
+            words.append(f"{name}: {int(lost.sum())} of {lost.size} are no numbers")
+            continue
+        if name in ("dq", "dk"):  # the first column of Q and K holds the level, and its gradient cancels
+            got, want = got[..., 1:], want[..., 1:]
+        kept = np.isfinite(want)
+        size = max(float(np.sqrt(np.mean(np.square(want[kept])))), 1e-3)
+        off = float(np.sqrt(np.mean(np.square(got[kept] - want[kept])))) / size
+        if off > limit:
+            words.append(f"{name}: off by {off:.2g}")
+    return "; ".join(words) or "agrees"
+
+
+# many
+
+
+def run_many(cases: Iterable[Deep], workers: int = WORKERS, seconds: float = DAY_S) -> Iterator[dict[str, Any]]:
+    """Yield what the cases do, a few in each child process, which a failing kernel may cost; none is begun later."""
+    todo, until = list(cases), time.monotonic() + seconds
+    parts = [todo[start : start + _FEW] for start in range(0, len(todo), _FEW)]
+    with ThreadPoolExecutor(workers) as pool:
+        for found in pool.map(lambda part: _in_children(part, until), parts):
+            yield from found
+
+
+def _in_children(cases: list[Deep], until: float) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = []
+    while len(found) < len(cases) and (seconds := until - time.monotonic()) > 0:
+        left = json.dumps([astuple(case) for case in cases[len(found) :]])
+        options = ["--cases", left, "--seconds", str(seconds)]
+        child = subprocess.Popen(
+            [sys.executable, "-W", "ignore", "-m", "tools.records.deep_scores", *options],
+            env={**os.environ, **ONE_THREAD}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        try:
+            said, errors = child.communicate(timeout=seconds + _LATE_S)
+        except subprocess.TimeoutExpired:
+            child.kill()
+            said, errors = child.communicate()
+        found += [json.loads(line) for line in said.splitlines() if line.startswith("{")]
+        if child.returncode and len(found) < len(cases):
+            name, ended = cases[len(found)].name, "timed out" if child.returncode < 0 else "crashed"
+            found.append({"name": name, "faults": [], "outcome": ended, "words": errors[-300:]})
+    return found
+
+
+def to_record(found: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return the record: counts, and every case that does not agree."""
+    wrong = [item for item in found if item["outcome"] not in ("agrees", "refused")]
+    facts = ("cudnn_backend_py", "python", "cudnn", "built for CUDA", "driver version", "gpus")
+    return {
+        **start_record(KIND, facts),
+        "levels": LEVELS,
+        "outcomes": dict(Counter(item["outcome"] for item in found)),
+        "engines": dict(Counter(item.get("engine", "").partition("_")[0] for item in found)),
+        "named": dict(Counter(", ".join(item["faults"]) or "nothing names it" for item in wrong)),
+        "refused": dict(Counter(item["words"][-120:] for item in found if item["outcome"] == "refused")),
+        "wrong": [{key: value for key, value in item.items() if key != "case"} for item in wrong],
+    }
+
+
+def main() -> None:
+    """Run some cases for a parent, or all and write a record."""
+    parser = argparse.ArgumentParser(description="Run attention with scores far below 0 on this GPU.")
+    parser.add_argument("record", nargs="?", type=Path)
+    parser.add_argument("--cases", help="as JSON, for a child")
+    parser.add_argument("--every", type=int, default=1, help="only each n-th case")
+    parser.add_argument("--workers", type=int, default=WORKERS)
+    parser.add_argument("--seconds", type=float, default=DAY_S, help="when to begin no more of them")
+    arguments = parser.parse_args()
+    warnings.simplefilter("ignore", FaultWarning)
+    target = open_target()
+    if arguments.cases:
+        until = time.monotonic() + arguments.seconds
+        for one in json.loads(arguments.cases):
+            if time.monotonic() > until:
+                return
+            said = run_deep(Deep(*one), target)
+            print(json.dumps(said), flush=True)
+            if said["outcome"] == "failed":  # the context may be lost: another child runs what is left
+                return
+        return
+    cases = deep_cases(target.library.version)[:: arguments.every]
+    target.close()
+    random.Random(0).shuffle(cases)  # so that what time does not allow is of any kind
+    record = to_record(list(run_many(cases, arguments.workers, arguments.seconds)))
+    write_record(record, arguments.record)
+    print(json.dumps({key: record[key] for key in ("outcomes", "named", "engines")}))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,391 @@
+"""Cases at the edges of operations and random problems, run on the GPU of this process and compared.
+
+``python -m tools.records.edge_runs logs/NAME.json`` runs all of them and writes the record that docs/operations.md
+tells of. With ``--output DIR`` what came out is kept: a line of JSON for each, and the elements of each output that
+differ from the interpreter's, with others evenly spaced, as NumPy files.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cudnn_backend_py import (
+    CudnnBackendError,
+    DataType,
+    Graph,
+    OperationGraph,
+    Plan,
+    PointwiseMode,
+    Target,
+    build_plan,
+    open_target,
+)
+from cudnn_backend_py.execution import execute
+from cudnn_backend_py.faults import name_failure
+from cudnn_backend_py.graph import Pointwise
+from cudnn_backend_py.graph.data_types import DATA_TYPES
+from cudnn_backend_py.graph.formats import decode, encode, is_integer, largest, storage_type
+from cudnn_backend_py.info import start_record, write_record
+from cudnn_backend_py.interpreter import interpret
+from tests.support.edges import CASES, REFUSED, Edge, inputs_of
+
+__all__ = ["RANDOM", "make_record", "random_names", "run_many"]
+
+Array = NDArray[Any]
+P, T = PointwiseMode, DataType
+Record = dict[str, Any]
+KIND = "edges"
+RANDOM = 300  # problems of each family
+TRIES = 20  # problems of a number, until cuDNN has an engine for one
+ENGINES = 4  # of a graph at most
+ONE_ENGINE = ("pointwise", "convert", "virtual")  # families for which there is one engine
+
+
+@lru_cache(maxsize=1)
+def _target() -> Target:
+    return open_target()
+
+
+def plans_of(graph: Graph, target: Target, most: int) -> list[Plan] | str:
+    """Return a plan of each engine, by its first config that builds, or what refuses the graph."""
+    plans: dict[int, Plan] = {}
+    words: list[str] = []
+    try:
+        question = OperationGraph(graph, target)
+        for config in (config for mode in ("A", "FALLBACK") for config in question.heuristics(mode).configs):
+            if config.engine in plans or len(plans) == most or len(words) > 3:
+                continue
+            try:
+                plans[config.engine] = build_plan(config)
+            except CudnnBackendError as error:
+                words.append(f"{config.tag}: {str(error).splitlines()[0]}")
+    except CudnnBackendError as error:
+        return "refused: " + " ".join(str(error).split())[:200]
+    if not plans:
+        return "no plan: " + " | ".join(words) if words else "refused: no config"
+    return list(plans.values())
+
+
+def run_graph(graph: Graph, plan: Plan, values: dict[str, Array]) -> dict[str, Array]:
+    """Return the outputs as they lie in memory; before, every byte of them is 0x55."""
+    arrays: dict[str | int, Array] = {
+        name: encode(value, graph.tensor(name).data_type) for name, value in values.items()
+    }
+    outputs: dict[Any, Array] = {}
+    for tensor in graph.outputs:
+        kind = storage_type(tensor.data_type)
+        size = int(np.prod(tensor.dims)) * kind.itemsize
+        outputs[tensor.name] = np.full(size, 0x55, np.uint8).view(kind).reshape(tensor.dims)
+    execute(plan, {**arrays, **outputs})
+    return outputs
+
+
+# what counts as equal
+
+
+def spacing(values: Array, kind: DataType) -> Array:
+    """Return the distance of the numbers of a type around each value; 1 for integers."""
+    forms = {T.FLOAT: (23, -126), T.HALF: (10, -14), T.BFLOAT16: (7, -126), T.DOUBLE: (52, -1022)}
+    forms |= {T.FP8_E4M3: (3, -6), T.FP8_E5M2: (2, -14)}
+    if kind not in forms:
+        return np.ones(np.shape(values))
+    bits, low = forms[kind]
+    size = np.abs(np.where(np.isfinite(values), values, 0))
+    exponent = np.floor(np.log2(np.maximum(size, 2.0**-1074)))
+    return np.asarray(np.exp2(np.maximum(exponent, low) - bits))
+
+
+def differences(
+    case: Edge, graph: Graph, name: str, found: Array, want: Array, exact: Array, values: dict[str, Array]
+) -> tuple[Array, str]:
+    """Return the places at which an output is not what the interpreter says, and how many of which kind, in words."""
+    kind = graph.tensor(name).data_type
+    exact, want, found = (np.asarray(item, np.float64) for item in (exact, want, found))
+    compared, allowed = compared_and_allowed(case, graph, name, want, exact, values)
+    nan, limit = np.isnan(found) != np.isnan(want), np.isinf(found) != np.isinf(want)
+    sign = (found == want) & (np.signbit(found) != np.signbit(want))
+    if case.approximate or case.family != "pointwise":
+        sign[...] = False  # of zero
+    with np.errstate(all="ignore"):
+        far = np.abs(found - want) > allowed + (spacing(want, kind) if allowed.any() else 0.0)
+        at_limit = np.abs(want) >= largest(kind) * (1 - 2.0**-7) if kind not in _WHOLE else np.zeros(want.shape, bool)
+    limit &= ~(at_limit & bool(allowed.any()))
+    masks = {"NaN": nan, "infinity": limit & ~nan, "sign": sign, "number": far & ~nan & ~limit}
+    counts = {word: int((mask & compared).sum()) for word, mask in masks.items()}
+    wrong = np.flatnonzero(compared & (nan | limit | sign | far))
+    words = ", ".join(f"{word} {count}" for word, count in counts.items() if count)
+    if words:
+        at = np.unravel_index(wrong[0], want.shape)
+        read = {key: float(value[at]) for key, value in values.items() if value.shape == want.shape}
+        words += f" of {want.size}; first at {[int(i) for i in at]} {read}: {found[at]!r}, not {want[at]!r}"
+    return wrong, words
+
+
+def compared_and_allowed(
+    case: Edge, graph: Graph, name: str, want: Array, exact: Array, values: dict[str, Array]
+) -> tuple[Array, Array]:
+    """Return which elements are compared, and by how much they may be off beside one rounding of the result."""
+    unit = 2.0**-23
+    everywhere = np.ones(want.shape, np.bool_)
+    if case.family in ("pointwise", "convert", "virtual"):
+        if not case.approximate:
+            if isinstance(graph.ops[0], Pointwise) and graph.ops[0].mode is P.DIV:
+                everywhere &= np.abs(np.broadcast_to(values["b"], want.shape)) < 2.0**126
+                return everywhere, unit * np.abs(np.nan_to_num(exact, posinf=0, neginf=0))
+            inexact = case.inexact * unit * np.abs(np.nan_to_num(exact, nan=0, posinf=0, neginf=0))
+            return everywhere, np.asarray(inexact)
+        x = np.abs(values["x"])
+        dy = np.abs(values["dy"]) if "dy" in values else np.ones(x.shape)
+        inside = (x <= 64) & (dy < 2.0**60) & (np.abs(exact) < 0.9 * largest(graph.tensor(name).data_type))
+        size = np.abs(exact) + np.maximum(1, x) * dy
+        if isinstance(graph.ops[0], Pointwise) and graph.ops[0].mode is P.TAN:
+            size = size * (1 + exact**2)
+            inside &= np.abs(exact) < 1e3
+        outside = np.isnan(values["x"]) | np.isnan(values.get("dy", values["x"]))
+        return inside | outside, np.where(inside, np.nan_to_num(case.approximate * unit * size), 0.0)
+    finite = np.abs(want[np.isfinite(want)])
+    top = min(float(finite.max(initial=0.0)), 1e4)
+    if case.family in ("norm", "pool", "convolution", "matmul") and "hostile" in case.name:
+        everywhere &= np.isfinite(want) & (np.abs(want) < 1e30)
+        if case.family == "pool":
+            everywhere &= _settled(case, values)
+    return everywhere, case.share * unit * (top + np.abs(np.nan_to_num(want, posinf=0.0, neginf=0.0)))
+
+
+def _settled(case: Edge, values: dict[Any, Array]) -> Array:
+    """Return which windows of a pool hold no NaN and not only -inf: engines differ in what they do with NaN."""
+    graph = CASES[case.name.replace("NOT_PROPAGATE", "PROPAGATE")].make()
+    y = next(tensor for tensor in graph.outputs if not tensor.name.endswith(".idx"))
+    made = interpret(graph, values)[y.name]
+    return np.asarray(~np.isnan(made) & ~np.isneginf(made))
+
+
+_WHOLE = tuple(kind for kind in DataType if DATA_TYPES[kind].kind != "float")
+
+
+# the cases at the edges
+
+
+def run_case(case: Edge, folder: Path | None = None) -> Record:
+    """Run a case on each engine and say how what it writes differs from the interpreter's; keep it in `folder`."""
+    graph = case.make()
+    plans = plans_of(graph, _target(), 1 if case.family in ONE_ENGINE else ENGINES)
+    if isinstance(plans, str):
+        outcome, _, words = plans.partition(": ")
+        return {"outcome": outcome, "words": words}
+    values: dict[Any, Array] = {**inputs_of(case, graph)}
+    exact, want = (interpret(graph, values, rounding=rounding) for rounding in (False, True))
+    record: Record = {"outcome": "agrees", "engines": [plan.tag.split("_")[0] for plan in plans], "elements": 0}
+    kept: dict[str, Any] = {}
+    for plan in plans:
+        for name, raw in run_graph(graph, plan, values).items():
+            kind = graph.tensor(name).data_type
+            found = raw if is_integer(kind) else decode(raw, kind)
+            wrong, words = differences(case, graph, name, found, want[name], exact[name], values)
+            record["elements"] += raw.size
+            if words:
+                record["outcome"] = "differs"
+                record.setdefault("words", []).append(f"{plan.tag} {name}: {words}")
+            if folder:
+                spaced = np.arange(raw.size) if raw.size <= 1 << 13 else np.arange(0, raw.size, 61)
+                kept[f"{plan.tag}:{name}:at"] = at = np.union1d(spaced, wrong[:1024]).astype(np.int32)
+                kept[f"{plan.tag}:{name}:raw"] = raw.reshape(-1)[at]
+    if folder:
+        np.savez_compressed(folder / (re.sub("[^A-Za-z0-9.()=-]+", "_", case.name) + ".npz"), **kept)
+    return record
+
+
+# random problems
+
+
+def random_names(count: int) -> list[str]:
+    """Return the names of the random problems of both families, as :func:`run_many` takes them."""
+    return [f"random/{family}/{number}" for number in range(count) for family in ("convolution", "norm")]
+
+
+def run_random(name: str) -> Record:
+    """Run the first problem of a number that cuDNN has an engine for; compare it with PyTorch and the interpreter."""
+    import torch
+
+    from tests.support.random_operations import draw_convolution, draw_norm, share_of_allowed
+
+    torch.set_num_threads(1)
+    _, family, number = name.split("/")
+    draw = {"convolution": draw_convolution, "norm": draw_norm}[family]
+    passed_over: list[str] = []
+    for problem in islice(draw(int(number)), TRIES):
+        plans = plans_of(problem.graph, _target(), 1)
+        if isinstance(plans, str):
+            passed_over.append(f"{problem.title}: {plans}"[:300])
+            continue
+        record: Record = {"title": problem.title, "engines": [plans[0].tag.split("_")[0]], "outcome": "agrees"}
+        record |= {"refused": passed_over, "shares": {}}
+        got = run_graph(problem.graph, plans[0], problem.inputs)
+        inputs: dict[Any, Array] = {**problem.inputs}
+        ours = interpret(problem.graph, inputs, rounding=True)
+        for output, (want, size) in problem.reference().items():
+            kind = problem.graph.tensor(output).data_type
+            found = decode(got[output], kind)
+            for against, wanted in (("PyTorch", want), ("the interpreter", ours[output])):
+                share = share_of_allowed(found, wanted, size, problem, kind)
+                record["shares"][kind.name] = max(record["shares"].get(kind.name, 0.0), share)
+                if not share <= 1:
+                    record["outcome"] = "differs"
+                    record.setdefault("wrong", []).append(output)
+                    record.setdefault("words", []).append(f"{output} from {against}: {share:.3g} of what is allowed")
+        if record["outcome"] == "differs":
+            record["faults"] = _faults(problem.graph, plans[0], record["wrong"])
+        return record
+    return {"outcome": "refused", "words": f"all of {TRIES}", "refused": passed_over}
+
+
+def _faults(graph: Graph, plan: Plan, wrong: Sequence[str]) -> list[str]:
+    """Return the codes of the known faults that say why these outputs of a plan are wrong."""
+    engine = int(plan.tag.partition("_")[0].removeprefix("eng"))
+    target = plan.target
+    return [row.code for row in name_failure(graph, wrong, engine=engine, version=target.library.version, sm=target.sm)]
+
+
+# many of them, in child processes
+
+
+def run_many(names: Iterable[str], workers: int | None = None, folder: Path | None = None) -> list[Record]:
+    """Run cases and random problems in child processes; one that kills its process costs only itself."""
+    waiting, records = list(names), list[Record]()
+    count = workers or min(14, os.cpu_count() or 1)
+    with ThreadPoolExecutor(count) as pool:
+        for done in [pool.submit(_work, waiting, records, folder) for _ in range(count)]:
+            done.result()
+    return records
+
+
+def _work(waiting: list[str], records: list[Record], folder: Path | None) -> None:
+    child: subprocess.Popen[str] | None = None
+    while True:
+        try:
+            name = waiting.pop(0)
+        except IndexError:
+            break
+        if child is None:
+            command = [sys.executable, "-W", "ignore", "-m", "tools.records.edge_runs", "--serve"]
+            command += ["--output", str(folder)] if folder else []
+            child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        answer = _ask(child, name)
+        if answer is None:
+            records.append({"name": name, "outcome": "failed", "words": f"the process died: {child.wait()}"})
+            child = None
+            continue
+        records.append({"name": name, **answer})
+        if answer["outcome"] == "failed":  # its context on the GPU may be lost
+            _end(child)
+            child = None
+    if child is not None:
+        _end(child)
+
+
+def _ask(child: subprocess.Popen[str], name: str) -> Record | None:
+    assert child.stdin is not None
+    assert child.stdout is not None
+    try:
+        child.stdin.write(name + "\n")
+        child.stdin.flush()
+        for line in child.stdout:
+            if line.startswith(_MARK):
+                record: Record = json.loads(line.removeprefix(_MARK))
+                return record
+    except BrokenPipeError:
+        pass
+    return None
+
+
+_MARK = "record: "
+
+
+def _end(child: subprocess.Popen[str]) -> None:
+    child.kill()
+    for pipe in (child.stdin, child.stdout):
+        if pipe is not None:
+            pipe.close()
+    child.wait()
+
+
+def _serve(folder: Path | None) -> None:
+    """Answer each name on stdin with its record, one line each."""
+    cases = CASES | REFUSED
+    for line in sys.stdin:
+        name = line.rstrip("\n")
+        try:
+            record = run_random(name) if name.startswith("random/") else run_case(cases[name], folder)
+        except Exception as error:  # a run that fails is a result as well
+            record = {"outcome": "failed", "words": f"{type(error).__name__}: {error}"[:600]}
+        print(_MARK + json.dumps(record), flush=True)
+
+
+def make_record(records: Iterable[Record]) -> Record:
+    """Return the record of a run: what every case and every random problem did."""
+    by_name = {record["name"]: record for record in records}
+    cases = {name: _short(by_name[name]) for name in (*CASES, *REFUSED) if name in by_name}
+    problems = {name: _told(record) for name, record in sorted(by_name.items()) if name.startswith("random/")}
+    facts = ("cudnn_backend_py", "python", "cudnn", "built for CUDA", "driver version", "gpus")
+    return {
+        **start_record(KIND, facts),
+        "elements": sum(record.get("elements", 0) for record in by_name.values()),
+        "counts": dict(Counter(f"{name.split('/')[0]}: {item['outcome']}" for name, item in sorted(by_name.items()))),
+        "cases": cases,
+        "random": problems,
+    }
+
+
+def _short(record: Record) -> str:
+    """Return the outcome of a case and its engines, and in words what is not as it should be."""
+    more = record.get("words", "") if record["outcome"] in ("differs", "failed") else ""
+    return " ".join([record["outcome"], *record.get("engines", ()), *([str(more)[:600]] if more else [])])
+
+
+def _told(record: Record) -> Record:
+    shares = {kind: float(f"{share:.3g}") for kind, share in record.get("shares", {}).items()}
+    kept = ("title", "outcome", "engines", "faults", "words")
+    passed_over = {"passed over": len(record["refused"])} if record.get("refused") else {}
+    return {**{key: record[key] for key in kept if key in record}, "shares": shares, **passed_over}
+
+
+def _main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("record", nargs="?", type=Path)
+    parser.add_argument("--output", type=Path, help="a folder to keep in what came out")
+    parser.add_argument("--serve", action="store_true", help="answer names on stdin")
+    parser.add_argument("--workers", type=int)
+    parser.add_argument("--random", type=int, default=RANDOM, help="problems of each family")
+    given = parser.parse_args()
+    if given.serve:
+        _serve(given.output)
+        return
+    if given.output:
+        given.output.mkdir(parents=True, exist_ok=True)
+    names = [*CASES, *REFUSED, *random_names(given.random)]
+    records = sorted(run_many(names, given.workers, given.output), key=lambda record: str(record["name"]))
+    if given.output:
+        text = "".join(json.dumps(record) + "\n" for record in records)
+        (given.output / "records.jsonl").write_text(text, encoding="utf-8")
+    record = make_record(records)
+    write_record(record, given.record)
+    print(json.dumps(record["counts"], indent=1))
+
+
+if __name__ == "__main__":
+    _main()

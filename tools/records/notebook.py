@@ -1,0 +1,68 @@
+"""The notebook of the docs, run: ``python -m tools.records.notebook`` writes what its cells show into it.
+
+Cells are run in this process, as a notebook without commands for Jupyter can be: no kernel is installed or waited for.
+"""
+
+from __future__ import annotations
+
+import ast
+import io
+import json
+from contextlib import redirect_stdout
+from pathlib import Path
+from typing import Any
+
+from cudnn_backend_py import library
+from cudnn_backend_py.frontend.notebooks import read_cells
+
+__all__ = ["NOTEBOOK", "read_outputs", "run_cells"]
+
+NOTEBOOK = Path(__file__).parents[2] / "docs" / "tutorials" / "notebook.ipynb"
+_RICH = {"text/html": "_repr_html_", "image/svg+xml": "_repr_svg_"}
+
+Output = dict[str, Any]
+
+
+def run_cells(path: Path = NOTEBOOK) -> list[list[Output]]:
+    """Return what each cell of code shows, as a notebook keeps it."""
+    names: dict[str, Any] = {"__name__": "__main__"}
+    return [_run(source, names, number) for number, source in enumerate(read_cells(path), 1)]
+
+
+def read_outputs(path: Path = NOTEBOOK) -> list[list[Output]]:
+    """Return what each cell of code shows in the file."""
+    content = json.loads(path.read_text(encoding="utf-8"))
+    return [cell["outputs"] for cell in content["cells"] if cell["cell_type"] == "code"]
+
+
+def _run(source: str, names: dict[str, Any], number: int) -> list[Output]:
+    *lines, last = ast.parse(source).body
+    value = None
+    with redirect_stdout(io.StringIO()) as printed:
+        if isinstance(last, ast.Expr):
+            exec(compile(ast.Module(lines, []), f"cell {number}", "exec"), names)
+            value = eval(compile(ast.Expression(last.value), f"cell {number}", "eval"), names)
+        else:
+            exec(compile(source, f"cell {number}", "exec"), names)
+    shown: list[Output] = []
+    if text := printed.getvalue():
+        shown.append({"name": "stdout", "output_type": "stream", "text": text.splitlines(keepends=True)})
+    if value is not None:
+        rich = {kind: getattr(value, name)() for kind, name in _RICH.items() if hasattr(value, name)}
+        data = {"text/plain": repr(value)} | {kind: text for kind, text in rich.items() if text is not None}
+        lines_of = {kind: text.splitlines(keepends=True) for kind, text in data.items()}
+        shown.append({"data": lines_of, "execution_count": number, "metadata": {}, "output_type": "execute_result"})
+    return shown
+
+
+def _write(path: Path) -> None:
+    content = json.loads(path.read_text(encoding="utf-8"))
+    cells = [cell for cell in content["cells"] if cell["cell_type"] == "code"]
+    for number, (cell, outputs) in enumerate(zip(cells, run_cells(path), strict=True), 1):
+        cell |= {"execution_count": number, "outputs": outputs}
+    content["metadata"]["cudnn"] = library().version_text
+    path.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    _write(NOTEBOOK)

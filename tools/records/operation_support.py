@@ -1,0 +1,65 @@
+"""Each kind of operation by architecture and cuDNN version: the graphs of tests/support/built.py, asked without a GPU.
+
+``python -m tools.records.operation_support 9.14.0-full 9.19.0-full default`` asks these versions, which have to have
+all engines, and writes ``docs/tables/operation-support.json``; ``python -m tools.records.operations_page`` writes its
+table in docs/operations.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from cudnn_backend_py.diagnose import Matrix, Outcome, matrix
+from cudnn_backend_py.diagnose.surveys.matrix import number_of
+
+__all__ = ["NOT_ASKED", "TABLE", "read_support", "say_support"]
+
+TABLE = Path(__file__).parents[2] / "docs" / "tables" / "operation-support.json"
+NOT_ASKED = "not measured yet"
+TARGETS = ("sm80", "sm86", "sm89", "sm90", "sm100", "sm103", "sm120")
+
+
+def read_support() -> Matrix:
+    """Return what was answered."""
+    return Matrix.from_dict(json.loads(TABLE.read_text(encoding="utf-8")))
+
+
+def say_support(found: Matrix, graphs: Sequence[str], target: str) -> str:
+    """Return in which versions a target has an engine for one of the graphs at least: a cell of the table."""
+    graphs = [graph for graph in graphs if graph in found.graphs]
+    if not graphs:
+        return NOT_ASKED
+    outcomes = [{found.cells[graph, target, version].outcome for graph in graphs} for version in found.versions]
+    yes = [version for version, said in zip(found.versions, outcomes, strict=True) if Outcome.SUPPORTED in said]
+    unknown = any(Outcome.SUPPORTED not in said and Outcome.NOT_JUDGED in said for said in outcomes)
+    if len(yes) == len(found.versions):
+        return "yes"
+    told = f"from {yes[0]}" if yes and yes == list(found.versions[-len(yes) :]) else ", ".join(yes)
+    return (told or "no") + ("?" if unknown else "")
+
+
+def _shorten(found: Matrix) -> dict[str, Any]:
+    data, left = found.to_dict(), ("hazards", "remarks")
+    return data | {"cells": [{key: cell[key] for key in cell if key not in left} for cell in data["cells"]]}
+
+
+def main() -> None:
+    """Ask, and write the answers."""
+    from tests.support.built import BUILT
+
+    parser = argparse.ArgumentParser(description="Ask cuDNN about every kind of operation.")
+    parser.add_argument("versions", nargs="+")
+    versions = {number_of(name).partition("-")[0]: name for name in parser.parse_args().versions}
+    found = matrix({name: case.make() for name, case in BUILT.items()}, TARGETS, versions)
+    data = _shorten(found)
+    rows = ",\n".join(json.dumps(cell, ensure_ascii=False) for cell in data.pop("cells"))
+    head = json.dumps(data, indent=1).removesuffix("\n}")
+    TABLE.write_text(f'{head},\n "cells": [\n{rows}\n]}}\n', encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

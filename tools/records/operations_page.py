@@ -1,0 +1,181 @@
+"""The tables of docs/operations.md: ``python -m tools.records.operations_page`` rewrites them."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from cudnn_backend_py import DescriptorType
+from cudnn_backend_py.interpreter import OPERATIONS as INTERPRETED
+from cudnn_backend_py.plans.refusals import furthest_reason, read_refusals
+from tests.support.built import BLOCKS, BUILT, ELSEWHERE, FRONTEND, IN_PARTS, KINDS
+from tools.records.operation_support import NOT_ASKED, read_support, say_support
+from tools.repository import ROOT
+
+__all__ = ["AGREES", "PAGE", "RECORDS", "REFUSED", "UNMEASURED", "key_of", "operations_page", "read_records", "seen"]
+
+D = DescriptorType
+
+PAGE = ROOT / "docs" / "operations.md"
+RECORDS = sorted(ROOT.glob("logs/operations-*.json"))  # of built_runs.py
+AGREES, REFUSED, UNMEASURED = "agrees", "refused", NOT_ASKED
+BAR = "\\|"  # in a cell of a table
+
+# What the interpreter refuses of a kind, with the code interpret-operation.
+_REFUSES = {
+    D.OPERATION_CONVOLUTION_FORWARD: "a beta",
+    D.OPERATION_CONVOLUTION_BACKWARD_DATA: "a beta",
+    D.OPERATION_CONVOLUTION_BACKWARD_FILTER: "a beta",
+    D.OPERATION_RESAMPLE_FWD: "a beta; NEAREST",
+    D.OPERATION_RESAMPLE_BWD: "a beta; NEAREST",
+    D.OPERATION_NORM_FORWARD: "`peer_stat`",
+    D.OPERATION_NORM_BACKWARD: "`peer_stat`",
+    D.OPERATION_EXPAND_BAND_MATRIX: "`kv_token_offset`, `speculative_mask`, other axes than the last",
+    D.OPERATION_CONTRACT_BAND_MATRIX: "`max_token_value`, other axes than the last",
+}
+
+
+def _cell(kind: DescriptorType) -> str:
+    """Return on which described GPUs cuDNN supports a graph with the operation, or why on none."""
+    cases = [case for case in BUILT.values() if case.kind is kind]
+    found = sorted({target for case in cases for target in case.supported})
+    notes = dict.fromkeys(case.note for case in cases if case.note)
+    return "; ".join([*([", ".join(found)] if found else ["none"]), *notes])
+
+
+def read_records() -> dict[str, dict[str, dict[str, Any]]]:
+    """Return what became of each graph on a GPU, by the GPU and the cuDNN version."""
+    found = {}
+    for path in RECORDS:
+        record = json.loads(path.read_text(encoding="utf-8"))
+        found[key_of(record["environment"])] = record["graphs"]
+    return found
+
+
+def key_of(facts: Mapping[str, Any]) -> str:
+    """Return the GPU and the cuDNN version of what :func:`cudnn_backend_py.info.collect_info` says."""
+    return f"{facts['gpus'][0].removeprefix('NVIDIA ')}, {facts['cudnn']}"
+
+
+_NEEDS = re.compile(r"needs (cuDNN [0-9.]+[0-9])")
+
+
+def seen(found: Mapping[str, Any]) -> str:
+    """Return in few words what became of a graph: `agrees`, or why not; empty of one without a record."""
+    if not found:
+        return UNMEASURED
+    if found["said"] != REFUSED:
+        return str(found["said"])
+    needs = _NEEDS.search(found["words"])
+    if needs:
+        return f"needs {needs[1]}"
+    reason = furthest_reason(read_refusals(found["words"]))
+    words = (found["words"] if reason is None else reason.statement).splitlines()[0]
+    return f"refused: `{words.removeprefix('cudnn-status: ')}`"
+
+
+def _ran(kind: DescriptorType, graphs: Mapping[str, Any]) -> str:
+    """Return how many graphs of a kind agree with the interpreter on a GPU, and what becomes of the others."""
+    names = [name for name, case in BUILT.items() if case.kind is kind]
+    said = [seen(graphs.get(name, {})) for name in names]
+    others = dict.fromkeys(words for words in said if words != AGREES)
+    needed = [f"needs {ELSEWHERE[kind]}"] if kind in ELSEWHERE else []
+    return "; ".join([f"{said.count(AGREES)} of {len(names)}", *needed, *others])
+
+
+def kinds_table() -> str:
+    """Return the table of all kinds."""
+    found = {case.kind for case in BUILT.values()}
+    supported = {case.kind for case in BUILT.values() if case.supported}
+    records = read_records()
+    ran = {BUILT[name].kind for graphs in records.values() for name, item in graphs.items() if item["said"] == AGREES}
+    lines = [
+        f"{len(KINDS)} kinds: {len(found)} with a method, {len(INTERPRETED)} interpreted, {len(KINDS)} in JSON and the",
+        f"log, {len(FRONTEND)} under a name of cudnn-frontend, {len(supported)} supported, {len(ran)} run on a GPU.",
+        "",
+        f"| operation | builder | interpreter | JSON | log | {' | '.join(('cudnn-frontend', 'supported', *records))} |",
+        "|---" * (7 + len(records)) + "|",
+    ]
+    for kind in sorted(KINDS):
+        methods = dict.fromkeys(case.method for case in BUILT.values() if case.kind is kind)
+        runs = "yes" if kind in INTERPRETED else "no"
+        cells = (
+            kind.name.removeprefix("OPERATION_"),
+            ", ".join(f"`{name}`" for name in methods),
+            f"{runs}, but for {_REFUSES[kind]}" if kind in _REFUSES else runs,
+            "yes",
+            "yes",
+            (", ".join(f"`{name}`" for name in FRONTEND.get(kind, ())) or "no name there")
+            + (", in parts" if kind in IN_PARTS else ""),
+            _cell(kind),
+            *(_ran(kind, graphs) for graphs in records.values()),
+        )
+        lines.append(_row(*cells))
+    return "\n".join(lines)
+
+
+def _row(*cells: str) -> str:
+    """Return a row of a table; a cell may say ``||`` in cuDNN's words."""
+    return f"| {' | '.join(cell.replace('|', BAR) for cell in cells)} |"
+
+
+def graphs_table() -> str:
+    """Return the table of the graphs that were asked about."""
+    records = read_records()
+    lines = [
+        f"| graph | operation | {' | '.join(('supported', 'refused with', *records))} |",
+        "|---" * (4 + len(records)) + "|",
+    ]
+    for name, case in BUILT.items():
+        kind, words = case.kind.name.removeprefix("OPERATION_"), case.refused and f"`{case.refused}`"
+        ran = (_errors(graphs.get(name, {})) for graphs in records.values())
+        lines.append(_row(name, kind, ", ".join(case.supported) or "none", words, *ran))
+    return "\n".join(lines)
+
+
+def support_table() -> str:
+    """Return the table of all kinds by architecture, with the versions that support them."""
+    found = read_support()
+    lines = [
+        f"cuDNN {', '.join(found.versions)}, all engines, CUDA 12.",
+        "",
+        f"| operation | {' | '.join(target.replace('sm', 'sm_') for target in found.targets)} |",
+        "|---" * (1 + len(found.targets)) + "|",
+    ]
+    for kind in sorted(KINDS):
+        graphs = [name for name, case in BUILT.items() if case.kind is kind]
+        cells = (say_support(found, graphs, target) for target in found.targets)
+        lines.append(_row(kind.name.removeprefix("OPERATION_"), *cells))
+    return "\n".join(lines)
+
+
+def blocks_table() -> str:
+    """Return the table of graphs with blocks of scales."""
+    lines = ["| graph | interpreter | engine configs on b200 | plan | numerics |", "|---" * 5 + "|"]
+    for name, (count, engines) in BLOCKS.items():
+        many = f"{count} of engine{'s' if len(engines) > 1 else ''} {', '.join(map(str, engines))}"
+        lines.append(f"| {name} | yes | {many} | compiled | not run: no GPU from sm_100 on was at hand |")
+    return "\n".join(lines)
+
+
+def _errors(found: Mapping[str, Any]) -> str:
+    """Return the largest relative error of the outputs of a graph that agrees, and what is seen of others."""
+    said = seen(found)
+    return f"{max(item['relative'] for item in found['outputs'].values()):.0e}" if said == AGREES else said
+
+
+def operations_page() -> str:
+    """Return docs/operations.md with its tables as they are to be."""
+    page = PAGE.read_text(encoding="utf-8")
+    tables = {"kinds": kinds_table, "support": support_table, "graphs": graphs_table, "blocks": blocks_table}
+    for mark, table in tables.items():
+        start, end = f"<!-- {mark} -->\n", f"\n<!-- end of {mark} -->"
+        before, _, rest = page.partition(start)
+        page = f"{before}{start}{table()}{end}{rest.partition(end)[2]}"
+    return page
+
+
+if __name__ == "__main__":
+    PAGE.write_text(operations_page(), encoding="utf-8")

@@ -1,0 +1,95 @@
+"""cuDNN's reasons, collected: random graphs of all kinds, asked of the real library for described GPUs.
+
+``python -m tools.records.reasons --minutes 5 --version 9.19.0`` adds what it hears to
+``docs/tables/reasons.json``, from which the site writes an entry for each reason.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from cudnn_backend_py import GraphError
+from cudnn_backend_py.diagnose import Judge, Question, Verdict
+from cudnn_backend_py.graph.replace import all_ops
+from cudnn_backend_py.plans.refusals import Reason
+from tests.support.mutants import mutants
+from tools.website.reasons import key_of
+
+__all__ = ["TABLE", "answers", "collect", "reasons_of"]
+
+TABLE = Path(__file__).parents[2] / "docs" / "tables" / "reasons.json"
+TARGETS = ("sm80", "sm86", "sm89", "sm90", "sm100", "sm103", "sm120")
+SCHEMA = "cudnn-backend-py/reasons"
+
+
+def reasons_of(verdict: Verdict) -> set[Reason]:
+    """Return every reason in a verdict that cuDNN gave."""
+    found = {reason for candidate in verdict.candidates for reason in candidate.reasons}
+    return {reason for reason in found | set(verdict.reasons) if reason.status.startswith("CUDNN_STATUS_")}
+
+
+def answers(seed: int, version: str | None = None) -> Iterator[tuple[Question, Verdict]]:
+    """Yield questions about random graphs and what cuDNN answers, without end."""
+    rng = random.Random(seed)
+    with Judge(limit_s=60.0) as judge:
+        for drawn in mutants(rng):
+            if not isinstance(drawn, GraphError):
+                question = Question(drawn, rng.choice(TARGETS), version)
+                yield question, judge.ask(question)
+
+
+def collect(table: dict[str, Any], seed: int, version: str | None, seconds: float) -> int:
+    """Add reasons to the table for so long; return how many questions were asked."""
+    rows = {key_of(row["text"]): row for row in table["reasons"]}
+    end = time.monotonic() + seconds
+    asked = 0
+    for question, verdict in answers(seed, version):
+        asked += 1
+        kinds = {op.kind.name.removeprefix("OPERATION_") for op in all_ops(question.graph)}
+        for reason in reasons_of(verdict):
+            fresh = {
+                "status": reason.status,
+                "text": reason.text,
+                "operations": sorted(kinds),
+                "versions": [],
+                "sm": [],
+            }
+            row = rows.setdefault(key_of(reason.text), fresh)
+            row["operations"] = sorted(kinds & set(row["operations"]))
+            row["versions"] = sorted(
+                {*row["versions"], verdict.cudnn}, key=lambda one: [int(n) for n in one.split(".")]
+            )
+            row["sm"] = sorted({*row["sm"], verdict.sm})
+        if time.monotonic() > end:
+            break
+    table["asked"] += asked
+    table["reasons"] = sorted(rows.values(), key=lambda row: (row["status"], row["text"]))
+    return asked
+
+
+def main() -> None:
+    """Collect for some minutes."""
+    parser = argparse.ArgumentParser(description="Collect cuDNN's reasons.")
+    parser.add_argument("--minutes", type=float, default=1.0)
+    parser.add_argument("--version", default=None, help="an installed cuDNN; else the one at hand")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--output", type=Path, default=TABLE)
+    told = parser.parse_args()
+    empty: dict[str, Any] = {"schema": SCHEMA, "version": 1, "asked": 0, "reasons": []}
+    table = json.loads(told.output.read_text()) if told.output.exists() else empty
+    asked = collect(table, told.seed, told.version, 60 * told.minutes)
+    told.output.parent.mkdir(parents=True, exist_ok=True)
+    lines = ",\n".join("  " + json.dumps(row) for row in table.pop("reasons"))
+    head = json.dumps(table, indent=1).removesuffix("\n}")
+    told.output.write_text(f'{head},\n "reasons": [\n{lines}\n ]\n}}\n')
+    print(f"{asked} questions")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,208 @@
+"""Remedies taken at their word: every change, target and version in the printed text of a verdict is asked.
+
+``python -m tools.records.remedies`` does so for every refused verdict of the tables of attention, and writes a record.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import re
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from itertools import chain, permutations
+from pathlib import Path
+from typing import Any
+
+from cudnn_backend_py import Graph, GraphError
+from cudnn_backend_py.diagnose import Question, Verdict, judge, render_text
+from cudnn_backend_py.diagnose.causes.options import Options, read_options
+from cudnn_backend_py.diagnose.surveys.attention import FORMS, TARGETS, SupportTable, attention_rows
+from cudnn_backend_py.info import start_record, write_record
+from cudnn_backend_py.native import library
+from cudnn_backend_py.rewrite.changes import changes
+from tools.repository import ROOT
+
+__all__ = ["EFFECT", "Cell", "advice_of", "all_cells", "check_advice", "question_of", "refused_cells"]
+
+Cell = tuple[str, str, str]
+"""Row, form and target of a table."""
+
+Ask = Callable[[Question], Verdict]
+
+ROWS = attention_rows()
+EFFECT = re.compile(r" \((?:exact|idea|changes numerics)\)$")
+_NAMED = re.compile(r"\b9\.\d+|\bsm_\d+|: \S+ -> ")  # a version, a target, a change
+_DATA = ROOT / "tests/library/diagnose/data"
+
+
+def advice_of(verdict: Verdict) -> str:
+    """Return what the printed verdict says is to be done, or advises."""
+    lines = render_text(verdict).splitlines()
+    said = [line.partition(":")[2].strip() for line in lines if line.startswith(("what to do:", "advice:"))]
+    return said[0] if said else ""
+
+
+def graphs_of(question: Question, said: str) -> list[Graph]:
+    """Return the graphs that a remedy speaks of: with one or another change, or without some options of attention."""
+    offered = {change.title: change.graph for change in changes(question.graph) if change.graphs}
+    titles = [EFFECT.sub("", one) for one in re.split(r" or (?=with)", said)]
+    if set(titles) <= offered.keys():
+        return [offered[title] for title in titles]
+    version = tuple(map(int, (question.setup.version or library().version_text).split(".")))
+    options = read_options(question.graph, version)  # type: ignore[arg-type]
+    assert options is not None, said
+    gone = options_of(options, said)
+    left = [[key for key in options.found if not options.whole([key]) & set(some)] for some in gone]
+    graphs = [options.graph(kept) for kept in left]
+    assert None not in graphs, said
+    return [graph for graph in graphs if graph is not None]
+
+
+def options_of(options: Options, said: str) -> list[tuple[str, ...]]:
+    """Return the options that a remedy leaves out: each by itself, or all together."""
+    named = [key for key, option in options.found.items() if (option.instead or option.name) in said]
+    for word in (" or ", " and "):
+        for keys in chain.from_iterable(permutations(named, number) for number in range(len(named), 0, -1)):
+            chosen = [options.found[key] for key in keys]
+            dropped = word.join(option.name for option in chosen if not option.instead)
+            parts = [option.instead for option in chosen if option.instead]
+            if word.join([*parts, *([f"without {dropped}, which computes something else"] if dropped else [])]) == said:
+                return [keys] if word == " and " else [(key,) for key in keys]
+    raise AssertionError(said)
+
+
+def check_advice(ask: Ask, question: Question, verdict: Verdict) -> int:
+    """Ask whether each remedy of the printed verdict holds; return how many it names."""
+    said = advice_of(verdict)
+    if not said:
+        return 0
+    if said.endswith(" [not asked]"):
+        assert not _NAMED.search(said), said
+        return 0
+    depth = "a plan of it was built" if question.build else "passes its support check, not built"
+    assert said.endswith(f" [{depth}]"), said
+    said = said.removesuffix(f" [{depth}]")
+    asked: list[Question] = []
+    for part in said.split("; or "):
+        if part.startswith(("judge for ", "sm_")):
+            asked += [replace(question, target=name.replace("_", "")) for name in re.findall(r"\bsm_\d+\b", part)]
+        elif part.startswith("use cuDNN "):
+            asked += [replace(question, version=name) for name in re.findall(r"^use cuDNN (\S+)", part)]
+        else:
+            asked += [replace(question, graph=graph) for graph in graphs_of(question, part)]
+    assert asked, said
+    for one in asked:
+        assert ask(replace(one, causes=False)).supported, said
+    return len(asked)
+
+
+def refused_cells(table: SupportTable) -> list[Cell]:
+    """Return the cells of a table that cuDNN refuses."""
+    return [
+        (name, form, target)
+        for name, row in table.cells.items()
+        for form, cells in row.items()
+        for target, cell in cells.items()
+        if cell.answer == "no"
+    ]
+
+
+def all_cells() -> list[Cell]:
+    """Return the cells of a table of all targets."""
+    return [(name, form, target) for name in ROWS for form in FORMS for target in TARGETS]
+
+
+def question_of(cell: Cell, version: str, *, build: bool = False) -> Question | None:
+    """Return the question of a cell, None where this package writes its graph no more."""
+    name, form, target = cell
+    own = None if version == library().version_text else version
+    try:
+        graph = ROWS[name].graph(form, tuple(map(int, version.split("."))))  # type: ignore[arg-type]
+    except GraphError:
+        return None
+    return Question(graph, target, own, build=build)
+
+
+# the campaign
+
+
+def _cells(version: str) -> list[Cell]:
+    """Return the refused cells of a version's stored table; where none is stored, all cells."""
+    stored = _DATA / f"attention-support-{version}.json"
+    if stored.is_file():
+        return refused_cells(SupportTable.from_json(stored.read_text(encoding="utf-8")))
+    return all_cells()
+
+
+def _try(cell: Cell, version: str, *, build: bool) -> tuple[str, int, str]:
+    """Return what became of a cell's remedies: a word, how many were asked, and the text that does not hold."""
+    question = question_of(cell, version, build=build)
+    if question is None:
+        return "no such graph", 0, ""
+    verdict = judge(question)
+    if verdict.outcome != "not supported":
+        return verdict.outcome.value, 0, ""
+    said = advice_of(verdict)
+    try:
+        count = check_advice(judge, question, verdict)
+    except AssertionError:
+        return "does not hold", 0, f"{', '.join(cell)}: {said}"
+    return "holds" if count else f"not asked: {said}" if said else "no remedy", count, ""
+
+
+def campaign(version: str, *, build: bool, sample: int | None, workers: int) -> dict[str, Any]:
+    """Ask about the remedies of every refused verdict of a version, or of a seeded sample; return the counts."""
+    cells = _cells(version)
+    if sample is not None:
+        cells = random.Random(f"{version} {build}").sample(cells, min(sample, len(cells)))
+    start = time.monotonic()
+    with ThreadPoolExecutor(workers) as pool:
+        results = list(pool.map(lambda cell: _try(cell, version, build=build), cells))
+    states = Counter(state.partition(":")[0] for state, _, _ in results)
+    return {
+        "cudnn": version,
+        "build": build,
+        "asked about": len(cells),
+        "of": len(_cells(version)),
+        "verdicts": dict(states.most_common()),
+        "remedies asked": sum(count for _, count, _ in results),
+        "does not hold": [said for _, _, said in results if said],
+        "not asked": dict(Counter(state for state, *_ in results if state.startswith("not asked:")).most_common()),
+        "seconds": round(time.monotonic() - start),
+    }
+
+
+def _rounds(arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    for version in arguments.versions:
+        if not arguments.only_built:
+            yield campaign(version, build=False, sample=arguments.sample, workers=arguments.workers)
+        if arguments.built:
+            yield campaign(version, build=True, sample=arguments.built, workers=arguments.workers)
+
+
+def main(given: Sequence[str] | None = None) -> int:
+    """Run the campaign."""
+    parser = argparse.ArgumentParser(prog="python -m tools.records.remedies", description=main.__doc__)
+    parser.add_argument("versions", nargs="+", help="cuDNN versions that are here, such as 9.19.0")
+    parser.add_argument("--sample", type=int, help="how many cells of each; all if not given")
+    parser.add_argument("--built", type=int, default=0, help="how many cells to ask with a plan as well")
+    parser.add_argument("--only-built", action="store_true", help="ask nothing without a plan")
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--output", type=Path)
+    arguments = parser.parse_args(given)
+    record = start_record("remedies")
+    record["rounds"] = []
+    for one in _rounds(arguments):
+        record["rounds"].append(one)
+        text = write_record(record, arguments.output)
+    print(text)
+    return int(any(one["does not hold"] for one in record["rounds"]))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

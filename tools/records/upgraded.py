@@ -1,0 +1,103 @@
+"""``python -m tools.records.upgraded OLD NEW FILE``: a record of 200 random graphs by two versions, on an H100.
+
+What is called unchanged is asked of both again, without the code that called it so, and compared byte by byte.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+
+from cudnn_backend_py.diagnose.surveys.upgrade import Change, Effect, compare_versions
+from cudnn_backend_py.graph import Graph, save_graph
+from cudnn_backend_py.versions.store import environment_for
+from tests.support.child import run_python
+from tools.campaign.graphs import FAMILIES, random_graph
+
+COUNT = 200
+TARGET = "h100"
+
+
+def graphs(count: int = COUNT) -> dict[str, Graph]:
+    """Return random graphs of every family in turn, of what the oldest version has."""
+    families = [name for name in FAMILIES if name != "mode"]
+    named = ((families[seed % len(families)], seed) for seed in range(count))
+    return {f"{family} {seed}": random_graph(seed, family, version=(9, 14, 0)) for family, seed in named}
+
+
+CODE = """
+import base64, json, struct, sys
+from cudnn_backend_py import explain, load_graph
+
+def instructions(elf):
+    table, (size, count, names) = struct.unpack_from("<Q", elf, 40)[0], struct.unpack_from("<HHH", elf, 58)
+    sections = [struct.unpack_from("<IIQQQQ", elf, table + size * number) for number in range(count)]
+    named = [(elf[sections[names][4] + one[0] :].partition(b"\\0")[0], one) for one in sections]
+    return [elf[at : at + length].hex() for name, (_, _, _, _, at, length) in named if name.startswith(b".text.")]
+
+plans = []
+modes = ("A", "B", "FALLBACK")
+verdict = explain(load_graph(sys.argv[1]), "h100", mode=modes, build=True, causes=False, plans=plans)
+kernels = json.loads(plans[0].json())["engine"]["payload"]["kernels"] if plans else []
+tags = [(c.mode, c.tag) for c in verdict.candidates if c.state in ("supported", "built", "build failed")]
+code = [instructions(base64.b64decode(k["cubin"])) for k in kernels]
+print(json.dumps([verdict.outcome, tags, code, [h for h in verdict.hazards]]))
+"""
+
+
+def said_by(version: str, path: Path) -> str:
+    """Return what `CODE` prints with an installed version: verdict, lists, faults, every kernel's instructions."""
+    environment = environment_for(None if version == "default" else version)
+    return run_python(["-c", CODE, str(path)], environment=environment, check=True).stdout
+
+
+def find_others(graphs: Mapping[str, Graph], old: str, new: str, folder: Path) -> list[str]:
+    """Return the names of the graphs of which two versions do not say the same, byte by byte."""
+    path, found = folder / "graph.json", []
+    for name, graph in graphs.items():
+        save_graph(graph, path)
+        if said_by(old, path) != said_by(new, path):
+            found.append(name)
+    return found
+
+
+def summary(change: Change) -> dict[str, object]:
+    """Return what a change comes to, without the configs."""
+    return {
+        "effect": change.effect,
+        "differs": [item.what for item in change.differences],
+        "same code": change.same_code,
+    }
+
+
+def main() -> None:
+    """Write the record."""
+    old, new, file = sys.argv[1:]
+    began = time.monotonic()
+    asked = graphs()
+    found = compare_versions(asked, [TARGET], old, new, progress=False)
+    seconds = round(time.monotonic() - began, 1)
+    unchanged = {one.graph: asked[one.graph] for one in found.changes if one.effect is Effect.UNCHANGED}
+    with tempfile.TemporaryDirectory() as folder:
+        others = find_others(unchanged, old, new, Path(folder))
+    data = {
+        "schema": "cudnn-backend-py/upgrade-record",
+        "target": TARGET,
+        "old": found.changes[0].old.cudnn,
+        "new": found.changes[0].new.cudnn,
+        "seconds": seconds,
+        "counts": {kind.value: count for kind, count in found.counts.items()},
+        "unchanged, not the same byte by byte": others,
+        "differs": Counter(item.what for one in found.changes for item in one.differences),
+        "changes": {one.graph: summary(one) for one in found.changes},
+    }
+    Path(file).write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,120 @@
+"""What an upgrade changes on the GPU here, held against a second pass and the old version against itself.
+
+``python -m tools.records.upgraded_gpu graphs FOLDER`` writes 48 random graphs and 8 of attention at lengths of
+training; ``cudnn-backend check --between OLD NEW --time --format json --output CHECKED FOLDER/*.json`` is what is
+tested; ``python -m tools.records.upgraded_gpu record FOLDER CHECKED FILE SECONDS`` times what was timed again, by new
+processes, and writes the record.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from cudnn_backend_py.diagnose.surveys.matrix import _read_setups
+from cudnn_backend_py.diagnose.surveys.upgrade import SLOWER
+from cudnn_backend_py.graph import Graph, load_graph, save_graph
+from cudnn_backend_py.graph.attention import sdpa_backward, sdpa_forward
+from cudnn_backend_py.info import start_record, write_record
+from cudnn_backend_py.plans.build import shared_target
+from cudnn_backend_py.tuning.upgrade import Us, _time_all
+from tools.records.upgraded import graphs
+
+COUNT = 48
+ATTENTION = ((512, 64, True), (2048, 64, False), (2048, 128, True), (8192, 128, True))  # length, head dim, causal
+TOKENS, WIDTH, AT_ONCE = 16384, 2048, 4
+
+
+def all_graphs() -> dict[str, Graph]:
+    """Return the graphs by their names."""
+    found = graphs(COUNT)
+    for seq, dim, causal in ATTENTION:
+        sizes: dict[str, Any] = {"batch": TOKENS // seq, "heads": WIDTH // dim, "seq_q": seq, "head_dim": dim}
+        found[f"forward s{seq} d{dim}"] = sdpa_forward(**sizes, causal=causal)
+        found[f"backward s{seq} d{dim}"] = sdpa_backward(**sizes, causal=causal)
+    return {name: replace(graph, name=name) for name, graph in found.items()}
+
+
+def ratio(us: Us | None) -> float | None:
+    """Return how much longer the new version takes."""
+    return None if us is None or us[0] is None or us[1] is None else us[1] / us[0]
+
+
+def rounded(name: str, ratios: Mapping[str, float | None]) -> float | None:
+    """Return a ratio for the record."""
+    found = ratios.get(name)
+    return None if found is None else round(found, 3)
+
+
+def flagged(ratios: Mapping[str, float | None]) -> list[str]:
+    """Return the names whose time changed by more than 5 %."""
+    return [name for name, one in ratios.items() if one is not None and not 1 / SLOWER <= one <= SLOWER]
+
+
+def time_again(
+    names: Iterable[str], asked: Mapping[str, Graph], versions: tuple[str | None, str | None], until: float
+) -> dict[str, float | None]:
+    """Return the ratios of new processes."""
+    return {name: ratio(us) for name, us in _time_all(list(names), asked, versions, AT_ONCE, until, str)}
+
+
+def make_record(folder: Path, checked: Mapping[str, Any], seconds: float) -> dict[str, Any]:
+    """Return the record; graphs of changed time come first, and the time being over leaves the last ones out."""
+    until = time.monotonic() + seconds
+    old, new = (setup.version for setup in _read_setups([str(checked["old"]), str(checked["new"])]).values())
+    asked = {graph.name: graph for graph in map(load_graph, folder.glob("*.json"))}
+    timed = {one["graph"]: one["times"] for one in checked["changes"] if one["times"] is not None}
+    first = {name: ratio((times["old_us"], times["new_us"])) for name, times in timed.items()}
+    changed = flagged(first)
+    names = sorted(first, key=lambda name: name not in changed)
+    again = time_again(names, asked, (old, new), until)
+    same = time_again(names, asked, (old, old), until)
+    changes = {
+        one["graph"]: {
+            "effect": one["effect"],
+            "differs": [item["what"] for item in one["differences"]],
+            "same code": one["same_code"],
+            "times": one["times"],
+            "new / old": [rounded(one["graph"], ratios) for ratios in (first, again)],
+            "old / old": rounded(one["graph"], same),
+        }
+        for one in checked["changes"]
+    }
+    return {
+        **start_record("upgrade-gpu-record"),
+        "gpu_name": shared_target().profile.title,
+        "versions": [checked["changes"][0][which]["cudnn"] for which in ("old", "new")],
+        "counts": checked["counts"],
+        "limits": checked["limits"],
+        "timed": len(timed),
+        "same code, timed": [name for name in timed if changes[name]["same code"]],
+        "flagged": changed,
+        "flagged by the second pass": flagged(again),
+        "second pass": len(again),
+        "flagged, old against itself": flagged(same),
+        "old against itself": len(same),
+        "changes": changes,
+    }
+
+
+def main() -> None:
+    """Write the graphs or the record."""
+    what, folder, *more = sys.argv[1:]
+    if what == "graphs":
+        Path(folder).mkdir()
+        for name, graph in all_graphs().items():
+            save_graph(graph, Path(folder) / f"{name.replace(' ', '-')}.json")
+        return
+    checked, file, seconds = more
+    record = make_record(Path(folder), json.loads(Path(checked).read_text(encoding="utf-8")), float(seconds))
+    write_record(record, Path(file))
+    print({name: record[name] for name in record if name != "changes"})
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,201 @@
+"""What MkDocs asks of this repository: pages written at build, links that leave ``docs/`` led to copies."""
+
+from __future__ import annotations
+
+import json
+import posixpath
+import re
+from html import unescape
+from pathlib import Path
+from typing import Any
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+from mkdocs.structure.nav import Navigation
+from mkdocs.structure.pages import Page
+from nbconvert import MarkdownExporter
+
+from tools.website.pages import (
+    ROOT,
+    fault_rows,
+    graph_files,
+    operation_rows,
+    to_json,
+    write_commands,
+    write_enums,
+    write_gallery,
+    write_reasons,
+)
+from tools.website.reasons import lookup_table
+
+DATA = "tests/library/diagnose/data"
+#: Written into the site alone; the page of tables names them in code, and links them there.
+MADE = {"`faults.json`": "faults.json", "`operations.json`": "operations.json", "`llms.txt`": "../llms.txt"}
+#: Pages that are files of the repository elsewhere.
+PAGES = {
+    "README.md": "index.md",
+    "CHANGELOG.md": "project/changelog.md",
+    "CONTRIBUTING.md": "project/contributing.md",
+    "SECURITY.md": "project/security.md",
+    "CODE_OF_CONDUCT.md": "project/code-of-conduct.md",
+    "cudnn_backend_py/generated/REPORT.md": "reference/header.md",
+    "docs/tutorials/notebook.ipynb": "tutorials/notebook.md",
+    "examples": "gallery.md",
+    "logs": "measurements.md",
+}
+#: Pages whose tables need the room of the list of pages.
+WIDE = ("attention-speed.md", "attention-support.md", "faults.md", "operations.md")
+_LINK = re.compile(r"(\]\()(?!https?:|mailto:|#)([^)#\s]+)")
+
+
+def _place(link: str, folder: str) -> str:
+    """Return the path in the repository that a link of a file in `folder` leads to."""
+    return posixpath.normpath(posixpath.join(folder, link)).rstrip("/")
+
+
+def _site_path(place: str) -> str:
+    """Return where the site has a path of the repository."""
+    if place in PAGES:
+        return PAGES[place]
+    if place.startswith(f"{DATA}/"):
+        return place.replace(DATA, "tables")
+    return place.removeprefix("docs/") if place.startswith("docs/") else f"files/{place}"
+
+
+def _relink(text: str, folder: str, page: str) -> str:
+    """Return Markdown written in `folder` of the repository with links as the page of the site needs them."""
+
+    def relinked(match: re.Match[str]) -> str:
+        target = _site_path(_place(match[2], folder))
+        return match[1] + posixpath.relpath(target, posixpath.dirname(page) or ".")
+
+    return _outside_code(text, lambda part: _LINK.sub(relinked, part))
+
+
+def _outside_code(text: str, change: Any) -> str:
+    parts = re.split(r"(^```.*?^```$)", text, flags=re.MULTILINE | re.DOTALL)
+    return "".join(part if number % 2 else change(part) for number, part in enumerate(parts))
+
+
+def _linked_files(text: str, folder: str) -> set[str]:
+    """Return the files outside ``docs/`` that a page links to, and that the site is to hold."""
+    found: set[str] = set()
+
+    def look(part: str) -> str:
+        found.update(_place(match[2], folder) for match in _LINK.finditer(part))
+        return part
+
+    _outside_code(text, look)
+    return {
+        place for place in found if place not in PAGES and not place.startswith("docs/") and (ROOT / place).is_file()
+    }
+
+
+def _read_notebook() -> tuple[str, dict[str, bytes]]:
+    """Return the notebook as Markdown, with the outputs that are HTML inside, and its pictures by file name."""
+    text, resources = MarkdownExporter().from_filename(str(ROOT / "docs" / "tutorials" / "notebook.ipynb"))
+    return text.replace("![svg]", "![drawing of the graph]"), resources["outputs"]
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Add what is written now, and the files that pages link to."""
+    texts = {
+        site: _relink((ROOT / place).read_text(encoding="utf-8"), posixpath.dirname(place), site)
+        for place, site in PAGES.items()
+        if place.endswith(".md") and place != "README.md"
+    }
+    header = PAGES["cudnn_backend_py/generated/REPORT.md"]
+    texts[header] = f"---\nsearch:\n  boost: 0.2\n---\n\n{texts[header]}"  # long lists of names, found last
+    texts |= {
+        "gallery.md": write_gallery(),
+        "reference/commands.md": write_commands(),
+        "reference/enums.md": write_enums(),
+        "tables/reasons.md": write_reasons(),
+        "tables/faults.json": to_json({"schema": "cudnn-backend-py/faults", "version": 1, "faults": fault_rows()}),
+        "tables/operations.json": to_json(
+            {"schema": "cudnn-backend-py/operations", "version": 1, "operations": operation_rows()}
+        ),
+        "llms.txt": "",  # on_post_build
+        "assets/reasons-data.js": f"window.cudnnReasons = {json.dumps(lookup_table(), ensure_ascii=False)};\n",
+    }
+    texts["tutorials/notebook.md"], pictures = _read_notebook()
+    for name, picture in pictures.items():
+        files.append(File.generated(config, f"tutorials/{name}", content=picture))
+    linked = {str(path.relative_to(ROOT)) for path in graph_files()}
+    for place in PAGES:
+        if place.endswith(".md") and place != "README.md":
+            linked |= _linked_files((ROOT / place).read_text(encoding="utf-8"), posixpath.dirname(place))
+    for file in files.documentation_pages():
+        linked |= _linked_files(file.content_string, posixpath.dirname(f"docs/{file.src_uri}"))
+    for name, text in texts.items():
+        if (stub := files.get_file_from_path(name)) is not None:
+            files.remove(stub)
+        files.append(File.generated(config, name, content=text))
+    for place in sorted(linked):
+        files.append(File.generated(config, _site_path(place), abs_src_path=str(ROOT / place)))
+    return files
+
+
+def on_page_markdown(markdown: str, *, page: Page, **_: Any) -> str:
+    """Lead links that leave ``docs/`` to the copies in the site."""
+    if page.file.src_uri in WIDE:
+        page.meta["hide"] = ["navigation"]
+    if page.file.generated_by:
+        return markdown
+    if page.file.src_uri == "tables/index.md":
+        for name, place in MADE.items():
+            markdown = markdown.replace(name, f"[{name.strip('`')}]({place})")
+    return _relink(markdown, posixpath.dirname(f"docs/{page.file.src_uri}"), page.file.src_uri)
+
+
+_pages: list[tuple[str, str, str]] = []
+
+
+def on_nav(nav: Navigation, **_: Any) -> None:
+    """Keep the pages in their order, for llms.txt."""
+    _pages[:] = [
+        ((page if page.parent is None else page.parent).title, page.file.src_uri, page.file.url) for page in nav.pages
+    ]
+
+
+def on_page_content(html: str, *, page: Page, **_: Any) -> str:
+    """Make wide tables reachable by keyboard, as they scroll, and give each known fault a place of its own."""
+    if page.file.src_uri == "faults.md":
+        html = re.sub(r"<td><code>([\w-]+)</code>", r'<td id="\1"><code>\1</code>', html)
+    return re.sub(r"<table>", '<table tabindex="0">', html)
+
+
+def on_post_page(output: str, **_: Any) -> str:
+    """Name the search for screen readers: the theme gives it the role of a dialog, and no name."""
+    return output.replace(
+        'data-md-component="search" role="dialog"', 'data-md-component="search" role="dialog" aria-label="Search"'
+    )
+
+
+def on_post_build(config: MkDocsConfig) -> None:
+    """Write llms.txt: every page with its first sentence, and the tables as JSON."""
+    site = Path(config.site_dir)
+    lines = [f"# {config.site_name}\n\n> {config.site_description}\n"]
+    section = None
+    for group, _, url in _pages:
+        if group != section:
+            lines.append(f"\n## {group}\n\n")
+            section = group
+        title, first = _first_words((site / url).read_text(encoding="utf-8"))
+        lines.append(f"- [{title}]({url}): {first}\n")
+    lines.append("\n## Tables as JSON\n\n")
+    lines += [f"- [{path.name}](tables/{path.name})\n" for path in sorted((site / "tables").glob("*.json"))]
+    (site / "llms.txt").write_text("".join(lines), encoding="utf-8")
+
+
+def _first_words(page: str) -> tuple[str, str]:
+    """Return the heading and the first sentence of a page of the site."""
+    body = page.partition("<article")[2]
+    title = re.search(r"<h1[^>]*>(.*?)</h1>", body, re.DOTALL)
+    after = body[title.end() :] if title else body
+    words = re.search(r"<p>(.*?)</p>", after, re.DOTALL)
+    plain = [
+        " ".join(unescape(re.sub(r"<a class=.headerlink.*?</a>|<[^>]+>", "", one[1] if one else "")).split())
+        for one in (title, words)
+    ]
+    return plain[0], re.split(r"(?<=[.?]) ", plain[1])[0]

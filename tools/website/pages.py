@@ -1,0 +1,209 @@
+"""Pages that are written when the site is built: the gallery, the commands, the entries of cuDNN's reasons, tables."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from collections.abc import Iterator
+from html import escape
+from pathlib import Path
+from typing import Any
+
+import click
+
+from cudnn_backend_py.cli.commands import SECTIONS, main
+from cudnn_backend_py.cli.graph_file import load_graph_file
+from cudnn_backend_py.diagnose.report.drawing import draw_graph
+from cudnn_backend_py.faults import FAULTS
+from cudnn_backend_py.generated.enums import CudnnEnum
+from cudnn_backend_py.system.version import version_numbers
+from tools.website.reasons import Entry, entries, rules
+
+__all__ = [
+    "ROOT",
+    "fault_rows",
+    "graph_files",
+    "operation_rows",
+    "write_commands",
+    "write_enums",
+    "write_gallery",
+    "write_reasons",
+]
+
+ROOT = Path(__file__).parents[2]
+
+
+# gallery
+
+
+def _docstring(path: Path) -> str:
+    return ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
+
+
+def graph_files() -> list[Path]:
+    """Return the examples that are a graph, and can be read without a cuDNN."""
+    return [
+        path
+        for path in sorted((ROOT / "examples").glob("*.py"))
+        if not path.stem.startswith("frontend_") and "\ndef graph(" in path.read_text(encoding="utf-8")
+    ]
+
+
+def write_gallery() -> str:
+    """Return the gallery: each example with a graph, its drawing, its text and the command that judges it."""
+    parts = [
+        "---\nhide: [navigation]\n---\n\n# Gallery of graphs\n\n"
+        "Each graph is a file to take along, drawn from the graph itself. Boxes are operations with what they write, "
+        "rounded ones are tensors in memory; what is dashed never leaves the chip. [Plots](#plots) are at the end.\n"
+    ]
+    for path in graph_files():
+        text = path.read_text(encoding="utf-8")
+        graph = load_graph_file(str(path))
+        title, _, rest = _docstring(path).partition("\n")
+        found = re.search(r"cudnn-backend explain \S.*", rest)
+        command = found[0] if found else f"cudnn-backend explain examples/{path.name} --target h100"
+        lines = "\n".join(str(op) for op in graph.ops)
+        parts.append(
+            f"\n## {path.stem.replace('_', ' ')} {{ #{path.stem} }}\n\n{title}\n\n"
+            f'<div class="drawing" tabindex="0" role="group" aria-label="drawing of {path.stem}" markdown="0">'
+            f"{draw_graph(graph)}</div>\n\n"
+            f"```console\n$ {command}\n```\n\n"
+            f'??? note "The graph as text"\n\n    ```text\n{_indent(lines)}\n    ```\n\n'
+            f'??? note "The file"\n\n    [{path.name}](files/examples/{path.name}){{ download }}\n\n'
+            f"    ```python\n{_indent(text.rstrip())}\n    ```\n"
+        )
+    parts.append(
+        "\n## Plots { #plots }\n\nTFLOP/s of attention by shape, drawn by `cudnn-backend compare --plot`; the figures "
+        "are in [Speed of attention](attention-speed.md).\n\n![TFLOP/s of attention by shape: cuDNN by version, the "
+        "operators of this package, and torch's backends](compare.svg)\n\nTokens per second of a small model with five "
+        "makers of attention, [trained and served](attention-speed.md).\n\n![Tokens per second of training and "
+        "serving, by maker of attention](model.svg)\n"
+    )
+    return "".join(parts)
+
+
+def _indent(text: str) -> str:
+    return "\n".join(f"    {line}".rstrip() for line in text.splitlines())
+
+
+# commands
+
+
+def _commands(command: click.Command, path: str) -> Iterator[tuple[str, click.Command]]:
+    if isinstance(command, click.Group):
+        for name in sorted(command.commands):
+            one = command.commands[name]
+            if not one.hidden:
+                yield f"{path} {name}", one
+                yield from _commands(one, f"{path} {name}")
+
+
+def write_commands() -> str:
+    """Return the help of every command, by the sections of the help."""
+    parts = [
+        "# Commands\n\nThe help of every command. Options that many have, exit codes and completion: "
+        "[The command line](../how-to/command-line.md).\n"
+    ]
+    commands = dict(_commands(main, "cudnn-backend"))
+    for title, names in SECTIONS.items():
+        parts.append(f"\n## {title}\n")
+        for name, command in commands.items():
+            if name.split()[1] in names:
+                context = click.Context(command, info_name=name, terminal_width=100, max_content_width=100)
+                text = command.get_help(context).strip()
+                parts.append(f"\n### {name.removeprefix('cudnn-backend ')}\n\n```text\n{text}\n```\n")
+    return "".join(parts)
+
+
+# enums
+
+
+def write_enums() -> str:
+    """Return every enum of the header, with the numbers and the versions that brought them."""
+    parts = [
+        "---\nsearch:\n  boost: 0.2\n---\n\n# Enums\n\n"
+        "Every enum of `cudnn_graph.h`, from `cudnn_backend_py.enums`. A name is that of C without what "
+        "all of an enum share: `DataType.HALF` is `CUDNN_DATA_HALF`. `Attr` is short for `AttributeName`.\n"
+    ]
+    for enum in sorted(CudnnEnum.__subclasses__(), key=lambda one: one.__name__):
+        rows = [f"| `{one.name}` | {int(one)} | {_since(one.since)} |" for one in enum]
+        parts.append(f"\n## {enum.__name__}\n\n| name | value | since |\n|---|---|---|\n" + "\n".join(rows) + "\n")
+    return "".join(parts)
+
+
+def _since(version: tuple[int, ...] | None) -> str:
+    return "" if version is None else ".".join(map(str, version))
+
+
+# reasons
+
+
+def write_reasons() -> str:
+    """Return the page of cuDNN's reasons: a heading for each rule, and for each reason under it."""
+    found = list(entries())
+    versions = sorted({one for entry in found for one in entry.versions}, key=version_numbers)
+    parts = [
+        "---\nsearch:\n  boost: 0.3\n---\n\n# cuDNN's reasons\n\n"
+        f"{len(found):,} reasons that cuDNN {', '.join(versions)} gave for refused graphs, each under the rule that "
+        "reads it. Paste a line of a log, of `cudnnGetLastErrorString` or of an exception; the search box of every "
+        "page takes it too.\n\n"
+        '<form class="reason" id="reason-form"><label for="reason">What cuDNN said</label>'
+        '<textarea id="reason" rows="2" placeholder="Embedding dim per head for q and k is not a multiple of 8">'
+        "</textarea>"
+        '<div id="reason-found" role="status"></div></form>\n\n'
+        "`python -m tools.records.reasons` collects them: it asks the real library about random graphs for described "
+        "GPUs. Numbers in a reason are those of the graph that was asked about. What `explain` says of your graph is "
+        "measured on your graph, and better than any page.\n"
+    ]
+    for rule in rules():
+        mine = [entry for entry in found if entry.rule == rule.name]
+        parts.append(f"\n## {rule.title} {{ #{rule.anchor} }}\n\n{rule.text}\n")
+        parts += map(_reason_mark, mine)
+    return "".join(parts)
+
+
+def _reason_mark(entry: Entry) -> str:
+    statement = re.sub(r"([\\`*_{}\[\]#|~])", r"\\\1", escape(" ".join(entry.statement.split()), quote=False))
+    said = f"\n`{entry.status}`"
+    if entry.expression:
+        said += f", where `{' '.join(entry.expression.split()).replace('`', chr(39))}`"
+    seen = f"Seen with cuDNN {', '.join(entry.versions)}; {', '.join(f'sm_{sm}' for sm in entry.sm)}."
+    with_what = f" Every such graph had {', '.join(entry.operations)}." if entry.operations else ""
+    return f"\n### {statement} {{ #{entry.anchor} }}\n{said}.\n{seen}{with_what}\n"
+
+
+# tables as JSON
+
+
+def fault_rows() -> list[dict[str, Any]]:
+    """Return every known fault as plain data."""
+    return [
+        {
+            "code": row.code,
+            "graphs": row.what,
+            "effect": row.effect,
+            "versions": row.window,
+            "sm": list(row.sm),
+            "fix": row.fix,
+            "source": row.source,
+            "evidence": row.evidence,
+            "measured": row.measured,
+            "refused": row.refused,
+        }
+        for row in FAULTS
+    ]
+
+
+def operation_rows() -> list[dict[str, str]]:
+    """Return the first table of docs/operations.md as plain data."""
+    page = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
+    table = page.partition("<!-- kinds -->")[2].partition("<!-- end of kinds -->")[0]
+    lines = [line for line in table.splitlines() if line.startswith("|")]
+    head, _, *rows = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines]
+    return [dict(zip(head, (cell.replace("`", "") for cell in row), strict=True)) for row in rows]
+
+
+def to_json(data: Any) -> str:
+    """Return data as JSON, a row a line where it is a list of rows."""
+    return json.dumps(data, indent=1, ensure_ascii=False) + "\n"

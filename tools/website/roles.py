@@ -1,0 +1,19 @@
+"""The API reference's docstrings, rewritten before they are parsed: an extension of griffe."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import griffe
+
+from tools.website.docstrings import plain_roles
+
+__all__ = ["Roles"]
+
+
+class Roles(griffe.Extension):
+    """Rewrite every docstring into Markdown."""
+
+    def on_instance(self, *, obj: griffe.Object, **_: Any) -> None:
+        if obj.docstring is not None:
+            obj.docstring.value = plain_roles(obj.docstring.value)
