@@ -116,7 +116,7 @@ def _read_plain(kind: Any, value: Any, where: str) -> Any:
         return value
     if isinstance(kind, type) and issubclass(kind, enum.Enum):
         for member in kind:
-            if type(value) is str and member.value == value:
+            if type(value) in (str, kind) and member.value == value:
                 return member
         raise _fault(where, value, f"one of {', '.join(str(member.value) for member in kind)}")
     names = {int: "an integer of 64 bits", float: "a number", str: "a text", bool: "true or false"}
