@@ -77,6 +77,7 @@ def as_unified(graph: Graph) -> Graph | None:
     assert score is not None
     gone = [*matmuls, *softmax.ops, *([scaling] if scaling else [])]
     kinds = {tensor.data_type for op in gone for tensor in op.outputs().values() if tensor.virtual}
+    kinds |= {op.compute_type for op in gone if isinstance(op, Matmul | Pointwise | Reduction)}
     if not kinds <= {DataType.FLOAT, *HALF_TYPES, *FP8_TYPES}:
         return None  # what is cut off between operations would not be any more
     left_out = {id(op) for op in gone}
@@ -101,7 +102,10 @@ def as_unified(graph: Graph) -> Graph | None:
 
 
 def is_in_float(graph: Graph) -> bool:
-    """Return whether all virtual tensors but the operands of matmuls are float32, booleans and indices."""
+    """Return whether all virtual tensors but the operands of matmuls, and all computation, are float32 or of indices."""
+    computed = {op.compute_type for op in graph.ops if isinstance(op, Matmul | Pointwise | Reduction)}
+    if not computed <= {DataType.FLOAT, DataType.INT32, *BOOLEAN_TYPES}:
+        return False
     operands = {tensor.uid for op in graph.ops if isinstance(op, Matmul) for tensor in (op.a, op.b)}
     virtual = (tensor for tensor in graph.tensors if tensor.virtual and tensor.uid not in operands)
     return all(tensor.data_type in (DataType.FLOAT, DataType.INT32, *BOOLEAN_TYPES) for tensor in virtual)
