@@ -102,7 +102,7 @@ def as_unified(graph: Graph) -> Graph | None:
 
 
 def is_in_float(graph: Graph) -> bool:
-    """Return whether all virtual tensors but the operands of matmuls, and all computation, are float32 or of indices."""
+    """Return whether virtual tensors but the operands of matmuls, and all computation, are float32 or of indices."""
     computed = {op.compute_type for op in graph.ops if isinstance(op, Matmul | Pointwise | Reduction)}
     if not computed <= {DataType.FLOAT, DataType.INT32, *BOOLEAN_TYPES}:
         return False
