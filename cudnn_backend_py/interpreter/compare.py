@@ -195,10 +195,8 @@ def _into(change: Change, before: Graph, old: Tensor, new: Tensor, values: Numbe
         return _seen(old, new, values, start)
     if turned := _turned(change, before, old):
         return np.flip(values, turned)
-    if old.dims == new.dims or (old.ragged_offset is not None and change.kind in ("unified", "composite")):
+    if _stays(change, old, new):
         return values
-    if old.ragged_offset is not None or new.ragged_offset is not None:
-        raise _CannotError(f"{old.name} is ragged and has other dims")
     if math.prod(old.dims) == math.prod(new.dims):
         return values.reshape(new.dims)
     if len(old.dims) != len(new.dims):
@@ -227,10 +225,8 @@ def _back(change: Change, before: Graph, old: Tensor, new: Tensor, values: Numbe
         return _seen(new, old, values, 0)
     if turned := _turned(change, before, old):
         return np.flip(values, turned)
-    if old.dims == new.dims or (old.ragged_offset is not None and change.kind in ("unified", "composite")):
+    if _stays(change, old, new):
         return values
-    if old.ragged_offset is not None or new.ragged_offset is not None:
-        raise _CannotError(f"{old.name} is ragged and has other dims")
     if math.prod(old.dims) == math.prod(new.dims):
         return values.reshape(old.dims)
     if len(old.dims) != len(new.dims):
@@ -246,6 +242,15 @@ def _back(change: Change, before: Graph, old: Tensor, new: Tensor, values: Numbe
 
 
 # what the titles of changes say
+
+
+def _stays(change: Change, old: Tensor, new: Tensor) -> bool:
+    """Return whether the same data are in the same places, or have the same dims, which is all that counts here."""
+    if old.ragged_offset is None and new.ragged_offset is None:
+        return old.dims == new.dims
+    if (old.dims, old.strides) == (new.dims, new.strides) or change.kind in ("unified", "composite"):
+        return True
+    raise _CannotError(f"{old.name} is ragged, and has other dims or strides")
 
 
 def _viewed(change: Change, before: Graph, old: Tensor, new: Tensor) -> int | None:

@@ -78,6 +78,7 @@ def as_unified(graph: Graph) -> Graph | None:
     assert score is not None
     gone = [*matmuls, *softmax.ops, *([scaling] if scaling else [])]
     kinds = {tensor.data_type for op in gone for tensor in op.outputs().values() if tensor.virtual}
+    kinds |= {op.compute_type for op in gone if isinstance(op, Matmul | Pointwise | Reduction)}
     if not kinds <= {DataType.FLOAT, *HALF_TYPES, *FP8_TYPES}:
         return None  # what is cut off between operations would not be any more
     left_out = {id(op) for op in gone}
@@ -102,7 +103,10 @@ def as_unified(graph: Graph) -> Graph | None:
 
 
 def is_in_float(graph: Graph) -> bool:
-    """Return whether all virtual tensors but the operands of matmuls are float32, booleans and indices."""
+    """Return whether virtual tensors but the operands of matmuls, and all computation, are float32 or of indices."""
+    computed = {op.compute_type for op in graph.ops if isinstance(op, Matmul | Pointwise | Reduction)}
+    if not computed <= {DataType.FLOAT, DataType.INT32, *BOOLEAN_TYPES}:
+        return False
     operands = {tensor.uid for op in graph.ops if isinstance(op, Matmul) for tensor in (op.a, op.b)}
     virtual = (tensor for tensor in graph.tensors if tensor.virtual and tensor.uid not in operands)
     return all(tensor.data_type in (DataType.FLOAT, DataType.INT32, *BOOLEAN_TYPES) for tensor in virtual)
@@ -332,11 +336,16 @@ _TAKEN_BACKWARD = {
 
 
 def _restore_tensors(graph: Graph, made: Graph, given: dict[str, Tensor]) -> Graph | None:
-    """Return the graph that was made, with the caller's tensors of the same names; their dims and strides are its."""
+    """Return the graph that was made, with the caller's tensors of the same names, as they are in memory.
+
+    K and V have s and d swapped, where they are multiplied from the right; what a reshape makes of K is as K is again.
+    """
     uids, names = free_uids(graph), {tensor.name for tensor in graph.tensors}
     far = 1 + max(tensor.uid for one in (graph, made) for tensor in one.tensors)
     moved = {tensor.uid: dataclasses.replace(tensor, uid=far + tensor.uid) for tensor in made.tensors}
     made = Graph(replace_tensors_in(made.ops, moved), graph.name)  # no uid of one graph is one of the other
+    reshapes = [op for op in made.ops if isinstance(op, Operation) and op.kind is _D.OPERATION_RESHAPE]
+    turned = {op.fields["y"].uid: given[x.name] for op in reshapes if (x := op.fields["x"]).name in given}
     new: dict[int, Tensor] = {}
     for tensor in made.tensors:
         mine = given.get(tensor.name)
@@ -349,5 +358,11 @@ def _restore_tensors(graph: Graph, made: Graph, given: dict[str, Tensor]) -> Gra
         elif mine.by_value:
             new[tensor.uid] = dataclasses.replace(tensor, uid=mine.uid, name=mine.name, value=mine.value)
         else:
-            new[tensor.uid] = dataclasses.replace(mine, dims=tensor.dims, strides=tensor.strides)
+            kept = _swap_last(mine) if tensor.name in ("k", "v") else mine
+            if math.prod(kept.dims) != math.prod(tensor.dims):
+                return None  # other numbers would be needed
+            strides = kept.strides if kept.dims == tensor.dims else tensor.strides
+            new[tensor.uid] = dataclasses.replace(mine, dims=tensor.dims, strides=strides)
+        if tensor.uid in turned and turned[tensor.uid].dims == tensor.dims:
+            new[tensor.uid] = dataclasses.replace(new[tensor.uid], strides=turned[tensor.uid].strides)
     return Graph(replace_tensors_in(made.ops, new), graph.name)

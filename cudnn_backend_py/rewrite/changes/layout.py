@@ -42,12 +42,13 @@ def _layout(graph: Graph) -> Iterator[Change]:
     plain_order = [tensor for tensor in graph.tensors if tensor.reordering is TensorReordering.NONE]
     tensors = [tensor for tensor in plain_order if not tensor.by_value and math.prod(tensor.dims) > 1]
     tensors.sort(key=lambda tensor: not _overlaps(tensor))
-    # A reshape reads its tensors in the order of their strides: with others it would be another reshape.
+    # A reshape reads its tensors in the order of their strides: with others it would be another reshape. Ragged offsets
+    # count elements, gaps included.
     reshaped = {t.uid for op in graph.ops if op.kind is _D.OPERATION_RESHAPE for _, t in op.ports()}
     same = _describe_same_memory(graph)
     both = [tensor for tensor in tensors if tensor.uid in same]
     tensors = [tensor for tensor in tensors if tensor.uid not in reshaped]
-    memory = [tensor for tensor in tensors if not tensor.virtual]
+    memory = [tensor for tensor in tensors if not tensor.virtual and tensor.ragged_offset is None]
     for tensor in memory:
         if _overlaps(tensor):
             yield from _strides(graph, [tensor], _gapless, "strides -> without overlap")
@@ -78,7 +79,9 @@ def _describe_same_memory(graph: Graph) -> set[int]:
     found: set[int] = set()
     for op in graph.ops:
         x, y = (dict(op.ports()).get(port) for port in ("x", "y"))
-        if op.kind is _D.OPERATION_RESHAPE and x is not None and y is not None and not (x.virtual and y.virtual):
+        if op.kind is not _D.OPERATION_RESHAPE or x is None or y is None or (x.ragged_offset or y.ragged_offset):
+            continue
+        if not (x.virtual and y.virtual):
             axes = [sorted(zip(tensor.strides, tensor.dims, strict=True)) for tensor in (x, y)]
             if axes[0] == axes[1] and not _overlaps(x):
                 found |= {x.uid, y.uid}

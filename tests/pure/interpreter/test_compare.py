@@ -132,3 +132,23 @@ def test_whole_numbers_become_no_floats_exactly() -> None:
     g.pointwise(PointwiseMode.ADD, g.tensor("x", (1, 4, 8)), g.tensor("b", (1, 4, 8)), name="y", virtual=False)
     effects = {change.title.rpartition(" ")[2]: change.effect for change in changes(g.graph(), ("data_type",))}
     assert effects["f32"] == "changes numerics"
+
+
+def test_gradients_as_operations_keep_how_k_is_stored() -> None:
+    """What is K again after the product reads K's own memory, also where that has gaps."""
+    graph = sdpa_backward(batch=1, heads=2, seq_q=8, seq_kv=12, head_dim=16, implementation="unified")
+    k = graph.tensor("k")
+    gaps = replace_tensors(graph, {k.uid: replace(k, strides=tuple(2 * stride for stride in k.strides))})
+    (change,) = exact(gaps, "composite")
+    assert change.graph.tensor("k").strides[-2:] == (2, gaps.tensor("k").strides[-2])
+    assert compare(gaps, Solution.of(change)).state == "same"
+    o = replace(graph.tensor("o"), dims=(1, 1, 8, 16), strides=(128, 128, 16, 1))
+    assert not exact(replace_tensors(graph, {o.uid: o}), "composite")
+
+
+def test_ragged_tensors_keep_their_strides() -> None:
+    """Their offsets count elements, gaps included."""
+    graph = sdpa_forward(batch=2, heads=2, seq_q=16, head_dim=32, ragged=True)
+    q = graph.tensor("q")
+    gaps = replace_tensors(graph, {q.uid: replace(q, strides=tuple(2 * stride for stride in q.strides))})
+    assert not [one for one in exact(gaps, "layout") if "q" in one.tensors]
