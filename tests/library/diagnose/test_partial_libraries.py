@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,6 @@ from cudnn_backend_py.diagnose import (
     Outcome,
     Question,
     Verdict,
-    judges,
     matrix,
     render_text,
     since,
@@ -90,7 +90,7 @@ def whole() -> Iterator[Judge]:
 def judged_partially(partial: Path, monkeypatch: pytest.MonkeyPatch, questions: list[Question]) -> list[Verdict]:
     with monkeypatch.context() as changed, Judge(limit_s=120) as judge:
         changed.setenv("CUDNN_BACKEND_LIBRARY", str(partial))
-        return [judge.ask(question) for question in questions]
+        return [judge.ask(replace(question)) for question in questions]  # made here: it reads the libraries
 
 
 def is_told_rightly(verdict: Verdict) -> bool:
@@ -197,7 +197,7 @@ def test_installed_jit_wheels_call_nothing_refused_that_others_might_support(ver
         for name in ("CUDNN_BACKEND_LIBRARY", "CUDNN_BACKEND_NVRTC"):
             if name in environment:
                 changed.setenv(name, environment[name])
-        verdicts = [judge.ask(question) for question in questions]
+        verdicts = [judge.ask(replace(question)) for question in questions]
     assert {verdict.cudnn for verdict in verdicts if verdict.control} == {version}
     assert not [verdict.graph for verdict in verdicts if verdict.outcome is Outcome.NOT_SUPPORTED]
     assert sum(verdict.cause is not None and verdict.cause.code == ENGINES_ABSENT for verdict in verdicts) >= 20
@@ -231,12 +231,10 @@ def test_what_was_kept_is_asked_again_when_the_engines_come(
     for name, files in sublibraries(Path(library().path).parent).items():
         if not (place := partial.with_name(f"libcudnn_{name}.so.9")).exists():
             place.symlink_to(files[0])
-    judges._identity.cache_clear()  # as in another process
     try:
         second = matrix([lacking()], ["sm80"], [None], cache=tmp_path, progress=False)
         assert (second.asked, second.exit_code) == (1, 0)
     finally:
-        judges._identity.cache_clear()
         for place in partial.parent.iterdir():
             if place.name not in (partial.name, "libcudnn_graph.so.9", "libcudnn_engines_runtime_compiled.so.9"):
                 place.unlink()
