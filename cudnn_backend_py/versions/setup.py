@@ -99,6 +99,8 @@ class Setup:
             ``cudnn-files-changed``.
         """
         now = tuple(_sign_files(self.library, self.nvrtc, dict(self.variables)))
+        if now == self.files:
+            return
         changed = [path for path, _ in dict.fromkeys((*self.files, *now)) if _differ(path, self.files, now)]
         if not changed and [path for path, _ in self.files] == [path for path, _ in now]:
             return
