@@ -1,4 +1,4 @@
-"""``python -m benchmarks run`` on a GPU, little of it: every part measures, and what it measures is in order."""
+"""``python -m benchmarks run`` on a GPU, little of it: every part measures. How fast is a figure of the record."""
 
 from __future__ import annotations
 
@@ -25,19 +25,18 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 
 @pytest.mark.parametrize("direction", DIRECTIONS)
-def test_host_times_are_in_order(measured: Any, direction: str) -> None:
-    found = {name: timing["median_us"] for name, timing in measured["host"][direction].items()}
+def test_each_way_to_call_a_plan_is_timed(measured: Any, direction: str) -> None:
+    found = measured["host"][direction]
     named = {"C loop", "same pointers", "same buffers, by position", "fresh pointers", "torch operator", "torch flash"}
     assert named | {"our frontend, same", "our frontend, fresh"} <= set(found)
-    assert 0.9 * found["C loop"] < found["same pointers"] < 3 * found["C loop"]
-    assert found["same pointers"] < found["fresh pointers"] < found["torch operator"] * 3
+    assert all(0 < timing["low_us"] <= timing["median_us"] <= timing["high_us"] for timing in found.values())
 
 
-def test_a_ragged_plan_is_measured_beside_its_floor(measured: Any) -> None:
-    found = {name: timing["median_us"] for name, timing in measured["ragged"].items()}
+def test_a_ragged_plan_is_timed_beside_its_floor(measured: Any) -> None:
+    found = measured["ragged"]
     theirs = {"cudnn-frontend, same", "cudnn-frontend, fresh"}
     assert set(found) - theirs == {"C loop", "same pointers", "same buffers, by position", "fresh pointers"}
-    assert 0.9 * found["C loop"] < found["same pointers"] < found["fresh pointers"]
+    assert all(0 < timing["low_us"] <= timing["median_us"] <= timing["high_us"] for timing in found.values())
 
 
 def test_gpu_times_make_sense(measured: Any) -> None:
