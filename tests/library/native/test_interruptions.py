@@ -6,6 +6,7 @@ Random ones are in ``tests/torture/interruptions.py``.
 from __future__ import annotations
 
 import ctypes
+import gc
 import logging
 import signal
 import threading
@@ -40,14 +41,16 @@ from tests.support.shooting import Limit
 
 
 class Beat:
-    """A signal with a handler that raises."""
+    """A signal with a handler that raises, sent once."""
 
     def __init__(self, error: BaseException) -> None:
-        self.error = error
+        self.error, self.is_sent = error, False
 
     def __call__(self, *_: object) -> Any:
         """Send the signal to this process; its handler runs at once."""
-        signal.raise_signal(signal.SIGUSR1)
+        if not self.is_sent:
+            self.is_sent = True
+            signal.raise_signal(signal.SIGUSR1)
 
 
 @pytest.fixture
@@ -88,6 +91,8 @@ def heard() -> Iterator[Callable[[Callable[[], object], str], None]]:
     """Have a function called at every message with a word, in the callback."""
 
     def hear(function: Callable[[], object], word: str) -> None:
+        gc.collect()  # descriptors of other tests end now, unheard
+
         def callback(_severity: int, _user_data: int | None, _info: object, message: int) -> None:
             if word in _read_strings(message):
                 function()
@@ -100,7 +105,7 @@ def heard() -> Iterator[Callable[[Callable[[], object], str], None]]:
 
 
 class Raise:
-    """Raises once: a descriptor of another test may end, and be heard, before the callback is taken away."""
+    """Raises once, and not again where descriptors end before the callback is taken away."""
 
     def __init__(self, error: BaseException) -> None:
         self.error, self.times = error, 0
