@@ -10,6 +10,7 @@ import pytest
 from tools.website import picture
 from tools.website.docstrings import plain_roles
 from tools.website.links import dead_links
+from tools.website.pages import write_files
 from tools.website.reasons import TABLE, entries, key_of, lookup_table, rule_of, rules
 
 ROOT = Path(__file__).parents[2]
@@ -45,6 +46,12 @@ def test_the_workflows_are_the_recipe_of_a_ci() -> None:
 
 def test_the_picture_is_of_the_graph() -> None:
     assert picture.FILE.read_text(encoding="utf-8") == picture.draw(), "run python -m tools.website.picture"
+
+
+def test_the_page_of_files_says_something_of_each() -> None:
+    rows = re.findall(r"^\| `([^`]+)` \| (\S.*) \|$", write_files(), re.MULTILINE)
+    files = [path for suffix in ("py", "c", "h", "cpp", "cu") for path in ROOT.glob(f"cudnn_backend_py/**/*.{suffix}")]
+    assert sorted(name.rpartition("/")[2] for name, _ in rows) == sorted(path.name for path in files)
 
 
 def test_entries_have_places_of_their_own_under_rules_that_are_there() -> None:

@@ -23,6 +23,7 @@ from tools.website.pages import (
     to_json,
     write_commands,
     write_enums,
+    write_files,
     write_gallery,
     write_reasons,
 )
@@ -110,6 +111,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         "gallery.md": write_gallery(),
         "reference/commands.md": write_commands(),
         "reference/enums.md": write_enums(),
+        "reference/files.md": write_files(),
         "tables/reasons.md": write_reasons(),
         "tables/faults.json": to_json({"schema": "cudnn-backend-py/faults", "version": 1, "faults": fault_rows()}),
         "tables/operations.json": to_json(

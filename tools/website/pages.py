@@ -18,6 +18,7 @@ from cudnn_backend_py.diagnose.report.drawing import draw_graph
 from cudnn_backend_py.faults import FAULTS
 from cudnn_backend_py.generated.enums import CudnnEnum
 from cudnn_backend_py.system.version import version_numbers
+from tools.website.docstrings import plain_roles
 from tools.website.reasons import Entry, entries, rules
 
 __all__ = [
@@ -27,6 +28,7 @@ __all__ = [
     "operation_rows",
     "write_commands",
     "write_enums",
+    "write_files",
     "write_gallery",
     "write_reasons",
 ]
@@ -134,6 +136,42 @@ def write_enums() -> str:
 
 def _since(version: tuple[int, ...] | None) -> str:
     return "" if version is None else ".".join(map(str, version))
+
+
+# files
+
+_CODE = (".py", ".c", ".h", ".cpp", ".cu")
+
+
+def _first_line(path: Path) -> str:
+    """Return the first line of a module's docstring, or the first sentence of the comment that a C file begins with."""
+    if path.suffix == ".py":
+        return plain_roles(_docstring(path).partition("\n")[0])
+    text = path.read_text(encoding="utf-8")
+    comment = re.match(r"/\*.*?\*/|(?://[^\n]*\n)+", text, re.DOTALL)
+    words = " ".join(re.sub(r"^(/\*|\*/| \*|//)|\*/$", "", comment[0] if comment else "", flags=re.MULTILINE).split())
+    return re.split(r"(?<=[.]) ", words)[0]
+
+
+def write_files() -> str:
+    """Return the files of each room of the package, with the first line of their docstrings."""
+    package = ROOT / "cudnn_backend_py"
+    parts = [
+        "---\nsearch:\n  boost: 0.2\n---\n\n# Files\n\n"
+        "The files of each room, with the first line of their docstrings. What each room may import: "
+        "[Architecture](../architecture.md).\n"
+    ]
+    rooms = sorted(path.parent for path in package.glob("*/__init__.py"))
+    for room in (*rooms, package):
+        found = room.rglob("*") if room != package else room.glob("*")
+        files = sorted(path for path in found if path.suffix in _CODE)
+        rows = [
+            f"| `{path.relative_to(room).as_posix()}` | {_first_line(path).replace('|', chr(92) + '|')} |"
+            for path in files
+        ]
+        title = f"`{room.name}/`" if room != package else "The folder above"
+        parts.append(f"\n## {title}\n\n| file | contents |\n|---|---|\n" + "\n".join(rows) + "\n")
+    return "".join(parts)
 
 
 # reasons
