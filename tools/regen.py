@@ -11,6 +11,7 @@ from cudnn_backend_py.diagnose.report.attention_page import render_page
 from cudnn_backend_py.diagnose.surveys.attention import SupportTable
 from tests.compat.surface import read_facts, render
 from tools.records.fault_page import render_fault_page
+from tools.records.measurements_page import measurements_page
 from tools.records.operations_page import operations_page
 from tools.records.speed_page import make_page
 from tools.repository import ROOT, child_environment
@@ -37,6 +38,7 @@ PAGES: Mapping[str, Callable[[], str]] = {
     "docs/attention-support.md": attention_support,
     "docs/faults.md": render_fault_page,
     "docs/frontend-names.md": frontend_names,
+    "docs/measurements.md": measurements_page,
     "docs/operations.md": operations_page,
 }
 # Programs that write further files: what commands print, the outputs of the notebook, the compiled CUDA kernel.

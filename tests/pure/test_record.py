@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from cudnn_backend_py.cli.commands import main
-from tests.support.records import COMMANDS, read_record
+from tests.support.pages import PAGES
+from tests.support.records import COMMANDS, LOGS, read_record
 
 ROOT = Path(__file__).parents[2]
 
@@ -26,6 +28,12 @@ def test_without_pytest_nothing_is_recorded(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-I", "-S", "-c", code], capture_output=True, text=True, check=False)
     assert "pytest-missing: pytest, which runs the tests, is not installed" in done.stderr
     assert not (tmp_path / "logs").exists()
+
+
+def test_every_record_is_cited_on_a_page() -> None:
+    """The table of all records is no citation."""
+    text = "".join(page.partition("<!-- records -->")[0] for page in PAGES.values())
+    assert {path.name for path in LOGS.iterdir()} - set(re.findall(r"logs/([\w.-]+\.json)\b", text)) == set()
 
 
 @pytest.mark.parametrize("start", COMMANDS)

@@ -79,6 +79,7 @@ def make_page() -> str:
     return f"""# How fast attention is
 
 Each table comes from a record under [logs](../logs), and one command makes it again on the GPU that is there.
+Dates and commits of the records: [What was measured](measurements.md#records).
 
 ## Which one is the fastest
 
