@@ -1,10 +1,10 @@
-"""Knob values that tuning tries beside those the heuristics propose."""
+"""Knob values near those that the heuristics propose."""
 
 from __future__ import annotations
 
 from cudnn_backend_py.generated.enums import KnobType
 from cudnn_backend_py.plans.engine import Knob
-from cudnn_backend_py.tuning.neighbours import neighbours
+from cudnn_backend_py.plans.neighbours import neighbours
 
 TILE = Knob(KnobType.TILE_M, 0, 4, 1)
 STAGES = Knob(KnobType.STAGES, 0, 8, 4)

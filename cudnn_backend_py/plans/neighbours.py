@@ -1,20 +1,17 @@
-"""Engine configs beside those the heuristics propose."""
+"""Engine configs with knob values near those that the heuristics propose."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
 from ..errors import CudnnStatusError
 from ..generated.enums import KnobType
-from ..plans.choice import EngineChoice
-from ..plans.engine import EngineConfig, Knob, OperationGraph
-from ..plans.select import Selection, refusal
-from .statistics import Budget
+from .choice import EngineChoice
+from .engine import EngineConfig, Knob, OperationGraph
+from .select import Selection, refusal
 
-__all__ = ["neighbours"]
-
-CHECKING = 0.2  # share of the budget at which asking for configs ends
+__all__ = ["neighbouring_configs", "neighbours"]
 
 
 def neighbours(
@@ -48,12 +45,18 @@ def neighbours(
                 yield {**seed, knob.type: value}
 
 
-def _find_others(
-    question: OperationGraph, taken: list[EngineConfig], selection: Selection, budget: Budget
+def neighbouring_configs(
+    question: OperationGraph, known: list[EngineConfig], selection: Selection, may_go_on: Callable[[], bool]
 ) -> Iterator[EngineConfig]:
-    """Yield configs of all engines that pass the selection and cuDNN's check, engine by engine in turn."""
-    seeds: list[Mapping[KnobType | int, int]] = [config.knobs for config in taken]
-    seen = {config.choice for config in taken}
+    """Yield configs near the known ones that pass the selection and cuDNN's check, one of each engine in turn.
+
+    Parameters
+    ----------
+    may_go_on
+        Asked before each config; when it returns false, no further one is looked for.
+    """
+    seeds: list[Mapping[KnobType | int, int]] = [config.knobs for config in known]
+    seen = {config.choice for config in known}
     refuse = refusal(question, replace(selection, engine=None, knobs=()))
     waiting = []
     for engine in range(question.engine_count):
@@ -63,7 +66,7 @@ def _find_others(
             continue  # the engine does not support the graph
     while waiting:
         for item in list(waiting):
-            config = _next_config(question, *item, seen, budget)
+            config = _next_config(question, *item, seen, may_go_on)
             if config is None:
                 waiting.remove(item)
             elif refuse(config) is None:
@@ -75,14 +78,14 @@ def _next_config(
     engine: int,
     choices: Iterator[dict[KnobType, int]],
     seen: set[EngineChoice],
-    budget: Budget,
+    may_go_on: Callable[[], bool],
 ) -> EngineConfig | None:
     """Return the next config of an engine that passes cuDNN's check, None if there is none or the time is up."""
     for knobs in choices:
         choice = EngineChoice(engine, knobs)
         if choice in seen:
             continue
-        if not budget.allows(0, CHECKING):
+        if not may_go_on():
             return None
         seen.add(choice)
         try:
