@@ -21,7 +21,7 @@ export OPENBLAS_NUM_THREADS := 1
 # The cuDNN versions below, and no other that this machine's user has.
 export CUDNN_BACKEND_CACHE := $(CURDIR)/$(ENV)/cudnn
 
-.PHONY: help demo test check test-pure test-library test-browser docs test-site test-gpu torture bench attention-table attention-page regen regen-check clean
+.PHONY: help demo test check test-pure test-library test-browser docs test-site test-gpu torture bench attention-table regen regen-check clean
 
 help: ## Show this help
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
@@ -88,16 +88,15 @@ attention-table: $(ENV)/ready # Ask TABLED and the newest cuDNN about every opti
 	for version in $(TABLED); do \
 	$(BIN)/cudnn-backend attention-table --cudnn $$version --output $(TABLES)-$$version.json || exit 1; done
 	$(BIN)/cudnn-backend attention-table --output $(TABLES)-$(NEWEST).json
-	$(MAKE) attention-page
+	$(MAKE) regen
 
-attention-page: # Rewrite docs/attention-support.md from the stored tables
-	$(BIN)/cudnn-backend attention-page $(sort $(wildcard $(TABLES)-*.json)) --output docs/attention-support.md
-
-regen: $(ENV)/ready ## Rewrite cudnn_backend_py/generated from the pinned header
+regen: $(ENV)/ready ## Rewrite every generated file and page
 	$(BIN)/python -m tools.codegen
+	$(BIN)/python -m tools.regen
 
 regen-check: $(ENV)/ready # Say whether generated files are stale
 	$(BIN)/python -m tools.codegen --check
+	$(BIN)/python -m pytest -q tests/pure/tools/test_regen.py
 
 clean: ## Remove both environments
 	rm -rf $(ENV) .demo build site *.egg-info

@@ -69,8 +69,8 @@ device; an execute does nothing, and a test counts as having reached it)::
 ``python -m tests.compat notebooks DIR/samples/python --module frontend --out logs/NAME.json`` runs the notebooks, each
 in a process of its own, with the same options.
 
-``python -m tests.compat facts --path /tmp/fe`` keeps the public surface of cudnn-frontend, and ``names`` holds ours
-against it and writes ``docs/frontend-names.md``.
+``python -m tests.compat facts --path /tmp/fe`` keeps the public surface of cudnn-frontend. ``make regen`` compares
+ours with it in ``docs/frontend-names.md``.
 
 ``--fast`` leaves out the building of plans (NVRTC), most of the time, in the large files. ``--sample N`` keeps
 one test in N, by a hash of its id, the same for both modules; ``--part`` says which of those N parts, and ``--seed``

@@ -19,7 +19,7 @@ from .compare import print_comparison, read_run
 from .notebooks import read_about, run_notebooks
 from .run import REPOSITORY, Plan, environment_of, run_files
 from .scope import FILES
-from .surface import FACTS, PAGE, read_facts, read_surface, render
+from .surface import FACTS, read_surface
 
 
 def _find_ours() -> str:
@@ -134,13 +134,6 @@ def facts(path: Path) -> None:
     """Ask cudnn-frontend for its public surface, and keep it; needs a cuDNN that its loader finds."""
     sys.path.insert(0, str(path))
     FACTS.write_text(json.dumps(read_surface(import_module("cudnn")), indent=1) + "\n", encoding="utf-8")
-
-
-@main.command()
-def names() -> None:
-    """Hold our names against those facts, and write the table of the docs."""
-    ours = import_module("cudnn_backend_py.frontend")
-    PAGE.write_text(render(read_facts(), ours), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ def test_the_notebook_shows_what_its_cells_show() -> None:
     written = json.loads(NOTEBOOK.read_text(encoding="utf-8"))["metadata"]["cudnn"]
     if library().version_text != written:
         pytest.skip(f"the notebook was written with cuDNN {written}")
-    assert run_cells() == read_outputs(), "run python -m tools.records.notebook and read the difference"
+    assert run_cells() == read_outputs(), "run `make regen` and read the difference"
 
 
 def test_the_notebook_names_no_place_of_a_machine() -> None:

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from tools.website import picture
 from tools.website.docstrings import plain_roles
 from tools.website.links import dead_links
 from tools.website.pages import write_files
@@ -42,10 +41,6 @@ def test_the_workflows_are_the_recipe_of_a_ci() -> None:
     workflows = ".github/workflows"
     assert {(f"{workflows}/ci.yml", "hosted"), (f"{workflows}/gpu.yml", "runners")} <= QUOTED
     assert "architecture: [hopper, ampere]" in (ROOT / workflows / "gpu.yml").read_text(encoding="utf-8")
-
-
-def test_the_picture_is_of_the_graph() -> None:
-    assert picture.FILE.read_text(encoding="utf-8") == picture.draw(), "run python -m tools.website.picture"
 
 
 def test_the_page_of_files_says_something_of_each() -> None:

@@ -1,6 +1,6 @@
 """Write ``native/prepare.ptx``: prepare.cu as NVRTC compiles it, for every architecture and driver that cuDNN 9 has.
 
-``python -m tools.codegen.ptx libnvrtc.so.12``
+``python -m tools.codegen.ptx`` writes it if prepare.cu has changed since.
 """
 
 from __future__ import annotations
@@ -8,8 +8,9 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import re
-import sys
 from pathlib import Path
+
+from cudnn_backend_py.native.find import nvrtc_places
 
 __all__ = ["SOURCE", "compile_ptx", "mark"]
 
@@ -40,4 +41,6 @@ def compile_ptx(nvrtc: str, source: bytes) -> str:
 
 
 if __name__ == "__main__":
-    SOURCE.with_suffix(".ptx").write_text(compile_ptx(sys.argv[1], SOURCE.read_bytes()))
+    source, ptx = SOURCE.read_bytes(), SOURCE.with_suffix(".ptx")
+    if not ptx.read_text().startswith(mark(source)):
+        ptx.write_text(compile_ptx(next(place.path for place in nvrtc_places(12) if place.path), source))

@@ -1,7 +1,7 @@
 """Each kind of operation by architecture and cuDNN version: the graphs of tests/support/built.py, asked without a GPU.
 
 ``python -m tools.records.operation_support 9.14.0-full 9.19.0-full default`` asks these versions, which have to have
-all engines, and writes ``docs/tables/operation-support.json``; ``python -m tools.records.operations_page`` writes its
+all engines, and writes ``docs/tables/operation-support.json``; ``make regen`` writes its
 table in docs/operations.md.
 """
 

@@ -1,4 +1,4 @@
-"""The tables of docs/operations.md: ``python -m tools.records.operations_page`` rewrites them."""
+"""The tables of docs/operations.md, which ``make regen`` writes."""
 
 from __future__ import annotations
 
@@ -175,7 +175,3 @@ def operations_page() -> str:
         before, _, rest = page.partition(start)
         page = f"{before}{start}{table()}{end}{rest.partition(end)[2]}"
     return page
-
-
-if __name__ == "__main__":
-    PAGE.write_text(operations_page(), encoding="utf-8")

@@ -1,6 +1,6 @@
-"""docs/attention-speed.md and its picture, from the records of an H200.
+"""docs/attention-speed.md and its pictures, from the records of an H200.
 
-``python -m tools.records.speed_page`` writes them again; the picture needs matplotlib.
+``make regen`` writes the page. ``python -m tools.records.speed_page`` draws the pictures with matplotlib.
 """
 
 from __future__ import annotations
@@ -141,6 +141,5 @@ Not measured:
 
 
 if __name__ == "__main__":
-    PAGE.write_text(make_page(), encoding="utf-8")
     draw_model(read("model"), PAGE.with_name("model.svg"))
     draw(read("compare"), PAGE.with_name("compare.svg"))

@@ -16,7 +16,6 @@ from cudnn_backend_py.compare import compare as grid
 from cudnn_backend_py.compare.shapes import DIRECTIONS
 from cudnn_backend_py.execution import plan_pool
 from cudnn_backend_py.graph.attention.shape_class import grow
-from tools.records import speed_page
 
 
 def timing(median: float, spread: float = 0.1) -> dict[str, float]:
@@ -82,10 +81,6 @@ def test_the_grid_is_told_as_text() -> None:
     assert "| b1 | forward | **10.0** | 12.0 | ours, exact `eng2_k24=7` |" in text
     assert "cuDNN 9.19.0, torch 2.11" in text
     assert grid.grid_table(record).row_count == 1
-
-
-def test_the_page_is_that_of_the_records() -> None:
-    assert speed_page.PAGE.read_text(encoding="utf-8") == speed_page.make_page()
 
 
 def test_classes_are_accepted_by_median_and_p90() -> None:

@@ -1,5 +1,4 @@
-"""What ``run`` prints, word by word: text, JSON, JUnit, the progress bar; `python -m tests.library.cli.test_run_output`
-writes the golden files again."""
+"""What ``run`` prints: text, JSON, JUnit, the progress bar. `make regen` writes the golden files."""
 
 from __future__ import annotations
 
@@ -85,7 +84,7 @@ def printed(style: str, folder: Path) -> str:
 
 @pytest.mark.parametrize("style", FORMATS)
 def test_what_is_printed(style: str, tmp_path: Path) -> None:
-    assert printed(style, tmp_path) == (GOLDEN / FORMATS[style]).read_text(encoding="utf-8")
+    assert printed(style, tmp_path) == (GOLDEN / FORMATS[style]).read_text(encoding="utf-8"), "run `make regen`"
 
 
 def test_the_formats_say_the_same() -> None:

@@ -124,10 +124,10 @@ def test_reason_is_that_of_the_engine_that_came_furthest() -> None:
     assert "does not support seed tensor of data type != int64" in row["sm100"].reason
 
 
-def test_page_is_what_the_files_say() -> None:
+def test_command_renders_the_page() -> None:
     result = CliRunner().invoke(main, ["attention-page", *FILES.values()], catch_exceptions=False)
     page = (ROOT / "docs" / "attention-support.md").read_text(encoding="utf-8")
-    assert result.output == page, "run 'make attention-page', or 'make attention-table' for new rows"
+    assert result.output == page, "run `make regen`, or `make attention-table` for new rows"
     refused = {cell.reason for table in TABLES.values() for cell in table.all_cells() if cell.answer in ("no", "crash")}
     assert all(f"`{reason}`" in page.partition("## Notes")[2] for reason in refused)
 

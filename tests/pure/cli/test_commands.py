@@ -1,5 +1,5 @@
-"""What commands print, word by word: help, lists, errors; `python -m tests.pure.cli.test_commands` writes the golden
-files again. And that options are spelt alike everywhere, what shells complete, and where colours and progress go."""
+"""What commands print: help, lists, errors (`make regen` writes the golden files). How options are spelt everywhere,
+what shells complete, and where colours and progress go."""
 
 from __future__ import annotations
 
@@ -186,12 +186,12 @@ def surroundings(folder: Path) -> dict[str, str]:
 
 @pytest.mark.parametrize("name", WIDE)
 def test_what_is_printed(name: str, files: Path) -> None:
-    assert told(WIDE[name], files) == (GOLDEN / f"{name}.txt").read_text(encoding="utf-8")
+    assert told(WIDE[name], files) == (GOLDEN / f"{name}.txt").read_text(encoding="utf-8"), "run `make regen`"
 
 
 def test_what_is_printed_in_forty_columns(files: Path) -> None:
     text = told(NARROW, files, COLUMNS="40")
-    assert text == (GOLDEN / "narrow.txt").read_text(encoding="utf-8")
+    assert text == (GOLDEN / "narrow.txt").read_text(encoding="utf-8"), "run `make regen`"
     assert "..." not in text.replace("[ARGS]...", "")
     assert "…" not in text
     helps = text.partition("$ cudnn-backend target list")[0]

@@ -12,7 +12,7 @@ from cudnn_backend_py.frontend.errors import cudnnGraphNotSupportedError
 from cudnn_backend_py.frontend.kernels import KERNELS, OPERATIONS
 from cudnn_backend_py.frontend.recorded import OPERATIONS as RECORDED
 from tests.compat.programs import PROGRAMS
-from tests.compat.surface import PAGE, _written_signature, differences, read_facts, render
+from tests.compat.surface import _written_signature, differences, read_facts
 
 FACTS = read_facts()
 
@@ -36,10 +36,6 @@ def test_differences_are_found() -> None:
     assert (value.name, value.what) == ("A", "7, here 0")
     assert (default.name, default.what) == ("matmul(padding)", "default 1.0, here 0.0")
     assert (parameter.name, parameter.what) == ("matmul(other)", "missing")
-
-
-def test_the_page_is_what_is_found() -> None:
-    assert PAGE.read_text(encoding="utf-8") == render(FACTS, ours), "python -m tests.compat names"
 
 
 def test_every_operation_of_1_32_has_a_program() -> None:

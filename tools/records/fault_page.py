@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 
-from ...faults import FAULTS, Fault
-from ...generated.enums import DescriptorType
-from ...graph import Graph
+from cudnn_backend_py.faults import FAULTS, Fault
+from cudnn_backend_py.generated.enums import DescriptorType
+from cudnn_backend_py.graph import Graph
 
 __all__ = ["render_fault_page"]
 
@@ -18,8 +18,8 @@ others are what their source reports. Where nothing is
 said of versions or architectures, none is known to be right. `explain` names the faults of a graph; the attention
 builder and the PyTorch operators refuse those marked with `!`, and warn of the others; the frontend warns of all.
 
-By source: {sources}. Written from `cudnn_backend_py/faults/`; do not edit
-(`python -m cudnn_backend_py.diagnose.report.fault_page > docs/faults.md`).
+By source: {sources}.
+Written by `make regen` from `cudnn_backend_py/faults/`; do not edit.
 """
 _COLUMNS = "| fault | graphs | effect | where | what helps | who says so |\n|---|---|---|---|---|---|\n"
 
@@ -73,7 +73,3 @@ def _line(row: Fault) -> str:
     said = f"{row.evidence}; {source}" if row.evidence else source
     cells = (f"`{row.code}`{' `!`' * row.refused}", row.what, row.effect, ", ".join(where), row.fix, said)
     return f"| {' | '.join(cell.replace('|', '&#124;') for cell in cells)} |\n"
-
-
-if __name__ == "__main__":
-    print(render_fault_page(), end="")

@@ -1,0 +1,20 @@
+"""Pages are what `make regen` writes. Tests next to the other files that it writes name it, too."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+
+import pytest
+
+from tools.regen import PAGES, PROGRAMS
+from tools.repository import ROOT
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_page_is_current(page: str) -> None:
+    assert (ROOT / page).read_text(encoding="utf-8") == PAGES[page](), "run `make regen`"
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_program_exists(program: str) -> None:
+    assert find_spec(program)
