@@ -17,6 +17,7 @@ from ..graph.ir import Graph, Operation, Pointwise, Tensor
 from ..graph.strides import channels_last, column_major, packed_strides
 from ..system.version import Window
 from . import look
+from .crashes import crashes, versions_of_crash
 
 __all__ = ["RANDOM_CONVOLUTIONS"]
 
@@ -231,35 +232,6 @@ def _padded_behind(graph: Graph) -> bool:
     return False
 
 
-def _max_pool_gradients(graph: Graph) -> Iterator[Operation]:
-    """Yield the gradients of max pools, channels last."""
-    for op in look.of_kind(graph, _D.OPERATION_RESAMPLE_BWD):
-        dy = op.fields["dy"]
-        if op.fields["resample"].fields["mode"] is _R.MAXPOOL and dy.strides == channels_last(dy.dims):
-            yield op
-
-
-def _largest_of_both(graph: Graph) -> bool:
-    """The gradient of a max pool, channels last, from its image and its result instead of an index."""
-    return any({"x", "y"} <= op.fields.keys() and "idx" not in op.fields for op in _max_pool_gradients(graph))
-
-
-def _activation_gradient_of_a_norm(graph: Graph) -> bool:
-    """A norm of rows in float32 and an activation's gradient that reads it, and nothing else."""
-    if len(graph.ops) != 2:
-        return False
-    gradients = [op for op in graph.ops if isinstance(op, Pointwise) and op.mode.name.endswith("_BWD")]
-    return bool(gradients) and any(
-        op.fields["mode"] in _ROWS and op.fields["x"].data_type is DataType.FLOAT and op.fields["y"].virtual
-        for op in look.of_kind(graph, _D.OPERATION_NORM_FORWARD)
-    )
-
-
-def _experts_and_matmul(graph: Graph) -> bool:
-    """A matmul of experts and another matmul."""
-    return bool(look.matmuls(graph)) and any(look.of_kind(graph, _D.OPERATION_MOE_GROUPED_MATMUL))
-
-
 # What they are shown with
 
 
@@ -448,8 +420,8 @@ RANDOM_CONVOLUTIONS: tuple[Fault, ...] = (
             "measured deviceless with 9.16.0 to 9.22.0 on sm_90, layer, RMS and ada-layer norms, and on sm_80, sm_89, "
             "sm_100 and sm_120 with 9.19.0; 9.24.0 to 9.28.0 refuse it"
         ),
-        versions=Window(until=(9, 24, 0)),
-        graph=_activation_gradient_of_a_norm,
+        versions=versions_of_crash("norm-activation-gradient"),
+        graph=crashes("norm-activation-gradient"),
         step="check",
         reproductions={"": lambda: _normed(_P.RELU_BWD)},
         unlike=lambda: _normed(_P.MUL),
@@ -462,8 +434,8 @@ RANDOM_CONVOLUTIONS: tuple[Fault, ...] = (
         fix="leave the other matmul to a graph of its own",
         source=_ASKED,
         evidence="measured deviceless with 9.18.0 to 9.28.0 on sm_90: before it, after it, and after an activation",
-        versions=Window(since=(9, 18, 0)),
-        graph=_experts_and_matmul,
+        versions=versions_of_crash("experts-and-matmul"),
+        graph=crashes("experts-and-matmul"),
         step="check",
         reproductions={"": lambda: _experts(matmul=True)},
         unlike=_experts,
@@ -767,7 +739,7 @@ RANDOM_CONVOLUTIONS: tuple[Fault, ...] = (
         fix="describe the tensors with a dim of 1 more",
         source=_ASKED,
         evidence="measured deviceless with 9.16.0 to 9.28.0 on sm_90",
-        graph=lambda graph: any(op.fields["x"].rank == 3 for op in _pools(graph, _R.BILINEAR)),
+        graph=crashes("bilinear-one-dim"),
         step="check",
         reproductions={"": lambda: _upsampled((5,))},
         unlike=lambda: _upsampled((1, 5)),
@@ -780,8 +752,8 @@ RANDOM_CONVOLUTIONS: tuple[Fault, ...] = (
         fix="give the index that the forward pass writes, or use 9.20.0 or later, which refuses the graph",
         source=_ASKED,
         evidence="measured deviceless with 9.16.0 and 9.19.0 on sm_90; 9.20.0 and later refuse it",
-        versions=Window(until=(9, 20, 0)),
-        graph=_largest_of_both,
+        versions=versions_of_crash("max-pool-gradient-of-both"),
+        graph=crashes("max-pool-gradient-of-both"),
         step="check",
         reproductions={"": lambda: _unpooled("x", "y")},
         unlike=lambda: _unpooled("idx"),
@@ -801,7 +773,7 @@ RANDOM_CONVOLUTIONS: tuple[Fault, ...] = (
             "9.28.0 on sm_80 and sm_100 too: float16, bfloat16, float32 and INT8; averages and row-major images are "
             "built"
         ),
-        graph=lambda graph: any(op.fields["dy"].rank == 3 for op in _max_pool_gradients(graph)),
+        graph=crashes("max-pool-gradient-one-dim"),
         step="build",
         reproductions={"": lambda: _unpooled("idx", sizes=(13,))},
         unlike=lambda: _unpooled("idx", sizes=(1, 13)),

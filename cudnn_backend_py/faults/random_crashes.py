@@ -9,18 +9,18 @@ from typing import Any
 from ..generated.enums import DataType, PointwiseMode, ReduceTensorOp
 from ..graph.attention.fault import Fault
 from ..graph.builder import GraphBuilder
-from ..graph.data_types import HALF_TYPES
-from ..graph.ir import Graph, Matmul, Op, Pointwise, Reduction, Tensor
+from ..graph.ir import Graph, Op, Pointwise, Reduction, Tensor
 from ..graph.strides import channels_last, column_major
 from ..system.version import Window
 from . import look
+from .crashes import crashes, versions_of_crash
 
 __all__ = ["RANDOM_CRASHES"]
 
 _T, _P = DataType, PointwiseMode
 _SOURCE = "tests/library/graph/test_faults.py"
 _NORMED = [_P.MUL, _P.ADD, _P.RELU_FWD]
-_VECTOR_TYPES = {*HALF_TYPES, _T.FLOAT, _T.INT8}
+_selects_vector_product = crashes("vector-product-select")
 
 
 def _modes_before(writers: Mapping[int, Op], tensor: Tensor) -> Iterator[PointwiseMode]:
@@ -54,30 +54,9 @@ def _normed_and_reduced(graph: Graph) -> bool:
     )
 
 
-def _vector_selected(graph: Graph) -> bool:
-    """The product of a matrix and a vector in memory, and BINARY_SELECT by a whole mask behind it.
-
-    The engine for such products has no other operations than elementwise ones, without indices, no parts of tensors,
-    and booleans by the eight.
-    """
-    product = look.the_matmul(graph)
-    if product is None or not all(isinstance(op, (Matmul, Pointwise)) for op in graph.ops):
-        return False
-    whole = product.c.dims
-    read = [item for op in graph.ops if op is not product for item in op.inputs().values() if not item.virtual]
-    return (
-        1 in whole[-2:]
-        and all(side.data_type in _VECTOR_TYPES and not side.virtual for side in (product.a, product.b))
-        and any(op.t is not None and op.t.dims == whole for op in look.of_mode(graph, _P.BINARY_SELECT))
-        and not any(look.of_mode(graph, _P.GEN_INDEX))
-        and all(item.dims == whole or max(item.dims) == 1 for item in read)
-        and not any(item.data_type is _T.BOOLEAN and whole[-1] % 8 for item in read)
-    )
-
-
 def _vector_selected_among_many(graph: Graph) -> bool:
     """The same with four elementwise operations or more, of which 9.28.0 leaves fewer to other engines."""
-    return _vector_selected(graph) and sum(isinstance(op, Pointwise) for op in graph.ops) > 3
+    return _selects_vector_product(graph) and sum(isinstance(op, Pointwise) for op in graph.ops) > 3
 
 
 # What they are shown with
@@ -143,8 +122,8 @@ RANDOM_CRASHES: tuple[Fault, ...] = (
             "and 32 bits and INT8, rows and columns, masks of all types; booleans only by the eight; 9.16.0 to 9.20.0 "
             "and 9.28.0 answer"
         ),
-        versions=Window(since=(9, 21, 0), until=(9, 28, 0)),
-        graph=_vector_selected,
+        versions=versions_of_crash("vector-product-select"),
+        graph=_selects_vector_product,
         step="check",
         reproductions={"": _product},
         unlike=lambda: _product(rows=2),

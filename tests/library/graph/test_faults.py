@@ -10,7 +10,7 @@ import pytest
 
 from cudnn_backend_py import library
 from cudnn_backend_py.faults import FAULTS, Fault
-from cudnn_backend_py.native.crash_guards import CRASHING_GRAPHS
+from cudnn_backend_py.native.crashing_graphs import CRASHING_GRAPHS
 from cudnn_backend_py.system.version import VersionTuple
 from cudnn_backend_py.target import list_profiles
 from tests.support.child import older_cudnn, run_python
@@ -139,7 +139,7 @@ REFUSE = """
 import json
 from cudnn_backend_py import OperationGraph, UsageError, library, open_target
 from cudnn_backend_py.faults import FAULTS
-from cudnn_backend_py.native.crash_guards import CRASHING_GRAPHS
+from cudnn_backend_py.native.crashing_graphs import CRASHING_GRAPHS
 from tests.support.faults import graph_of
 rows = {row.code: row for row in FAULTS}
 for kind in CRASHING_GRAPHS:
