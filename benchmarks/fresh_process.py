@@ -22,9 +22,7 @@ from typing import Any
 
 import torch
 
-from cudnn_backend_py.compare.frontend_graph import build
-from cudnn_backend_py.compare.shapes import SMALL
-
+SIZES: dict[str, Any] = {"batch": 1, "heads": 2, "seq_q": 128, "head_dim": 64}  # of problems.SMALL, without its imports
 WAYS = ("plan", "load", "our-frontend", "cudnn-frontend")
 FRONTENDS = {"our-frontend": "cudnn_backend_py.frontend", "cudnn-frontend": "cudnn"}
 Clock = Callable[[str], None]
@@ -51,17 +49,49 @@ def ours(way: str, plan_file: str, clock: Clock) -> Callable[..., None]:
     from cudnn_backend_py.target import open_target
 
     if way != "load":
-        from cudnn_backend_py.plans.build import build as build_or_find
+        from cudnn_backend_py.graph.attention import sdpa_forward
+        from cudnn_backend_py.plans.build import build
     clock("import")
     target = open_target()
     clock("open")
-    plan = load_plan(plan_file, target) if way == "load" else build_or_find(SMALL.graph("forward", target), target)
+    if way == "load":
+        plan = load_plan(plan_file, target)
+    else:
+        graph = sdpa_forward(**SIZES, causal=True, stats=True, version=target.library.version, sm=target.sm)
+        plan = build(graph, target)
     executable = Executable(plan)
 
     def run(*buffers: Any) -> None:
         executable(**dict(zip(("q", "k", "v", "o", "stats"), buffers, strict=True)))
 
     return run
+
+
+def build_by_frontend(cudnn: Any, handle: Any, clock: Clock = lambda _: None) -> tuple[Any, list[Any]]:
+    """Return the built graph and its tensors q, k, v, o and stats; `clock` is called with the name of each step."""
+    b, h, s, d = SIZES.values()
+    memory = {"dim": [b, h, s, d], "stride": [s * h * d, d, h * d, 1]}
+    kinds = cudnn.data_type
+    graph = cudnn.pygraph(
+        io_data_type=kinds.HALF,
+        intermediate_data_type=kinds.FLOAT,
+        compute_data_type=kinds.FLOAT,
+        handle=handle,
+    )
+    inputs = {name: graph.tensor(name=name, **memory) for name in "qkv"}
+    o, stats = graph.sdpa(**inputs, generate_stats=True, attn_scale=d**-0.5, use_causal_mask=True)
+    o.set_output(True).set_dim(memory["dim"]).set_stride(memory["stride"])
+    stats.set_output(True).set_dim([b, h, s, 1]).set_stride([h * s, s, 1, 1]).set_data_type(kinds.FLOAT)
+    graph.validate()
+    clock("validate")
+    graph.build_operation_graph()
+    clock("operation graph")
+    graph.create_execution_plans([cudnn.heur_mode.A, cudnn.heur_mode.FALLBACK])
+    graph.check_support()
+    clock("heuristics")
+    graph.build_plans()
+    clock("build plans")
+    return graph, [*inputs.values(), o, stats]
 
 
 def frontend(module: str, clock: Clock) -> tuple[Callable[..., None], Callable[[], dict[str, float]]]:
@@ -71,16 +101,16 @@ def frontend(module: str, clock: Clock) -> tuple[Callable[..., None], Callable[[
     handle = cudnn.create_handle()
     clock("open")
     steps, step = start_clock()
-    graph, tensors = build(cudnn, handle, SMALL, "forward", step)
+    graph, tensors = build_by_frontend(cudnn, handle, step)
     workspace = torch.empty(max(graph.get_workspace_size(), 1), device="cuda", dtype=torch.uint8)
 
     def run(*buffers: Any) -> None:
-        graph.execute(dict(zip(tensors.values(), buffers, strict=True)), workspace, handle=handle)
+        graph.execute(dict(zip(tensors, buffers, strict=True)), workspace, handle=handle)
 
     def told() -> dict[str, float]:
         again, clock = start_clock()
         for number in range(5):
-            build(cudnn, handle, SMALL, "forward")
+            build_by_frontend(cudnn, handle)
             clock(str(number))
         return {f"plan: {name}": ms for name, ms in steps.items()} | {"plan again": statistics.median(again.values())}
 
@@ -94,9 +124,9 @@ def main() -> None:
     parser.add_argument("--plan", default="")
     parser.add_argument("--cudnn-frontend", default="")
     options = parser.parse_args()
-    rows = SMALL.batch, SMALL.seq, SMALL.heads, SMALL.head_dim
-    q, k, v, o = (torch.randn(rows, device="cuda", dtype=torch.half).transpose(1, 2) for _ in range(4))
-    stats = torch.empty(SMALL.batch, SMALL.heads, SMALL.seq, 1, device="cuda")
+    b, h, s, d = SIZES.values()
+    q, k, v, o = (torch.randn(b, s, h, d, device="cuda", dtype=torch.half).transpose(1, 2) for _ in range(4))
+    stats = torch.empty(b, h, s, 1, device="cuda")
     torch.cuda.synchronize()
     if options.way == "cudnn-frontend" and options.cudnn_frontend:
         sys.path.insert(0, options.cudnn_frontend)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from cudnn_backend_py.compare.shapes import DIRECTIONS
+from cudnn_backend_py.cli.compare.problems import DIRECTIONS
 from cudnn_backend_py.plans.choice import EngineChoice
 from cudnn_backend_py.tuning.statistics import Timing
 

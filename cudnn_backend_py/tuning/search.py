@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from ..errors import CudnnBackendError, CudnnStatusError, EnvironmentNotReady, UsageError
 from ..execution.run import VariantPack
+from ..execution.timing import rotate
 from ..generated.enums import HeurMode
 from ..graph import Graph
 from ..plans.build import forget_plans, shared_target
@@ -154,7 +155,7 @@ def _measure(stage: Stage, ready: list[_Candidate], budget: Budget, report: Prog
     racing, rounds, longest = list(ready), 0, 0.0
     while rounds < MAX_ROUNDS and (rounds == 0 or budget.allows(longest)):
         began = time.perf_counter()
-        for candidate in racing[rounds % len(racing) :] + racing[: rounds % len(racing)]:
+        for candidate in rotate(racing, rounds):
             candidate.sample(stage)
         longest = max(longest, time.perf_counter() - began)
         rounds += 1

@@ -8,8 +8,8 @@ from typing import Any
 
 from rich.table import Table
 
-from ..errors import EnvironmentNotReady
-from ..printable import brief
+from ...errors import EnvironmentNotReady
+from ...printable import brief
 
 __all__ = ["Record", "draw_points", "new_figure"]
 
@@ -26,7 +26,7 @@ class Record(dict[str, Any]):
         return brief(f"Record {self['schema']} of {self['date']}: {where}, {self['seconds']} s")
 
     def _repr_html_(self) -> str | None:
-        from cudnn_backend_py.diagnose.report.notebook import show_tables
+        from ...diagnose.report.notebook import show_tables
 
         return show_tables(*self._tables(self))
 

@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
-from cudnn_backend_py.compare import compare
-from cudnn_backend_py.compare.contenders import torch_calls
-from cudnn_backend_py.compare.shapes import Shape
+from cudnn_backend_py.cli.compare import comparison as compare
+from cudnn_backend_py.cli.compare.contenders import torch_calls
+from cudnn_backend_py.cli.compare.problems import build_graph, count_flops, name_of
 from cudnn_backend_py.errors import EnvironmentNotReady, UsageError
 from cudnn_backend_py.graph import save_graph
-from cudnn_backend_py.graph.attention import sdpa_forward
+from cudnn_backend_py.graph.attention import Attention, sdpa_forward
 from cudnn_backend_py.graph.attention.recognize import read_attention
 from cudnn_backend_py.plans.build import shared_target
 from cudnn_backend_py.plans.engine import OperationGraph
@@ -44,18 +44,18 @@ def timing(median: float) -> dict[str, float]:
 
 def test_forty_shapes_are_compared_both_ways() -> None:
     shapes = list(compare.compared_shapes())
-    assert len({shape.name for shape in shapes}) == len(shapes) == 40
+    assert len({name_of(shape) for shape in shapes}) == len(shapes) == 40
     assert set(compare.grid_shapes()) < set(shapes)
     assert {shape.head_dim for shape in shapes} == {64, 96, 128, 256}
-    assert {shape.bf16 for shape in shapes} == {True, False}
-    other = [shape for shape in shapes if shape.seq_kv]
-    assert [(shape.seq, shape.seq_kv) for shape in other] == [(4096, 128), (1024, 8192)]
-    assert "s4096/128" in other[0].name
-    assert other[0].flops("forward") == 4 * 4 * 16 * 4096 * 128 * 64
+    assert {shape.data_type.name for shape in shapes} == {"BFLOAT16", "HALF"}
+    other = [shape for shape in shapes if shape.seq_kv != shape.seq_q]
+    assert [(shape.seq_q, shape.seq_kv) for shape in other] == [(4096, 128), (1024, 8192)]
+    assert "s4096/128" in name_of(other[0])
+    assert count_flops(other[0], "forward") == 4 * 4 * 16 * 4096 * 128 * 64
     cases = compare.cases_of("--grid=whole")
     assert [(case.name, case.direction) for case in cases[:2]] == [
-        (shapes[0].name, "forward"),
-        (shapes[0].name, "backward"),
+        (name_of(shapes[0]), "forward"),
+        (name_of(shapes[0]), "backward"),
     ]
     assert len(cases) == 80
 
@@ -64,7 +64,7 @@ def test_graphs_of_a_log_are_cases() -> None:
     cases = compare.cases_of(LOG)
     assert [case.direction for case in cases] == ["forward", "backward"] * 3
     assert cases[2].name == "graph 3: b2 h4 s384 d64 causal bf16"
-    assert all(case.shape is not None and not case.why_alone for case in cases)
+    assert all(case.problem is not None and not case.why_alone for case in cases)
     with pytest.raises(UsageError, match="of 1 graphs that cuDNN logged there, none is"):
         compare.cases_of(str(LOGS / "forum-9.1.1.log.gz"))
 
@@ -95,16 +95,16 @@ def test_what_torchs_backends_would_compute_otherwise_is_not_compared_with_them(
 ) -> None:
     use = read_attention(sdpa_forward(batch=1, heads=2, seq_q=128, head_dim=64, **options))
     assert use is not None
-    shape, words = compare._shape_of(use.problem)
-    assert shape is None
+    plain, words = compare._plain_problem(use.problem)
+    assert plain is None
     assert words.endswith(why)
 
 
-def test_a_plain_problem_is_the_shape_it_was_made_of() -> None:
-    for shape in compare.compared_shapes():
-        use = read_attention(shape.graph_for("forward", (9, 28, 0), 90))
+def test_a_plain_problem_is_the_one_its_graph_was_made_of() -> None:
+    for problem in compare.compared_shapes():
+        use = read_attention(build_graph(problem, "forward", (9, 28, 0), 90))
         assert use is not None
-        assert compare._shape_of(use.problem) == (shape, "")
+        assert compare._plain_problem(use.problem) == (problem, "")
 
 
 # without a GPU
@@ -286,4 +286,5 @@ def test_why_a_backend_of_torch_is_not_for_a_problem_is_not_shown(monkeypatch: p
         monkeypatch.setitem(sys.modules, module.__name__, module)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert not list(torch_calls(Shape(1, 1, 64, 64, True), "forward", dict.fromkeys("qkv", Tensor())))
+        problem = Attention(batch=1, heads=1, seq_q=64, head_dim=64, causal=True)
+        assert not list(torch_calls(problem, "forward", dict.fromkeys("qkv", Tensor())))

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from cudnn_backend_py.compare.compare import Comparison, as_markdown, as_text, compare
+from cudnn_backend_py.cli.compare.comparison import Comparison, as_markdown, as_text, compare
 from tests.support.child import run_python
 from tests.support.figures import add_figure
 from tests.support.logs import LOGS

@@ -20,26 +20,26 @@ from typing import Any
 
 from rich.table import Table
 
-from .. import torch_ops
-from ..errors import CudnnBackendError, EnvironmentNotReady, GraphError, UsageError
-from ..execution.any_shape import Shapes
-from ..execution.plan_pool import shared_pool
-from ..generated.enums import DataType
-from ..graph import Graph
-from ..graph.attention import Attention
-from ..graph.attention.recognize import read_attention
-from ..importers.files import open_log
-from ..importers.graphs import read_graphs
-from ..info import start_record, write_record
-from ..native.libcudnn import library
-from ..plans.build import shared_target
-from ..printable import printable
-from ..system.strict import read_json
-from ..system.typed import read_fields
-from ..target import find_profile
-from ..terminal.table import WordTable, open_console, table_text
-from ..tuning.statistics import Timing
-from ..tuning.timed_plans import BuiltPlans, TimedPlans
+from ... import torch_ops
+from ...errors import CudnnBackendError, EnvironmentNotReady, GraphError, UsageError
+from ...execution.any_shape import Shapes
+from ...execution.plan_pool import shared_pool
+from ...generated.enums import DataType
+from ...graph import Graph
+from ...graph.attention import Attention
+from ...graph.attention.recognize import read_attention
+from ...importers.files import open_log
+from ...importers.graphs import read_graphs
+from ...info import start_record, write_record
+from ...native.libcudnn import library
+from ...plans.build import shared_target
+from ...printable import printable
+from ...system.strict import read_json
+from ...system.typed import read_fields
+from ...target import find_profile
+from ...terminal.table import WordTable, open_console, table_text
+from ...tuning.statistics import Timing
+from ...tuning.timed_plans import HOST_BATCHES, HOST_CALLS, BuiltPlans, TimedPlans
 from .contenders import (
     TORCH_BACKENDS,
     differentiate,
@@ -49,7 +49,7 @@ from .contenders import (
     torch_calls,
 )
 from .figures import Record, draw_points, new_figure
-from .shapes import DIRECTIONS, Direction, Effort, Shape
+from .problems import DIRECTIONS, Direction, build_graph, count_flops, name_of
 from .timing import AHEAD_US, gpu_times, host_times, microseconds, once_within, within
 
 __all__ = [
@@ -79,7 +79,6 @@ SEQUENCES = (128, 512, 2048, 8192)
 HOST_BOUND_US = 100.0  # GPU time up to which host time is measured
 MOST_SCORES = 1 << 30  # of torch's math, which keeps them all in memory, several times
 DEFAULT = "default"  # the cuDNN this process would load
-_EFFORT = Effort(host_batches=8, host_calls=40)
 
 
 # What is compared
@@ -87,11 +86,11 @@ _EFFORT = Effort(host_batches=8, host_calls=40)
 
 @dataclass(frozen=True)
 class Case:
-    """What is compared: a shape or a graph, forward or backward; ``why_alone`` says why torch has no part in it."""
+    """What is compared: a problem or a graph, forward or backward; ``why_alone`` says why torch has no part in it."""
 
     name: str
     direction: Direction
-    shape: Shape | None = None
+    problem: Attention | None = None
     graph: Graph | None = None
     why_alone: str = ""
 
@@ -99,39 +98,45 @@ class Case:
         """Return the graph that a cuDNN version is asked about."""
         if self.graph is not None:
             return self.graph
-        assert self.shape is not None
+        assert self.problem is not None
         major, minor, patch = plans.facts["version"]
-        return self.shape.graph_for(self.direction, (major, minor, patch), plans.facts["sm"])
+        return build_graph(self.problem, self.direction, (major, minor, patch), plans.facts["sm"])
 
 
-def grid_shapes(tokens: tuple[int, ...] = WHOLE_GRID, sequences: tuple[int, ...] = SEQUENCES) -> Iterator[Shape]:
-    """Yield the shapes: head dims 64 and 128, causal and not, few tokens and many, one with grouped heads."""
+def grid_shapes(tokens: tuple[int, ...] = WHOLE_GRID, sequences: tuple[int, ...] = SEQUENCES) -> Iterator[Attention]:
+    """Yield the problems: head dims 64 and 128, causal and not, few tokens and many, one with grouped heads."""
     for head_dim in (64, 128):
         heads = 2048 // head_dim
         for causal in (True, False):
             for total in tokens:
                 for seq in sequences:
                     if seq <= total:
-                        yield Shape(total // seq, heads, seq, head_dim, causal, bf16=True)
+                        yield _dense(total // seq, heads, seq, head_dim, causal=causal)
     for seq in sequences[1:]:
         if seq <= tokens[-1]:
-            yield Shape(tokens[-1] // seq, 16, seq, 128, True, bf16=True, kv_heads=4)
+            yield _dense(tokens[-1] // seq, 16, seq, 128, causal=True, kv_heads=4)
 
 
-def compared_shapes() -> Iterator[Shape]:
-    """Yield 40 shapes: the grid, one long sequence, head dims 96 and 256, half precision, and keys of another text."""
+def compared_shapes() -> Iterator[Attention]:
+    """Yield 40 problems: the grid, a long sequence, head dims 96 and 256, half precision, and keys of another text."""
     yield from grid_shapes()
     for seq in SEQUENCES[1:]:
-        yield Shape(16384 // seq, 32, seq, 64, False, kv_heads=8)
-        yield Shape(16384 // seq, 16, seq, 96, True, bf16=True)
-        yield Shape(16384 // seq, 8, seq, 256, True, bf16=True)
-    yield Shape(1, 16, 16384, 128, True, bf16=True)
-    yield Shape(4, 16, 4096, 64, False, bf16=True, seq_kv=128)
-    yield Shape(2, 16, 1024, 128, False, bf16=True, seq_kv=8192)
-    yield Shape(64, 12, 197, 64, False)
+        yield _dense(16384 // seq, 32, seq, 64, kv_heads=8, data_type=DataType.HALF)
+        yield _dense(16384 // seq, 16, seq, 96, causal=True)
+        yield _dense(16384 // seq, 8, seq, 256, causal=True)
+    yield _dense(1, 16, 16384, 128, causal=True)
+    yield _dense(4, 16, 4096, 64, seq_kv=128)
+    yield _dense(2, 16, 1024, 128, seq_kv=8192)
+    yield _dense(64, 12, 197, 64, data_type=DataType.HALF)
 
 
-GRIDS: dict[str, Callable[[], Iterable[Shape]]] = {
+def _dense(batch: int, heads: int, seq_q: int, head_dim: int, **options: Any) -> Attention:
+    """Return a problem of bfloat16, unless it is said otherwise, laid out as b, s, h, d."""
+    options = {"data_type": DataType.BFLOAT16, **options}
+    return Attention(batch=batch, heads=heads, seq_q=seq_q, head_dim=head_dim, **options)
+
+
+GRIDS: dict[str, Callable[[], Iterable[Attention]]] = {
     "--grid=whole": compared_shapes,
     "--grid=little": lambda: grid_shapes(LITTLE_GRID, SEQUENCES[:2]),
 }
@@ -149,9 +154,9 @@ def cases_of(what: str) -> list[Case]:
     return cases_of_log(what) if grid is None else cases_of_shapes(grid())
 
 
-def cases_of_shapes(shapes: Iterable[Shape]) -> list[Case]:
-    """Return what is compared of shapes: both directions of each."""
-    return [Case(shape.name, direction, shape) for shape in shapes for direction in DIRECTIONS]
+def cases_of_shapes(problems: Iterable[Attention]) -> list[Case]:
+    """Return what is compared of problems: both directions of each."""
+    return [Case(name_of(problem), direction, problem) for problem in problems for direction in DIRECTIONS]
 
 
 def cases_of_log(path: str) -> list[Case]:
@@ -170,10 +175,10 @@ def cases_of_log(path: str) -> list[Case]:
             continue
         p = use.problem
         direction: Direction = "backward" if use.backward else "forward"
-        shape, why = _shape_of(p)
+        plain, why = _plain_problem(p)
         seq = f"{p.seq_q}/{p.seq_kv}" if p.seq_kv != p.seq_q else str(p.seq_q)
-        name = shape.name if shape else f"b{p.batch} h{p.heads} s{seq} d{p.head_dim} {p.data_type.name.lower()}"
-        found.append(Case(f"graph {number}: {name}", direction, shape, item.graph, why))
+        name = name_of(plain) if plain else f"b{p.batch} h{p.heads} s{seq} d{p.head_dim} {p.data_type.name.lower()}"
+        found.append(Case(f"graph {number}: {name}", direction, plain, item.graph, why))
     if not found:
         faults = [item.fault.headline for item in graphs if item.fault is not None]
         raise UsageError(
@@ -190,8 +195,8 @@ _TYPES = (DataType.HALF, DataType.BFLOAT16)
 _UNLIKE = ("padding", "ragged", "bias", "alibi", "score_modifier", "dropout", "dropout_mask", "sink", "block_mask")
 
 
-def _shape_of(p: Attention) -> tuple[Shape | None, str]:
-    """Return the shape that torch and its peers take for a problem, or why there is none."""
+def _plain_problem(p: Attention) -> tuple[Attention | None, str]:
+    """Return the problem as torch and its peers can be given it, dense and without options, or why they cannot."""
     options = [name for name in (*_UNLIKE, "page_size") if getattr(p, name)]
     if p.left_bound is not None or p.right_bound not in (None, 0):
         options.append("a window")
@@ -203,10 +208,8 @@ def _shape_of(p: Attention) -> tuple[Shape | None, str]:
         options.append("values of another width")
     if options:
         return None, f"of torch's backends none is compared: {', '.join(options)}"
-    kv_heads = p.kv_heads if p.kv_heads != p.heads else 0
-    seq_kv = p.seq_kv if p.seq_kv != p.seq_q else 0
-    causal, bf16 = p.right_bound == 0, p.data_type is DataType.BFLOAT16
-    return Shape(p.batch, p.heads, p.seq_q, p.head_dim, causal, bf16, kv_heads, seq_kv), ""
+    more = {"kv_heads": p.kv_heads, "seq_kv": p.seq_kv, "data_type": p.data_type}
+    return _dense(p.batch, p.heads, p.seq_q, p.head_dim, causal=p.right_bound == 0, **more), ""
 
 
 # Measuring
@@ -249,13 +252,13 @@ class Comparison:
 
 
 def _ours(
-    shape: Shape, direction: Direction, buffers: Mapping[str, Any], plans: dict[str, str]
+    p: Attention, direction: Direction, buffers: Mapping[str, Any], plans: dict[str, str]
 ) -> Iterator[tuple[str, Callable[[], Any], Any]]:
     """Yield (name, call, context to make it in) for each attention that takes the problem; note our plans."""
     torch_ops.clear_plans()
     for shapes in OURS:
         q, k, v = (buffers[name].detach().clone() for name in "qkv")
-        call: Callable[[], Any] = partial(torch_ops.attention, q, k, v, causal=shape.causal, shapes=shapes)
+        call: Callable[[], Any] = partial(torch_ops.attention, q, k, v, causal=p.causal, shapes=shapes)
         try:
             made = differentiate(call, (q, k, v), buffers) if direction == "backward" else call
             made()
@@ -277,18 +280,18 @@ def _last_plan() -> str:
 
 
 def _calls_with_torch(
-    shape: Shape, direction: Direction, plans: dict[str, str]
+    p: Attention, direction: Direction, plans: dict[str, str]
 ) -> dict[str, tuple[Callable[[], Any], Callable[[], Any]]]:
     """Return (call, context to make it in) of each contender that takes tensors of torch; note our plans."""
-    (buffers,) = make_buffers(shape, direction)
-    scores = shape.batch * shape.heads * shape.seq * (shape.seq_kv or shape.seq)
+    (buffers,) = make_buffers(p, direction)
+    scores = p.batch * p.heads * p.seq_q * p.seq_kv
     backends = [name for name in TORCH_BACKENDS if name != "torch math" or scores <= MOST_SCORES]
     found: dict[str, tuple[Callable[[], Any], Callable[[], Any]]] = {}
-    for name, call, context in _ours(shape, direction, buffers, plans):
+    for name, call, context in _ours(p, direction, buffers, plans):
         found[name] = call, context or nullcontext
-    for name, call, context in torch_calls(shape, direction, buffers, backends):
+    for name, call, context in torch_calls(p, direction, buffers, backends):
         found[name] = call, context
-    for name, call in flash_attn_calls(shape, direction, buffers):
+    for name, call in flash_attn_calls(p, direction, buffers):
         found[name] = call, nullcontext
     return found
 
@@ -300,8 +303,8 @@ def _row(case: Case, children: Mapping[str, TimedPlans], rounds: int, has_torch:
     with ThreadPoolExecutor(max(1, len(children))) as pool:
         asked = {name: pool.submit(_build, child, case) for name, child in children.items()}
         calls = {}
-        if has_torch and case.shape is not None:
-            calls = _calls_with_torch(case.shape, case.direction, plans)
+        if has_torch and case.problem is not None:
+            calls = _calls_with_torch(case.problem, case.direction, plans)
         built = {name: future.result() for name, future in asked.items()}
     clock.append(time.perf_counter())
     gpu: dict[str, dict[str, float]] = {}
@@ -322,7 +325,8 @@ def _row(case: Case, children: Mapping[str, TimedPlans], rounds: int, has_torch:
     short = {
         name: within(context, call) for name, (call, context) in calls.items() if timed[name].median_us < HOST_BOUND_US
     }
-    host |= {name: microseconds(timing) for name, timing in (host_times(short, _EFFORT) if short else {}).items()}
+    on_host = host_times(short, HOST_BATCHES, HOST_CALLS) if short else {}
+    host |= {name: microseconds(timing) for name, timing in on_host.items()}
     clock.append(time.perf_counter())
     spent = {
         what: round(to - at, 2) for what, at, to in zip(("build", "cuDNN", "torch"), clock, clock[1:], strict=False)
@@ -353,7 +357,7 @@ def _timed(built: BuiltPlans, child: TimedPlans, rounds: int) -> list[dict[str, 
 
 
 def _head(case: Case) -> dict[str, Any]:
-    flops = {} if case.shape is None else {"flops": case.shape.flops(case.direction)}
+    flops = {} if case.problem is None else {"flops": count_flops(case.problem, case.direction)}
     return {"shape": case.name, "direction": case.direction, **flops}
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from benchmarks.tables import ragged_table
 from cudnn_backend_py import Graph, GraphBuilder, PointwiseMode, attention
-from cudnn_backend_py.compare.figures import Record
+from cudnn_backend_py.cli.compare.figures import Record
 from cudnn_backend_py.diagnose import Outcome
 from cudnn_backend_py.diagnose.remedies import Remedies, Remedy
 from cudnn_backend_py.diagnose.report import html as page
