@@ -6,17 +6,21 @@ the handle become names of the program; all other values are bytes.
 
 from __future__ import annotations
 
+import struct
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from cudnn_backend_py.generated.enums import AttributeType
+from cudnn_backend_py.generated.enums import AttributeName, AttributeType, DataType, DescriptorType
+from cudnn_backend_py.graph import Graph
 from cudnn_backend_py.native import library
 from cudnn_backend_py.native.libcudnn import Library
+from cudnn_backend_py.plans.build import build
+from cudnn_backend_py.target import Target
 
-__all__ = ["Recorder", "compile_program", "recording"]
+__all__ = ["Recorder", "compile_program", "first_result", "recording"]
 
 
 class Recorder:
@@ -108,6 +112,48 @@ def recording() -> Iterator[Recorder]:
         forget_functions()
 
 
+def first_result(graph: Graph, open_device: Callable[[], Target], names: Sequence[str]) -> tuple[str, int]:
+    """Return a program that opens cuDNN, builds a plan of a graph and runs it, and the bytes of its workspace.
+
+    It has ``load(path of libcudnn)``, ``open()``, ``plan()`` and ``run(pointers of the named tensors, workspace)``; all
+    but ``plan`` return 0. Other tensors of the graph are host scalars in float32.
+    """
+    with recording() as recorder:
+        made = build(graph, open_device(), cache=False)
+        lines, plan = list(recorder.lines), recorder.slot(made.descriptor.pointer)
+        workspace = made.workspace_bytes
+        made.close()
+    tensors = graph.variant_pack_tensors
+    scalars, pointers = [], []
+    for tensor in tensors:
+        if tensor.name in names:
+            pointers.append(f"named[{list(names).index(tensor.name)}]")
+        else:
+            assert tensor.data_type is DataType.FLOAT
+            value = ", ".join(map(str, struct.pack("f", tensor.value)))
+            scalars.append(f"static _Alignas(4) unsigned char scalar{tensor.uid}[] = {{{value}}};")
+            pointers.append(f"scalar{tensor.uid}")
+    pack = DescriptorType.VARIANT_PACK
+    rows = (
+        (AttributeName.VARIANT_PACK_DATA_POINTERS, AttributeType.VOID_PTR, len(tensors), "pointers"),
+        (AttributeName.VARIANT_PACK_UNIQUE_IDS, AttributeType.INT64, len(tensors), "uids"),
+        (AttributeName.VARIANT_PACK_WORKSPACE, AttributeType.VOID_PTR, 1, "&workspace"),
+    )
+    values = {
+        "SCALARS": "\n".join(scalars),
+        "LINES": "\n".join(lines),
+        "POINTERS": ", ".join(pointers),
+        "UIDS": ", ".join(str(tensor.uid) for tensor in tensors),
+        "PACK": str(int(pack)),
+        "SETS": " ".join(f"set(pack, {int(name)}, {int(kind)}, {n}, {value});" for name, kind, n, value in rows),
+        "PLAN": plan,
+    }
+    functions = _FIRST_RESULT
+    for name, value in values.items():
+        functions = functions.replace(name, value)
+    return recorder.program(functions), workspace
+
+
 def compile_program(text: str, folder: Path) -> Path:
     """Return the shared library that gcc makes of a program, in this folder."""
     source, shared = folder / "calls.c", folder / "calls.so"
@@ -139,5 +185,19 @@ int load(const char *path) {
     listener = dlsym(lib, "cudnnGetCallback"); say = dlsym(lib, "cudnnGetLastErrorString");
     open_handle = dlsym(lib, "cudnnCreate"); execute = dlsym(lib, "cudnnBackendExecute");
     return !(create && destroy && finalize && set && get && listen && listener && say && open_handle && execute);
+}
+"""
+_FIRST_RESULT = """
+SCALARS
+int open(void) { return open_handle(&handle); }
+void plan(void) {
+LINES
+}
+int run(void **named, void *workspace) {
+    void *pack, *pointers[] = {POINTERS};
+    int64_t uids[] = {UIDS};
+    create(PACK, &pack); SETS
+    finalize(pack);
+    return execute(handle, PLAN, pack);
 }
 """

@@ -2,16 +2,17 @@
 
 PyTorch is imported, has used the GPU and has made the buffers before the clock starts.
 
-    python fresh_process.py WAY --plan FILE --cudnn-frontend FOLDER
+    python fresh_process.py WAY --plan FILE --cudnn-frontend FOLDER --program FILE --library FILE --workspace BYTES
 
 WAY is ``plan`` (built, or taken from the cache CUDNN_BACKEND_PLAN_CACHE names), ``load`` (from FILE), ``our-frontend``
-(this package under cudnn-frontend's names) or ``cudnn-frontend``. Of the frontends the steps of making a plan are told,
-and what the same plan costs when it is made again.
+(this package under cudnn-frontend's names), ``cudnn-frontend``, or ``c``: a compiled program, see ``c_calls.py``. Of
+the frontends the steps of making a plan are told, and what the same plan costs when it is made again.
 """
 
 from __future__ import annotations
 
 import argparse
+import ctypes
 import importlib
 import json
 import statistics
@@ -23,7 +24,7 @@ from typing import Any
 import torch
 
 SIZES: dict[str, Any] = {"batch": 1, "heads": 2, "seq_q": 128, "head_dim": 64}  # of problems.SMALL, without its imports
-WAYS = ("plan", "load", "our-frontend", "cudnn-frontend")
+WAYS = ("plan", "load", "our-frontend", "cudnn-frontend", "c")
 FRONTENDS = {"our-frontend": "cudnn_backend_py.frontend", "cudnn-frontend": "cudnn"}
 Clock = Callable[[str], None]
 
@@ -117,12 +118,32 @@ def frontend(module: str, clock: Clock) -> tuple[Callable[..., None], Callable[[
     return run, told
 
 
+def c_program(program: str, library: str, workspace_bytes: int, clock: Clock) -> Callable[..., None]:
+    """Return what runs the plan of a C program on q, k, v, o and stats."""
+    calls = ctypes.CDLL(program)
+    clock("import")
+    assert calls.load(library.encode()) == 0
+    assert calls.open() == 0
+    clock("open")
+    calls.plan()
+    workspace = torch.empty(max(workspace_bytes, 1), device="cuda", dtype=torch.uint8)
+
+    def run(*buffers: Any) -> None:
+        pointers = (ctypes.c_void_p * len(buffers))(*(buffer.data_ptr() for buffer in buffers))
+        assert calls.run(pointers, ctypes.c_void_p(workspace.data_ptr())) == 0
+
+    return run
+
+
 def main() -> None:
     """Measure, check the result, print a line of JSON with milliseconds."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("way", choices=WAYS)
     parser.add_argument("--plan", default="")
     parser.add_argument("--cudnn-frontend", default="")
+    parser.add_argument("--program", default="")
+    parser.add_argument("--library", default="")
+    parser.add_argument("--workspace", type=int, default=0)
     options = parser.parse_args()
     b, h, s, d = SIZES.values()
     q, k, v, o = (torch.randn(b, s, h, d, device="cuda", dtype=torch.half).transpose(1, 2) for _ in range(4))
@@ -131,10 +152,13 @@ def main() -> None:
     if options.way == "cudnn-frontend" and options.cudnn_frontend:
         sys.path.insert(0, options.cudnn_frontend)
     figures, clock = start_clock()
+    told: Callable[[], dict[str, float]] = dict
     if options.way in FRONTENDS:
         run, told = frontend(FRONTENDS[options.way], clock)
+    elif options.way == "c":
+        run = c_program(options.program, options.library, options.workspace, clock)
     else:
-        run, told = ours(options.way, options.plan, clock), dict
+        run = ours(options.way, options.plan, clock)
     clock("plan")
     run(q, k, v, o, stats)
     torch.cuda.synchronize()

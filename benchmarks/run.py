@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -45,6 +45,7 @@ from cudnn_backend_py.terminal.table import open_console
 from cudnn_backend_py.torch_ops.operators import load_torch
 from cudnn_backend_py.tuning.search import autotune
 
+from .c_calls import compile_program, first_result
 from .contenders import Frontend, c_loop, fill_forward, fresh, open_frontend
 from .judge import judge, verdict_lines
 from .problems import FULL, QUICK, SMALL, Effort
@@ -62,6 +63,7 @@ CHILDREN = {
     "ahead of time": "load",
     "our frontend": "our-frontend",
     "cudnn-frontend": "cudnn-frontend",
+    "C program": "c",
 }
 
 
@@ -202,11 +204,20 @@ def bench_fresh(target: Target, frontend_folder: str | None, effort: Effort) -> 
         plan, warm = Path(folder) / "ahead.plan", Path(folder) / "warm"
         small = build_graph(SMALL, "forward", target.library.version, target.sm)
         build(small, target, cache=False).save(plan)
-        _child("disk cache", plan, warm, frontend_folder)  # fills the cache
+        program, workspace = first_result(small, lambda: target, ("q", "k", "v", "o", "stats"))
+        given = {
+            "plan": plan,
+            "cudnn-frontend": frontend_folder or "",
+            "program": compile_program(program, Path(folder)),
+            "library": target.library.path,
+            "workspace": workspace,
+        }
+        options = [f"--{name}={value}" for name, value in given.items()]
+        _child("disk cache", warm, options)  # fills the cache
         for number in range(effort.children):
             for way in rotate(ways, number):
                 cache = warm if way == "disk cache" else Path(folder) / f"empty {way} {number}"
-                runs[way].append(_child(way, plan, cache, frontend_folder))
+                runs[way].append(_child(way, cache, options))
     return {way: _middle(found) for way, found in runs.items()}
 
 
@@ -217,10 +228,9 @@ def _middle(runs: list[dict[str, float]]) -> dict[str, float]:
     return {name: round(value, 2) for name, value in figures.items()}
 
 
-def _child(way: str, plan: Path, cache: Path, frontend_folder: str | None) -> dict[str, float]:
+def _child(way: str, cache: Path, options: Sequence[str]) -> dict[str, float]:
     """Run a fresh process with a folder for its cached plans; return its figures."""
-    given = ("--plan", str(plan), "--cudnn-frontend", frontend_folder or "")
-    command = script_command(FRESH_PROCESS, CHILDREN[way], *given)
+    command = script_command(FRESH_PROCESS, CHILDREN[way], *options)
     cache.mkdir(exist_ok=True, mode=0o700)
     inherited = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     environment = {**inherited, "CUDNN_BACKEND_PLAN_CACHE": str(cache)}

@@ -18,6 +18,7 @@ import pytest
 from rich.console import Console
 
 import benchmarks
+from benchmarks.c_calls import compile_program, first_result
 from benchmarks.frontend_graph import build
 from benchmarks.judge import judge, verdict_lines
 from benchmarks.problems import QUICK, SHAPES, SMALL
@@ -25,10 +26,11 @@ from benchmarks.tables import draw, fresh_table, gpu_table, host_table, ragged_t
 from cudnn_backend_py import EnvironmentNotReady, OperationGraph, frontend, library, open_target
 from cudnn_backend_py.cli.compare.problems import DIRECTIONS, build_graph, count_flops, name_of
 from cudnn_backend_py.frontend.handles import DescribedHandle
-from cudnn_backend_py.generated.enums import DataType
+from cudnn_backend_py.generated.enums import DataType, Status
 from cudnn_backend_py.graph import Graph
 from cudnn_backend_py.graph.attention import Attention
 from cudnn_backend_py.native.fast_call import compiled_library
+from cudnn_backend_py.plans.build import build as build_plan
 from cudnn_backend_py.plans.choice import EngineChoice
 from tests.support.child import run_python
 from tests.support.records import read_record
@@ -163,7 +165,14 @@ def record(**changes: Any) -> dict[str, Any]:
         "frontend_plan": "eng4_k2=1",
         "tflops": {name: round(1e9 / found["median_us"] / 1e6, 1) for name, found in us.items()},
     }
-    fresh = {"ahead of time": {"import": 100.0, "total": 200.0}, "cudnn-frontend": {"import": 150.0, "total": 800.0}}
+    theirs = {"import": 150.0, "open": 50.0, "plan": 500.0, "first run": 100.0, "total": 800.0}
+    fresh = {
+        "ahead of time": theirs | {"import": 100.0, "total": 200.0},
+        "cold": theirs | {"import": 17.0},
+        "our frontend": theirs | {"import": 100.0},
+        "cudnn-frontend": theirs,
+        "C program": theirs,
+    }
     made = {"host": {"problem": name_of(SMALL), "forward": host, "backward": dict(host)}}
     made["ragged"] = {"C loop": timing(15.0), "same pointers": timing(15.5), "fresh pointers": timing(17.5)}
     made["ragged"] |= {"cudnn-frontend, same": timing(26.5), "cudnn-frontend, fresh": timing(27.0)}
@@ -196,6 +205,12 @@ def test_each_bad_figure_fails_alone() -> None:
     made["fresh"]["ahead of time"]["total"] = 401.0
     assert [name for name, good in passed(made).items() if not good] == [
         "fresh process: ahead of time / cudnn-frontend"
+    ]
+    made = record()
+    made["fresh"]["cold"] = made["fresh"]["cold"] | {"import": 151.0, "plan": 700.0}
+    assert [name for name, good in passed(made).items() if not good] == [
+        "fresh process: import, cold / cudnn-frontend",
+        "fresh process: after the import, cold / C program",
     ]
 
 
@@ -275,6 +290,18 @@ def test_matrix_is_resumed_where_it_was_killed(tmp_path: Path) -> None:
     assert killed["answers_when_killed"] + killed["asked_when_resumed"] == 12
     assert (killed["answered_twice"], killed["asked_the_third_time"]) == (0, 0)
     assert found["with_a_crashing_graph"] == {"crashes": {"S": 1, "!": 1}, "plain": {"S": 2}}
+
+
+def test_a_program_makes_the_calls_of_a_plan_in_c(h100: Any, tmp_path: Path) -> None:
+    graph = graph_on(h100, SMALL, "forward")
+    text, workspace = first_result(graph, lambda: open_target("h100"), ("q", "k", "v", "o", "stats"))
+    calls = ctypes.CDLL(str(compile_program(text, tmp_path)))
+    assert calls.load(h100.library.path.encode()) == 0
+    calls.plan()
+    assert workspace == build_plan(graph, h100, cache=False).workspace_bytes
+    pointers = (ctypes.c_void_p * 5)(*range(4096, 4096 * 6, 4096))
+    no_handle = calls.run(pointers, ctypes.c_void_p(4096))  # the plan is for a described GPU
+    assert Status(no_handle) is Status.BAD_PARAM
 
 
 def test_long_use_replays_the_calls_of_verdicts(tmp_path: Path) -> None:
