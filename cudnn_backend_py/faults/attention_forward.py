@@ -1,35 +1,23 @@
-"""Faults of forward attention, and of attention either way, that others reported, or that only a described GPU showed.
-
-``source`` says who; ``evidence`` what was measured for this package, where it was.
-"""
+"""Known issues of forward attention, and of attention in both directions."""
 
 from __future__ import annotations
 
-import dataclasses
 import math
-from typing import Any
 
-from ..generated.enums import DataType, DescriptorType, PointwiseMode
-from ..graph.attention.fault import BASE, Fault, Reproduction, Use
-from ..graph.attention.forward import composite_forward
-from ..graph.attention.problem import Attention
+from ..generated.enums import DataType, DescriptorType, PointwiseMode, RngDistribution
+from ..graph.attention.fault import Fault, Use
+from ..graph.attention.hazards import FRONTEND_NODE
 from ..graph.data_types import FP8_TYPES
-from ..graph.ir import Graph, Pointwise, Tensor
+from ..graph.ir import Graph, Tensor
 from ..system.version import Window
 from . import look
-from .reported_parts import (
-    BLACKWELL,
-    FRONTEND_NODE,
-    FRONTEND_SURFACE,
-    backward,
-    decoding,
-    half_attention,
-    stats_not_packed,
-)
+from .look import decoding, half_attention, stats_not_packed
+from .sources import BLACKWELL, FRONTEND_SURFACE, MEASURED_ON_GPU, MEASURED_WITHOUT_GPU, ON_SM90
 
-__all__ = ["REPORTED_FORWARD"]
+__all__ = ["ATTENTION_FORWARD"]
 
-MEASURED_ON_GPU = "tests/gpu/plans/test_dynamic_shapes.py"
+
+_DYNAMIC_SHAPES = "tests/gpu/plans/test_dynamic_shapes.py"
 
 
 def _long_window_not_causal(use: Use) -> bool:
@@ -135,27 +123,28 @@ def _eight_bit_bias(graph: Graph) -> bool:
     return whole and any(tensor.data_type in short for tensor in _biases(graph))
 
 
-def _forward(**options: Any) -> Graph:
-    return composite_forward(Attention(**BASE | options), None)
+def _scaled_below_0(graph: Graph) -> bool:
+    """A forward pass whose scores are multiplied by a number that is not above 0."""
+    factors = [
+        op.fields["scale"] for op in look.of_kind(graph, DescriptorType.OPERATION_SDPA_FWD) if "scale" in op.fields
+    ]
+    products = look.matmuls(graph)
+    softmax = any(look.of_mode(graph, PointwiseMode.EXP)) or any(look.of_kind(graph, DescriptorType.OPERATION_SOFTMAX))
+    if softmax and len(products) == 2:
+        scaled = (op for op in look.of_mode(graph, PointwiseMode.MUL) if op.x is not None and op.b is not None)
+        factors += [op.b for op in scaled if op.x is not None and op.x.uid == products[0].c.uid]
+    return any(factor.by_value and factor.value is not None and factor.value <= 0 for factor in factors)
 
 
-def _changed(graph: Graph, name: str, **changes: Any) -> Graph:
-    """Return a graph with a tensor of its pointwise operations changed."""
-    old = graph.tensor(name)
-    new = dataclasses.replace(old, **changes)
-    ops = []
-    for op in graph.ops:
-        ports: dict[str, Any] = {port: new for port, tensor in op.ports() if tensor.uid == old.uid}
-        ops.append(dataclasses.replace(op, **ports) if isinstance(op, Pointwise) else op)
-    return Graph(tuple(ops), graph.name)
+def _drawn_otherwise(graph: Graph) -> bool:
+    """Attention with random numbers that are not zeros and ones."""
+    return len(look.matmuls(graph)) > 1 and any(
+        op.fields["rng"].fields.get("distribution", RngDistribution.BERNOULLI) is not RngDistribution.BERNOULLI
+        for op in look.of_kind(graph, DescriptorType.OPERATION_RNG)
+    )
 
 
-_RAGGED_DECODING: dict[str, Any] = {"seq_q": 1, "seq_kv": 512, "ragged": True, "ragged_stats": True, "stats": True}
-_SINK: dict[str, Any] = {"sink": True, "dsink": True}
-_OVERLAPPING = {"q": (128, 64, 128, 1), "k": "bshd", "v": "bshd", "o": "bshd"}
-
-
-REPORTED_FORWARD: tuple[Fault, ...] = (
+ATTENTION_FORWARD: tuple[Fault, ...] = (
     Fault(
         "attention-of-9-10",
         what="attention in float16 or bfloat16",
@@ -164,8 +153,6 @@ REPORTED_FORWARD: tuple[Fault, ...] = (
         source=FRONTEND_SURFACE,
         versions=Window(since=(9, 10, 0), until=(9, 10, 2)),
         attention=half_attention,
-        reproductions={"": Reproduction(False, {})},
-        unlike=Reproduction(False, {"data_type": DataType.FP8_E4M3}),
     ),
     Fault(
         "window-of-9-14",
@@ -175,9 +162,6 @@ REPORTED_FORWARD: tuple[Fault, ...] = (
         source=FRONTEND_SURFACE,
         versions=Window(since=(9, 14, 0), until=(9, 14, 1)),
         attention=_long_window_not_causal,
-        reproductions={"": Reproduction(False, {"seq_kv": 2048, "left_bound": 64})},
-        unlike=Reproduction(False, {"seq_kv": 2048, "left_bound": 64, "causal": True}),
-        cure=Reproduction(False, {"seq_kv": 2048, "left_bound": 64, "causal": True}),
     ),
     Fault(
         "long-keys-in-cuda-graphs",
@@ -188,9 +172,6 @@ REPORTED_FORWARD: tuple[Fault, ...] = (
         versions=Window(since=(9, 13, 0), until=(9, 15, 0)),
         attention=_long_keys_not_causal,
         depends_on="whether the plan runs from a CUDA graph",
-        reproductions={"": Reproduction(False, {"seq_kv": 2048}), "backward": Reproduction(True, {"seq_kv": 2048})},
-        unlike=Reproduction(False, {"seq_kv": 2048, "causal": True}),
-        cure=Reproduction(False, {"seq_kv": 2048, "causal": True}),
     ),
     Fault(
         "dropout-heuristics",
@@ -200,8 +181,6 @@ REPORTED_FORWARD: tuple[Fault, ...] = (
         source="https://github.com/pytorch/pytorch/pull/163903",
         versions=Window(since=(9, 11, 0), until=(9, 14, 0)),
         attention=lambda use: use.problem.dropout > 0,
-        reproductions={"": Reproduction(False, {"dropout": 0.25})},
-        unlike=Reproduction(False, {"dropout_mask": True}),
     ),
     Fault(
         "decoding-on-blackwell",
@@ -218,8 +197,6 @@ REPORTED_FORWARD: tuple[Fault, ...] = (
         ),
         versions=Window(since=(9, 19, 0), until=(9, 25, 1), except_=((9, 24, 1),)),
         attention=decoding,
-        reproductions={"": Reproduction(False, {"seq_q": 1, "seq_kv": 512})},
-        unlike=Reproduction(False, {"seq_q": 2, "seq_kv": 512}),
     ),
     Fault(
         "decoding-ragged-stats",
@@ -230,13 +207,6 @@ REPORTED_FORWARD: tuple[Fault, ...] = (
         evidence="measured with 9.19.0 on sm_90; reported of 9.24.0 and later",
         versions=Window(since=(9, 19, 0), until=(9, 27, 0)),
         attention=_decoding_groups_with_ragged_stats,
-        reproductions={
-            "": Reproduction(
-                False, {"seq_q": 1, "seq_kv": 300, "kv_heads": 1, "stats": True, "ragged_stats": True, "ragged": True}
-            )
-        },
-        unlike=Reproduction(False, {"seq_q": 1, "seq_kv": 300, "kv_heads": 1, "stats": True, "ragged": True}),
-        cure=Reproduction(False, {"seq_q": 1, "seq_kv": 300, "kv_heads": 1, "stats": True, "ragged": True}),
     ),
     Fault(
         "decoding-causal-groups",
@@ -248,9 +218,6 @@ REPORTED_FORWARD: tuple[Fault, ...] = (
         attention=lambda use: (
             decoding(use) and use.problem.right_bound == 0 and use.problem.heads != use.problem.kv_heads
         ),
-        reproductions={"": Reproduction(False, {"seq_q": 1, "seq_kv": 512, "kv_heads": 1, "causal": True})},
-        unlike=Reproduction(False, {"seq_q": 1, "seq_kv": 512, "kv_heads": 1}),
-        cure=Reproduction(False, {"seq_q": 1, "seq_kv": 512, "kv_heads": 1}),
     ),
     Fault(
         "sink-of-ragged-sequences",
@@ -265,9 +232,6 @@ REPORTED_FORWARD: tuple[Fault, ...] = (
         attention=lambda use: (
             use.backward and use.problem.ragged and use.problem.dsink and use.problem.head_dim_v not in (64, 128, 256)
         ),
-        reproductions={"": Reproduction(True, _SINK | {"ragged": True, "ragged_stats": True, "head_dim": 96})},
-        unlike=Reproduction(True, _SINK | {"ragged": True, "ragged_stats": True, "head_dim": 128}),
-        cure=Reproduction(True, _SINK | {"head_dim": 96, "padding": True}),
     ),
     Fault(
         "ragged-attention-of-9-1",
@@ -277,8 +241,6 @@ REPORTED_FORWARD: tuple[Fault, ...] = (
         source="https://github.com/NVIDIA/TransformerEngine/pull/975",
         versions=Window(since=(9, 1, 0), until=(9, 3, 0)),
         attention=lambda use: use.problem.ragged,
-        reproductions={"": Reproduction(False, {"ragged": True})},
-        unlike=Reproduction(False, {"padding": True}),
     ),
     Fault(
         "stats-of-large-scores",
@@ -288,8 +250,6 @@ REPORTED_FORWARD: tuple[Fault, ...] = (
         source="https://github.com/pytorch/pytorch/issues/139298",
         versions=Window(until=(9, 3, 0)),
         attention=lambda use: not use.backward and use.problem.stats and half_attention(use),
-        reproductions={"": Reproduction(False, {"stats": True})},
-        unlike=Reproduction(False, {}),
     ),
     Fault(
         "paged-tail-not-finite",
@@ -299,14 +259,11 @@ REPORTED_FORWARD: tuple[Fault, ...] = (
             "by 0; padding without pages does the same"
         ),
         fix="fill pages with zeros before they are used, or give sequences of one length without pages",
-        source="tests/gpu/graph/test_faults.py",
+        source=MEASURED_ON_GPU,
         evidence="measured with 9.19.0 on sm_90",
         sm=(90,),
         attention=lambda use: use.problem.page_size is not None,
         depends_on="what lies behind the end of a sequence in its last page",
-        reproductions={"": Reproduction(False, {"padding": True, "page_size": 16})},
-        unlike=Reproduction(False, {"padding": True}),
-        cure=Reproduction(False, {}),
     ),
     Fault(
         "paged-attention-on-ada",
@@ -319,9 +276,6 @@ REPORTED_FORWARD: tuple[Fault, ...] = (
         sm=(89, 120),
         versions=Window(since=(9, 4, 0)),
         attention=lambda use: use.problem.page_size is not None,
-        reproductions={"": Reproduction(False, {"padding": True, "page_size": 16})},
-        unlike=Reproduction(False, {"padding": True}),
-        cure=Reproduction(False, {"padding": True}),
     ),
     Fault(
         "long-keys-hang",
@@ -332,12 +286,6 @@ REPORTED_FORWARD: tuple[Fault, ...] = (
         sm=(103,),
         versions=Window(since=(9, 21, 0), until=(9, 22, 0)),
         attention=_very_long_causal_keys,
-        reproductions={
-            "": Reproduction(
-                False, {"seq_q": 8192, "seq_kv": 131072, "causal": True, "alignment": "bottom_right", "head_dim": 128}
-            )
-        },
-        unlike=Reproduction(False, {"seq_q": 8192, "seq_kv": 131072, "causal": True, "head_dim": 128}),
     ),
     Fault(
         "forward-stats-layout",
@@ -347,9 +295,6 @@ REPORTED_FORWARD: tuple[Fault, ...] = (
         source="https://github.com/NVIDIA/cudnn-frontend/pull/1023",
         versions=Window(until=(9, 12, 0)),
         attention=lambda use: not use.backward and stats_not_packed(use),
-        reproductions={"": Reproduction(False, {"stats": True, "layout": {"stats": (256, 1, 2, 1)}})},
-        unlike=Reproduction(False, {"stats": True}),
-        cure=Reproduction(False, {"stats": True}),
     ),
     Fault(
         "stats-not-float",
@@ -362,9 +307,6 @@ REPORTED_FORWARD: tuple[Fault, ...] = (
         source=FRONTEND_NODE,
         evidence="measured with 9.19.0 on sm_90: float16 statistics hold NaN",
         graph=lambda graph: any(tensor.data_type is not DataType.FLOAT for tensor in _stats_written(graph)),
-        reproductions={"": lambda: _changed(_forward(stats=True), "stats", data_type=DataType.HALF)},
-        unlike=lambda: _forward(stats=True),
-        cure=lambda: _forward(stats=True),
     ),
     Fault(
         "float32-in-one-operation",
@@ -373,9 +315,6 @@ REPORTED_FORWARD: tuple[Fault, ...] = (
         fix="use float16 or bfloat16",
         source="https://github.com/NVIDIA/cudnn-frontend/issues/424",
         attention=lambda use: (not use.backward and use.form == "unified" and use.problem.data_type is DataType.FLOAT),
-        reproductions={"": Reproduction(False, {"data_type": DataType.FLOAT}, "unified", (9, 24, 0))},
-        unlike=Reproduction(False, {}, "unified", (9, 24, 0)),
-        cure=Reproduction(False, {}, "unified", (9, 24, 0)),
     ),
     Fault(
         "block-mask-first-block",
@@ -389,16 +328,13 @@ REPORTED_FORWARD: tuple[Fault, ...] = (
         sm=BLACKWELL,
         versions=Window(since=(9, 14, 0), until=(9, 26, 0)),
         attention=lambda use: use.problem.block_mask,
-        reproductions={"": Reproduction(False, {"block_mask": True}, "unified", (9, 14, 0))},
-        unlike=Reproduction(False, {}, "unified", (9, 14, 0)),
-        cure=Reproduction(False, {"bias": (1, 1, 128, 128)}),
     ),
     Fault(
         "eight-bit-bias",
         what="a bias of 8-bit integers or floats beside Q of 16 bits",
         effect="the process ends with an uncaught C++ exception (format_error) while a plan is built",
         fix="make the bias of the data type of Q",
-        source="tests/library/graph/test_faults.py",
+        source=MEASURED_WITHOUT_GPU,
         evidence=(
             "measured with 9.14.0, 9.19.0, 9.24.0 and 9.26.0 to 9.28.0 on sm_90, deviceless; on sm_100 with 9.19.0 only"
         ),
@@ -406,12 +342,6 @@ REPORTED_FORWARD: tuple[Fault, ...] = (
         versions=Window(since=(9, 14, 0)),
         graph=_eight_bit_bias,
         step="build",
-        reproductions={
-            "": lambda: _changed(_forward(bias=(1, 2, 128, 128)), "bias", data_type=DataType.INT8),
-            "float": lambda: _changed(_forward(bias=(1, 2, 128, 128)), "bias", data_type=DataType.FP8_E4M3),
-        },
-        unlike=lambda: _forward(bias=(1, 2, 128, 128)),
-        cure=lambda: _forward(bias=(1, 2, 128, 128)),
     ),
     Fault(
         "ragged-decoding-build",
@@ -426,9 +356,6 @@ REPORTED_FORWARD: tuple[Fault, ...] = (
         and use.problem.ragged
         and use.problem.ragged_stats,
         step="build",
-        reproductions={"": Reproduction(False, _RAGGED_DECODING, "unified", (9, 26, 0))},
-        unlike=Reproduction(False, _RAGGED_DECODING | {"seq_q": 2}, "unified", (9, 26, 0)),
-        cure=Reproduction(False, _RAGGED_DECODING | {"seq_q": 2}, "unified", (9, 26, 0)),
     ),
     Fault(
         "ragged-offsets-of-32-bits",
@@ -437,13 +364,6 @@ REPORTED_FORWARD: tuple[Fault, ...] = (
         fix="use offset_type=DataType.INT64",
         source="https://github.com/NVIDIA/cudnn-frontend/issues/980",
         attention=_offsets_too_short,
-        reproductions={"": Reproduction(False, {"batch": 64, "heads": 16, "seq_q": 32768, "ragged": True})},
-        unlike=Reproduction(
-            False, {"batch": 64, "heads": 16, "seq_q": 32768, "ragged": True, "offset_type": DataType.INT64}
-        ),
-        cure=Reproduction(
-            False, {"batch": 64, "heads": 16, "seq_q": 32768, "ragged": True, "offset_type": DataType.INT64}
-        ),
     ),
     Fault(
         "infinite-masks",
@@ -453,9 +373,6 @@ REPORTED_FORWARD: tuple[Fault, ...] = (
         source="https://github.com/NVIDIA/cudnn-frontend/blob/main/include/cudnn_frontend/node/attn_score_modifiers.h",
         versions=Window(until=(9, 10, 0)),
         graph=_infinite_masks,
-        reproductions={"": lambda: _forward(causal=True)},
-        unlike=lambda: composite_forward(Attention(**BASE | {"causal": True}), (9, 8, 0)),
-        cure=lambda: composite_forward(Attention(**BASE | {"causal": True}), (9, 8, 0)),
     ),
     Fault(
         "overlapping-sequences",
@@ -464,9 +381,6 @@ REPORTED_FORWARD: tuple[Fault, ...] = (
         fix="describe the stride of a whole sequence, or give ragged offsets",
         source="https://github.com/flashinfer-ai/flashinfer/issues/3800",
         attention=_overlapping_sequences,
-        reproductions={"": Reproduction(False, {"layout": _OVERLAPPING})},
-        unlike=Reproduction(False, {"layout": "bshd"}),
-        cure=Reproduction(False, {"layout": "bshd"}),
     ),
     Fault(
         "boolean-bias",
@@ -477,12 +391,6 @@ REPORTED_FORWARD: tuple[Fault, ...] = (
         evidence="measured with 9.14.0, 9.19.0, 9.24.0 and 9.26.0 to 9.28.0 on sm_90 and sm_100, deviceless",
         graph=_boolean_bias,
         step="check",
-        reproductions={
-            "": lambda: _changed(_forward(bias=(1, 2, 128, 128)), "bias", data_type=DataType.BOOLEAN),
-            "backward": lambda: _changed(backward(bias=(1, 2, 128, 128)), "bias", data_type=DataType.BOOLEAN),
-        },
-        unlike=lambda: _forward(bias=(1, 2, 128, 128)),
-        cure=lambda: _forward(bias=(1, 2, 128, 128)),
     ),
     Fault(
         "bias-inner-stride",
@@ -495,11 +403,6 @@ REPORTED_FORWARD: tuple[Fault, ...] = (
         versions=Window(since=(9, 15, 0), until=(9, 26, 0)),
         graph=_bias_with_inner_stride,
         step="check",
-        reproductions={
-            "": lambda: _changed(_forward(bias=(1, 2, 128, 128)), "bias", strides=(2 * 128 * 256, 128 * 256, 256, 2))
-        },
-        unlike=lambda: _forward(bias=(1, 2, 128, 128)),
-        cure=lambda: _forward(bias=(1, 2, 128, 128)),
     ),
     Fault(
         "kernel-cache-of-attention",
@@ -509,7 +412,7 @@ REPORTED_FORWARD: tuple[Fault, ...] = (
             "are not written, more batches are not written, and for fewer batches it writes beyond the end of O"
         ),
         fix="build a plan for each shape, or a ragged plan for the largest one",
-        source=MEASURED_ON_GPU,
+        source=_DYNAMIC_SHAPES,
         evidence=(
             "measured with 9.19.0 on sm_90: 39 of 50 changes of shape; right were the "
             "lengths of ragged sequences, and batches with the engines that are not proposed first"
@@ -517,8 +420,6 @@ REPORTED_FORWARD: tuple[Fault, ...] = (
         versions=Window(since=(9, 18, 0), until=(9, 21, 0)),
         attention=lambda use: not use.backward,
         sharing="kernel cache",
-        reproductions={"": Reproduction(False, {})},
-        unlike=Reproduction(True, {}),
     ),
     Fault(
         "override-shapes-of-attention",
@@ -530,7 +431,7 @@ REPORTED_FORWARD: tuple[Fault, ...] = (
             "dims they were built for"
         ),
         fix="make the sequences ragged, which is right for more and longer ones too; or build a plan for each shape",
-        source=MEASURED_ON_GPU,
+        source=_DYNAMIC_SHAPES,
         evidence=(
             "measured on sm_90 with 9.27.0, and with 9.28.0: 128 of 136 changes of shape, with the tensors in memory "
             "or all tensors overridden; ragged: 18 of 18 right"
@@ -538,7 +439,29 @@ REPORTED_FORWARD: tuple[Fault, ...] = (
         versions=Window(since=(9, 21, 0)),
         attention=lambda use: not use.backward and not use.problem.ragged,
         sharing="override shapes",
-        reproductions={"": Reproduction(False, {}), "unified": Reproduction(False, {}, "unified")},
-        unlike=Reproduction(False, {"ragged": True}),
+    ),
+    Fault(
+        "scale-not-above-0",
+        what="a forward pass whose scores are multiplied by 0 or less",
+        effect=(
+            "masks and the row maximum are taken before the factor: O is NaN and the statistics infinite in rows in "
+            "which something is masked, with fp8 in all, and where scores lie 88 apart"
+        ),
+        fix="multiply Q by the sign; the backward pass is right",
+        source=MEASURED_ON_GPU,
+        evidence=f"{ON_SM90}, composite and unified, also from a tensor in memory, which no graph shows",
+        sm=(90,),
+        depends_on="masks, and how far scores lie apart",
+        graph=_scaled_below_0,
+    ),
+    Fault(
+        "dropout-distribution",
+        what="attention whose random numbers are UNIFORM or NORMAL",
+        effect="they are zeros and ones as of BERNOULLI, with a probability that nobody gave: often all of them are 0",
+        fix="use BERNOULLI, or give the mask",
+        source=MEASURED_ON_GPU,
+        evidence=f"{ON_SM90}, with two distributions of each",
+        sm=(90,),
+        graph=_drawn_otherwise,
     ),
 )

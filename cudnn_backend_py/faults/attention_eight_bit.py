@@ -1,18 +1,14 @@
-"""Faults of attention in 8-bit floats that others reported, or that only a described GPU showed here.
-
-``source`` says who; ``evidence`` what was measured for this package, where it was.
-"""
+"""Known issues of attention in 8-bit floats."""
 
 from __future__ import annotations
 
-from typing import Any
-
 from ..generated.enums import DataType
-from ..graph.attention.fault import Fault, Reproduction, Use
+from ..graph.attention.fault import Fault, Use
 from ..system.version import Window
-from .reported_parts import BLACKWELL, FRONTEND_SURFACE, decoding
+from .look import decoding
+from .sources import BLACKWELL, FRONTEND_SURFACE, MEASURED_ON_GPU, MEASURED_WITHOUT_GPU
 
-__all__ = ["REPORTED_EIGHT_BIT"]
+__all__ = ["ATTENTION_EIGHT_BIT"]
 
 
 def _fp8_long_keys_to_bfloat16(use: Use) -> bool:
@@ -36,11 +32,17 @@ def _mx_wide_heads(use: Use) -> bool:
     return not use.backward and p.mx and p.seq_q > 1 and (p.head_dim > 192 or p.head_dim_v > 128)
 
 
-_EIGHT: dict[str, Any] = {"data_type": DataType.FP8_E4M3, "head_dim": 128}
-_MX: dict[str, Any] = {"data_type": DataType.FP8_E4M3, "mx": True, "output_type": DataType.BFLOAT16, "head_dim": 128}
+def _fp8_ragged(use: Use) -> bool:
+    return not use.backward and use.problem.is_fp8 and use.problem.ragged
 
 
-REPORTED_EIGHT_BIT: tuple[Fault, ...] = (
+def _fp8_backward_with_key_tail(use: Use) -> bool:
+    """A backward pass in 8 bits whose last tile of keys is not full, and neither lengths nor a mask say so."""
+    p = use.problem
+    return use.backward and p.is_fp8 and not p.padding and p.right_bound is None and p.seq_kv % 128 != 0
+
+
+ATTENTION_EIGHT_BIT: tuple[Fault, ...] = (
     Fault(
         "fp8-attention-of-9-10",
         what="attention in 8-bit floats",
@@ -49,8 +51,6 @@ REPORTED_EIGHT_BIT: tuple[Fault, ...] = (
         source=FRONTEND_SURFACE,
         versions=Window(since=(9, 10, 0), until=(9, 10, 1)),
         attention=lambda use: use.problem.is_fp8,
-        reproductions={"": Reproduction(False, {"data_type": DataType.FP8_E4M3})},
-        unlike=Reproduction(False, {}),
     ),
     Fault(
         "mxfp8-infinities",
@@ -60,10 +60,6 @@ REPORTED_EIGHT_BIT: tuple[Fault, ...] = (
         source="https://github.com/NVIDIA/TransformerEngine/pull/3173",
         versions=Window(since=(9, 23, 0), until=(9, 23, 2)),
         attention=lambda use: use.problem.mx,
-        reproductions={
-            "": Reproduction(False, {"data_type": DataType.FP8_E4M3, "mx": True, "output_type": DataType.BFLOAT16})
-        },
-        unlike=Reproduction(False, {"data_type": DataType.FP8_E4M3}),
     ),
     Fault(
         "fp8-split-keys",
@@ -80,11 +76,6 @@ REPORTED_EIGHT_BIT: tuple[Fault, ...] = (
         ),
         versions=Window(since=(9, 24, 0), until=(9, 25, 0)),
         attention=_fp8_long_keys_to_bfloat16,
-        reproductions={
-            "": Reproduction(False, {"data_type": DataType.FP8_E4M3, "output_type": DataType.BFLOAT16, "seq_kv": 4096})
-        },
-        unlike=Reproduction(False, {"data_type": DataType.FP8_E4M3, "output_type": DataType.HALF, "seq_kv": 4096}),
-        cure=Reproduction(False, {"data_type": DataType.FP8_E4M3, "output_type": DataType.HALF, "seq_kv": 4096}),
     ),
     Fault(
         "fp8-window-of-sequences",
@@ -100,13 +91,6 @@ REPORTED_EIGHT_BIT: tuple[Fault, ...] = (
             and use.problem.left_bound is not None
             and (use.problem.padding or use.problem.ragged)
         ),
-        reproductions={
-            "": Reproduction(
-                False, {"data_type": DataType.FP8_E4M3, "padding": True, "left_bound": 64, "right_bound": 0}
-            )
-        },
-        unlike=Reproduction(False, {"data_type": DataType.FP8_E4M3, "padding": True, "right_bound": 0}),
-        cure=Reproduction(False, {"padding": True, "left_bound": 64, "right_bound": 0}),
     ),
     Fault(
         "mxfp8-one-query",
@@ -121,9 +105,6 @@ REPORTED_EIGHT_BIT: tuple[Fault, ...] = (
         versions=Window(since=(9, 24, 0)),
         attention=_mx_one_query,
         step="build",
-        reproductions={"": Reproduction(False, _MX | {"seq_q": 1, "seq_kv": 512})},
-        unlike=Reproduction(False, _MX | {"seq_q": 2, "seq_kv": 512}),
-        cure=Reproduction(False, _MX | {"seq_q": 2, "seq_kv": 512}),
     ),
     Fault(
         "mxfp8-wide-heads",
@@ -139,16 +120,13 @@ REPORTED_EIGHT_BIT: tuple[Fault, ...] = (
         versions=Window(since=(9, 24, 0)),
         attention=_mx_wide_heads,
         step="build",
-        reproductions={"": Reproduction(False, _MX | {"head_dim": 512})},
-        unlike=Reproduction(False, _MX | {"head_dim": 192, "head_dim_v": 128}),
-        cure=Reproduction(False, _MX | {"head_dim": 192, "head_dim_v": 128}),
     ),
     Fault(
         "mxfp8-backward",
         what="a backward pass with block-scaled 8-bit floats",
         effect="the support check passes and no plan that heuristics propose can be built",
         fix="use attention.deterministic_config, or float16 or bfloat16",
-        source="tests/library/graph/test_faults.py",
+        source=MEASURED_WITHOUT_GPU,
         evidence=(
             "measured with 9.24.0, 9.26.0, 9.27.0 and 9.28.0 on sm_100, deviceless, with head dims of 64, 96 and 128"
         ),
@@ -156,16 +134,13 @@ REPORTED_EIGHT_BIT: tuple[Fault, ...] = (
         versions=Window(since=(9, 24, 0)),
         attention=lambda use: use.backward and use.problem.mx,
         step="build",
-        reproductions={"": Reproduction(True, _MX)},
-        unlike=Reproduction(True, {"head_dim": 128}),
-        cure=Reproduction(True, {"head_dim": 128}),
     ),
     Fault(
         "fp8-one-query",
         what="a forward pass in 8-bit floats, not block-scaled, with s_q of 1",
         effect="the support check passes and no plan can be built",
         fix="repeat the query row (s_q of 2), or use float16 or bfloat16",
-        source="tests/library/graph/test_faults.py",
+        source=MEASURED_WITHOUT_GPU,
         evidence=(
             "measured with 9.14.0, 9.19.0, 9.24.0 and 9.26.0 to 9.28.0 on sm_100, deviceless, composite and unified"
         ),
@@ -173,9 +148,6 @@ REPORTED_EIGHT_BIT: tuple[Fault, ...] = (
         versions=Window(since=(9, 14, 0)),
         attention=lambda use: decoding(use) and use.problem.is_fp8 and not use.problem.mx,
         step="build",
-        reproductions={"": Reproduction(False, _EIGHT | {"seq_q": 1, "seq_kv": 512})},
-        unlike=Reproduction(False, _EIGHT | {"seq_q": 2, "seq_kv": 512}),
-        cure=Reproduction(False, _EIGHT | {"seq_q": 2, "seq_kv": 512}),
     ),
     Fault(
         "fp8-paged-prefill",
@@ -189,10 +161,38 @@ REPORTED_EIGHT_BIT: tuple[Fault, ...] = (
         and not use.backward
         and use.problem.page_size is not None
         and use.problem.seq_q > 1,
-        reproductions={
-            "": Reproduction(False, {"data_type": DataType.FP8_E4M3, "head_dim": 128, "padding": True, "page_size": 64})
-        },
-        unlike=Reproduction(False, {"data_type": DataType.FP8_E4M3, "head_dim": 128, "padding": True}),
-        cure=Reproduction(False, {"data_type": DataType.FP8_E4M3, "head_dim": 128, "padding": True}),
+    ),
+    Fault(
+        "fp8-ragged-no-query",
+        what="a forward pass of ragged sequences with an fp8 data type",
+        effect="a sequence without a query ends the CUDA context: an illegal instruction",
+        fix="use 9.28.0 or later, or padding instead of ragged sequences, or leave such sequences out",
+        source=MEASURED_ON_GPU,
+        evidence=(
+            "measured with 9.19.0 on sm_90: 6 of 6 graphs of E4M3, 1 of 5 of E5M2; 9.28.0 is right in 4 of 4; the "
+            "versions between were not measured"
+        ),
+        sm=(90,),
+        versions=Window(until=(9, 28, 0)),
+        attention=_fp8_ragged,
+        depends_on="lengths of 0",
+    ),
+    Fault(
+        "fp8-backward-key-tail",
+        what="a backward pass with an fp8 data type, without padding and not causal, s_kv no multiple of 128",
+        effect=(
+            "the tile behind the last keys is not masked: its scores are 0 and its probabilities exp(-stats), which "
+            "the largest of dP, dK and dV count: infinite or far too large where stats are below 0"
+        ),
+        fix="use 9.28.0 or later, or padding (seq_len_q, seq_len_kv)",
+        source=MEASURED_ON_GPU,
+        evidence=(
+            "measured with 9.19.0 on sm_90: wrong with 9 sizes from 8 to 320, right with 128 and 256; 9.28.0 is right; "
+            "the versions between were not measured"
+        ),
+        sm=(90,),
+        versions=Window(until=(9, 28, 0)),
+        attention=_fp8_backward_with_key_tail,
+        depends_on="stats far below 0",
     ),
 )
