@@ -17,7 +17,17 @@ from ..ir import Tensor
 from ..rules import Rule, broken_rule
 from ..tensor import LEAST, MOST
 
-__all__ = ["Alignment", "Attention", "Implementation", "Scale", "ScoreModifier", "UncheckedAttention", "make_problem"]
+__all__ = [
+    "Alignment",
+    "Attention",
+    "Implementation",
+    "Scale",
+    "ScoreModifier",
+    "TensorLayout",
+    "UncheckedAttention",
+    "describe_dense",
+    "make_problem",
+]
 
 Alignment = Literal["top_left", "bottom_right"]
 Implementation = Literal["auto", "composite", "unified"]
@@ -243,6 +253,57 @@ class UncheckedAttention(Attention):
         self._fill_sizes()
 
 
+@dataclass(frozen=True)
+class TensorLayout:
+    """Dims and strides of a tensor, strides in elements, and its type where that is one of cuDNN's."""
+
+    dims: tuple[int, ...]
+    strides: tuple[int, ...]
+    data_type: DataType | None
+
+
+def describe_dense(tensors: Mapping[str, TensorLayout], **options: Any) -> Attention:
+    """Return the problem of dense tensors b, h, s, d of just these dims and strides.
+
+    Parameters
+    ----------
+    tensors
+        Q, K, V and the others of the pass by their names in :class:`Attention`. Lengths, bias, slopes, sinks and the
+        gradients of the last two are options of the problem where they are among them.
+    options
+        The other fields of :class:`Attention`.
+
+    Raises
+    ------
+    GraphError
+        What :class:`Attention` refuses.
+    """
+    q, k, v = (tensors[name] for name in "qkv")
+    bias: Any = tensors["bias"].dims if "bias" in tensors else None
+    return Attention(
+        batch=q.dims[0],
+        heads=q.dims[1],
+        seq_q=q.dims[2],
+        head_dim=q.dims[3],
+        seq_kv=k.dims[2],
+        head_dim_v=v.dims[3],
+        kv_heads=k.dims[1],
+        v_heads=v.dims[1],
+        data_type=q.data_type,  # type: ignore[arg-type]  # checked by Attention
+        layout={name: x.strides for name, x in tensors.items() if name.removeprefix("d") in _LAID_OUT},
+        padding="seq_len_q" in tensors,
+        bias=bias,
+        dbias="dbias" in tensors,
+        alibi="alibi_slopes" in tensors,
+        sink="sink" in tensors,
+        dsink="dsink" in tensors,
+        **options,
+    )
+
+
+_LAID_OUT = ("q", "k", "v", "o", "stats")  # the tensors whose layout the caller chooses, with their gradients
+
+
 Problem = TypeVar("Problem")
 
 
@@ -400,7 +461,7 @@ def _check_layout(p: Attention, fault: Any) -> None:
     given: dict[str, Layout | tuple[int, ...]] = {}
     given.update({"": p.layout} if isinstance(p.layout, str) else p.layout)
     for name, layout in given.items():
-        if name != "" and str(name).removeprefix("d") not in ("q", "k", "v", "o", "stats"):
+        if name != "" and str(name).removeprefix("d") not in _LAID_OUT:
             raise fault(
                 f"layout names a tensor {shown(name)}, known are q, k, v, o, their gradients, and stats",
                 "attention-layout",
