@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import UsageError
 from ..execution.arguments import Arguments
 from ..execution.buffers import device_buffer
 from ..execution.run import VariantPack, variant_pack
@@ -74,10 +73,8 @@ class Stage:
         arguments = Arguments(self.graph)
         placed: dict[str | int, Any] = {}
         for name, buffer in arguments.match(given).items():
-            if isinstance(buffer, np.ndarray) and name not in arguments.by_value:
-                raise UsageError(
-                    f"buffer {name!r} is a NumPy array, a device buffer is needed", code="buffer-not-on-device"
-                )
+            if name not in arguments.by_value:
+                device_buffer(buffer, name)  # refuses host memory
             placed[arguments[name].uid] = buffer
         made = made_up_inputs(self.graph, given=placed) if inputs is None else inputs
         by_value = {tensor.uid for tensor in arguments.by_value.values()}
