@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..errors import CudnnStatusError, NotSupported
+from ..terminal.commands import Choice
 from ..terminal.table import WordTable
-from .group import Choice
 from .options import GRAPH, with_format, with_seconds, with_target, with_versions
 from .output import (
     NOT_JUDGED,

@@ -11,7 +11,6 @@ import click
 
 from ..printable import printable
 from ..system.nearest import did_you_mean
-from ..terminal.table import columns_of
 
 __all__ = ["Choice", "Command", "Group"]
 
@@ -82,6 +81,8 @@ class Group(_Answering, click.Group):
 
     def make_context(self, *arguments: Any, **options: Any) -> click.Context:
         """Read the command line; help is as wide as the terminal, and no wider than 80 columns."""
+        from .table import columns_of  # imports rich, which a single command does without
+
         columns = columns_of(sys.stdout)
         options.setdefault("terminal_width", max(min(columns, _WIDEST) - 2, _NARROWEST))
         return super().make_context(*arguments, **options)
