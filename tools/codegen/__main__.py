@@ -5,14 +5,27 @@ from __future__ import annotations
 import argparse
 import difflib
 import os
+import re
 import sys
 from pathlib import Path
 
+from cudnn_backend_py.system.version import version_numbers
+
 from . import header, model, writer
 
-PINNED = (9, 28, 0)
 _HERE = Path(__file__).parent
-GENERATED = _HERE.parents[1] / "cudnn_backend_py" / "generated"
+_ROOT = _HERE.parents[1]
+GENERATED = _ROOT / "cudnn_backend_py" / "generated"
+
+
+def read_pinned() -> tuple[int, ...]:
+    """Return the version of the header to read: NEWEST in the Makefile, which is also the cuDNN that it installs."""
+    found = re.search(r"^NEWEST := (.+)$", (_ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+    assert found, "the Makefile has no line NEWEST := VERSION"
+    return version_numbers(found[1])
+
+
+PINNED = read_pinned()
 _WHEEL_FOLDERS = ("nvidia/cudnn", "nvidia/cudnn_jit")
 
 

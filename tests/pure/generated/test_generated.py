@@ -14,8 +14,10 @@ from cudnn_backend_py.generated import attributes, descriptors, enums, prototype
 from cudnn_backend_py.generated.enums import AttributeName as A
 from cudnn_backend_py.generated.enums import AttributeType as T
 from cudnn_backend_py.generated.enums import DescriptorType as D
+from cudnn_backend_py.system.version import version_numbers
 
 GENERATED = Path(cudnn_backend_py.generated.__file__).parent
+NEWEST = re.findall(r"^NEWEST := (.+)$", (GENERATED.parents[1] / "Makefile").read_text(), re.MULTILINE)[0]
 FILES = sorted(path for path in GENERATED.iterdir() if path.is_file())
 EVERY_ENUM = sorted(enums.ENUMS.items())
 
@@ -40,20 +42,17 @@ def test_seal_breaks_at_one_changed_letter(path: Path) -> None:
 def test_banner_names_command_and_header_version(path: Path) -> None:
     head = "\n".join(path.read_text().splitlines()[:5])
     assert "python -m tools.codegen" in head
-    assert "9.28.0" in head
+    assert NEWEST in head
 
 
 def test_report_has_no_problems() -> None:
     report = (GENERATED / "REPORT.md").read_text()
     assert "## Problems\n\nNone.\n" in report
     covered = re.findall(r"^\| ([a-z ]+) \| (\d+) \| (\d+) \| (\d+) \|$", report, re.M)
-    assert covered == [
-        ("enums", "34", "34", "0"),
-        ("enumerators", "763", "763", "0"),
-        ("functions", "24", "24", "0"),
-        ("descriptor types", "51", "51", "0"),
-        ("attributes", "383", "383", "0"),
-    ]
+    assert [kind for kind, *_ in covered] == ["enums", "enumerators", "functions", "descriptor types", "attributes"]
+    assert all(
+        int(declared) > 20 and (declared, "0") == (written, missing) for _, declared, written, missing in covered
+    )
 
 
 # --------------------------------------------------------------------------------------------- enums
@@ -107,7 +106,7 @@ def test_deprecated_by_token_by_comment_by_type_and_by_alias() -> None:
 
 
 def test_constants() -> None:
-    assert enums.HEADER_VERSION == (9, 28, 0)
+    assert version_numbers(NEWEST) == enums.HEADER_VERSION
     assert enums.DIM_MAX == 8
     assert (enums.SEV_ERROR_EN, enums.SEV_WARNING_EN, enums.SEV_INFO_EN) == (2, 4, 8)
 

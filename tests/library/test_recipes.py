@@ -1,0 +1,363 @@
+"""Each recipe of CONTRIBUTING.md, followed in a copy of the repository: it touches the files that it names."""
+
+from __future__ import annotations
+
+import filecmp
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+
+from tools.codegen.__main__ import find_header
+from tools.regen import PAGES
+from tools.repository import ROOT
+
+PAGE = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+# The table of recipes: number of files and their names or folders, by the title of the recipe.
+STATED = {
+    title: (int(count), re.findall(r"`([^`]+)`", files))
+    for title, count, files in re.findall(r"^\| \[([^]]+)\]\([^)]+\) \| (\d+) \| (.+) \|$", PAGE, re.MULTILINE)
+}
+FOLDERS = ("benchmarks", "cudnn_backend_py", "docs", "examples", "logs", "tests", "tools")
+PACKAGE = "cudnn_backend_py"
+GENERATED = (f"{PACKAGE}/generated/", "tests/pure/cli/golden/")
+
+
+class Copy:
+    """A copy of the repository in which a recipe is followed."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        folder.mkdir()
+        for name in FOLDERS:
+            shutil.copytree(ROOT / name, folder / name)
+        for path in ROOT.iterdir():
+            if path.is_file():
+                shutil.copy2(path, folder)
+        self.by_hand: set[str] = set()
+
+    def insert(self, path: str, anchor: str, text: str) -> None:
+        """Insert text after the only place where a file has the anchor."""
+        found = (self.folder / path).read_text(encoding="utf-8")
+        assert found.count(anchor) == 1, f"{path} has {anchor!r} {found.count(anchor)} times"
+        self.write(path, found.replace(anchor, anchor + text))
+
+    def write(self, path: str, text: str) -> None:
+        (self.folder / path).write_text(text, encoding="utf-8")
+        self.by_hand.add(path)
+
+    def read(self, path: str) -> str:
+        return (self.folder / path).read_text(encoding="utf-8")
+
+    def run(self, *arguments: str, succeeds: bool = True) -> str:
+        """Run a module of the copy and return its output."""
+        done = subprocess.run(
+            [sys.executable, "-m", *arguments],
+            cwd=self.folder,
+            env={**os.environ, "PYTHONPATH": str(self.folder)},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        output = done.stdout + done.stderr
+        assert (done.returncode == 0) is succeeds, output
+        return output
+
+    def generate(self, changes: Mapping[str, str], *, succeeds: bool = True) -> str:
+        """Run the generator on the pinned header with some lines replaced."""
+        text = find_header().read_text()
+        for old, new in changes.items():
+            assert text.count(old) == 1
+            text = text.replace(old, new)
+        header = self.folder.parent / "cudnn_graph.h"
+        header.write_text(text)
+        return self.run("tools.codegen", "--header", str(header), succeeds=succeeds)
+
+    def rewrite(self, page: str) -> None:
+        """Write a page as `make regen` does."""
+        code = f"from tools.regen import PAGES, ROOT; (ROOT / {page!r}).write_text(PAGES[{page!r}](), encoding='utf-8')"
+        done = subprocess.run(
+            [sys.executable, "-c", code],
+            cwd=self.folder,
+            env={**os.environ, "PYTHONPATH": str(self.folder)},
+            check=True,
+        )
+        assert done.returncode == 0
+
+    def test(self, keyword: str, *files: str) -> None:
+        """Run the tests of some files that the keyword selects."""
+        self.run("pytest", "-q", "-p", "no:cacheprovider", *files, "-k", keyword)
+
+    def touched(self) -> set[str]:
+        """Return the files that differ from those of the repository, or are new."""
+        return {
+            path.relative_to(self.folder).as_posix()
+            for path in self.folder.rglob("*")
+            if path.is_file()
+            and "__pycache__" not in path.parts
+            and not ((original := ROOT / path.relative_to(self.folder)).is_file() and filecmp.cmp(path, original))
+        }
+
+    def check(self, title: str) -> None:
+        """Check that the recipe names each file that was edited by hand, and that all others are generated."""
+        count, named = STATED[title]
+        unnamed = {path for path in self.by_hand if not any(f"/{name}" in f"/{path}" for name in named)}
+        assert (len(self.by_hand), unnamed) == (count, set()), sorted(self.by_hand)
+        written = {path for path in self.touched() - self.by_hand if not path.startswith(GENERATED)}
+        assert written <= set(PAGES)
+
+
+@pytest.fixture
+def copy(tmp_path: Path) -> Copy:
+    return Copy(tmp_path / "copy")
+
+
+def follow_operation(copy: Copy) -> None:
+    """An operation that reverses the order of the elements along an axis."""
+    attribute = "    CUDNN_ATTR_OPERATION_TRANSPOSE_XDESC "
+    descriptor = "    CUDNN_BACKEND_OPERATION_TRANSPOSE_DESCRIPTOR "
+    header = {
+        attribute: """\
+    CUDNN_ATTR_OPERATION_REVERSE_XDESC = 9900, /**< Input. @since cuDNN 9.28.0 */
+    CUDNN_ATTR_OPERATION_REVERSE_YDESC = 9901, /**< Output. @since cuDNN 9.28.0 */
+    CUDNN_ATTR_OPERATION_REVERSE_AXIS = 9902, /**< Axis. @since cuDNN 9.28.0 */
+"""
+        + attribute,
+        descriptor: (
+            "    CUDNN_BACKEND_OPERATION_REVERSE_DESCRIPTOR = 99, /**< Reverse. @since cuDNN 9.28.0 */\n" + descriptor
+        ),
+    }
+    assert "OPERATION_REVERSE_XDESC: types" in copy.generate(header, succeeds=False)
+    copy.insert(
+        "tools/codegen/facts.toml",
+        'why = "measured: RMS norm without it is finalized and supported"\n',
+        """
+[[facts]]
+attributes = ["OPERATION_REVERSE_?DESC"]
+types = ["BACKEND_DESCRIPTOR"]
+count = [1, 1]
+element = ["TENSOR"]
+required = true
+why = "invented"
+
+[[facts]]
+attributes = ["OPERATION_REVERSE_AXIS"]
+types = ["INT64"]
+count = [1, 1]
+required = true
+why = "invented"
+
+[[operations]]
+descriptors = ["OPERATION_REVERSE"]
+writes = ["y"]
+""",
+    )
+    assert copy.generate(header) == ""
+    layout = f"{PACKAGE}/interpreter/layout.py"
+    copy.insert(layout, "    _D.OPERATION_TRANSPOSE: run_transpose,\n", "    _D.OPERATION_REVERSE: run_reverse,\n")
+    copy.insert(
+        layout,
+        "# signals\n",
+        """
+
+def run_reverse(run: Run, op: Operation) -> None:
+    run.write(op.fields["y"], np.flip(run.read(op.fields["x"]), op.fields["axis"]))
+""",
+    )
+    copy.insert(
+        f"{PACKAGE}/graph/build/moves.py",
+        "class Moves(BuilderBase):\n",
+        '''
+    def reverse(self, x: Tensor, axis: int, **result: Any) -> Tensor:
+        """Add x with the elements along an axis in reverse order and return it.
+
+        C: ``CUDNN_BACKEND_OPERATION_REVERSE_DESCRIPTOR``.
+        """
+        check_types(Tensor, x=x)
+        y = self._result("reverse", x.dims, result, data_type=x.data_type)
+        need(y, x.dims, "y", x=x)
+        self._append(DescriptorType.OPERATION_REVERSE, y.name, x=x, y=y, axis=axis)
+        return y
+''',
+    )
+    copy.insert(
+        "tests/support/built.py",
+        "# block scales\n",
+        """
+@_add(D.OPERATION_REVERSE, "reverse", supported=(), refused="invented")
+def _reverse(g: GraphBuilder) -> None:
+    g.reverse(g.tensor("x", (2, 3, 4)), 1, **OUT)
+
+""",
+    )
+    copy.insert(
+        "tests/pure/interpreter/test_interpret.py",
+        "lambda: moved(D.OPERATION_RESHAPE, x, y, numbers(2, 3)))\n",
+        """
+
+def test_reverse() -> None:
+    value = numbers(2, 3)
+    x, y = tensor("x", (2, 3)), tensor("y", (2, 3))
+    np.testing.assert_array_equal(moved(D.OPERATION_REVERSE, x, y, value, axis=1), value[:, ::-1])
+""",
+    )
+    copy.rewrite("docs/operations.md")
+    assert "| REVERSE | `reverse` | yes |" in copy.read("docs/operations.md")
+    files = ("tools/test_operations_page.py", "generated", "interpreter/test_interpret.py")
+    copy.test("reverse or kind or report", *(f"tests/pure/{file}" for file in files))
+
+
+def follow_pointwise_mode(copy: Copy) -> None:
+    """A mode of two operands."""
+    line = "    CUDNN_POINTWISE_HYPOT = 99, /**< Root of the sum of squares. @since cuDNN 9.28.0 */\n"
+    copy.insert("tools/codegen/facts.toml", '"LOGICAL_AND", "LOGICAL_OR",', ' "HYPOT",')
+    anchor = "    CUDNN_POINTWISE_LOGICAL_NOT "
+    assert copy.generate({anchor: line + anchor}) == ""
+    copy.insert(f"{PACKAGE}/interpreter/pointwise.py", "    _M.DIV: np.divide,\n", "    _M.HYPOT: np.hypot,\n")
+    copy.insert(
+        "tests/pure/interpreter/test_interpret.py", "    M.DIV: lambda x, b: x / b,\n", "    M.HYPOT: math.hypot,\n"
+    )
+    copy.insert("tests/pure/graph/test_graph.py", '"LOGICAL_AND LOGICAL_OR', " HYPOT")
+    files = ("generated", "interpreter/test_interpret.py", "graph/test_graph.py")
+    copy.test("HYPOT or mode or report", *(f"tests/pure/{file}" for file in files))
+
+
+def follow_data_type(copy: Copy) -> None:
+    """A float of six bits."""
+    anchor = "    CUDNN_DATA_FP8_E5M3 "
+    line = "    CUDNN_DATA_FP6_E2M3 = 99, /**< FP6. @since cuDNN 9.28.0 */\n"
+    assert copy.generate({anchor: line + anchor}) == ""
+    copy.insert(
+        f"{PACKAGE}/graph/data_types.py",
+        '    _T.FP8_E5M3: TypeFacts(bits=8, short="f8e5m3"),\n',
+        """\
+    _T.FP6_E2M3: TypeFacts(
+        bits=6,
+        short="f6e2m3",
+        kind="float",
+        storage="uint8",
+        form=FloatFormat(2, 3, 1, 0x1F, None, None, saturates=True),
+        tolerance=0.06,
+    ),
+""",
+    )
+    copy.test("data_type or storage or report", "tests/pure/generated", "tests/pure/graph/test_graph.py")
+
+
+def follow_known_issue(copy: Copy) -> None:
+    """Matmuls with 96 rows."""
+    copy.insert(
+        f"{PACKAGE}/faults/operations.py",
+        "OTHER_OPERATIONS: tuple[Fault, ...] = (\n",
+        """\
+    Fault(
+        "matmul-96-rows",
+        what="a matmul of 96 rows",
+        effect="wrong results",
+        fix="pad the rows",
+        source="https://example.org/1",
+        graph=lambda graph: any(op.a.dims[-2] == 96 for op in look.matmuls(graph)),
+        reproductions={"": lambda: _rows(96)},
+        unlike=lambda: _rows(97),
+        cure=lambda: _rows(128),
+    ),
+""",
+    )
+    path = f"{PACKAGE}/faults/operations.py"
+    copy.insert(
+        path,
+        "# Conditions that several rows share, or that need more than a line\n",
+        """
+
+def _rows(rows: int) -> Graph:
+    g = GraphBuilder("rows", io_type=DataType.HALF)
+    g.matmul(g.tensor("a", (1, rows, 64)), g.tensor("b", (1, 64, 64)), virtual=False)
+    return g.graph()
+""",
+    )
+    copy.rewrite("docs/faults.md")
+    assert "| `matmul-96-rows` |" in copy.read("docs/faults.md")
+    copy.test("matmul-96-rows or every_row", "tests/pure/faults", "tests/pure/tools/test_fault_page.py")
+
+
+def follow_target(copy: Copy) -> None:
+    """Another board of a known architecture."""
+    profile = json.loads(copy.read(f"{PACKAGE}/target/profiles/l40s.json"))
+    profile |= {"name": "l40", "title": "NVIDIA L40", "aliases": []}
+    profile["properties"]["deviceName"] = "NVIDIA L40"
+    copy.write(f"{PACKAGE}/target/profiles/l40.json", json.dumps(profile, indent=2) + "\n")
+    copy.test("l40", "tests/pure/target/test_profiles.py")
+    copy.run("tests.pure.cli.test_commands")
+    assert "NVIDIA L40 " in copy.read("tests/pure/cli/golden/lists.txt")
+
+
+def follow_version(copy: Copy) -> None:
+    """A newer header, which has nothing new."""
+    makefile = copy.read("Makefile")
+    newest = re.findall(r"^NEWEST := 9\.(\d+)\.0$", makefile, re.MULTILINE)[0]
+    newer = f"{int(newest) + 1}"
+    copy.write("Makefile", makefile.replace(f"NEWEST := 9.{newest}.0", f"NEWEST := 9.{newer}.0"))
+    minor = "#define CUDNN_GRAPH_MINOR "
+    assert copy.generate({f"{minor}{newest}": f"{minor}{newer}"}) == ""
+    assert f"cudnn_graph.h 9.{newer}.0" in copy.read(f"{PACKAGE}/generated/enums.py")
+    copy.test("", "tests/pure/generated")
+
+
+def follow_message(copy: Copy) -> None:
+    """A message with a rule of its own."""
+    causes = f"{PACKAGE}/diagnose/causes"
+    copy.insert(f"{causes}/phrases.py", "PHRASES = (\n", '    Phrase(r"the moon is full", "full_moon"),\n')
+    copy.insert(
+        f"{causes}/rules.py",
+        'return Cause("cuda-toolkit", headline, Basis.RULE, "cuDNN says so itself", remedy)\n',
+        '''
+
+@word_rule
+def full_moon(case: Case, reason: Reason) -> Cause | None:
+    """The moon is full.
+
+    Fault
+        Invented.
+    Evidence
+        Invented.
+    Remedy
+        Wait.
+    Since
+        Any version.
+    """
+    return Cause("full-moon", f"the moon is full{quote(reason)}", Basis.RULE, "cuDNN says so itself", "wait")
+''',
+    )
+    codes = "tests/pure/golden/codes.txt"
+    copy.write(codes, "\n".join(sorted([*copy.read(codes).split(), "full-moon"])) + "\n")
+    copy.test(
+        "every_row or every_rule or rows_name or no_code_changed",
+        *("tests/pure/diagnose/test_phrases.py", "tests/pure/test_site.py", "tests/pure/test_errors.py"),
+    )
+
+
+RECIPES: Mapping[str, Callable[[Copy], None]] = {
+    "an operation": follow_operation,
+    "a pointwise mode": follow_pointwise_mode,
+    "a data type": follow_data_type,
+    "a known issue": follow_known_issue,
+    "a target": follow_target,
+    "a cuDNN version": follow_version,
+    "a cuDNN message": follow_message,
+}
+
+
+def test_every_recipe_is_followed() -> None:
+    assert list(STATED) == list(RECIPES)
+
+
+@pytest.mark.parametrize("title", RECIPES)
+def test_recipe_touches_as_many_files_as_it_states(title: str, copy: Copy) -> None:
+    RECIPES[title](copy)
+    copy.check(title)
