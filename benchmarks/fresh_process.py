@@ -2,16 +2,17 @@
 
 PyTorch is imported, has used the GPU and has made the buffers before the clock starts.
 
-    python fresh_process.py WAY --plan FILE --cudnn-frontend FOLDER
+    python fresh_process.py WAY --plan FILE --cudnn-frontend FOLDER --program FILE --library FILE --workspace BYTES
 
 WAY is ``plan`` (built, or taken from the cache CUDNN_BACKEND_PLAN_CACHE names), ``load`` (from FILE), ``our-frontend``
-(this package under cudnn-frontend's names) or ``cudnn-frontend``. Of the frontends the steps of making a plan are told,
-and what the same plan costs when it is made again.
+(this package under cudnn-frontend's names), ``cudnn-frontend``, or ``c``: a compiled program, see ``c_calls.py``. Of
+the frontends the steps of making a plan are told, and what the same plan costs when it is made again.
 """
 
 from __future__ import annotations
 
 import argparse
+import ctypes
 import importlib
 import json
 import statistics
@@ -22,10 +23,8 @@ from typing import Any
 
 import torch
 
-from cudnn_backend_py.compare.frontend_graph import build
-from cudnn_backend_py.compare.shapes import SMALL
-
-WAYS = ("plan", "load", "our-frontend", "cudnn-frontend")
+SIZES: dict[str, Any] = {"batch": 1, "heads": 2, "seq_q": 128, "head_dim": 64}  # of problems.SMALL, without its imports
+WAYS = ("plan", "load", "our-frontend", "cudnn-frontend", "c")
 FRONTENDS = {"our-frontend": "cudnn_backend_py.frontend", "cudnn-frontend": "cudnn"}
 Clock = Callable[[str], None]
 
@@ -51,17 +50,49 @@ def ours(way: str, plan_file: str, clock: Clock) -> Callable[..., None]:
     from cudnn_backend_py.target import open_target
 
     if way != "load":
-        from cudnn_backend_py.plans.build import build as build_or_find
+        from cudnn_backend_py.graph.attention import sdpa_forward
+        from cudnn_backend_py.plans.build import build
     clock("import")
     target = open_target()
     clock("open")
-    plan = load_plan(plan_file, target) if way == "load" else build_or_find(SMALL.graph("forward", target), target)
+    if way == "load":
+        plan = load_plan(plan_file, target)
+    else:
+        graph = sdpa_forward(**SIZES, causal=True, stats=True, version=target.library.version, sm=target.sm)
+        plan = build(graph, target)
     executable = Executable(plan)
 
     def run(*buffers: Any) -> None:
         executable(**dict(zip(("q", "k", "v", "o", "stats"), buffers, strict=True)))
 
     return run
+
+
+def build_by_frontend(cudnn: Any, handle: Any, clock: Clock = lambda _: None) -> tuple[Any, list[Any]]:
+    """Return the built graph and its tensors q, k, v, o and stats; `clock` is called with the name of each step."""
+    b, h, s, d = SIZES.values()
+    memory = {"dim": [b, h, s, d], "stride": [s * h * d, d, h * d, 1]}
+    kinds = cudnn.data_type
+    graph = cudnn.pygraph(
+        io_data_type=kinds.HALF,
+        intermediate_data_type=kinds.FLOAT,
+        compute_data_type=kinds.FLOAT,
+        handle=handle,
+    )
+    inputs = {name: graph.tensor(name=name, **memory) for name in "qkv"}
+    o, stats = graph.sdpa(**inputs, generate_stats=True, attn_scale=d**-0.5, use_causal_mask=True)
+    o.set_output(True).set_dim(memory["dim"]).set_stride(memory["stride"])
+    stats.set_output(True).set_dim([b, h, s, 1]).set_stride([h * s, s, 1, 1]).set_data_type(kinds.FLOAT)
+    graph.validate()
+    clock("validate")
+    graph.build_operation_graph()
+    clock("operation graph")
+    graph.create_execution_plans([cudnn.heur_mode.A, cudnn.heur_mode.FALLBACK])
+    graph.check_support()
+    clock("heuristics")
+    graph.build_plans()
+    clock("build plans")
+    return graph, [*inputs.values(), o, stats]
 
 
 def frontend(module: str, clock: Clock) -> tuple[Callable[..., None], Callable[[], dict[str, float]]]:
@@ -71,20 +102,37 @@ def frontend(module: str, clock: Clock) -> tuple[Callable[..., None], Callable[[
     handle = cudnn.create_handle()
     clock("open")
     steps, step = start_clock()
-    graph, tensors = build(cudnn, handle, SMALL, "forward", step)
+    graph, tensors = build_by_frontend(cudnn, handle, step)
     workspace = torch.empty(max(graph.get_workspace_size(), 1), device="cuda", dtype=torch.uint8)
 
     def run(*buffers: Any) -> None:
-        graph.execute(dict(zip(tensors.values(), buffers, strict=True)), workspace, handle=handle)
+        graph.execute(dict(zip(tensors, buffers, strict=True)), workspace, handle=handle)
 
     def told() -> dict[str, float]:
         again, clock = start_clock()
         for number in range(5):
-            build(cudnn, handle, SMALL, "forward")
+            build_by_frontend(cudnn, handle)
             clock(str(number))
         return {f"plan: {name}": ms for name, ms in steps.items()} | {"plan again": statistics.median(again.values())}
 
     return run, told
+
+
+def c_program(program: str, library: str, workspace_bytes: int, clock: Clock) -> Callable[..., None]:
+    """Return what runs the plan of a C program on q, k, v, o and stats."""
+    calls = ctypes.CDLL(program)
+    clock("import")
+    assert calls.load(library.encode()) == 0
+    assert calls.open() == 0
+    clock("open")
+    calls.plan()
+    workspace = torch.empty(max(workspace_bytes, 1), device="cuda", dtype=torch.uint8)
+
+    def run(*buffers: Any) -> None:
+        pointers = (ctypes.c_void_p * len(buffers))(*(buffer.data_ptr() for buffer in buffers))
+        assert calls.run(pointers, ctypes.c_void_p(workspace.data_ptr())) == 0
+
+    return run
 
 
 def main() -> None:
@@ -93,18 +141,24 @@ def main() -> None:
     parser.add_argument("way", choices=WAYS)
     parser.add_argument("--plan", default="")
     parser.add_argument("--cudnn-frontend", default="")
+    parser.add_argument("--program", default="")
+    parser.add_argument("--library", default="")
+    parser.add_argument("--workspace", type=int, default=0)
     options = parser.parse_args()
-    rows = SMALL.batch, SMALL.seq, SMALL.heads, SMALL.head_dim
-    q, k, v, o = (torch.randn(rows, device="cuda", dtype=torch.half).transpose(1, 2) for _ in range(4))
-    stats = torch.empty(SMALL.batch, SMALL.heads, SMALL.seq, 1, device="cuda")
+    b, h, s, d = SIZES.values()
+    q, k, v, o = (torch.randn(b, s, h, d, device="cuda", dtype=torch.half).transpose(1, 2) for _ in range(4))
+    stats = torch.empty(b, h, s, 1, device="cuda")
     torch.cuda.synchronize()
     if options.way == "cudnn-frontend" and options.cudnn_frontend:
         sys.path.insert(0, options.cudnn_frontend)
     figures, clock = start_clock()
+    told: Callable[[], dict[str, float]] = dict
     if options.way in FRONTENDS:
         run, told = frontend(FRONTENDS[options.way], clock)
+    elif options.way == "c":
+        run = c_program(options.program, options.library, options.workspace, clock)
     else:
-        run, told = ours(options.way, options.plan, clock), dict
+        run = ours(options.way, options.plan, clock)
     clock("plan")
     run(q, k, v, o, stats)
     torch.cuda.synchronize()

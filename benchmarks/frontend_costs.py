@@ -20,16 +20,20 @@ from pathlib import Path
 from typing import Any
 
 from cudnn_backend_py import frontend as our_frontend
-from cudnn_backend_py.compare.contenders import Frontend, make_buffers, open_frontend
-from cudnn_backend_py.compare.shapes import DIRECTIONS, SMALL, Direction, Effort
-from cudnn_backend_py.compare.timing import fresh, host_times, microseconds, rotate, same
+from cudnn_backend_py.cli.compare.contenders import make_buffers
+from cudnn_backend_py.cli.compare.problems import DIRECTIONS, Direction, name_of
+from cudnn_backend_py.cli.compare.timing import host_times, microseconds
 from cudnn_backend_py.errors import CudnnBackendError
+from cudnn_backend_py.execution.timing import repeat, rotate
 from cudnn_backend_py.info import start_record, write_record
 from cudnn_backend_py.terminal.table import open_console
 
+from .contenders import Frontend, fresh, open_frontend
+from .problems import SMALL
+
 __all__ = ["add_options", "run"]
 
-EFFORT = Effort(host_batches=43, host_calls=100)
+BATCHES, CALLS = 43, 100
 FRESH_PROCESS = Path(__file__).with_name("fresh_process.py")
 WAYS = ("our-frontend", "cudnn-frontend")
 #: What our part of a cost may be of cudnn-frontend's.
@@ -40,7 +44,7 @@ def calls(theirs: Frontend, direction: Direction) -> dict[str, dict[str, float]]
     """Return microseconds of an execute by module, with the same buffers at each call and with others."""
     import torch
 
-    sets = make_buffers(SMALL, direction, EFFORT.host_batches * EFFORT.host_calls)
+    sets = make_buffers(SMALL, direction, BATCHES * CALLS)
     contenders, results = {}, []
     for name, module in {"ours": Frontend(our_frontend), "theirs": theirs}.items():
         graph, tensors = module.build(SMALL, direction)
@@ -48,10 +52,10 @@ def calls(theirs: Frontend, direction: Direction) -> dict[str, dict[str, float]]
         graph.execute(*arguments(sets[0]))
         torch.cuda.synchronize()
         results.append([sets[0][item].clone() for item in (("o", "stats") if direction == "forward" else ("dq", "dk"))])
-        contenders[f"{name}, same"] = same(partial(graph.execute, *arguments(sets[0])))
+        contenders[f"{name}, same"] = repeat(partial(graph.execute, *arguments(sets[0])))
         contenders[f"{name}, fresh"] = fresh(graph.execute, [arguments(one) for one in sets])
     torch.testing.assert_close(*results)
-    return {name: microseconds(timing) for name, timing in host_times(contenders, EFFORT).items()}
+    return {name: microseconds(timing) for name, timing in host_times(contenders, BATCHES, CALLS).items()}
 
 
 def first_results(folder: str | None, count: int) -> Iterator[dict[str, dict[str, Any]]]:
@@ -125,7 +129,7 @@ def run(options: argparse.Namespace) -> None:
         "cudnn-frontend": said,
         "gpu_name": torch.cuda.get_device_name(),
         "torch": torch.__version__,
-        "problem": SMALL.name,
+        "problem": name_of(SMALL),
         "limits": LIMITS,
     }
     record["execute_us"] = {direction: calls(theirs, direction) for direction in DIRECTIONS}

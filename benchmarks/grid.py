@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from cudnn_backend_py.compare.compare import Comparison, as_markdown, as_text, compare
+from cudnn_backend_py.cli.compare.comparison import Comparison, as_markdown, as_text, compare
 from cudnn_backend_py.info import write_record
 
 

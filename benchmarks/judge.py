@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from cudnn_backend_py.compare.shapes import DIRECTIONS
+from cudnn_backend_py.cli.compare.problems import DIRECTIONS
 from cudnn_backend_py.plans.choice import EngineChoice
 from cudnn_backend_py.tuning.statistics import Timing
 
@@ -57,9 +57,12 @@ def _against_frontend(record: Mapping[str, Any]) -> float | None:
     return float(sum(mine.beats(other) or other.beats(mine) for mine, other in rows)) if rows else None
 
 
-def _fresh_ratio(record: Mapping[str, Any], name: str, other: str) -> float | None:
+def _fresh_ratio(record: Mapping[str, Any], name: str, other: str, steps: Sequence[str] = ("total",)) -> float | None:
     found = record["fresh"]
-    return float(found[name]["total"] / found[other]["total"]) if name in found and other in found else None
+    if not {name, other} <= found.keys():
+        return None
+    mine, others = (sum(found[way][step] for step in steps) for way in (name, other))
+    return float(mine / others)
 
 
 def _accepted() -> Iterator[Accepted]:
@@ -93,6 +96,11 @@ def _accepted() -> Iterator[Accepted]:
         0.5,
         partial(_fresh_ratio, name="ahead of time", other="cudnn-frontend"),
     )
+    for name in ("cold", "our frontend"):
+        figure = partial(_fresh_ratio, name=name, other="cudnn-frontend", steps=("import",))
+        yield Accepted(f"fresh process: import, {name} / cudnn-frontend", 1.0, figure)
+    figure = partial(_fresh_ratio, name="cold", other="C program", steps=("open", "plan", "first run"))
+    yield Accepted("fresh process: after the import, cold / C program", 1.2, figure)
 
 
 ACCEPTED: tuple[Accepted, ...] = tuple(_accepted())

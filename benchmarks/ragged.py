@@ -6,15 +6,13 @@ And beside cudnn-frontend's call of the same graph. The contenders take turns; t
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from cudnn_backend_py.compare.contenders import Frontend, c_loop, load_operators, open_frontend
-from cudnn_backend_py.compare.frontend_graph import build_ragged
-from cudnn_backend_py.compare.shapes import Effort
-from cudnn_backend_py.compare.timing import fresh, host_times, microseconds, same
+from cudnn_backend_py.cli.compare.contenders import load_operators
+from cudnn_backend_py.cli.compare.timing import host_times, microseconds
 from cudnn_backend_py.execution.executable import Executable
+from cudnn_backend_py.execution.timing import Batch, repeat
 from cudnn_backend_py.graph.attention import Attention, sdpa_forward
 from cudnn_backend_py.graph.data_types import DATA_TYPES
 from cudnn_backend_py.info import start_record, write_record
@@ -23,13 +21,14 @@ from cudnn_backend_py.plans.build import build, shared_target
 from cudnn_backend_py.target import Target
 from cudnn_backend_py.terminal.table import open_console
 
+from .contenders import Frontend, c_loop, fresh, open_frontend
 from .judge import ACCEPTED, judge, verdict_lines
+from .problems import Effort
 from .tables import ragged_table
 
 __all__ = ["add_options", "bench_ragged", "run"]
 
 RAGGED: dict[str, Any] = {"batch": 4, "heads": 8, "kv_heads": 2, "seq_q": 128, "head_dim": 64, "causal": True}
-Run = Callable[[int, int], float]
 
 
 def bench_ragged(target: Target, frontend: Frontend | None, effort: Effort) -> dict[str, dict[str, float]]:
@@ -39,18 +38,19 @@ def bench_ragged(target: Target, frontend: Frontend | None, effort: Effort) -> d
     sets = [_ragged_buffers(executable, problem) for _ in range(effort.host_calls)]
     bound = executable.bind(**sets[0])
     rows = [tuple(one[name] for name in executable.names) for one in sets]
-    contenders: dict[str, Run] = {} if compiled_library() is None else {"C loop": c_loop(bound)}
-    contenders["same pointers"] = same(bound)
-    contenders["same buffers, by position"] = same(partial(executable, *rows[0]))
+    contenders: dict[str, Batch] = {} if compiled_library() is None else {"C loop": c_loop(bound)}
+    contenders["same pointers"] = repeat(bound)
+    contenders["same buffers, by position"] = repeat(partial(executable, *rows[0]))
     contenders["fresh pointers"] = fresh(executable, rows * effort.host_batches)
     if frontend is not None:
-        graph, tensors = build_ragged(frontend.cudnn, frontend.handle, problem)
+        graph, tensors = frontend.build(problem, "forward")
         arguments = frontend.call(graph, tensors)
-        contenders["cudnn-frontend, same"] = same(partial(graph.execute, *arguments(sets[0])))
+        contenders["cudnn-frontend, same"] = repeat(partial(graph.execute, *arguments(sets[0])))
         contenders["cudnn-frontend, fresh"] = fresh(
             graph.execute, [arguments(one) for one in sets] * effort.host_batches
         )
-    return {name: microseconds(timing) for name, timing in host_times(contenders, effort).items()}
+    times = host_times(contenders, effort.host_batches, effort.host_calls)
+    return {name: microseconds(timing) for name, timing in times.items()}
 
 
 def _ragged_buffers(executable: Executable, p: Attention) -> dict[str, Any]:

@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -24,31 +24,15 @@ from typing import Any
 
 from cudnn_backend_py import frontend as our_frontend
 from cudnn_backend_py import torch_ops
-from cudnn_backend_py.compare.contenders import (
-    Frontend,
-    c_loop,
-    differentiate,
-    fill_forward,
-    make_buffers,
-    open_frontend,
-    settle,
-    torch_calls,
-)
-from cudnn_backend_py.compare.figures import Record
-from cudnn_backend_py.compare.shapes import DIRECTIONS, FULL, QUICK, SMALL, Direction, Effort, Shape
-from cudnn_backend_py.compare.timing import (
-    fresh,
-    gpu_times,
-    host_times,
-    microseconds,
-    once_within,
-    rotate,
-    same,
-    within,
-)
+from cudnn_backend_py.cli.compare.contenders import differentiate, make_buffers, settle, torch_calls
+from cudnn_backend_py.cli.compare.figures import Record
+from cudnn_backend_py.cli.compare.problems import DIRECTIONS, Direction, build_graph, count_flops, name_of
+from cudnn_backend_py.cli.compare.timing import gpu_times, host_times, microseconds, once_within, within
 from cudnn_backend_py.errors import CudnnBackendError
 from cudnn_backend_py.execution.executable import Executable
+from cudnn_backend_py.execution.timing import Batch, repeat, rotate
 from cudnn_backend_py.graph import Graph
+from cudnn_backend_py.graph.attention import Attention
 from cudnn_backend_py.info import start_record, write_record
 from cudnn_backend_py.native.fast_call import compiled_library
 from cudnn_backend_py.plans.build import build, shared_target
@@ -61,7 +45,10 @@ from cudnn_backend_py.terminal.table import open_console
 from cudnn_backend_py.torch_ops.operators import load_torch
 from cudnn_backend_py.tuning.search import autotune
 
+from .c_calls import compile_program, first_result
+from .contenders import Frontend, c_loop, fill_forward, fresh, open_frontend
 from .judge import judge, verdict_lines
+from .problems import FULL, QUICK, SMALL, Effort
 from .ragged import bench_ragged
 from .tables import bench_tables, draw
 
@@ -76,6 +63,7 @@ CHILDREN = {
     "ahead of time": "load",
     "our frontend": "our-frontend",
     "cudnn-frontend": "cudnn-frontend",
+    "C program": "c",
 }
 
 
@@ -84,45 +72,46 @@ CHILDREN = {
 
 def bench_host(target: Target, frontend: Frontend | None, effort: Effort) -> dict[str, Any]:
     """Return host microseconds per call of a small problem, by direction and contender."""
-    found: dict[str, Any] = {"problem": SMALL.name}
+    found: dict[str, Any] = {"problem": name_of(SMALL)}
     for direction in DIRECTIONS:
-        times = host_times(_host_contenders(direction, target, frontend, effort), effort)
+        contenders = _host_contenders(direction, target, frontend, effort)
+        times = host_times(contenders, effort.host_batches, effort.host_calls)
         found[direction] = {name: microseconds(timing) for name, timing in times.items()}
     return found
 
 
 def _host_contenders(
     direction: Direction, target: Target, frontend: Frontend | None, effort: Effort
-) -> dict[str, Callable[[int, int], float]]:
+) -> dict[str, Batch]:
     import torch
 
     sets = make_buffers(SMALL, direction, effort.host_batches * effort.host_calls)
     first = sets[0]
     if direction == "backward":
         fill_forward(SMALL, first)
-    executable = Executable(build(SMALL.graph(direction, target), target))
+    executable = Executable(build(build_graph(SMALL, direction, target.library.version, target.sm), target))
     order = executable.names
     bound = executable.bind(**{name: first[name] for name in order})
     contenders = {} if compiled_library() is None else {"C loop": c_loop(bound)}
-    contenders["same pointers"] = same(bound)
-    contenders["same buffers, by position"] = same(partial(executable, *(first[name] for name in order)))
+    contenders["same pointers"] = repeat(bound)
+    contenders["same buffers, by position"] = repeat(partial(executable, *(first[name] for name in order)))
     contenders["fresh pointers"] = fresh(executable, [tuple(one[name] for name in order) for one in sets])
     try:
-        contenders["CUDA graph"] = same(executable.cuda_graph(**{name: first[name] for name in order}).launch)
+        contenders["CUDA graph"] = repeat(executable.cuda_graph(**{name: first[name] for name in order}).launch)
     except CudnnBackendError as error:
         print(f"CUDA graph not measured: {error}", file=sys.stderr)
     for name, module in {"our frontend": Frontend(our_frontend), "cudnn-frontend": frontend}.items():
         if module is not None:
             graph, tensors = module.build(SMALL, direction)
             arguments = module.call(graph, tensors)
-            contenders[f"{name}, same"] = same(partial(graph.execute, *arguments(first)))
+            contenders[f"{name}, same"] = repeat(partial(graph.execute, *arguments(first)))
             contenders[f"{name}, fresh"] = fresh(graph.execute, [arguments(one) for one in sets])
     q, k, v = (first[name].detach().clone() for name in "qkv")
     operator: Callable[[], Any] = partial(torch_ops.attention, q, k, v, causal=True)
     if direction == "backward":
         operator = differentiate(operator, (q, k, v), first)
     settle(operator)
-    contenders["torch operator"] = same(operator)
+    contenders["torch operator"] = repeat(operator)
     for name, call, context in torch_calls(SMALL, direction, first):
         contenders[name] = within(context, call)
     torch.cuda.synchronize()
@@ -139,28 +128,32 @@ def bench_gpu(
     is next.
     """
     rows: list[dict[str, Any]] = []
-    for shape, direction in product(effort.shapes, DIRECTIONS):
-        step(len(rows), f"GPU time: {shape.name} {direction}")
-        rows.append(_gpu_row(shape, direction, target, frontend, effort))
+    for problem, direction in product(effort.shapes, DIRECTIONS):
+        step(len(rows), f"GPU time: {name_of(problem)} {direction}")
+        rows.append(_gpu_row(problem, direction, target, frontend, effort))
     return rows
 
 
 def _gpu_row(
-    shape: Shape, direction: Direction, target: Target, frontend: Frontend | None, effort: Effort
+    problem: Attention, direction: Direction, target: Target, frontend: Frontend | None, effort: Effort
 ) -> dict[str, Any]:
-    (buffers,) = make_buffers(shape, direction)
+    (buffers,) = make_buffers(problem, direction)
     if direction == "backward":
-        fill_forward(shape, buffers)
-    graph = shape.graph(direction, target)
+        fill_forward(problem, buffers)
+    graph = build_graph(problem, direction, target.library.version, target.sm)
     plans: dict[str, Plan] = {"ours": build(graph, target)}
     # Without the cache: the candidates are timed in this run.
     by_key: dict[str | int, Any] = dict(buffers.items())
     tuned = autotune(graph, target, buffers=by_key, budget_s=effort.tuning_s, cache=False)
     plans["ours, autotuned"] = tuned.plan
-    row: dict[str, Any] = {"shape": shape.name, "direction": direction, "flops": shape.flops(direction)}
+    row: dict[str, Any] = {
+        "shape": name_of(problem),
+        "direction": direction,
+        "flops": count_flops(problem, direction),
+    }
     contenders: dict[str, Callable[[], Any]] = {}
     if frontend is not None:
-        theirs, tensors = frontend.build(shape, direction)
+        theirs, tensors = frontend.build(problem, direction)
         contenders["cudnn-frontend"] = partial(theirs.execute, *frontend.call(theirs, tensors)(buffers))
         row["frontend_plan"] = theirs.get_plan_name_at_index(0)
         if EngineChoice.parse(row["frontend_plan"]) != EngineChoice.parse(plans["ours"].tag):
@@ -168,7 +161,7 @@ def _gpu_row(
     for name, plan in plans.items():
         executable = Executable(plan)
         contenders[name] = executable.bind(**{name: buffers[name] for name in executable.names})
-    for name, call, context in torch_calls(shape, direction, buffers, ["torch flash"]):
+    for name, call, context in torch_calls(problem, direction, buffers, ["torch flash"]):
         contenders[name] = once_within(context, call)
     times = gpu_times(contenders, effort.gpu_rounds)
     row["plans"] = {name: plan.tag for name, plan in plans.items()}
@@ -209,12 +202,22 @@ def bench_fresh(target: Target, frontend_folder: str | None, effort: Effort) -> 
     runs: dict[str, list[dict[str, float]]] = {way: [] for way in ways}
     with tempfile.TemporaryDirectory() as folder:
         plan, warm = Path(folder) / "ahead.plan", Path(folder) / "warm"
-        build(SMALL.graph("forward", target), target, cache=False).save(plan)
-        _child("disk cache", plan, warm, frontend_folder)  # fills the cache
+        small = build_graph(SMALL, "forward", target.library.version, target.sm)
+        build(small, target, cache=False).save(plan)
+        program, workspace = first_result(small, lambda: target, ("q", "k", "v", "o", "stats"))
+        given = {
+            "plan": plan,
+            "cudnn-frontend": frontend_folder or "",
+            "program": compile_program(program, Path(folder)),
+            "library": target.library.path,
+            "workspace": workspace,
+        }
+        options = [f"--{name}={value}" for name, value in given.items()]
+        _child("disk cache", warm, options)  # fills the cache
         for number in range(effort.children):
             for way in rotate(ways, number):
                 cache = warm if way == "disk cache" else Path(folder) / f"empty {way} {number}"
-                runs[way].append(_child(way, plan, cache, frontend_folder))
+                runs[way].append(_child(way, cache, options))
     return {way: _middle(found) for way, found in runs.items()}
 
 
@@ -225,10 +228,9 @@ def _middle(runs: list[dict[str, float]]) -> dict[str, float]:
     return {name: round(value, 2) for name, value in figures.items()}
 
 
-def _child(way: str, plan: Path, cache: Path, frontend_folder: str | None) -> dict[str, float]:
+def _child(way: str, cache: Path, options: Sequence[str]) -> dict[str, float]:
     """Run a fresh process with a folder for its cached plans; return its figures."""
-    given = ("--plan", str(plan), "--cudnn-frontend", frontend_folder or "")
-    command = script_command(FRESH_PROCESS, CHILDREN[way], *given)
+    command = script_command(FRESH_PROCESS, CHILDREN[way], *options)
     cache.mkdir(exist_ok=True, mode=0o700)
     inherited = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     environment = {**inherited, "CUDNN_BACKEND_PLAN_CACHE": str(cache)}

@@ -22,65 +22,75 @@ from typing import Any
 import numpy as np
 
 from cudnn_backend_py import torch_ops
-from cudnn_backend_py.compare.contenders import differentiate, fill_forward, load_operators, make_buffers
-from cudnn_backend_py.compare.shapes import DIRECTIONS, Direction, Shape
-from cudnn_backend_py.compare.timing import AHEAD_US, gpu_times, microseconds
+from cudnn_backend_py.cli.compare.contenders import differentiate, load_operators, make_buffers
+from cudnn_backend_py.cli.compare.problems import DIRECTIONS, Direction, build_graph, name_of
+from cudnn_backend_py.cli.compare.timing import AHEAD_US, gpu_times, microseconds
 from cudnn_backend_py.errors import CudnnBackendError
 from cudnn_backend_py.execution.any_shape import Shapes
 from cudnn_backend_py.execution.executable import Executable
 from cudnn_backend_py.execution.plan_pool import shared_pool
+from cudnn_backend_py.generated.enums import DataType
+from cudnn_backend_py.graph.attention import Attention
 from cudnn_backend_py.graph.attention.shape_class import grow
 from cudnn_backend_py.info import start_record, write_record
 from cudnn_backend_py.plans.build import shared_target
 from cudnn_backend_py.plans.engine import OperationGraph
 from cudnn_backend_py.plans.plan import Plan, build_plan
 
+from .contenders import fill_forward
 from .judge import Accepted, judge, verdict_lines
 
 __all__ = ["ACCEPTED", "add_options", "random_shapes", "run"]
 
 # heads, heads of K and V, head dim, causal
-FAMILIES = ((16, 0, 64, True), (16, 4, 128, True))
+FAMILIES = ((16, 16, 64, True), (16, 4, 128, True))
 MOST_TOKENS = 32768
 CALLS = 10  # of a shape, from which on the exact plan has taken over
 AT_ONCE = 5  # shapes that come back in turns
 PATIENCE_S = 20.0  # for a plan that is built in the background
 
 
-def random_shapes(count: int, seed: int = 0) -> list[Shape]:
+def random_shapes(count: int, seed: int = 0) -> list[Attention]:
     """Return different shapes: lengths and batches are as likely short as long on a logarithmic scale."""
     rng = random.Random(seed)
-    shapes: dict[Shape, None] = {}
+    shapes: dict[Attention, None] = {}
     while len(shapes) < count:
         seq = round(math.exp(rng.uniform(math.log(64), math.log(8192))))
         batch = round(math.exp(rng.uniform(0, math.log(max(1, min(64, MOST_TOKENS // seq))))))
         heads, kv_heads, head_dim, causal = rng.choice(FAMILIES)
-        shapes[Shape(batch, heads, seq, head_dim, causal, bf16=True, kv_heads=kv_heads)] = None
+        size: dict[str, Any] = {
+            "batch": batch,
+            "heads": heads,
+            "kv_heads": kv_heads,
+            "seq_q": seq,
+            "head_dim": head_dim,
+        }
+        shapes[Attention(**size, causal=causal, data_type=DataType.BFLOAT16)] = None
     return list(shapes)
 
 
-def _by_class(shapes: list[Shape], first: int) -> list[Shape]:
+def _by_class(shapes: list[Attention], first: int) -> list[Attention]:
     """Return the shapes, those of one class together from a number on: so each class is built once."""
 
-    def place(shape: Shape) -> tuple[Any, ...]:
-        return shape.kv_heads, grow(shape.batch, shape.seq, shape.seq)
+    def place(shape: Attention) -> tuple[Any, ...]:
+        return shape.kv_heads, grow(shape.batch, shape.seq_q, shape.seq_q)
 
     return shapes[:first] + sorted(shapes[first:], key=place)
 
 
-def _exact_plans(shapes: list[Shape]) -> dict[tuple[Shape, Direction], Plan]:
+def _exact_plans(shapes: list[Attention]) -> dict[tuple[Attention, Direction], Plan]:
     target = shared_target()
 
-    def made(asked: tuple[Shape, Direction]) -> Plan:
-        shape, direction = asked
-        return build_plan(OperationGraph(shape.graph(direction, target), target).heuristics().configs[0])
+    def made(asked: tuple[Attention, Direction]) -> Plan:
+        graph = build_graph(*asked, target.library.version, target.sm)
+        return build_plan(OperationGraph(graph, target).heuristics().configs[0])
 
     asked = [(shape, direction) for shape in shapes for direction in DIRECTIONS]
     with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
         return dict(zip(asked, pool.map(made, asked), strict=True))
 
 
-def _operator(shape: Shape, direction: Direction, buffers: Mapping[str, Any], shapes: Shapes) -> Callable[[], Any]:
+def _operator(shape: Attention, direction: Direction, buffers: Mapping[str, Any], shapes: Shapes) -> Callable[[], Any]:
     """Return a call of the operator that writes like the plan does, or its backward pass."""
     if direction == "forward":
         q, k, v = (buffers[name] for name in "qkv")
@@ -92,12 +102,12 @@ def _operator(shape: Shape, direction: Direction, buffers: Mapping[str, Any], sh
 class _Row:
     """A shape in a direction: the calls that are timed, made once, so that their classes are asked for."""
 
-    def __init__(self, shape: Shape, direction: Direction, plan: Plan, *, adaptive: bool) -> None:
+    def __init__(self, shape: Attention, direction: Direction, plan: Plan, *, adaptive: bool) -> None:
         (buffers,) = make_buffers(shape, direction)
         if direction == "backward":
             fill_forward(shape, buffers)
         executable = Executable(plan)
-        self.facts: dict[str, Any] = {"shape": shape.name, "direction": direction, "plan": plan.tag}
+        self.facts: dict[str, Any] = {"shape": name_of(shape), "direction": direction, "plan": plan.tag}
         self._calls: dict[str, Callable[[], Any]] = {
             "exact": executable.bind(**{name: buffers[name] for name in executable.names}),
             "any": _operator(shape, direction, buffers, "any"),
@@ -116,17 +126,17 @@ class _Row:
         return self.facts | {"us": {name: microseconds(timing) for name, timing in times.items()}}
 
 
-def _in_turns(shape: Shape, direction: Direction) -> Callable[[], Any]:
+def _in_turns(shape: Attention, direction: Direction) -> Callable[[], Any]:
     """Return a call of the class with the shape, and with one of a row less, in turns."""
     calls = []
-    for one in (shape, replace(shape, seq=shape.seq - 1)):
+    for one in (shape, replace(shape, seq_q=shape.seq_q - 1, seq_kv=shape.seq_kv - 1)):
         (buffers,) = make_buffers(one, direction)
         calls.append(_operator(one, direction, buffers, "any"))
     turns = cycle(calls)
     return lambda: next(turns)()
 
 
-def _come_back(shapes: Sequence[Shape]) -> None:
+def _come_back(shapes: Sequence[Attention]) -> None:
     """Make nine calls of each in turns, then wait: what was begun in the background is to be there for the tenth."""
     calls = []
     for shape in shapes:
@@ -194,7 +204,7 @@ def run(options: argparse.Namespace) -> None:
             try:
                 made.append(_Row(shape, direction, plans[shape, direction], adaptive=shape in back))
             except CudnnBackendError as error:
-                refused.append(f"{shape.name} {direction}: {str(error).splitlines()[0]}")
+                refused.append(f"{name_of(shape)} {direction}: {str(error).splitlines()[0]}")
         shared_pool().wait(PATIENCE_S)
         rows += [row.time(options.rounds) for row in made]
     record: dict[str, Any] = {

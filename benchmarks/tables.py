@@ -8,8 +8,8 @@ from typing import Any
 
 from rich.table import Table
 
-from cudnn_backend_py.compare.figures import new_figure
-from cudnn_backend_py.compare.shapes import DIRECTIONS
+from cudnn_backend_py.cli.compare.figures import new_figure
+from cudnn_backend_py.cli.compare.problems import DIRECTIONS
 from cudnn_backend_py.terminal.table import WordTable
 
 __all__ = ["bench_tables", "draw", "draw_bars", "fresh_table", "gpu_table", "host_table", "ragged_table"]

@@ -16,10 +16,11 @@ from typing import Any
 from rich.console import Console
 
 from cudnn_backend_py import torch_ops
-from cudnn_backend_py.compare.contenders import TORCH_BACKENDS, c_loop, load_operators, settle, torch_varlen
-from cudnn_backend_py.compare.shapes import SMALL, Effort
-from cudnn_backend_py.compare.timing import host_times, microseconds, within
+from cudnn_backend_py.cli.compare.contenders import TORCH_BACKENDS, load_operators, settle
+from cudnn_backend_py.cli.compare.problems import name_of
+from cudnn_backend_py.cli.compare.timing import host_times, microseconds, within
 from cudnn_backend_py.execution.executable import Executable
+from cudnn_backend_py.execution.timing import Batch
 from cudnn_backend_py.graph.attention import Attention
 from cudnn_backend_py.graph.attention.shape_class import bounds_of, class_graph, class_problem
 from cudnn_backend_py.graph.data_types import DATA_TYPES
@@ -29,7 +30,9 @@ from cudnn_backend_py.plans.build import build, shared_target
 from cudnn_backend_py.terminal.table import WordTable, open_console
 from cudnn_backend_py.torch_ops.compiled import STEP
 
+from .contenders import c_loop, torch_varlen
 from .judge import Accepted, judge, verdict_lines
+from .problems import SMALL
 
 __all__ = ["ACCEPTED", "add_options", "measure", "run"]
 
@@ -93,7 +96,7 @@ def dense_calls() -> dict[str, tuple[Any, Any]]:
     return calls
 
 
-def packed_loop() -> Callable[[int, int], float]:
+def packed_loop() -> Batch:
     """Return the floor of packed tokens: a C loop over the plan that the operator launches, without gradients."""
     import torch
 
@@ -153,7 +156,7 @@ def paged_calls(table: Any, lengths: Any, starts: Any) -> dict[str, tuple[Any, A
     return calls
 
 
-def measure(effort: Effort) -> dict[str, dict[str, dict[str, float]]]:
+def measure(batches: int, calls_each: int) -> dict[str, dict[str, dict[str, float]]]:
     """Return microseconds by problem and pass, then by contender."""
     import torch
 
@@ -163,7 +166,7 @@ def measure(effort: Effort) -> dict[str, dict[str, dict[str, float]]]:
     def counting(step: int) -> Any:
         return torch.arange(0, (BATCH + 1) * step, step, device="cuda", dtype=torch.int32)
 
-    q, k, v, d_o = (random(SMALL.batch, SMALL.seq, SMALL.heads, SMALL.head_dim).transpose(1, 2) for _ in range(4))
+    q, k, v, d_o = (random(SMALL.batch, SMALL.seq_q, SMALL.heads, SMALL.head_dim).transpose(1, 2) for _ in range(4))
     tokens = BATCH * LENGTH
     packed = (random(tokens, HEADS, HEAD_DIM), *(random(tokens, KEY_HEADS, HEAD_DIM) for _ in range(2)))
     of_packed = random(tokens, HEADS, HEAD_DIM)
@@ -173,7 +176,7 @@ def measure(effort: Effort) -> dict[str, dict[str, dict[str, float]]]:
     found = {}
     for way in PASSES:
         problems = {
-            f"dense, {SMALL.name}": ((q, k, v), d_o, dense_calls()),
+            f"dense, {name_of(SMALL)}": ((q, k, v), d_o, dense_calls()),
             f"packed, b{BATCH} h{HEADS}/{KEY_HEADS} s{LENGTH} d{HEAD_DIM} causal f16": (
                 packed,
                 of_packed,
@@ -190,7 +193,7 @@ def measure(effort: Effort) -> dict[str, dict[str, dict[str, float]]]:
             timed = {name: within(*made) for name, made in contend(way, tensors, gradient, calls).items()}
             if problem.startswith("packed") and way == PASSES[0] and compiled_library() is not None:
                 timed["C loop"] = packed_loop()
-            times = host_times(timed, effort)
+            times = host_times(timed, batches, calls_each)
             found[f"{problem}: {way}"] = {name: microseconds(timing) for name, timing in times.items()}
     return found
 
@@ -236,13 +239,12 @@ def run(options: argparse.Namespace) -> None:
     """Measure, print a table, write the record."""
     torch = torch_ops.operators.load_torch()
     state = load_operators()
-    effort = Effort(host_batches=options.batches, host_calls=options.calls)
     record: dict[str, Any] = {
         **start_record("torch-calls", ENVIRONMENT),
         "gpu_name": torch.cuda.get_device_name(),
         "torch": torch.__version__,
         "extension": state,
-        "us": measure(effort),
+        "us": measure(options.batches, options.calls),
     }
     record["accepted"] = judge(record, ACCEPTED)
     print_table(record, open_console())

@@ -1,8 +1,10 @@
 """Every known attention hazard (what cuDNN accepts and then gets wrong) as a problem small enough to look at.
 
-python examples/attention_hazards.py                  # without a GPU: the table; with one: what is seen of each
-python examples/attention_hazards.py dsink-dropout    # one of them
-python examples/attention_hazards.py dsink-dropout --here    # in this process, for a debugger or compute-sanitizer
+From the root of the repository, as the problems are in ``tests/known_issues``:
+
+python -m examples.attention_hazards                  # without a GPU: the table; with one: what is seen of each
+python -m examples.attention_hazards dsink-dropout    # one of them
+python -m examples.attention_hazards dsink-dropout --here    # in this process, for a debugger or compute-sanitizer
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,9 +24,9 @@ from rich.table import Column, Table
 
 from cudnn_backend_py import CudnnBackendError, DataType, Graph, Tensor, attention, reference
 from cudnn_backend_py.faults import FAULTS
-from cudnn_backend_py.graph.attention.fault import BASE, Reproduction
 from cudnn_backend_py.graph.formats import decode, encode, round_to
 from cudnn_backend_py.interpreter.philox import dropout_mask
+from tests.known_issues import BASE, EXAMPLES, Reproduction
 
 Array = NDArray[np.float64]
 Arrays = dict[str | int, NDArray[Any]]
@@ -33,7 +36,7 @@ Arrays = dict[str | int, NDArray[Any]]
 REPRODUCTIONS: dict[str, Reproduction] = {
     f"{hazard.code}:{name}" if name else hazard.code: made
     for hazard in attention.HAZARDS
-    for name, made in hazard.reproductions.items()
+    for name, made in EXAMPLES[hazard.code].reproductions.items()
     if isinstance(made, Reproduction)
 }
 
@@ -41,7 +44,8 @@ REPRODUCTIONS: dict[str, Reproduction] = {
 OTHERS: dict[str, Reproduction] = {
     f"{row.code}:{name}" if name else row.code: made
     for row in FAULTS
-    for name, made in {**({} if row.refused else row.reproductions), "cure": row.cure}.items()
+    for examples in (EXAMPLES[row.code],)
+    for name, made in {**({} if row.refused else examples.reproductions), "cure": examples.cure}.items()
     if isinstance(made, Reproduction)
 }
 
@@ -249,7 +253,8 @@ def run_here(name: str) -> str:
 
 def run_in_child(name: str) -> str:
     """Return what is seen of a reproduction in a process of its own."""
-    done = subprocess.run([sys.executable, __file__, name, "--here"], capture_output=True, text=True, timeout=300)
+    program = [sys.executable, "-m", "examples.attention_hazards", name, "--here"]
+    done = subprocess.run(program, cwd=Path(__file__).parents[1], capture_output=True, text=True, timeout=300)
     if done.returncode < 0:
         return f"process ended by signal {-done.returncode}"
     lines = (done.stdout if done.returncode == 0 else done.stderr).strip().splitlines()

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from cudnn_backend_py import torch_ops
-from cudnn_backend_py.compare.contenders import load_operators
+from cudnn_backend_py.cli.compare.contenders import load_operators
 from cudnn_backend_py.execution.any_shape import Shapes
 from cudnn_backend_py.execution.plan_pool import shared_pool
 from cudnn_backend_py.graph.attention.shape_class import grow

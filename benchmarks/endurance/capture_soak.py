@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from cudnn_backend_py import torch_ops
-from cudnn_backend_py.compare.contenders import load_operators
+from cudnn_backend_py.cli.compare.contenders import load_operators
 from cudnn_backend_py.errors import UsageError
 from cudnn_backend_py.info import start_record, write_record
 

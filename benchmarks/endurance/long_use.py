@@ -19,15 +19,15 @@ from pathlib import Path
 from typing import Any
 
 from cudnn_backend_py.diagnose import explain
-from cudnn_backend_py.generated.enums import AttributeType, DataType
+from cudnn_backend_py.generated.enums import DataType
 from cudnn_backend_py.graph import Graph, GraphBuilder
 from cudnn_backend_py.graph.attention import sdpa_forward
 from cudnn_backend_py.info import start_record, write_record
 from cudnn_backend_py.native import library
-from cudnn_backend_py.native.libcudnn import Library
 from cudnn_backend_py.system.child import call_command
 from tools.repository import child_environment
 
+from ..c_calls import compile_program, recording
 from ..graphs import two_matmuls
 from .memory import in_use
 
@@ -82,94 +82,7 @@ def of_package(rounds: int, warm: int, build: bool) -> dict[str, Any]:
 # the same calls without the package
 
 
-class Recorder:
-    """The cuDNN calls of a block as C statements, one block after the other."""
-
-    def __init__(self) -> None:
-        self.slots: dict[int, int] = {}
-        self.count = 0
-        self.lines: list[str] = []
-        self.calls = 0
-
-    def bind(self, bound: Any, name: str) -> Any:
-        """Return a function that calls `bound` and writes it down."""
-
-        def call(*arguments: Any) -> Any:
-            plain = [getattr(argument, "_obj", argument) for argument in arguments]
-            writer = getattr(self, name, None)
-            given = writer(*plain) if writer is not None and not name.endswith("CreateDescriptor") else None
-            try:
-                return bound(*arguments)
-            finally:
-                if name == "cudnnBackendCreateDescriptor":
-                    given = self.created(*plain)
-                if given is not None:
-                    self.lines.append(given)
-                    self.calls += 1
-
-        return call
-
-    def created(self, kind: int, made: Any) -> str:
-        self.slots[made.value] = self.count
-        self.count += 1
-        return f"create({int(kind)}, &d[{self.count - 1}]);"
-
-    def _slot(self, pointer: Any) -> str:
-        return f"d[{self.slots[getattr(pointer, 'value', pointer)]}]"
-
-    def cudnnBackendDestroyDescriptor(self, pointer: Any) -> str:  # noqa: N802  # names of the functions
-        return f"destroy({self._slot(pointer)});"
-
-    def cudnnBackendFinalize(self, pointer: Any) -> str:  # noqa: N802
-        return f"finalize({self._slot(pointer)});"
-
-    def cudnnBackendSetAttribute(self, pointer: Any, attribute: int, kind: int, count: int, array: Any) -> str:  # noqa: N802
-        if kind == AttributeType.BACKEND_DESCRIPTOR:
-            given = "(void *[]){" + ", ".join(map(self._slot, array)) + "}"
-        else:
-            given = "(unsigned char[]){" + ", ".join(map(str, bytes(array))) + "}"
-        return f"set({self._slot(pointer)}, {int(attribute)}, {int(kind)}, {int(count)}, {given});"
-
-    def cudnnBackendGetAttribute(self, pointer: Any, attribute: int, kind: int, count: int, _: Any, array: Any) -> str:  # noqa: N802
-        given = "room"
-        if array is None:
-            given = "0"
-        elif kind == AttributeType.BACKEND_DESCRIPTOR:
-            given = "(void *[]){" + ", ".join(map(self._slot, array)) + "}"
-        return f"get({self._slot(pointer)}, {int(attribute)}, {int(kind)}, {int(count)}, &held, {given});"
-
-    def cudnnGetLastErrorString(self, _buffer: Any, size: int) -> str:  # noqa: N802
-        return f"say(room, {size});"
-
-    def cudnnSetCallback(self, mask: int, _data: Any, _function: Any) -> str:  # noqa: N802
-        return f"listen({mask}, 0, heard);"
-
-    def cudnnGetCallback(self, *_: Any) -> str:  # noqa: N802
-        return "listener(&mask, &data, &function);"
-
-
-_PROGRAM = """
-#include <dlfcn.h>
-#include <stdint.h>
-static int (*create)(int, void **), (*destroy)(void *), (*finalize)(void *);
-static int (*set)(void *, int, int, int64_t, const void *), (*get)(void *, int, int, int64_t, int64_t *, void *);
-static int (*listen)(unsigned, void *, void *), (*listener)(unsigned *, void **, void **);
-static void (*say)(char *, int64_t);
-static char room[1 << 22];
-static void *d[{slots}];
-static int64_t held;
-static unsigned mask;
-static void *data, *function;
-static void heard(int severity, void *user, const void *info, const char *text) {{}}
-int load(const char *path) {{
-    void *lib = dlopen(path, RTLD_NOW);
-    if (!lib) return 1;
-    create = dlsym(lib, "cudnnBackendCreateDescriptor"); destroy = dlsym(lib, "cudnnBackendDestroyDescriptor");
-    finalize = dlsym(lib, "cudnnBackendFinalize"); set = dlsym(lib, "cudnnBackendSetAttribute");
-    get = dlsym(lib, "cudnnBackendGetAttribute"); listen = dlsym(lib, "cudnnSetCallback");
-    listener = dlsym(lib, "cudnnGetCallback"); say = dlsym(lib, "cudnnGetLastErrorString");
-    return !(create && destroy && finalize && set && get && listen && listener && say);
-}}
+_REPLAY = """
 {blocks}
 static void (*blocks[])(void) = {{{names}}};
 void replay(int64_t rounds) {{ for (int64_t i = 0; i < rounds; i++) blocks[i % {count}](); }}
@@ -178,34 +91,29 @@ void replay(int64_t rounds) {{ for (int64_t i = 0; i < rounds; i++) blocks[i % {
 
 def recorded(build: bool) -> tuple[str, dict[str, int]]:
     """Return the C program that makes the calls of a verdict of each graph, and how many calls each is."""
-    original, recorder, blocks = Library._bind, Recorder(), []
-    for name in [name for name in vars(library()) if name.startswith("cudnn")]:
-        delattr(library(), name)  # bound again, and written down, when it is next used
-    Library._bind = lambda self, name: recorder.bind(original(self, name), name)  # type: ignore[method-assign]
-    counts: dict[str, int] = {}
-    for graph in graphs(build):
-        explain(graph, TARGET, build=build)  # what a process asks once only is not recorded
-        gc.collect()
-        recorder.lines, recorder.calls = [], 0
-        explain(graph, TARGET, build=build)
-        gc.collect()
-        blocks.append("\n".join(recorder.lines))
-        counts[graph.name] = recorder.calls
-    Library._bind = original  # type: ignore[method-assign]
+    blocks, counts = [], {}
+    with recording() as recorder:
+        for graph in graphs(build):
+            explain(graph, TARGET, build=build)  # what a process asks once only is not recorded
+            gc.collect()
+            recorder.lines = []
+            explain(graph, TARGET, build=build)
+            gc.collect()
+            blocks.append("\n".join(recorder.lines))
+            counts[graph.name] = len(recorder.lines)
     names = [f"block{number}" for number in range(len(blocks))]
     bodies = [f"static void {name}(void) {{\n{block}\n}}" for name, block in zip(names, blocks, strict=True)]
-    text = _PROGRAM.format(slots=recorder.count, blocks="\n".join(bodies), names=", ".join(names), count=len(blocks))
-    return text, counts
+    functions = _REPLAY.format(blocks="\n".join(bodies), names=", ".join(names), count=len(blocks))
+    return recorder.program(functions), counts
 
 
 def of_calls(rounds: int, warm: int, build: bool) -> dict[str, Any]:
     """Watch the same calls made by C: recorded in a process before this one, which only loads the libraries."""
     with tempfile.TemporaryDirectory() as folder:
-        source, shared = Path(folder, "calls.c"), Path(folder, "calls.so")
-        counts = json.loads(_child("--record", str(source), *(["--build"] if build else [])))
-        subprocess.run(["gcc", "-O1", "-shared", "-fPIC", "-o", str(shared), str(source), "-ldl"], check=True)
+        recorded_file = Path(folder, "recorded.c")
+        counts = json.loads(_child("--record", str(recorded_file), *(["--build"] if build else [])))
         lib = library()
-        program = ctypes.CDLL(str(shared))
+        program = ctypes.CDLL(str(compile_program(recorded_file.read_text(encoding="utf-8"), Path(folder))))
         program.replay.argtypes = [ctypes.c_int64]
         assert program.load(lib.path.encode()) == 0
         measured = watch(rounds, warm, program.replay)

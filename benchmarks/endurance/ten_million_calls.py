@@ -11,7 +11,6 @@ import threading
 import time
 from typing import Any
 
-from cudnn_backend_py.compare.shapes import SMALL
 from cudnn_backend_py.execution.executable import Executable
 from cudnn_backend_py.graph.attention import sdpa_forward
 from cudnn_backend_py.info import start_record, write_record
@@ -20,6 +19,7 @@ from cudnn_backend_py.plans.plan import build_plan
 from cudnn_backend_py.target import open_target
 from cudnn_backend_py.torch_ops.operators import load_torch
 
+from ..problems import SMALL
 from .memory import resident_bytes
 
 __all__ = ["add_options", "run"]
@@ -41,7 +41,7 @@ class Worker(threading.Thread):
         self.error = 0.0
         self.stream = torch.cuda.Stream()
         generator = torch.Generator("cuda").manual_seed(seed)
-        dims = SMALL.batch, SMALL.seq, SMALL.heads, SMALL.head_dim
+        dims = SMALL.batch, SMALL.seq_q, SMALL.heads, SMALL.head_dim
         self.inputs = torch.randn(SETS, 3, *dims, device="cuda", dtype=torch.half, generator=generator)
         self.outputs = torch.full((SETS, *dims), torch.nan, device="cuda", dtype=torch.half)
 
@@ -82,7 +82,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> None:
     """Run, watch memory, write; the process ends here, with 1 if a call failed or a thread still runs."""
     torch = load_torch()
-    graph = sdpa_forward(batch=SMALL.batch, heads=SMALL.heads, seq_q=SMALL.seq, head_dim=SMALL.head_dim, causal=True)
+    graph = sdpa_forward(SMALL)
     executable = Executable(build_plan(OperationGraph(graph, open_target()).heuristics().configs[0]))
     workers = [Worker(executable, options.calls // THREADS, seed) for seed in range(THREADS)]
     torch.cuda.synchronize()

@@ -12,12 +12,12 @@ import torch
 from torch.nn.functional import scaled_dot_product_attention
 
 from cudnn_backend_py import torch_ops
-from cudnn_backend_py.compare.contenders import open_frontend, torch_varlen
-from cudnn_backend_py.compare.frontend_graph import build, build_ragged
-from cudnn_backend_py.compare.shapes import Shape
 from cudnn_backend_py.execution.any_shape import Shapes
 from cudnn_backend_py.generated.enums import DataType
 from cudnn_backend_py.graph.attention import Attention as Problem
+
+from ..contenders import open_frontend, torch_varlen
+from ..frontend_graph import build
 
 __all__ = ["MAKERS", "Attention", "Cache", "NotOffered", "make_attention"]
 
@@ -292,7 +292,8 @@ class CudnnFrontend(Attention):
 
 def _dense(direction: Any, cudnn: Any, handle: Any, key: tuple[Any, ...]) -> Any:
     _, b, s, h, d = key
-    return build(cudnn, handle, Shape(b, h, s, d, causal=True, bf16=True), direction)
+    size = {"batch": b, "heads": h, "seq_q": s, "head_dim": d, "data_type": _BF16, "causal": True}
+    return build(cudnn, handle, Problem(**size, stats=direction == "forward"), direction)
 
 
 def _ragged(direction: Any, cudnn: Any, handle: Any, key: tuple[Any, ...]) -> Any:
@@ -312,14 +313,14 @@ def _ragged(direction: Any, cudnn: Any, handle: Any, key: tuple[Any, ...]) -> An
         max_total_seq_q=None if is_forward else total,
         max_total_seq_kv=None if is_forward else total,
     )
-    return build_ragged(cudnn, handle, problem, direction)
+    return build(cudnn, handle, problem, direction)
 
 
 def _paged(cudnn: Any, handle: Any, key: tuple[Any, ...]) -> Any:
     b, h, d, most, page, pages = key
     size = {"batch": b, "heads": h, "seq_q": 1, "head_dim": d, "data_type": _BF16, "padding": True}
     problem = Problem(**size, seq_kv=most, page_size=page, pages_k=pages, pages_v=pages)
-    return build_ragged(cudnn, handle, problem)
+    return build(cudnn, handle, problem, "forward")
 
 
 def _ragged_numbers(cu: Any, batch: int, heads: int, head_dim: int) -> dict[str, Any]:

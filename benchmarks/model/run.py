@@ -27,7 +27,7 @@ from typing import Any
 
 from rich.table import Table
 
-from cudnn_backend_py.compare.contenders import load_operators
+from cudnn_backend_py.cli.compare.contenders import load_operators
 from cudnn_backend_py.info import start_record, write_record
 from cudnn_backend_py.system.child import call_command
 from cudnn_backend_py.terminal.table import WordTable, open_console

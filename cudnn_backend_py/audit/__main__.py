@@ -13,6 +13,7 @@ from ..errors import CudnnBackendError
 from ..frontend.__main__ import start_of
 from ..printable import printable_lines
 from ..system.whole_file import write_whole
+from ..terminal.commands import Command
 from .look import COST, EVERY, audit
 
 __all__ = ["main"]
@@ -28,6 +29,7 @@ python -m cudnn_backend_py.audit --every 10 --output audit.json -m package.train
 
 
 @click.command(
+    cls=Command,
     help=_HELP,
     context_settings={
         "ignore_unknown_options": True,

@@ -14,13 +14,14 @@ import torch
 from ..errors import CudnnBackendError
 from ..graph import Graph
 from ..graph.attention import sdpa_backward, sdpa_forward
+from ..graph.attention.problem import TensorLayout
 from ..system.version import version_numbers
-from ..torch_ops.arguments import TENSORS, Layout, Options, data_type_of, fits
+from ..torch_ops.arguments import TENSORS, OperatorOptions, data_type_of, fits
 from ..torch_ops.graphs import make_problem
 from ..torch_ops.operators import is_eager
 from ..torch_ops.reading import MOVED, describe, read
 
-__all__ = ["READERS", "Attended", "NotRead", "arguments_of", "copy_of", "graph_of", "memory_of"]
+__all__ = ["READERS", "AttentionCall", "NotRead", "arguments_of", "copy_of", "graph_of", "memory_of"]
 
 _CAUSAL = 0
 
@@ -30,8 +31,8 @@ class NotRead(Exception):
 
 
 @dataclass(frozen=True)
-class Attended:
-    """A call of attention.
+class AttentionCall:
+    """The live tensors and options of a call of attention, by the operators' names.
 
     Attributes
     ----------
@@ -45,7 +46,7 @@ class Attended:
     """
 
     named: dict[str, Any]
-    options: Options
+    options: OperatorOptions
     given: dict[str, Any]
     of_output: Callable[[Any], Any]
 
@@ -75,7 +76,7 @@ _SDPA = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal", "scale"
 _SDPA_DEFAULTS = (None, None, None, None, 0.0, False, None, False)
 
 
-def _read_sdpa(_original: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Attended:
+def _read_sdpa(_original: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> AttentionCall:
     """Read torch's function, which is built in, and ours of the same arguments."""
     found: list[Any] = [
         args[at] if at < len(args) else kwargs.get(name, default)
@@ -93,12 +94,12 @@ def _read_sdpa(_original: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
         mask = mask.unsqueeze(1) if flat and mask.dim() == 3 else mask
         while mask.dim() < 4:
             mask = mask.unsqueeze(0)
-    options = Options(scale, dropout, None, _CAUSAL if causal else None, False, None, False)
+    options = OperatorOptions(scale, dropout, None, _CAUSAL if causal else None, False, None, False)
     named = {"q": q, "k": k, "v": v, "bias": mask}
-    return Attended(named, options, given, (lambda o: o.unsqueeze(1)) if flat else lambda o: o)
+    return AttentionCall(named, options, given, (lambda o: o.unsqueeze(1)) if flat else lambda o: o)
 
 
-def _read_ours(original: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Attended:
+def _read_ours(original: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> AttentionCall:
     """Read the operators for dense, packed and paged tensors."""
     found = arguments_of(original, args, kwargs)
     if found.get("out") is not None and torch.is_grad_enabled() and found["out"].requires_grad:
@@ -118,7 +119,7 @@ def _read_ours(original: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
     elif named["cu_seqlens_q"] is not None and named["cu_seqlens_k"] is None:
         named["cu_seqlens_k"] = named["cu_seqlens_q"]
     max_q, max_kv = found.get("max_seqlen_q"), found.get("max_seqlen_k")
-    options = Options(
+    options = OperatorOptions(
         found["scale"],
         found.get("dropout", 0.0),
         found["left_bound"],
@@ -130,7 +131,7 @@ def _read_ours(original: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
         max_q if max_kv is None and not paged else max_kv,
     )
     named = {"q": q, "k": k, "v": v, **{name: x for name, x in named.items() if x is not None}}
-    return Attended(named, options, given, lambda o: _first(o).transpose(1, 2) if turned else _first(o))
+    return AttentionCall(named, options, given, lambda o: _first(o).transpose(1, 2) if turned else _first(o))
 
 
 READERS = {"torch": _read_sdpa, "operators": _read_ours}
@@ -155,7 +156,7 @@ def _check_plain(*tensors: Any) -> None:
 
 
 def graph_of(
-    call: Attended, tensors: Mapping[str, Any], *, backward: bool, cudnn: str, sm: int
+    call: AttentionCall, tensors: Mapping[str, Any], *, backward: bool, cudnn: str, sm: int
 ) -> tuple[Graph | None, dict[str, Any], str]:
     """Return the graph of a call, as the operators build it for just these tensors, and its tensors by name.
 
@@ -171,7 +172,7 @@ def graph_of(
     try:
         if call.is_dense:
             held = {name: x if name in MOVED[True] and fits(x) else x.contiguous() for name, x in held.items()}
-            facts = {name: Layout(tuple(x.shape), tuple(x.stride()), data_type_of(x)) for name, x in held.items()}
+            facts = {name: TensorLayout(tuple(x.shape), tuple(x.stride()), data_type_of(x)) for name, x in held.items()}
             problem = make_problem(facts, call.options, backward=backward)
         else:
             held = {name: _tokens_first(name, x) for name, x in held.items()}

@@ -113,7 +113,6 @@ FAULT = Fault(
     engines=({engine},),
     depends_on={depends!r},
     graph=lambda graph: graph == from_word(GRAPH),
-    reproductions={{"": lambda: from_word(GRAPH)}},
 )
 '''
 

@@ -28,7 +28,7 @@ import torch
 
 from ..generated.enums import DataType
 from ..graph.formats import largest
-from ..torch_ops.arguments import Options
+from ..torch_ops.arguments import OperatorOptions
 from ..tuning.trial.bound import WIDTH
 from ..tuning.trial.rules import ROUNDINGS, roundoff
 
@@ -68,7 +68,7 @@ class _Kind:
 class SampledRows:
     """Rows of a call: where they are, and what they read."""
 
-    def __init__(self, named: Named, options: Options, flat: Any) -> None:
+    def __init__(self, named: Named, options: OperatorOptions, flat: Any) -> None:
         """Take rows by their places among all rows, [rows] int64."""
         self.named, self.options, self.flat = named, options, flat
         q, k, v = named["q"], named["k"], named["v"]
@@ -238,7 +238,7 @@ def draw_rows(named: Named, output: Any, keys: int, generator: Any) -> Any:
     return torch.cat([drawn, ends, _not_finite(output)])
 
 
-def keys_of(named: Named, options: Options) -> int:
+def keys_of(named: Named, options: OperatorOptions) -> int:
     """Return how many keys a row may see."""
     k, table = named["k"], named.get("block_table")
     if table is not None:
@@ -247,7 +247,7 @@ def keys_of(named: Named, options: Options) -> int:
     return int(min(options.max_kv or k.shape[0], k.shape[0]) if k.dim() == 3 else k.shape[2])
 
 
-def check_forward(named: Named, options: Options, o: Any, generator: Any) -> dict[str, Any]:
+def check_forward(named: Named, options: OperatorOptions, o: Any, generator: Any) -> dict[str, Any]:
     """Return :data:`FACTS` of O, by its name; they are computed later, on the current stream.
 
     Parameters
@@ -279,7 +279,7 @@ def _weigh(weights: Any, values: Any) -> Any:
 
 
 def check_backward(
-    named: Named, options: Options, d_o: Any, gradients: Mapping[str, Any], generator: Any
+    named: Named, options: OperatorOptions, d_o: Any, gradients: Mapping[str, Any], generator: Any
 ) -> dict[str, Any]:
     """Return :data:`FACTS` of the gradients of Q, K and V that are given, by name.
 
@@ -319,7 +319,7 @@ def _slopes(rows: SampledRows, found: _Softmax, dp: Any, sizes: Any) -> _Slopes:
     return _Slopes((ds * found.slope).masked_fill(~found.kept, 0.0), ROUNDINGS * unit * ds.abs(), together)
 
 
-def _check_dq(named: Named, options: Options, d_o: Any, dq: Any, generator: Any) -> Any:
+def _check_dq(named: Named, options: OperatorOptions, d_o: Any, dq: Any, generator: Any) -> Any:
     rows = SampledRows(named, options, draw_rows(named, dq, keys_of(named, options), generator))
     k, v = rows.of_keys(named["k"], rows.k_head), rows.of_keys(named["v"], rows.v_head)
     found = _softmax(rows, *_products(rows.of_queries(named["q"]), k))
@@ -334,7 +334,7 @@ def _check_dq(named: Named, options: Options, d_o: Any, dq: Any, generator: Any)
 
 
 def _check_head(
-    named: Named, options: Options, d_o: Any, gradients: Mapping[str, Any], generator: Any
+    named: Named, options: OperatorOptions, d_o: Any, gradients: Mapping[str, Any], generator: Any
 ) -> dict[str, Any]:
     """Return the facts of dK and dV of one head of keys: one that holds what is not finite, or a drawn one."""
     q, k, v = named["q"], named["k"], named["v"]

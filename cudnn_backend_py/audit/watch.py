@@ -27,7 +27,7 @@ from ..system.interruption import pass_interruption
 from ..system.version import Version, __version__
 from ..why.wrapping import Around, Wrapped, is_compiling, measure_passing
 from .budget import Budget, Sample
-from .calls import READERS, Attended, NotRead, arguments_of, copy_of, graph_of, memory_of
+from .calls import READERS, AttentionCall, NotRead, arguments_of, copy_of, graph_of, memory_of
 from .case import Case, CaseFolder
 from .judging import Judging
 from .report import AuditReport, Kept
@@ -531,7 +531,7 @@ class _Seen(torch.autograd.Function):  # type: ignore[misc]
         return None, *gradients
 
 
-def _checkable(call: Attended) -> Attended:
+def _checkable(call: AttentionCall) -> AttentionCall:
     """Return a call with tensors as they are computed with: detached, and cast where autocast does.
 
     Raises
@@ -549,7 +549,7 @@ def _checkable(call: Attended) -> Attended:
     return call
 
 
-def _cast(call: Attended) -> None:
+def _cast(call: AttentionCall) -> None:
     kind = torch.get_autocast_dtype("cuda")
     for name in ("q", "k", "v", "bias"):
         x = call.named.get(name)
@@ -568,7 +568,7 @@ def _place() -> str:
 _BACKENDS = {-1: "error", 0: "math", 1: "flash", 2: "efficient", 3: "cudnn", 4: "overrideable"}
 
 
-def _backend_of(call: Attended) -> str:
+def _backend_of(call: AttentionCall) -> str:
     """Return which backend torch chooses for a call."""
     named, options = call.named, call.options
     try:

@@ -12,11 +12,11 @@ from rich.table import Column
 from rich.text import Text
 
 from ..printable import printable
+from ..terminal.commands import Choice
 from ..terminal.table import WordTable
 from .audit import add_audit
 from .draw import draw
 from .graph_file import load_graph_file
-from .group import Choice
 from .options import InstalledVersion, TargetName, with_format
 from .output import (
     NOT_JUDGED,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import click
 
 from ..errors import EnvironmentNotReady
+from ..terminal.commands import Command
 from .graph_file import load_any_graphs
-from .group import Command
 from .options import GRAPH, with_format
 from .output import write_report
 

@@ -10,8 +10,8 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
+from ..terminal.commands import Choice
 from ..terminal.seconds import Seconds
-from .group import Choice
 from .output import OutputFile
 
 __all__ = [

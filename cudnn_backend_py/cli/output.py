@@ -20,8 +20,8 @@ from ..errors import CudnnBackendError, EnvironmentNotReady
 from ..printable import printable, printable_lines, without_commands
 from ..system.python_file import is_python_file
 from ..system.whole_file import write_whole
+from ..terminal.commands import Group
 from ..terminal.table import open_console
-from .group import Group
 
 __all__ = [
     "EXIT_CODES",

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..errors import CudnnStatusError, NotSupported
+from ..terminal.commands import Choice
 from ..terminal.table import WordTable
-from .group import Choice
 from .options import GRAPH, with_format, with_seconds, with_target, with_versions
 from .output import (
     NOT_JUDGED,
@@ -178,7 +178,7 @@ def add_commands(main: click.Group, load: Callable[[str], Graph], with_version: 
         attention in LOG, a log of cuDNN: forward and backward, GPU and host time. Where there is no GPU, --target names
         the plans that would be compared. A JSON --output is written as it goes, and --resume goes on with it.
         """
-        from ..compare.compare import DEFAULT, Comparison, run_command
+        from .compare.comparison import DEFAULT, Comparison, run_command
 
         if log_file and grid:
             raise click.UsageError("--grid is about shapes without LOG")

@@ -17,13 +17,13 @@ from typing import Any, Literal, Protocol, get_args
 from ..errors import CudnnStatusError, EnvironmentNotReady, GraphError, NotSupported, UsageError
 from ..graph.attention import Attention, deterministic_config, sdpa_backward, sdpa_forward
 from ..graph.attention.shape_class import Bounds, bounds_of, class_problem, read_tokens, whole_tiles, why_no_class
-from ..graph.ir import Graph, packed_strides
+from ..graph.ir import Graph
 from ..native.cuda import is_capturing
 from ..plans.build import build
 from ..printable import brief
 from ..target import Target
 from .arguments import Arguments
-from .buffers import dlpack_facts
+from .buffers import dims_and_strides
 from .class_plan import ClassPlan, Sequences
 from .executable import Executable, framework_stream
 from .plan_pool import Held, PlanPool, shared_pool
@@ -215,7 +215,7 @@ class AnyShape:
             Why there is no plan for such a shape.
         """
         by_name = self._arguments.resolve(self._arguments.name(buffers, named))
-        key = tuple(_dims_and_strides(by_name[name]) for name in self._moved)
+        key = tuple(dims_and_strides(by_name[name]) for name in self._moved)
         getter = framework_stream(by_name["q"])
         stream = 0 if getter is None else getter()
         way = self._ways.get(key)
@@ -359,14 +359,6 @@ def _make_exact(owner: AnyShape, problem: Attention) -> Executable:
 
 
 # tensors of a call
-
-
-def _dims_and_strides(buffer: Any) -> _Facts:
-    try:
-        return tuple(buffer.shape), buffer.stride()
-    except (AttributeError, TypeError):  # not torch's
-        facts = dlpack_facts(buffer)
-        return facts.dims, packed_strides(facts.dims) if facts.strides is None else facts.strides
 
 
 def _problem_of(problem: Attention, facts: Mapping[str, _Facts]) -> Attention:

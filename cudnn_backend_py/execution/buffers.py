@@ -7,13 +7,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..errors import UsageError
+from ..graph.strides import packed_strides
 from ..native.cuda import on_device
 from ..native.fast_call import Exchange
 
 __all__ = [
     "DL_TYPES",
     "DeviceBuffer",
+    "buffer_address",
     "device_buffer",
+    "dims_and_strides",
     "dlpack_facts",
     "exchange",
     "host_address",
@@ -112,7 +115,7 @@ class TensorFacts:
     """What DLPack says about a tensor; strides in elements, ``type_text`` as in ``float16``."""
 
     dims: tuple[int, ...]
-    strides: tuple[int, ...] | None
+    strides: tuple[int, ...]
     type_text: str
     on_host: bool
 
@@ -120,6 +123,22 @@ class TensorFacts:
 def host_address(array: Any) -> int:
     """Return where a NumPy array lies in host memory."""
     return int(array.ctypes.data)
+
+
+def buffer_address(source: Any, name: str) -> int:
+    """Return the device address of a buffer: an address is taken as it is, and a torch tensor at its word.
+
+    Raises
+    ------
+    UsageError
+        As :func:`device_buffer`, for what is neither.
+    """
+    if type(source) is int:
+        return source
+    try:
+        return int(source.data_ptr())
+    except AttributeError:
+        return device_buffer(source, name).ptr
 
 
 def device_buffer(source: Any, name: str, *, host: bool = False) -> DeviceBuffer:
@@ -172,8 +191,17 @@ def dlpack_facts(source: Any) -> TensorFacts:
     tensor = _dl_tensor(source, on_host)
     rank = tensor.ndim
     dims = tuple(tensor.shape[:rank])
-    strides = tuple(tensor.strides[:rank]) if tensor.strides else None
+    strides = tuple(tensor.strides[:rank]) if tensor.strides else packed_strides(dims)[:rank]
     return TensorFacts(dims, strides, _type_text(tensor), int(kind) == DL_CPU)
+
+
+def dims_and_strides(source: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return dims and strides, in elements, of a torch tensor or another DLPack object."""
+    try:
+        return tuple(source.shape), source.stride()
+    except (AttributeError, TypeError):  # not torch's
+        facts = dlpack_facts(source)
+        return facts.dims, facts.strides
 
 
 def _dl_tensor(source: Any, on_host: bool) -> Any:

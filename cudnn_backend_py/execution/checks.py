@@ -15,12 +15,20 @@ from ..graph.data_types import DATA_TYPES, ELEMENT_BITS
 from ..graph.formats import encode
 from ..graph.ir import Tensor
 from ..native.cuda import pointer_facts
+from ..native.fast_call import Wanted
 from .buffers import DL_TYPES, DeviceBuffer, device_buffer, type_code
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["check_buffer", "locate_buffer", "scalar_array", "scratch_offsets"]
+__all__ = [
+    "buffer_requirements",
+    "check_buffer",
+    "locate_buffer",
+    "locate_workspace",
+    "scalar_array",
+    "scratch_offsets",
+]
 
 
 # The NumPy types of host scalars; the bits of a bfloat16 are made from a float64.
@@ -108,8 +116,26 @@ def locate_buffer(tensor: Tensor, source: Any, device: int | None) -> DeviceBuff
     return buffer
 
 
+def locate_workspace(source: Any, needed_bytes: int) -> int:
+    """Return the device address of a workspace of at least so many bytes.
+
+    Raises
+    ------
+    UsageError
+        ``workspace-missing`` for None, ``buffer-too-small``, and those of :func:`.buffers.device_buffer`.
+    """
+    if source is None:
+        raise UsageError(f"the workspace hook returned None, {needed_bytes} bytes are needed", code="workspace-missing")
+    buffer = device_buffer(source, "workspace")
+    if buffer.size_bytes is not None and buffer.size_bytes < needed_bytes:
+        raise UsageError(
+            f"the workspace has {buffer.size_bytes} bytes, {needed_bytes} are needed", code="buffer-too-small"
+        )
+    return buffer.ptr
+
+
 def check_buffer(tensor: Tensor, buffer: DeviceBuffer) -> None:
-    """Check alignment, type and size of a device buffer against its tensor.
+    """Check alignment, type and size of a device buffer against its tensor, as the compiled call does.
 
     Raises
     ------
@@ -117,16 +143,16 @@ def check_buffer(tensor: Tensor, buffer: DeviceBuffer) -> None:
         ``buffer-misaligned``, ``buffer-type``, ``buffer-too-small``.
     """
     name = tensor.name
-    if buffer.ptr % tensor.alignment:
+    span_bytes, alignment, bits, codes = buffer_requirements(tensor)
+    if buffer.ptr % alignment:
         raise UsageError(
-            f"buffer {name!r} lies at {buffer.ptr:#x}, a multiple of {tensor.alignment} bytes is needed",
+            f"buffer {name!r} lies at {buffer.ptr:#x}, a multiple of {alignment} bytes is needed",
             code="buffer-misaligned",
         )
-    needed, codes = needed_type(tensor.data_type)
-    if needed and buffer.element_bits not in (None, needed):
+    if bits and buffer.element_bits not in (None, bits):
         raise UsageError(
             f"buffer {name!r} has elements of {buffer.element_bits} bits ({buffer.type_text}), "
-            f"{tensor.data_type.name} has {needed}",
+            f"{tensor.data_type.name} has {bits}",
             code="buffer-type",
         )
     if codes and buffer.element_bits is not None and buffer.kind is not None and type_code(buffer.kind) not in codes:
@@ -139,19 +165,24 @@ def check_buffer(tensor: Tensor, buffer: DeviceBuffer) -> None:
             if packed
             else "convert it, or view it as unsigned integers of the same size to hand over raw bits",
         )
-    # A ragged tensor's dims are bounds; how far its sequences reach is in its offsets.
-    ragged = tensor.ragged_offset is not None
-    if buffer.size_bytes is not None and buffer.size_bytes < tensor.span_bytes and not ragged:
+    if buffer.size_bytes is not None and buffer.size_bytes < span_bytes:
         raise UsageError(
             f"buffer {name!r} reaches over {buffer.size_bytes} bytes, {tensor.type_text} with strides "
-            f"{tensor.strides} needs {tensor.span_bytes}",
+            f"{tensor.strides} needs {span_bytes}",
             code="buffer-too-small",
         )
 
 
+def buffer_requirements(tensor: Tensor) -> Wanted:
+    """Return what a buffer of a tensor must have: bytes, alignment and type."""
+    # A ragged tensor's dims are bounds; how far its sequences reach is in its offsets.
+    span_bytes = 0 if tensor.ragged_offset is not None else tensor.span_bytes
+    return Wanted(span_bytes, tensor.alignment, *_needed_type(tensor.data_type))
+
+
 @cache
-def needed_type(data_type: DataType) -> tuple[int, frozenset[int]]:
-    """Return the bits of an element and DLPack's type codes that :func:`check_buffer` takes; 0 bits, no codes for any.
+def _needed_type(data_type: DataType) -> tuple[int, frozenset[int]]:
+    """Return the bits of an element and DLPack's type codes that fit; 0 bits, no codes for any.
 
     Types of less than a byte are packed, so elements of a buffer may be anything but booleans for booleans.
     """

@@ -38,9 +38,9 @@ from ..plans.plan import Plan
 from ..printable import brief
 from ..target import Target
 from .arguments import Arguments
-from .buffers import dlpack_facts
+from .buffers import buffer_address, dims_and_strides
 from .checks import SCRATCH_ALIGNMENT, scalar_array
-from .executable import framework_stream, place, torch_memory
+from .executable import framework_stream, torch_memory
 from .run import live_handle
 from .stream_state import thread_handle
 
@@ -308,11 +308,11 @@ class ClassPlan:
             found = (framework_stream(buffer) for buffer in each if buffer is not None)
             self._current_stream = next((getter for getter in found if getter is not None), int)
         if not isinstance(buffers, Mapping):
-            return [place(buffer, name) for buffer, name in zip(buffers, self.names, strict=True)]
+            return [buffer_address(buffer, name) for buffer, name in zip(buffers, self.names, strict=True)]
         missing = [name for name in self.names if buffers.get(name) is None]
         if missing:
             raise UsageError(f"no buffer was given for {', '.join(missing)}", code="missing-buffer")
-        return [place(buffers[name], name) for name in self.names]
+        return [buffer_address(buffers[name], name) for name in self.names]
 
     def state(self) -> _State:
         """Return this thread's state for the current stream."""
@@ -372,7 +372,7 @@ class ClassPlan:
                 state.own = self._memory.allocate(state.own_bytes)
             return state.own, None
         held = self._allocate(size)
-        return place(held, "workspace"), held
+        return buffer_address(held, "workspace"), held
 
     def close(self) -> None:
         """Free what it holds but the plan, which others may share; work on the device must have finished."""
@@ -508,7 +508,7 @@ def _is_padded(s: Sequences) -> bool:
 
 
 def _address(tensor: Any) -> int:
-    return 0 if tensor is None else place(tensor, "lengths")
+    return 0 if tensor is None else buffer_address(tensor, "lengths")
 
 
 def _read_table(table: Any) -> tuple[int, int, int]:
@@ -518,6 +518,5 @@ def _read_table(table: Any) -> tuple[int, int, int]:
     try:
         return table.data_ptr(), table.stride(0), table.shape[1]
     except AttributeError:  # not torch's
-        facts = dlpack_facts(table)
-        _, columns = facts.dims
-        return place(table, "block_table"), columns if facts.strides is None else facts.strides[0], columns
+        (_, columns), strides = dims_and_strides(table)
+        return buffer_address(table, "block_table"), strides[0], columns

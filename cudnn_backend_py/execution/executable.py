@@ -26,18 +26,18 @@ import numpy as np
 from ..errors import UsageError
 from ..graph.ir import Tensor
 from ..native.cuda import Memory
-from ..native.fast_call import OTHER_STREAM, Call, Wanted, compiled_library, quicken
+from ..native.fast_call import OTHER_STREAM, Call, compiled_library, quicken
 from ..plans.plan import Plan
 from ..printable import brief
 from ..system.notebook import ShownAsHtml
 from .arguments import Arguments
-from .buffers import device_buffer, exchange
-from .checks import locate_buffer, needed_type, scalar_array, scratch_offsets
+from .buffers import buffer_address, exchange
+from .checks import buffer_requirements, locate_buffer, locate_workspace, scalar_array, scratch_offsets
 from .cuda_graph import CudaGraph
 from .run import execute, live_handle
 from .stream_state import StreamState, _thread
 
-__all__ = ["Bound", "Executable", "framework_stream", "place", "torch_memory"]
+__all__ = ["Bound", "Executable", "framework_stream", "torch_memory"]
 
 Workspace = Callable[[int], Any] | Literal["torch"] | Any
 SCALARS_KEPT = 64
@@ -208,7 +208,7 @@ class Executable(ShownAsHtml):
             state.launcher.filler,
             functions,
             given=self._count,
-            wanted=[_wanted(tensor) for tensor in self._given] if self._check else None,
+            wanted=[buffer_requirements(tensor) for tensor in self._given] if self._check else None,
             tail=state.tail,
             workspace=state.workspace,
             device=self._device,
@@ -334,7 +334,7 @@ class Executable(ShownAsHtml):
         if callable(workspace) and not hasattr(workspace, "data_ptr"):
             chosen: Callable[[int], Any] = workspace
             return chosen
-        self._given_workspace = self._checked_workspace(workspace), workspace
+        self._given_workspace = locate_workspace(workspace, self.workspace_bytes), workspace
         return None
 
     def _take_workspace(self, state: StreamState) -> Any:
@@ -342,23 +342,10 @@ class Executable(ShownAsHtml):
         if self._allocate is None or not self.workspace_bytes:
             return None
         held = self._allocate(self.workspace_bytes)
-        base = held.data_ptr() if self._is_torchs else self._checked_workspace(held)
+        base = held.data_ptr() if self._is_torchs else locate_workspace(held, self.workspace_bytes)
         if base != state.base:
             state.move(self, base)
         return held
-
-    def _checked_workspace(self, held: Any) -> int:
-        if held is None:
-            raise UsageError(
-                f"the workspace hook returned None, {self.workspace_bytes} bytes are needed", code="workspace-missing"
-            )
-        buffer = device_buffer(held, "workspace")
-        if buffer.size_bytes is not None and buffer.size_bytes < self.workspace_bytes:
-            raise UsageError(
-                f"the workspace has {buffer.size_bytes} bytes, {self.workspace_bytes} are needed",
-                code="buffer-too-small",
-            )
-        return buffer.ptr
 
     # variant packs
 
@@ -425,7 +412,7 @@ class Executable(ShownAsHtml):
                 numbers.append(self._number(tensor, buffer))
                 places[tensor.uid] = int(numbers[-1].ctypes.data)
             else:
-                places[tensor.uid] = place(buffer, name)
+                places[tensor.uid] = buffer_address(buffer, name)
         tail = zip(self._held, state.tail, strict=True)
         row = [places[tensor.uid] for tensor in self._given]
         row += [places.get(tensor.uid, place) for tensor, place in tail]
@@ -521,13 +508,6 @@ def framework_stream(buffer: Any) -> Callable[[], int] | None:
     return None
 
 
-def _wanted(tensor: Tensor) -> Wanted:
-    """Return what :func:`~cudnn_backend_py.execution.check_buffer` would check."""
-    bits, codes = needed_type(tensor.data_type)
-    span = 0 if tensor.ragged_offset is not None else tensor.span_bytes
-    return Wanted(span, tensor.alignment, bits, codes)
-
-
 def torch_memory(device: int, size_bytes: int) -> Any:
     torch = sys.modules["torch"]
     return torch.empty(size_bytes, dtype=torch.uint8, device=device)
@@ -544,12 +524,3 @@ def _kind(tensor: Any) -> Any:
 def _identity(buffer: Any) -> int:
     """Return what tells an object from another; an address is itself."""
     return buffer if type(buffer) is int else id(buffer)
-
-
-def place(buffer: Any, name: str) -> int:
-    if type(buffer) is int:
-        return buffer
-    try:
-        return int(buffer.data_ptr())
-    except AttributeError:
-        return device_buffer(buffer, name).ptr

@@ -1,28 +1,139 @@
-"""GPU time of a function, measured by CUDA events."""
+"""GPU times of launches by CUDA events, with a cold and a warm L2 cache, and host times of calls, taken in turns."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import gc
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from statistics import median
+from typing import Self, TypeVar
 
-from ..native.cuda import Timer
+from ..native.cuda import Memory, Timer, l2_bytes
 
-__all__ = ["gpu_time"]
+__all__ = ["AHEAD", "Batch", "GpuClock", "gpu_time", "host_times", "repeat", "rotate", "uncollected"]
+
+AHEAD = 8  # flushes before a sample: some 0.2 ms, in which the host queues the launch of a plan
+_WARM_UP = 3
+
+Item = TypeVar("Item")
+#: Makes calls, given the number of its batch and how many calls; returns the nanoseconds they took on the host.
+Batch = Callable[[int, int], float]
 
 
-def gpu_time(run: Callable[[], object], stream: int, *, device: int = 0, repeats: int = 20) -> float:
-    """Return the median GPU time of `run`, in microseconds, between two CUDA events on `stream`.
+class GpuClock:
+    """Times launches on one GPU between CUDA events.
+
+    The L2 cache is cold after a flush, which writes memory of twice its size. Meanwhile the host gets ahead, so that
+    the GPU does not wait for launches. A context manager; closing frees the memory.
+
+    Parameters
+    ----------
+    device
+        The GPU's ordinal.
+    runs
+        How many runs a sample has.
 
     Raises
     ------
     CudnnBackendError
         ``cuda-driver``.
     """
-    for _ in range(3):
+
+    def __init__(self, device: int, runs: int = 2) -> None:
+        self.l2_bytes = l2_bytes(device)
+        self._flush_bytes = max(2 * self.l2_bytes, 1 << 22)
+        self._flush = 0  # allocated by the first flush
+        self._memory, self._timer, self._runs = Memory(device), Timer(device, runs + 1), runs
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Free its memory; may be repeated."""
+        self._timer.close()
+        self._memory.free()
+
+    def sample(self, launch: Callable[[], object], stream: int, *, flushes: int = 1) -> list[float]:
+        """Return the microseconds of each run, one right after the other; only the first one has a cold L2 cache.
+
+        Parameters
+        ----------
+        flushes
+            How often the L2 cache is flushed before the first run, which is not cold where this is 0; :data:`AHEAD`
+            also lets the host queue the launches.
+        """
+        if flushes:
+            self._flush = self._flush or self._memory.allocate(self._flush_bytes)
+        for _ in range(flushes):
+            self._memory.clear(self._flush, self._flush_bytes, stream)
+        self._timer.mark(0, stream)
+        for run in range(self._runs):
+            launch()
+            self._timer.mark(run + 1, stream)
+        return [self._timer.microseconds(run, run + 1) for run in range(self._runs)]
+
+
+def gpu_time(run: Callable[[], object], stream: int, *, device: int = 0, repeats: int = 20) -> float:
+    """Return the median GPU time of `run`, in microseconds, with a warm L2 cache.
+
+    Raises
+    ------
+    CudnnBackendError
+        ``cuda-driver``.
+    """
+    for _ in range(_WARM_UP):
         run()
-    with Timer(device, 2 * repeats) as timer:
-        for start in range(0, 2 * repeats, 2):
-            timer.mark(start, stream)
-            run()
-            timer.mark(start + 1, stream)
-        return median(timer.microseconds(start, start + 1) for start in range(0, 2 * repeats, 2))
+    with GpuClock(device, repeats) as clock:
+        return median(clock.sample(run, stream, flushes=0))
+
+
+def host_times(
+    contenders: Mapping[str, Batch], batches: int, calls: int, wait: Callable[[], object]
+) -> dict[str, list[float]]:
+    """Return host microseconds per call, one of each batch; the first three batches warm up.
+
+    The contenders take turns, and no garbage is collected. `wait` waits for the GPU, before each batch and at the end.
+    """
+    times: dict[str, list[float]] = {name: [] for name in contenders}
+    with uncollected():
+        for number in range(batches):
+            for name in rotate(list(contenders), number):
+                wait()
+                nanoseconds = contenders[name](number, calls)
+                if number >= _WARM_UP:
+                    times[name].append(nanoseconds / calls / 1e3)
+        wait()
+    return times
+
+
+def repeat(call: Callable[[], object]) -> Batch:
+    """Return batches of the same call."""
+
+    def run(_batch: int, calls: int) -> float:
+        start = time.perf_counter_ns()
+        for _ in range(calls):
+            call()
+        return time.perf_counter_ns() - start
+
+    return run
+
+
+def rotate(items: Sequence[Item], by: int) -> list[Item]:
+    """Return the items, beginning with another one: the order of a round in which contenders take turns."""
+    by %= max(1, len(items))
+    return [*items[by:], *items[:by]]
+
+
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """Collect garbage now, and none in a block."""
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from ..graph import Graph
-from ..graph.attention.fault import Fault, Form, Reproduction, Sharing, Use
+from ..graph.attention.fault import Fault, Form, Sharing, Use
 from ..graph.attention.hazards import HAZARDS, check_hazards, find_hazards
 from ..graph.attention.recognize import read_attention
 from ..system.version import VersionTuple
 from .find import FaultWarning, find_faults, name_failure, warn_of, warn_once
-from .table import FAULTS, MEASURED
+from .table import FAULTS, FAULTS_BY_OPERATION, MEASURED
 
 __all__ = [
     "FAULTS",
+    "FAULTS_BY_OPERATION",
     "HAZARDS",
     "MEASURED",
     "Fault",
@@ -19,7 +20,6 @@ __all__ = [
     "Form",
     "Hazard",
     "KnownHazard",
-    "Reproduction",
     "Sharing",
     "Use",
     "check_hazards",

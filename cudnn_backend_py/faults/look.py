@@ -1,24 +1,32 @@
-"""What conditions on graphs look at: operations of a kind, convolutions, tensors in memory and how they lie there."""
+"""What conditions share: operations of a kind, convolutions, layouts of tensors in memory, properties of attention."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from ..generated.enums import DescriptorType, PointwiseMode
 from ..generated.operations import CONVOLUTIONS
-from ..graph.ir import Graph, Matmul, Operation, Pointwise, Tensor, packed_strides
+from ..graph.attention.fault import Use
+from ..graph.data_types import HALF_TYPES
+from ..graph.ir import Graph, Matmul, Operation, Pointwise, Tensor
+from ..graph.strides import channels_last, packed_strides
 
 __all__ = [
     "Convolution",
     "convolutions",
+    "decoding",
+    "half_attention",
     "has_gaps",
     "in_memory",
     "is_row_major",
+    "is_row_major_only",
     "matmuls",
     "of_kind",
     "of_mode",
+    "pointwise_after",
+    "stats_not_packed",
     "the_matmul",
 ]
 
@@ -85,3 +93,37 @@ def is_row_major(tensor: Tensor) -> bool:
     """Return whether the last axis runs fastest, without gaps; axes of one element may have any stride."""
     wanted = zip(tensor.dims, tensor.strides, packed_strides(tensor.dims), strict=True)
     return all(dim == 1 or have == need for dim, have, need in wanted)
+
+
+def is_row_major_only(tensor: Tensor) -> bool:
+    """Return whether a tensor is row-major and not channels last as well."""
+    return tensor.strides == packed_strides(tensor.dims) != channels_last(tensor.dims)
+
+
+def pointwise_after(graph: Graph, tensors: Iterable[Tensor]) -> Iterator[Pointwise]:
+    """Yield the elementwise operations that read any of the tensors, or what such operations make of them."""
+    reached = {tensor.uid for tensor in tensors}
+    for op in graph.ops:
+        if isinstance(op, Pointwise) and any(item.uid in reached for item in op.inputs().values()):
+            reached |= {item.uid for item in op.outputs().values()}
+            yield op
+
+
+def half_attention(use: Use) -> bool:
+    """Attention in float16 or bfloat16."""
+    return use.problem.data_type in HALF_TYPES
+
+
+def decoding(use: Use) -> bool:
+    """One query per sequence, forward."""
+    return not use.backward and use.problem.seq_q == 1
+
+
+def stats_not_packed(use: Use) -> bool:
+    """Dense statistics in another order than b, h, s."""
+    p = use.problem
+    dims, strides = p.dims("stats"), p.strides("stats")
+    wanted = zip(dims, strides, packed_strides(dims), strict=True)
+    return (
+        (use.backward or p.stats) and not p.ragged_stats and any(dim > 1 and have != need for dim, have, need in wanted)
+    )

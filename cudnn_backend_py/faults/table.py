@@ -1,32 +1,33 @@
-"""The table of faults: what cuDNN accepts and then gets wrong, or dies of, in one row each.
+"""The table of known issues: what cuDNN accepts and then gets wrong, or dies of, by operation.
 
-A new fault is a row in one of the files of rows; the tests take its graphs from ``reproductions``, ``unlike`` and
-``cure``.
+A new issue is a row in the file of its operation.
 """
 
 from __future__ import annotations
 
 from ..graph.attention.fault import Fault
 from ..graph.attention.measured import MEASURED, MEASURED_ATTENTION
-from .operations import OTHER_OPERATIONS
-from .random_attention import RANDOM_ATTENTION
-from .random_convolutions import RANDOM_CONVOLUTIONS
-from .random_crashes import RANDOM_CRASHES
-from .random_graphs import RANDOM_GRAPHS
-from .reported_backward import REPORTED_BACKWARD
-from .reported_eight_bit import REPORTED_EIGHT_BIT
-from .reported_forward import REPORTED_FORWARD
+from .attention_backward import ATTENTION_BACKWARD
+from .attention_eight_bit import ATTENTION_EIGHT_BIT
+from .attention_forward import ATTENTION_FORWARD
+from .convolution import CONVOLUTION
+from .experts import EXPERTS
+from .matmul import MATMUL
+from .norm import NORM
+from .others import OTHERS
+from .pointwise import POINTWISE
+from .resampling import RESAMPLING
 
-__all__ = ["FAULTS", "MEASURED"]
+__all__ = ["FAULTS", "FAULTS_BY_OPERATION", "MEASURED"]
 
-FAULTS: tuple[Fault, ...] = (
-    *MEASURED_ATTENTION,
-    *REPORTED_BACKWARD,
-    *REPORTED_FORWARD,
-    *REPORTED_EIGHT_BIT,
-    *RANDOM_ATTENTION,
-    *OTHER_OPERATIONS,
-    *RANDOM_GRAPHS,
-    *RANDOM_CONVOLUTIONS,
-    *RANDOM_CRASHES,
-)
+FAULTS_BY_OPERATION: dict[str, tuple[Fault, ...]] = {
+    "Attention": (*MEASURED_ATTENTION, *ATTENTION_BACKWARD, *ATTENTION_FORWARD, *ATTENTION_EIGHT_BIT),
+    "Convolution": CONVOLUTION,
+    "Matmul": MATMUL,
+    "Matmul of experts": EXPERTS,
+    "Norms": NORM,
+    "Resampling": RESAMPLING,
+    "Pointwise operations and reductions": POINTWISE,
+    "Signals and concatenation": OTHERS,
+}
+FAULTS: tuple[Fault, ...] = tuple(row for rows in FAULTS_BY_OPERATION.values() for row in rows)

@@ -16,6 +16,7 @@ import click
 from ..errors import CudnnBackendError
 from ..system.nearest import did_you_mean
 from ..system.python_file import is_python_file
+from ..terminal.commands import Command
 from .as_cudnn import SUBMODULES, describe_torch, for_children, install
 from .errors import FrontendUsageError
 from .notebooks import read_cells, run_notebook
@@ -33,6 +34,7 @@ python -m cudnn_backend_py.frontend --target h100 -m pytest test_sdpa.py
 
 
 @click.command(
+    cls=Command,
     help=_HELP,
     context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
     options_metavar="[--target GPU] [--children]",

@@ -24,7 +24,7 @@ from .enums import (
 )
 from .errors import invalid_value
 from .ops.attention_node import AttentionNode, port_name
-from .ops.attention_rules import Kind, Request
+from .ops.attention_rules import AttentionRequest, Kind
 from .tensors import tensor
 
 __all__ = ["is_read", "write_graph"]
@@ -285,7 +285,7 @@ class _Writer:
         def read(key: str, how: Callable[[Any], Any], default: Any = None) -> Any:
             return default if node.get(key) is None else how(node[key])
 
-        request = Request(
+        request = AttentionRequest(
             name=str(node.get("name") or ""),
             kind=kind,
             backward="BWD" in node["tag"],

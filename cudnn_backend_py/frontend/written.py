@@ -197,5 +197,4 @@ def _facts(source: Any) -> tuple[Sequence[int], Sequence[int], data_type, bool]:
             fix="give a cudnn.tensor, or a torch, CuPy, JAX or NumPy array",
         )
     facts = dlpack_facts(source)
-    strides = facts.strides if facts.strides is not None else pack_strides(facts.dims)
-    return facts.dims, strides, DLPACK_TYPES.get(facts.type_text, data_type.NOT_SET), facts.on_host
+    return facts.dims, facts.strides, DLPACK_TYPES.get(facts.type_text, data_type.NOT_SET), facts.on_host

@@ -1,14 +1,14 @@
 # Generated from cudnn_graph.h 9.28.0 and facts.toml. Do not edit.
-# seal: sha256:b1b3cc8f7454d5a313cb308444bf6c5a468e731c3d6194911eb65b84c58887c2
+# seal: sha256:6f6da2b3005e126a6d2f45dc68a700f6b545800507314719fce1be242b8a38aa
 # Command: python -m tools.codegen
 """One frozen value class per descriptor type, with the facts of its attributes."""
 
 from __future__ import annotations
 
-from dataclasses import FrozenInstanceError, dataclass, fields
-from typing import Any, ClassVar, TypeVar, dataclass_transform
+from dataclasses import Field, FrozenInstanceError, dataclass, fields
+from typing import Any, ClassVar, dataclass_transform
 
-from .attributes import ATTRIBUTE_FACTS, ATTRIBUTE_OWNER, ATTRIBUTES, ENUM_OF_TYPE, AttributeFacts
+from .attributes import ATTRIBUTES, AttributeFacts
 from .enums import (
     BnFinalizeStatsMode,
     ConvolutionMode,
@@ -33,82 +33,24 @@ from .enums import (
     TensorReordering,
 )
 
-__all__ = [
-    "ATTRIBUTES",
-    "ATTRIBUTE_FACTS",
-    "ATTRIBUTE_OWNER",
-    "DESCRIPTORS",
-    "ENUM_OF_TYPE",
-    "AttributeFacts",
-    "Convolution",
-    "DescriptorValue",
-    "DeviceProp",
-    "Engine",
-    "EngineCfg",
-    "EngineHeur",
-    "ExecutionPlan",
-    "IntermediateInfo",
-    "KernelCache",
-    "KnobChoice",
-    "KnobInfo",
-    "LayoutInfo",
-    "Matmul",
-    "OperationBlockScaleDequantize",
-    "OperationBlockScaleQuantize",
-    "OperationBnBwdWeights",
-    "OperationBnFinalizeStatistics",
-    "OperationConcat",
-    "OperationContractBandMatrix",
-    "OperationConvolutionBackwardData",
-    "OperationConvolutionBackwardFilter",
-    "OperationConvolutionForward",
-    "OperationDiagonalBandMask",
-    "OperationExpandBandMatrix",
-    "OperationGenStats",
-    "OperationGraph",
-    "OperationMatmul",
-    "OperationMoeGroupedMatmul",
-    "OperationMoeGroupedMatmulBwd",
-    "OperationNormBackward",
-    "OperationNormForward",
-    "OperationPagedCacheLoad",
-    "OperationPointwise",
-    "OperationReduction",
-    "OperationResampleBwd",
-    "OperationResampleFwd",
-    "OperationReshape",
-    "OperationRng",
-    "OperationRopeBwd",
-    "OperationRopeFwd",
-    "OperationSdpaBwd",
-    "OperationSdpaFwd",
-    "OperationSignal",
-    "OperationSlice",
-    "OperationSoftmax",
-    "OperationTranspose",
-    "Pointwise",
-    "Reduction",
-    "Resample",
-    "Rng",
-    "Tensor",
-    "VariantPack",
-]
-
-Value = TypeVar("Value")
+_D = DescriptorType
+DESCRIPTORS: dict[DescriptorType, type[DescriptorValue]] = {}
 
 
 @dataclass_transform(kw_only_default=True, frozen_default=True)
-def _value(cls: type[Value]) -> type[Value]:
-    """Make a frozen dataclass whose methods are those of its base: generated ones cost a millisecond each at import."""
-    return dataclass(init=False, repr=False, eq=False)(cls)
-
-
-@_value
 class DescriptorValue:
-    """A descriptor as a plain value; building the C object is somebody else's work."""
+    """A descriptor as a plain value; building the C object is somebody else's work.
+
+    Classes below are frozen dataclasses whose methods are these: generated ones cost a millisecond each at import.
+    """
 
     kind: ClassVar[DescriptorType]
     attributes: ClassVar[tuple[AttributeFacts, ...]]
+    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
+
+    def __init_subclass__(cls, kind: DescriptorType) -> None:
+        cls.kind, cls.attributes = kind, ATTRIBUTES[kind]
+        DESCRIPTORS[kind] = dataclass(init=False, repr=False, eq=False)(cls)
 
     def __init__(self, **values: Any) -> None:
         facts = [item for item in self.attributes if item.role != "output"]
@@ -141,12 +83,8 @@ class DescriptorValue:
         return f"{type(self).__name__}({', '.join(pairs)})"
 
 
-@_value
-class Pointwise(DescriptorValue):
+class Pointwise(DescriptorValue, kind=_D.POINTWISE):
     """CUDNN_BACKEND_POINTWISE_DESCRIPTOR, since cuDNN 9.0.0; 10 attributes."""
-
-    kind: ClassVar[DescriptorType] = DescriptorType.POINTWISE
-    attributes: ClassVar[tuple[AttributeFacts, ...]] = ATTRIBUTES[DescriptorType.POINTWISE]
 
     mode: PointwiseMode
     math_prec: DataType
@@ -160,12 +98,8 @@ class Pointwise(DescriptorValue):
     axis: int | None = None
 
 
-@_value
-class Convolution(DescriptorValue):
+class Convolution(DescriptorValue, kind=_D.CONVOLUTION):
     """CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR, since cuDNN 9.0.0; 7 attributes."""
-
-    kind: ClassVar[DescriptorType] = DescriptorType.CONVOLUTION
-    attributes: ClassVar[tuple[AttributeFacts, ...]] = ATTRIBUTES[DescriptorType.CONVOLUTION]
 
     comp_type: DataType
     conv_mode: ConvolutionMode
@@ -176,12 +110,8 @@ class Convolution(DescriptorValue):
     spatial_dims: int
 
 
-@_value
-class Engine(DescriptorValue):
+class Engine(DescriptorValue, kind=_D.ENGINE):
     """CUDNN_BACKEND_ENGINE_DESCRIPTOR, since cuDNN 9.0.0; 10 attributes."""
-
-    kind: ClassVar[DescriptorType] = DescriptorType.ENGINE
-    attributes: ClassVar[tuple[AttributeFacts, ...]] = ATTRIBUTES[DescriptorType.ENGINE]
 
     operation_graph: OperationGraph
     global_index: int
@@ -191,24 +121,16 @@ class Engine(DescriptorValue):
     shared_memory_limit: int | None = None
 
 
-@_value
-class EngineCfg(DescriptorValue):
+class EngineCfg(DescriptorValue, kind=_D.ENGINECFG):
     """CUDNN_BACKEND_ENGINECFG_DESCRIPTOR, since cuDNN 9.0.0; 5 attributes."""
-
-    kind: ClassVar[DescriptorType] = DescriptorType.ENGINECFG
-    attributes: ClassVar[tuple[AttributeFacts, ...]] = ATTRIBUTES[DescriptorType.ENGINECFG]
 
     engine: Engine
     knob_choices: tuple[KnobChoice, ...] | None = None
     shared_memory_used: int | None = None
 
 
-@_value
-class EngineHeur(DescriptorValue):
+class EngineHeur(DescriptorValue, kind=_D.ENGINEHEUR):
     """CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR, since cuDNN 9.0.0; 6 attributes."""
-
-    kind: ClassVar[DescriptorType] = DescriptorType.ENGINEHEUR
-    attributes: ClassVar[tuple[AttributeFacts, ...]] = ATTRIBUTES[DescriptorType.ENGINEHEUR]
 
     mode: HeurMode
     operation_graph: OperationGraph
@@ -217,12 +139,8 @@ class EngineHeur(DescriptorValue):
     shared_memory_limit: int | None = None
 
 
-@_value
-class ExecutionPlan(DescriptorValue):
+class ExecutionPlan(DescriptorValue, kind=_D.EXECUTION_PLAN):
     """CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR, since cuDNN 9.0.0; 9 attributes."""
-
-    kind: ClassVar[DescriptorType] = DescriptorType.EXECUTION_PLAN
-    attributes: ClassVar[tuple[AttributeFacts, ...]] = ATTRIBUTES[DescriptorType.EXECUTION_PLAN]
 
     handle: Any = None
     engine_config: EngineCfg | None = None
@@ -234,47 +152,27 @@ class ExecutionPlan(DescriptorValue):
     cuda_graph_retention: CudaGraphRetention | None = None
 
 
-@_value
-class IntermediateInfo(DescriptorValue):
+class IntermediateInfo(DescriptorValue, kind=_D.INTERMEDIATE_INFO):
     """CUDNN_BACKEND_INTERMEDIATE_INFO_DESCRIPTOR, since cuDNN 9.0.0; 4 attributes."""
 
-    kind: ClassVar[DescriptorType] = DescriptorType.INTERMEDIATE_INFO
-    attributes: ClassVar[tuple[AttributeFacts, ...]] = ATTRIBUTES[DescriptorType.INTERMEDIATE_INFO]
 
-
-@_value
-class KnobChoice(DescriptorValue):
+class KnobChoice(DescriptorValue, kind=_D.KNOB_CHOICE):
     """CUDNN_BACKEND_KNOB_CHOICE_DESCRIPTOR, since cuDNN 9.0.0; 2 attributes."""
-
-    kind: ClassVar[DescriptorType] = DescriptorType.KNOB_CHOICE
-    attributes: ClassVar[tuple[AttributeFacts, ...]] = ATTRIBUTES[DescriptorType.KNOB_CHOICE]
 
     knob_type: KnobType
     knob_value: int
 
 
-@_value
-class KnobInfo(DescriptorValue):
+class KnobInfo(DescriptorValue, kind=_D.KNOB_INFO):
     """CUDNN_BACKEND_KNOB_INFO_DESCRIPTOR, since cuDNN 9.0.0; 4 attributes."""
 
-    kind: ClassVar[DescriptorType] = DescriptorType.KNOB_INFO
-    attributes: ClassVar[tuple[AttributeFacts, ...]] = ATTRIBUTES[DescriptorType.KNOB_INFO]
 
-
-@_value
-class LayoutInfo(DescriptorValue):
+class LayoutInfo(DescriptorValue, kind=_D.LAYOUT_INFO):
     """CUDNN_BACKEND_LAYOUT_INFO_DESCRIPTOR, since cuDNN 9.0.0; 2 attributes."""
 
-    kind: ClassVar[DescriptorType] = DescriptorType.LAYOUT_INFO
-    attributes: ClassVar[tuple[AttributeFacts, ...]] = ATTRIBUTES[DescriptorType.LAYOUT_INFO]
 
-
-@_value
-class OperationConvolutionForward(DescriptorValue):
+class OperationConvolutionForward(DescriptorValue, kind=_D.OPERATION_CONVOLUTION_FORWARD):
     """CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR, since cuDNN 9.0.0; 6 attributes."""
-
-    kind: ClassVar[DescriptorType] = DescriptorType.OPERATION_CONVOLUTION_FORWARD
-    attributes: ClassVar[tuple[AttributeFacts, ...]] = ATTRIBUTES[DescriptorType.OPERATION_CONVOLUTION_FORWARD]
 
     alpha: float | int
     beta: float | int
@@ -284,12 +182,8 @@ class OperationConvolutionForward(DescriptorValue):
     y: Tensor
 
 
-@_value
-class OperationConvolutionBackwardFilter(DescriptorValue):
+class OperationConvolutionBackwardFilter(DescriptorValue, kind=_D.OPERATION_CONVOLUTION_BACKWARD_FILTER):
     """CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_FILTER_DESCRIPTOR, since cuDNN 9.0.0; 6 attributes."""
-
-    kind: ClassVar[DescriptorType] = DescriptorType.OPERATION_CONVOLUTION_BACKWARD_FILTER
-    attributes: ClassVar[tuple[AttributeFacts, ...]] = ATTRIBUTES[DescriptorType.OPERATION_CONVOLUTION_BACKWARD_FILTER]
 
     alpha: float
     beta: float
@@ -299,12 +193,8 @@ class OperationConvolutionBackwardFilter(DescriptorValue):
     dy: Tensor
 
 
-@_value
-class OperationConvolutionBackwardData(DescriptorValue):
+class OperationConvolutionBackwardData(DescriptorValue, kind=_D.OPERATION_CONVOLUTION_BACKWARD_DATA):
     """CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR, since cuDNN 9.0.0; 6 attributes."""
-
-    kind: ClassVar[DescriptorType] = DescriptorType.OPERATION_CONVOLUTION_BACKWARD_DATA
-    attributes: ClassVar[tuple[AttributeFacts, ...]] = ATTRIBUTES[DescriptorType.OPERATION_CONVOLUTION_BACKWARD_DATA]
 
     alpha: float
     beta: float
@@ -314,12 +204,8 @@ class OperationConvolutionBackwardData(DescriptorValue):
     dy: Tensor
 
 
-@_value
-class OperationPointwise(DescriptorValue):
+class OperationPointwise(DescriptorValue, kind=_D.OPERATION_POINTWISE):
     """CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR, since cuDNN 9.0.0; 9 attributes."""
-
-    kind: ClassVar[DescriptorType] = DescriptorType.OPERATION_POINTWISE
-    attributes: ClassVar[tuple[AttributeFacts, ...]] = ATTRIBUTES[DescriptorType.OPERATION_POINTWISE]
 
     pointwise: Pointwise
     x: Tensor | None = None
@@ -332,12 +218,8 @@ class OperationPointwise(DescriptorValue):
     t: Tensor | None = None
 
 
-@_value
-class OperationGenStats(DescriptorValue):
+class OperationGenStats(DescriptorValue, kind=_D.OPERATION_GEN_STATS):
     """CUDNN_BACKEND_OPERATION_GEN_STATS_DESCRIPTOR, since cuDNN 9.0.0; 5 attributes."""
-
-    kind: ClassVar[DescriptorType] = DescriptorType.OPERATION_GEN_STATS
-    attributes: ClassVar[tuple[AttributeFacts, ...]] = ATTRIBUTES[DescriptorType.OPERATION_GEN_STATS]
 
     mode: GenStatsMode
     math_prec: DataType
@@ -346,12 +228,8 @@ class OperationGenStats(DescriptorValue):
     sqsum: Tensor
 
 
-@_value
-class OperationGraph(DescriptorValue):
+class OperationGraph(DescriptorValue, kind=_D.OPERATIONGRAPH):
     """CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR, since cuDNN 9.0.0; 7 attributes."""
-
-    kind: ClassVar[DescriptorType] = DescriptorType.OPERATIONGRAPH
-    attributes: ClassVar[tuple[AttributeFacts, ...]] = ATTRIBUTES[DescriptorType.OPERATIONGRAPH]
 
     ops: tuple[DescriptorValue, ...]
     handle: Any = None
@@ -360,12 +238,8 @@ class OperationGraph(DescriptorValue):
     mode: OperationGraphMode | None = None
 
 
-@_value
-class VariantPack(DescriptorValue):
+class VariantPack(DescriptorValue, kind=_D.VARIANT_PACK):
     """CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR, since cuDNN 9.0.0; 7 attributes."""
-
-    kind: ClassVar[DescriptorType] = DescriptorType.VARIANT_PACK
-    attributes: ClassVar[tuple[AttributeFacts, ...]] = ATTRIBUTES[DescriptorType.VARIANT_PACK]
 
     unique_ids: tuple[int, ...]
     data_pointers: tuple[int, ...]
@@ -376,12 +250,8 @@ class VariantPack(DescriptorValue):
     override_strides: int | None = None
 
 
-@_value
-class Tensor(DescriptorValue):
+class Tensor(DescriptorValue, kind=_D.TENSOR):
     """CUDNN_BACKEND_TENSOR_DESCRIPTOR, since cuDNN 9.0.0; 13 attributes."""
-
-    kind: ClassVar[DescriptorType] = DescriptorType.TENSOR
-    attributes: ClassVar[tuple[AttributeFacts, ...]] = ATTRIBUTES[DescriptorType.TENSOR]
 
     byte_alignment: int
     data_type: DataType
@@ -398,23 +268,15 @@ class Tensor(DescriptorValue):
     ragged_offset_multiplier: int | None = None
 
 
-@_value
-class Matmul(DescriptorValue):
+class Matmul(DescriptorValue, kind=_D.MATMUL):
     """CUDNN_BACKEND_MATMUL_DESCRIPTOR, since cuDNN 9.0.0; 2 attributes."""
-
-    kind: ClassVar[DescriptorType] = DescriptorType.MATMUL
-    attributes: ClassVar[tuple[AttributeFacts, ...]] = ATTRIBUTES[DescriptorType.MATMUL]
 
     comp_type: DataType
     padding_value: float | int | None = None
 
 
-@_value
-class OperationMatmul(DescriptorValue):
+class OperationMatmul(DescriptorValue, kind=_D.OPERATION_MATMUL):
     """CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR, since cuDNN 9.0.0; 8 attributes."""
-
-    kind: ClassVar[DescriptorType] = DescriptorType.OPERATION_MATMUL
-    attributes: ClassVar[tuple[AttributeFacts, ...]] = ATTRIBUTES[DescriptorType.OPERATION_MATMUL]
 
     a: Tensor
     b: Tensor
@@ -426,12 +288,8 @@ class OperationMatmul(DescriptorValue):
     gemm_k_override: Tensor | None = None
 
 
-@_value
-class OperationBnFinalizeStatistics(DescriptorValue):
+class OperationBnFinalizeStatistics(DescriptorValue, kind=_D.OPERATION_BN_FINALIZE_STATISTICS):
     """CUDNN_BACKEND_OPERATION_BN_FINALIZE_STATISTICS_DESCRIPTOR, since cuDNN 9.0.0; 17 attributes."""
-
-    kind: ClassVar[DescriptorType] = DescriptorType.OPERATION_BN_FINALIZE_STATISTICS
-    attributes: ClassVar[tuple[AttributeFacts, ...]] = ATTRIBUTES[DescriptorType.OPERATION_BN_FINALIZE_STATISTICS]
 
     stats_mode: BnFinalizeStatsMode
     math_prec: DataType
@@ -452,24 +310,16 @@ class OperationBnFinalizeStatistics(DescriptorValue):
     updated_running_var: Tensor | None = None
 
 
-@_value
-class Reduction(DescriptorValue):
+class Reduction(DescriptorValue, kind=_D.REDUCTION):
     """CUDNN_BACKEND_REDUCTION_DESCRIPTOR, since cuDNN 9.0.0; 3 attributes."""
-
-    kind: ClassVar[DescriptorType] = DescriptorType.REDUCTION
-    attributes: ClassVar[tuple[AttributeFacts, ...]] = ATTRIBUTES[DescriptorType.REDUCTION]
 
     operator: ReduceTensorOp
     comp_type: DataType
     is_deterministic: bool | None = None
 
 
-@_value
-class OperationReduction(DescriptorValue):
+class OperationReduction(DescriptorValue, kind=_D.OPERATION_REDUCTION):
     """CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR, since cuDNN 9.0.0; 11 attributes."""
-
-    kind: ClassVar[DescriptorType] = DescriptorType.OPERATION_REDUCTION
-    attributes: ClassVar[tuple[AttributeFacts, ...]] = ATTRIBUTES[DescriptorType.OPERATION_REDUCTION]
 
     x: Tensor
     y: Tensor
@@ -484,12 +334,8 @@ class OperationReduction(DescriptorValue):
     subgraph_compute_types: tuple[DataType, ...] | None = None
 
 
-@_value
-class OperationBnBwdWeights(DescriptorValue):
+class OperationBnBwdWeights(DescriptorValue, kind=_D.OPERATION_BN_BWD_WEIGHTS):
     """CUDNN_BACKEND_OPERATION_BN_BWD_WEIGHTS_DESCRIPTOR, since cuDNN 9.0.0; 11 attributes."""
-
-    kind: ClassVar[DescriptorType] = DescriptorType.OPERATION_BN_BWD_WEIGHTS
-    attributes: ClassVar[tuple[AttributeFacts, ...]] = ATTRIBUTES[DescriptorType.OPERATION_BN_BWD_WEIGHTS]
 
     math_prec: DataType
     mean: Tensor
@@ -504,12 +350,8 @@ class OperationBnBwdWeights(DescriptorValue):
     eq_bias: Tensor
 
 
-@_value
-class Resample(DescriptorValue):
+class Resample(DescriptorValue, kind=_D.RESAMPLE):
     """CUDNN_BACKEND_RESAMPLE_DESCRIPTOR, since cuDNN 9.0.0; 9 attributes."""
-
-    kind: ClassVar[DescriptorType] = DescriptorType.RESAMPLE
-    attributes: ClassVar[tuple[AttributeFacts, ...]] = ATTRIBUTES[DescriptorType.RESAMPLE]
 
     spatial_dims: int
     post_paddings: tuple[int | tuple[int, int], ...]
@@ -522,12 +364,8 @@ class Resample(DescriptorValue):
     padding_mode: PaddingMode | None = None
 
 
-@_value
-class OperationResampleFwd(DescriptorValue):
+class OperationResampleFwd(DescriptorValue, kind=_D.OPERATION_RESAMPLE_FWD):
     """CUDNN_BACKEND_OPERATION_RESAMPLE_FWD_DESCRIPTOR, since cuDNN 9.0.0; 6 attributes."""
-
-    kind: ClassVar[DescriptorType] = DescriptorType.OPERATION_RESAMPLE_FWD
-    attributes: ClassVar[tuple[AttributeFacts, ...]] = ATTRIBUTES[DescriptorType.OPERATION_RESAMPLE_FWD]
 
     x: Tensor
     y: Tensor
@@ -537,12 +375,8 @@ class OperationResampleFwd(DescriptorValue):
     beta: float | None = None
 
 
-@_value
-class OperationResampleBwd(DescriptorValue):
+class OperationResampleBwd(DescriptorValue, kind=_D.OPERATION_RESAMPLE_BWD):
     """CUDNN_BACKEND_OPERATION_RESAMPLE_BWD_DESCRIPTOR, since cuDNN 9.0.0; 8 attributes."""
-
-    kind: ClassVar[DescriptorType] = DescriptorType.OPERATION_RESAMPLE_BWD
-    attributes: ClassVar[tuple[AttributeFacts, ...]] = ATTRIBUTES[DescriptorType.OPERATION_RESAMPLE_BWD]
 
     dx: Tensor
     dy: Tensor
@@ -554,12 +388,8 @@ class OperationResampleBwd(DescriptorValue):
     y: Tensor | None = None
 
 
-@_value
-class OperationConcat(DescriptorValue):
+class OperationConcat(DescriptorValue, kind=_D.OPERATION_CONCAT):
     """CUDNN_BACKEND_OPERATION_CONCAT_DESCRIPTOR, since cuDNN 9.0.0; 4 attributes."""
-
-    kind: ClassVar[DescriptorType] = DescriptorType.OPERATION_CONCAT
-    attributes: ClassVar[tuple[AttributeFacts, ...]] = ATTRIBUTES[DescriptorType.OPERATION_CONCAT]
 
     axis: int
     input: tuple[Tensor, ...]
@@ -567,12 +397,8 @@ class OperationConcat(DescriptorValue):
     inplace_index: int | None = None
 
 
-@_value
-class OperationSignal(DescriptorValue):
+class OperationSignal(DescriptorValue, kind=_D.OPERATION_SIGNAL):
     """CUDNN_BACKEND_OPERATION_SIGNAL_DESCRIPTOR, since cuDNN 9.0.0; 5 attributes."""
-
-    kind: ClassVar[DescriptorType] = DescriptorType.OPERATION_SIGNAL
-    attributes: ClassVar[tuple[AttributeFacts, ...]] = ATTRIBUTES[DescriptorType.OPERATION_SIGNAL]
 
     mode: SignalMode
     flag: Tensor
@@ -581,12 +407,8 @@ class OperationSignal(DescriptorValue):
     y: Tensor | None = None
 
 
-@_value
-class OperationNormForward(DescriptorValue):
+class OperationNormForward(DescriptorValue, kind=_D.OPERATION_NORM_FORWARD):
     """CUDNN_BACKEND_OPERATION_NORM_FORWARD_DESCRIPTOR, since cuDNN 9.0.0; 15 attributes."""
-
-    kind: ClassVar[DescriptorType] = DescriptorType.OPERATION_NORM_FORWARD
-    attributes: ClassVar[tuple[AttributeFacts, ...]] = ATTRIBUTES[DescriptorType.OPERATION_NORM_FORWARD]
 
     mode: NormMode
     phase: NormFwdPhase
@@ -605,12 +427,8 @@ class OperationNormForward(DescriptorValue):
     peer_stat: tuple[Tensor, ...] | None = None
 
 
-@_value
-class OperationNormBackward(DescriptorValue):
+class OperationNormBackward(DescriptorValue, kind=_D.OPERATION_NORM_BACKWARD):
     """CUDNN_BACKEND_OPERATION_NORM_BACKWARD_DESCRIPTOR, since cuDNN 9.0.0; 11 attributes."""
-
-    kind: ClassVar[DescriptorType] = DescriptorType.OPERATION_NORM_BACKWARD
-    attributes: ClassVar[tuple[AttributeFacts, ...]] = ATTRIBUTES[DescriptorType.OPERATION_NORM_BACKWARD]
 
     mode: NormMode
     x: Tensor
@@ -625,24 +443,16 @@ class OperationNormBackward(DescriptorValue):
     peer_stat: tuple[Tensor, ...] | None = None
 
 
-@_value
-class OperationReshape(DescriptorValue):
+class OperationReshape(DescriptorValue, kind=_D.OPERATION_RESHAPE):
     """CUDNN_BACKEND_OPERATION_RESHAPE_DESCRIPTOR, since cuDNN 9.0.0; 3 attributes."""
-
-    kind: ClassVar[DescriptorType] = DescriptorType.OPERATION_RESHAPE
-    attributes: ClassVar[tuple[AttributeFacts, ...]] = ATTRIBUTES[DescriptorType.OPERATION_RESHAPE]
 
     x: Tensor
     y: Tensor
     mode: ReshapeMode | None = None
 
 
-@_value
-class Rng(DescriptorValue):
+class Rng(DescriptorValue, kind=_D.RNG):
     """CUDNN_BACKEND_RNG_DESCRIPTOR, since cuDNN 9.0.0; 6 attributes."""
-
-    kind: ClassVar[DescriptorType] = DescriptorType.RNG
-    attributes: ClassVar[tuple[AttributeFacts, ...]] = ATTRIBUTES[DescriptorType.RNG]
 
     distribution: RngDistribution | None = None
     normal_dist_mean: float | None = None
@@ -652,12 +462,8 @@ class Rng(DescriptorValue):
     bernoulli_dist_probability: float | None = None
 
 
-@_value
-class OperationRng(DescriptorValue):
+class OperationRng(DescriptorValue, kind=_D.OPERATION_RNG):
     """CUDNN_BACKEND_OPERATION_RNG_DESCRIPTOR, since cuDNN 9.0.0; 4 attributes."""
-
-    kind: ClassVar[DescriptorType] = DescriptorType.OPERATION_RNG
-    attributes: ClassVar[tuple[AttributeFacts, ...]] = ATTRIBUTES[DescriptorType.OPERATION_RNG]
 
     y: Tensor
     rng: Rng
@@ -665,23 +471,15 @@ class OperationRng(DescriptorValue):
     seed: int | Tensor | None = None
 
 
-@_value
-class KernelCache(DescriptorValue):
+class KernelCache(DescriptorValue, kind=_D.KERNEL_CACHE):
     """CUDNN_BACKEND_KERNEL_CACHE_DESCRIPTOR, since cuDNN 9.4.0; 5 attributes."""
-
-    kind: ClassVar[DescriptorType] = DescriptorType.KERNEL_CACHE
-    attributes: ClassVar[tuple[AttributeFacts, ...]] = ATTRIBUTES[DescriptorType.KERNEL_CACHE]
 
     operation_graph: OperationGraph | None = None
     json_representation: str | None = None
 
 
-@_value
-class OperationPagedCacheLoad(DescriptorValue):
+class OperationPagedCacheLoad(DescriptorValue, kind=_D.OPERATION_PAGED_CACHE_LOAD):
     """CUDNN_BACKEND_OPERATION_PAGED_CACHE_LOAD_DESCRIPTOR, since cuDNN 9.4.0; 4 attributes."""
-
-    kind: ClassVar[DescriptorType] = DescriptorType.OPERATION_PAGED_CACHE_LOAD
-    attributes: ClassVar[tuple[AttributeFacts, ...]] = ATTRIBUTES[DescriptorType.OPERATION_PAGED_CACHE_LOAD]
 
     container: Tensor
     y: Tensor
@@ -689,12 +487,8 @@ class OperationPagedCacheLoad(DescriptorValue):
     page_table: Tensor
 
 
-@_value
-class OperationBlockScaleQuantize(DescriptorValue):
+class OperationBlockScaleQuantize(DescriptorValue, kind=_D.OPERATION_BLOCK_SCALE_QUANTIZE):
     """CUDNN_BACKEND_OPERATION_BLOCK_SCALE_QUANTIZE_DESCRIPTOR, since cuDNN 9.7.0; 5 attributes."""
-
-    kind: ClassVar[DescriptorType] = DescriptorType.OPERATION_BLOCK_SCALE_QUANTIZE
-    attributes: ClassVar[tuple[AttributeFacts, ...]] = ATTRIBUTES[DescriptorType.OPERATION_BLOCK_SCALE_QUANTIZE]
 
     x: Tensor
     y: Tensor
@@ -703,12 +497,8 @@ class OperationBlockScaleQuantize(DescriptorValue):
     block_size: int
 
 
-@_value
-class OperationBlockScaleDequantize(DescriptorValue):
+class OperationBlockScaleDequantize(DescriptorValue, kind=_D.OPERATION_BLOCK_SCALE_DEQUANTIZE):
     """CUDNN_BACKEND_OPERATION_BLOCK_SCALE_DEQUANTIZE_DESCRIPTOR, since cuDNN 9.7.0; 6 attributes."""
-
-    kind: ClassVar[DescriptorType] = DescriptorType.OPERATION_BLOCK_SCALE_DEQUANTIZE
-    attributes: ClassVar[tuple[AttributeFacts, ...]] = ATTRIBUTES[DescriptorType.OPERATION_BLOCK_SCALE_DEQUANTIZE]
 
     x: Tensor
     scale: Tensor
@@ -718,24 +508,16 @@ class OperationBlockScaleDequantize(DescriptorValue):
     neg_scale: bool | None = None
 
 
-@_value
-class DeviceProp(DescriptorValue):
+class DeviceProp(DescriptorValue, kind=_D.DEVICEPROP):
     """CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR, since cuDNN 9.8.0; 3 attributes."""
-
-    kind: ClassVar[DescriptorType] = DescriptorType.DEVICEPROP
-    attributes: ClassVar[tuple[AttributeFacts, ...]] = ATTRIBUTES[DescriptorType.DEVICEPROP]
 
     device_id: int | None = None
     handle: Any = None
     json_representation: str | None = None
 
 
-@_value
-class OperationExpandBandMatrix(DescriptorValue):
+class OperationExpandBandMatrix(DescriptorValue, kind=_D.OPERATION_EXPAND_BAND_MATRIX):
     """CUDNN_BACKEND_OPERATION_EXPAND_BAND_MATRIX_DESCRIPTOR, since cuDNN 9.10.0; 8 attributes."""
-
-    kind: ClassVar[DescriptorType] = DescriptorType.OPERATION_EXPAND_BAND_MATRIX
-    attributes: ClassVar[tuple[AttributeFacts, ...]] = ATTRIBUTES[DescriptorType.OPERATION_EXPAND_BAND_MATRIX]
 
     x: Tensor
     y: Tensor
@@ -747,12 +529,8 @@ class OperationExpandBandMatrix(DescriptorValue):
     speculative_mask: Tensor | None = None
 
 
-@_value
-class OperationContractBandMatrix(DescriptorValue):
+class OperationContractBandMatrix(DescriptorValue, kind=_D.OPERATION_CONTRACT_BAND_MATRIX):
     """CUDNN_BACKEND_OPERATION_CONTRACT_BAND_MATRIX_DESCRIPTOR, since cuDNN 9.10.0; 7 attributes."""
-
-    kind: ClassVar[DescriptorType] = DescriptorType.OPERATION_CONTRACT_BAND_MATRIX
-    attributes: ClassVar[tuple[AttributeFacts, ...]] = ATTRIBUTES[DescriptorType.OPERATION_CONTRACT_BAND_MATRIX]
 
     x: Tensor
     y: Tensor
@@ -763,12 +541,8 @@ class OperationContractBandMatrix(DescriptorValue):
     max_token_value: int | None = None
 
 
-@_value
-class OperationSdpaFwd(DescriptorValue):
+class OperationSdpaFwd(DescriptorValue, kind=_D.OPERATION_SDPA_FWD):
     """CUDNN_BACKEND_OPERATION_SDPA_FWD_DESCRIPTOR, since cuDNN 9.13.0; 30 attributes."""
-
-    kind: ClassVar[DescriptorType] = DescriptorType.OPERATION_SDPA_FWD
-    attributes: ClassVar[tuple[AttributeFacts, ...]] = ATTRIBUTES[DescriptorType.OPERATION_SDPA_FWD]
 
     q: Tensor
     k: Tensor
@@ -802,12 +576,8 @@ class OperationSdpaFwd(DescriptorValue):
     amax_o: Tensor | None = None
 
 
-@_value
-class OperationMoeGroupedMatmul(DescriptorValue):
+class OperationMoeGroupedMatmul(DescriptorValue, kind=_D.OPERATION_MOE_GROUPED_MATMUL):
     """CUDNN_BACKEND_OPERATION_MOE_GROUPED_MATMUL_DESCRIPTOR, since cuDNN 9.15.0; 9 attributes."""
-
-    kind: ClassVar[DescriptorType] = DescriptorType.OPERATION_MOE_GROUPED_MATMUL
-    attributes: ClassVar[tuple[AttributeFacts, ...]] = ATTRIBUTES[DescriptorType.OPERATION_MOE_GROUPED_MATMUL]
 
     mode: MoeGroupedMatmulMode
     math_prec: DataType
@@ -820,12 +590,8 @@ class OperationMoeGroupedMatmul(DescriptorValue):
     top_k: int | None = None
 
 
-@_value
-class OperationSdpaBwd(DescriptorValue):
+class OperationSdpaBwd(DescriptorValue, kind=_D.OPERATION_SDPA_BWD):
     """CUDNN_BACKEND_OPERATION_SDPA_BWD_DESCRIPTOR, since cuDNN 9.17.0; 25 attributes."""
-
-    kind: ClassVar[DescriptorType] = DescriptorType.OPERATION_SDPA_BWD
-    attributes: ClassVar[tuple[AttributeFacts, ...]] = ATTRIBUTES[DescriptorType.OPERATION_SDPA_BWD]
 
     q: Tensor
     k: Tensor
@@ -854,12 +620,8 @@ class OperationSdpaBwd(DescriptorValue):
     dbias: Tensor | None = None
 
 
-@_value
-class OperationDiagonalBandMask(DescriptorValue):
+class OperationDiagonalBandMask(DescriptorValue, kind=_D.OPERATION_DIAGONAL_BAND_MASK):
     """CUDNN_BACKEND_OPERATION_DIAGONAL_BAND_MASK_DESCRIPTOR, since cuDNN 9.20.0; 10 attributes."""
-
-    kind: ClassVar[DescriptorType] = DescriptorType.OPERATION_DIAGONAL_BAND_MASK
-    attributes: ClassVar[tuple[AttributeFacts, ...]] = ATTRIBUTES[DescriptorType.OPERATION_DIAGONAL_BAND_MASK]
 
     x: Tensor
     y: Tensor
@@ -873,12 +635,8 @@ class OperationDiagonalBandMask(DescriptorValue):
     cu_seq_len_q: Tensor | None = None
 
 
-@_value
-class OperationSoftmax(DescriptorValue):
+class OperationSoftmax(DescriptorValue, kind=_D.OPERATION_SOFTMAX):
     """CUDNN_BACKEND_OPERATION_SOFTMAX_DESCRIPTOR, since cuDNN 9.20.0; 7 attributes."""
-
-    kind: ClassVar[DescriptorType] = DescriptorType.OPERATION_SOFTMAX
-    attributes: ClassVar[tuple[AttributeFacts, ...]] = ATTRIBUTES[DescriptorType.OPERATION_SOFTMAX]
 
     x: Tensor
     y: Tensor
@@ -889,24 +647,16 @@ class OperationSoftmax(DescriptorValue):
     stats_log2: bool | None = None
 
 
-@_value
-class OperationTranspose(DescriptorValue):
+class OperationTranspose(DescriptorValue, kind=_D.OPERATION_TRANSPOSE):
     """CUDNN_BACKEND_OPERATION_TRANSPOSE_DESCRIPTOR, since cuDNN 9.22.0; 3 attributes."""
-
-    kind: ClassVar[DescriptorType] = DescriptorType.OPERATION_TRANSPOSE
-    attributes: ClassVar[tuple[AttributeFacts, ...]] = ATTRIBUTES[DescriptorType.OPERATION_TRANSPOSE]
 
     x: Tensor
     y: Tensor
     permutation: tuple[int, ...]
 
 
-@_value
-class OperationSlice(DescriptorValue):
+class OperationSlice(DescriptorValue, kind=_D.OPERATION_SLICE):
     """CUDNN_BACKEND_OPERATION_SLICE_DESCRIPTOR, since cuDNN 9.22.0; 5 attributes."""
-
-    kind: ClassVar[DescriptorType] = DescriptorType.OPERATION_SLICE
-    attributes: ClassVar[tuple[AttributeFacts, ...]] = ATTRIBUTES[DescriptorType.OPERATION_SLICE]
 
     x: Tensor
     y: Tensor
@@ -915,12 +665,8 @@ class OperationSlice(DescriptorValue):
     strides: tuple[int, ...]
 
 
-@_value
-class OperationMoeGroupedMatmulBwd(DescriptorValue):
+class OperationMoeGroupedMatmulBwd(DescriptorValue, kind=_D.OPERATION_MOE_GROUPED_MATMUL_BWD):
     """CUDNN_BACKEND_OPERATION_MOE_GROUPED_MATMUL_BWD_DESCRIPTOR, since cuDNN 9.22.0; 5 attributes."""
-
-    kind: ClassVar[DescriptorType] = DescriptorType.OPERATION_MOE_GROUPED_MATMUL_BWD
-    attributes: ClassVar[tuple[AttributeFacts, ...]] = ATTRIBUTES[DescriptorType.OPERATION_MOE_GROUPED_MATMUL_BWD]
 
     math_prec: DataType
     token: Tensor
@@ -929,12 +675,8 @@ class OperationMoeGroupedMatmulBwd(DescriptorValue):
     doutput: Tensor
 
 
-@_value
-class OperationRopeFwd(DescriptorValue):
+class OperationRopeFwd(DescriptorValue, kind=_D.OPERATION_ROPE_FWD):
     """CUDNN_BACKEND_OPERATION_ROPE_FWD_DESCRIPTOR, since cuDNN 9.24.0; 5 attributes."""
-
-    kind: ClassVar[DescriptorType] = DescriptorType.OPERATION_ROPE_FWD
-    attributes: ClassVar[tuple[AttributeFacts, ...]] = ATTRIBUTES[DescriptorType.OPERATION_ROPE_FWD]
 
     x: Tensor
     y: Tensor
@@ -943,70 +685,11 @@ class OperationRopeFwd(DescriptorValue):
     rope_dim: int | None = None
 
 
-@_value
-class OperationRopeBwd(DescriptorValue):
+class OperationRopeBwd(DescriptorValue, kind=_D.OPERATION_ROPE_BWD):
     """CUDNN_BACKEND_OPERATION_ROPE_BWD_DESCRIPTOR, since cuDNN 9.24.0; 5 attributes."""
-
-    kind: ClassVar[DescriptorType] = DescriptorType.OPERATION_ROPE_BWD
-    attributes: ClassVar[tuple[AttributeFacts, ...]] = ATTRIBUTES[DescriptorType.OPERATION_ROPE_BWD]
 
     dy: Tensor
     dx: Tensor
     freqs: Tensor
     output_scale: float | None = None
     rope_dim: int | None = None
-
-
-DESCRIPTORS: dict[DescriptorType, type[DescriptorValue]] = {
-    DescriptorType.POINTWISE: Pointwise,
-    DescriptorType.CONVOLUTION: Convolution,
-    DescriptorType.ENGINE: Engine,
-    DescriptorType.ENGINECFG: EngineCfg,
-    DescriptorType.ENGINEHEUR: EngineHeur,
-    DescriptorType.EXECUTION_PLAN: ExecutionPlan,
-    DescriptorType.INTERMEDIATE_INFO: IntermediateInfo,
-    DescriptorType.KNOB_CHOICE: KnobChoice,
-    DescriptorType.KNOB_INFO: KnobInfo,
-    DescriptorType.LAYOUT_INFO: LayoutInfo,
-    DescriptorType.OPERATION_CONVOLUTION_FORWARD: OperationConvolutionForward,
-    DescriptorType.OPERATION_CONVOLUTION_BACKWARD_FILTER: OperationConvolutionBackwardFilter,
-    DescriptorType.OPERATION_CONVOLUTION_BACKWARD_DATA: OperationConvolutionBackwardData,
-    DescriptorType.OPERATION_POINTWISE: OperationPointwise,
-    DescriptorType.OPERATION_GEN_STATS: OperationGenStats,
-    DescriptorType.OPERATIONGRAPH: OperationGraph,
-    DescriptorType.VARIANT_PACK: VariantPack,
-    DescriptorType.TENSOR: Tensor,
-    DescriptorType.MATMUL: Matmul,
-    DescriptorType.OPERATION_MATMUL: OperationMatmul,
-    DescriptorType.OPERATION_BN_FINALIZE_STATISTICS: OperationBnFinalizeStatistics,
-    DescriptorType.REDUCTION: Reduction,
-    DescriptorType.OPERATION_REDUCTION: OperationReduction,
-    DescriptorType.OPERATION_BN_BWD_WEIGHTS: OperationBnBwdWeights,
-    DescriptorType.RESAMPLE: Resample,
-    DescriptorType.OPERATION_RESAMPLE_FWD: OperationResampleFwd,
-    DescriptorType.OPERATION_RESAMPLE_BWD: OperationResampleBwd,
-    DescriptorType.OPERATION_CONCAT: OperationConcat,
-    DescriptorType.OPERATION_SIGNAL: OperationSignal,
-    DescriptorType.OPERATION_NORM_FORWARD: OperationNormForward,
-    DescriptorType.OPERATION_NORM_BACKWARD: OperationNormBackward,
-    DescriptorType.OPERATION_RESHAPE: OperationReshape,
-    DescriptorType.RNG: Rng,
-    DescriptorType.OPERATION_RNG: OperationRng,
-    DescriptorType.KERNEL_CACHE: KernelCache,
-    DescriptorType.OPERATION_PAGED_CACHE_LOAD: OperationPagedCacheLoad,
-    DescriptorType.OPERATION_BLOCK_SCALE_QUANTIZE: OperationBlockScaleQuantize,
-    DescriptorType.OPERATION_BLOCK_SCALE_DEQUANTIZE: OperationBlockScaleDequantize,
-    DescriptorType.DEVICEPROP: DeviceProp,
-    DescriptorType.OPERATION_EXPAND_BAND_MATRIX: OperationExpandBandMatrix,
-    DescriptorType.OPERATION_CONTRACT_BAND_MATRIX: OperationContractBandMatrix,
-    DescriptorType.OPERATION_SDPA_FWD: OperationSdpaFwd,
-    DescriptorType.OPERATION_MOE_GROUPED_MATMUL: OperationMoeGroupedMatmul,
-    DescriptorType.OPERATION_SDPA_BWD: OperationSdpaBwd,
-    DescriptorType.OPERATION_DIAGONAL_BAND_MASK: OperationDiagonalBandMask,
-    DescriptorType.OPERATION_SOFTMAX: OperationSoftmax,
-    DescriptorType.OPERATION_TRANSPOSE: OperationTranspose,
-    DescriptorType.OPERATION_SLICE: OperationSlice,
-    DescriptorType.OPERATION_MOE_GROUPED_MATMUL_BWD: OperationMoeGroupedMatmulBwd,
-    DescriptorType.OPERATION_ROPE_FWD: OperationRopeFwd,
-    DescriptorType.OPERATION_ROPE_BWD: OperationRopeBwd,
-}

@@ -1,5 +1,5 @@
 # Generated from cudnn_graph.h 9.28.0 and facts.toml. Do not edit.
-# seal: sha256:96115cb733d39d91be873f369b08c46dad31a1632836cde446e9a254783a7cac
+# seal: sha256:bfa111ddb944892cb3cb6e3f3e9f300aa0e6dab59b90d93c4a9804fd414cf0a2
 # Command: python -m tools.codegen
 """Every enum and constant of cudnn_graph.h."""
 
@@ -12,43 +12,7 @@ SEV_ERROR_EN = 2
 SEV_WARNING_EN = 4
 SEV_INFO_EN = 8
 DIM_MAX = 8
-_AFFIXES = {
-    "Status": ("CUDNN_STATUS_", ""),
-    "ErrQueryMode": ("CUDNN_ERRQUERY_", ""),
-    "DataType": ("CUDNN_DATA_", ""),
-    "MathType": ("CUDNN_", ""),
-    "NanPropagation": ("CUDNN_", ""),
-    "CTCGradMode": ("CUDNN_CTC_", ""),
-    "TensorFormat": ("CUDNN_TENSOR_", ""),
-    "ReduceTensorOp": ("CUDNN_REDUCE_TENSOR_", ""),
-    "ActivationMode": ("CUDNN_ACTIVATION_", ""),
-    "Severity": ("CUDNN_SEV_", ""),
-    "ConvolutionMode": ("CUDNN_", ""),
-    "ReorderType": ("CUDNN_", ""),
-    "PointwiseMode": ("CUDNN_POINTWISE_", ""),
-    "ResampleMode": ("CUDNN_RESAMPLE_", ""),
-    "SignalMode": ("CUDNN_SIGNAL_", ""),
-    "GenStatsMode": ("CUDNN_GENSTATS_", ""),
-    "BnFinalizeStatsMode": ("CUDNN_BN_FINALIZE_STATISTICS_", ""),
-    "RngDistribution": ("CUDNN_RNG_DISTRIBUTION_", ""),
-    "MoeGroupedMatmulMode": ("CUDNN_MOE_GROUPED_MATMUL_MODE_", ""),
-    "AttributeName": ("CUDNN_ATTR_", ""),
-    "AttributeType": ("CUDNN_TYPE_", ""),
-    "DescriptorType": ("CUDNN_BACKEND_", "_DESCRIPTOR"),
-    "NumericalNote": ("CUDNN_NUMERICAL_NOTE_", ""),
-    "BehaviorNote": ("CUDNN_BEHAVIOR_NOTE_", ""),
-    "KnobType": ("CUDNN_KNOB_TYPE_", ""),
-    "LayoutType": ("CUDNN_LAYOUT_TYPE_", ""),
-    "HeurMode": ("CUDNN_HEUR_MODE_", ""),
-    "TensorReordering": ("CUDNN_TENSOR_REORDERING_", ""),
-    "PaddingMode": ("CUDNN_", ""),
-    "NormMode": ("CUDNN_", ""),
-    "NormFwdPhase": ("CUDNN_NORM_FWD_", ""),
-    "ReshapeMode": ("CUDNN_RESHAPE_", ""),
-    "OperationGraphMode": ("CUDNN_OPERATIONGRAPH_MODE_", ""),
-    "CudaGraphRetention": ("CUDNN_CUDA_GRAPH_RETENTION_", ""),
-}
-_IRREGULAR = {"HeurMode.MODES_COUNT": "CUDNN_HEUR_MODES_COUNT"}
+_IRREGULAR = {"CUDNN_HEUR_MODE_MODES_COUNT": "CUDNN_HEUR_MODES_COUNT"}
 _SINCE: dict[str, tuple[int, int, int]] = {
     "CUDNN_STATUS_SUBLIBRARY_LOADING_FAILED": (9, 2, 0),
     "CUDNN_STATUS_BAD_PARAM_CUDA_GRAPH_MISMATCH": (9, 5, 0),
@@ -349,17 +313,28 @@ DEPRECATED = frozenset(
         "CUDNN_TYPE_NAN_PROPOGATION",
     )
 )
+ENUMS: dict[str, type[CudnnEnum]] = {}
 
 
 class CudnnEnum(IntEnum):
-    """A number of the cuDNN API that knows its C name and history."""
+    """A number of the cuDNN API that knows its C name and history.
+
+    ``prefix`` and ``suffix`` surround the names of members in C; ``c_type`` is the key in ``ENUMS``.
+    """
+
+    _affixes: tuple[str, str]
+
+    def __init_subclass__(cls, c_type: str = "", prefix: str = "", suffix: str = "") -> None:
+        cls._affixes = prefix, suffix
+        if c_type:
+            ENUMS[c_type] = cls
 
     @property
     def c_name(self) -> str:
         """The full C spelling, misspellings included."""
-        spelling = f"{type(self).__name__}.{self._name_}"
-        prefix, suffix = _AFFIXES[type(self).__name__]
-        return _IRREGULAR.get(spelling) or f"{prefix}{self._name_}{suffix}"
+        prefix, suffix = self._affixes
+        spelling = f"{prefix}{self._name_}{suffix}"
+        return _IRREGULAR.get(spelling, spelling)
 
     @property
     def since(self) -> tuple[int, int, int]:
@@ -372,7 +347,7 @@ class CudnnEnum(IntEnum):
         return self.c_name in DEPRECATED
 
 
-class Status(CudnnEnum):
+class Status(CudnnEnum, c_type="cudnnStatus_t", prefix="CUDNN_STATUS_"):
     """cudnnStatus_t."""
 
     SUCCESS = 0
@@ -431,7 +406,7 @@ class Status(CudnnEnum):
     VERSION_MISMATCH = 1002
 
 
-class ErrQueryMode(CudnnEnum):
+class ErrQueryMode(CudnnEnum, c_type="cudnnErrQueryMode_t", prefix="CUDNN_ERRQUERY_"):
     """cudnnErrQueryMode_t."""
 
     RAWCODE = 0
@@ -439,7 +414,7 @@ class ErrQueryMode(CudnnEnum):
     BLOCKING = 2
 
 
-class DataType(CudnnEnum):
+class DataType(CudnnEnum, c_type="cudnnDataType_t", prefix="CUDNN_DATA_"):
     """cudnnDataType_t."""
 
     FLOAT = 0
@@ -468,7 +443,7 @@ class DataType(CudnnEnum):
     FP8_E5M3 = 23
 
 
-class MathType(CudnnEnum):
+class MathType(CudnnEnum, c_type="cudnnMathType_t", prefix="CUDNN_"):
     """cudnnMathType_t."""
 
     DEFAULT_MATH = 0
@@ -477,21 +452,21 @@ class MathType(CudnnEnum):
     FMA_MATH = 3
 
 
-class NanPropagation(CudnnEnum):
+class NanPropagation(CudnnEnum, c_type="cudnnNanPropagation_t", prefix="CUDNN_"):
     """cudnnNanPropagation_t."""
 
     NOT_PROPAGATE_NAN = 0
     PROPAGATE_NAN = 1
 
 
-class CTCGradMode(CudnnEnum):
+class CTCGradMode(CudnnEnum, c_type="cudnnCTCGradMode_t", prefix="CUDNN_CTC_"):
     """cudnnCTCGradMode_t."""
 
     ZERO_OOB_GRADIENTS = 0
     SKIP_OOB_GRADIENTS = 1
 
 
-class TensorFormat(CudnnEnum):
+class TensorFormat(CudnnEnum, c_type="cudnnTensorFormat_t", prefix="CUDNN_TENSOR_"):
     """cudnnTensorFormat_t."""
 
     NCHW = 0
@@ -499,7 +474,7 @@ class TensorFormat(CudnnEnum):
     NCHW_VECT_C = 2
 
 
-class ReduceTensorOp(CudnnEnum):
+class ReduceTensorOp(CudnnEnum, c_type="cudnnReduceTensorOp_t", prefix="CUDNN_REDUCE_TENSOR_"):
     """cudnnReduceTensorOp_t."""
 
     ADD = 0
@@ -513,7 +488,7 @@ class ReduceTensorOp(CudnnEnum):
     MUL_NO_ZEROS = 8
 
 
-class ActivationMode(CudnnEnum):
+class ActivationMode(CudnnEnum, c_type="cudnnActivationMode_t", prefix="CUDNN_ACTIVATION_"):
     """cudnnActivationMode_t."""
 
     SIGMOID = 0
@@ -525,7 +500,7 @@ class ActivationMode(CudnnEnum):
     SWISH = 6
 
 
-class Severity(CudnnEnum):
+class Severity(CudnnEnum, c_type="cudnnSeverity_t", prefix="CUDNN_SEV_"):
     """cudnnSeverity_t."""
 
     FATAL = 0
@@ -534,21 +509,21 @@ class Severity(CudnnEnum):
     INFO = 3
 
 
-class ConvolutionMode(CudnnEnum):
+class ConvolutionMode(CudnnEnum, c_type="cudnnConvolutionMode_t", prefix="CUDNN_"):
     """cudnnConvolutionMode_t."""
 
     CONVOLUTION = 0
     CROSS_CORRELATION = 1
 
 
-class ReorderType(CudnnEnum):
+class ReorderType(CudnnEnum, c_type="cudnnReorderType_t", prefix="CUDNN_"):
     """cudnnReorderType_t."""
 
     DEFAULT_REORDER = 0
     NO_REORDER = 1
 
 
-class PointwiseMode(CudnnEnum):
+class PointwiseMode(CudnnEnum, c_type="cudnnPointwiseMode_t", prefix="CUDNN_POINTWISE_"):
     """cudnnPointwiseMode_t."""
 
     ADD = 0
@@ -605,7 +580,7 @@ class PointwiseMode(CudnnEnum):
     BINARY_SELECT = 601
 
 
-class ResampleMode(CudnnEnum):
+class ResampleMode(CudnnEnum, c_type="cudnnResampleMode_t", prefix="CUDNN_RESAMPLE_"):
     """cudnnResampleMode_t."""
 
     NEAREST = 0
@@ -616,27 +591,27 @@ class ResampleMode(CudnnEnum):
     MAXPOOL = 3
 
 
-class SignalMode(CudnnEnum):
+class SignalMode(CudnnEnum, c_type="cudnnSignalMode_t", prefix="CUDNN_SIGNAL_"):
     """cudnnSignalMode_t."""
 
     SET = 0
     WAIT = 1
 
 
-class GenStatsMode(CudnnEnum):
+class GenStatsMode(CudnnEnum, c_type="cudnnGenStatsMode_t", prefix="CUDNN_GENSTATS_"):
     """cudnnGenStatsMode_t."""
 
     SUM_SQSUM = 0
 
 
-class BnFinalizeStatsMode(CudnnEnum):
+class BnFinalizeStatsMode(CudnnEnum, c_type="cudnnBnFinalizeStatsMode_t", prefix="CUDNN_BN_FINALIZE_STATISTICS_"):
     """cudnnBnFinalizeStatsMode_t."""
 
     TRAINING = 0
     INFERENCE = 1
 
 
-class RngDistribution(CudnnEnum):
+class RngDistribution(CudnnEnum, c_type="cudnnRngDistribution_t", prefix="CUDNN_RNG_DISTRIBUTION_"):
     """cudnnRngDistribution_t."""
 
     BERNOULLI = 0
@@ -644,7 +619,7 @@ class RngDistribution(CudnnEnum):
     NORMAL = 2
 
 
-class MoeGroupedMatmulMode(CudnnEnum):
+class MoeGroupedMatmulMode(CudnnEnum, c_type="cudnnMoeGroupedMatmulMode_t", prefix="CUDNN_MOE_GROUPED_MATMUL_MODE_"):
     """cudnnMoeGroupedMatmulMode_t."""
 
     NONE = 0
@@ -652,7 +627,7 @@ class MoeGroupedMatmulMode(CudnnEnum):
     SCATTER = 2
 
 
-class AttributeName(CudnnEnum):
+class AttributeName(CudnnEnum, c_type="cudnnBackendAttributeName_t", prefix="CUDNN_ATTR_"):
     """cudnnBackendAttributeName_t."""
 
     POINTWISE_MODE = 0
@@ -1040,7 +1015,7 @@ class AttributeName(CudnnEnum):
     OPERATION_SOFTMAX_STATS_LOG2 = 3106
 
 
-class AttributeType(CudnnEnum):
+class AttributeType(CudnnEnum, c_type="cudnnBackendAttributeType_t", prefix="CUDNN_TYPE_"):
     """cudnnBackendAttributeType_t."""
 
     HANDLE = 0
@@ -1079,7 +1054,7 @@ class AttributeType(CudnnEnum):
     CUDA_GRAPH_RETENTION = 33
 
 
-class DescriptorType(CudnnEnum):
+class DescriptorType(CudnnEnum, c_type="cudnnBackendDescriptorType_t", prefix="CUDNN_BACKEND_", suffix="_DESCRIPTOR"):
     """cudnnBackendDescriptorType_t."""
 
     POINTWISE = 0
@@ -1135,7 +1110,7 @@ class DescriptorType(CudnnEnum):
     OPERATION_ROPE_BWD = 50
 
 
-class NumericalNote(CudnnEnum):
+class NumericalNote(CudnnEnum, c_type="cudnnBackendNumericalNote_t", prefix="CUDNN_NUMERICAL_NOTE_"):
     """cudnnBackendNumericalNote_t."""
 
     TENSOR_CORE = 0
@@ -1151,7 +1126,7 @@ class NumericalNote(CudnnEnum):
     TYPE_COUNT = 10
 
 
-class BehaviorNote(CudnnEnum):
+class BehaviorNote(CudnnEnum, c_type="cudnnBackendBehaviorNote_t", prefix="CUDNN_BEHAVIOR_NOTE_"):
     """cudnnBackendBehaviorNote_t."""
 
     RUNTIME_COMPILATION = 0
@@ -1162,7 +1137,7 @@ class BehaviorNote(CudnnEnum):
     TYPE_COUNT = 5
 
 
-class KnobType(CudnnEnum):
+class KnobType(CudnnEnum, c_type="cudnnBackendKnobType_t", prefix="CUDNN_KNOB_TYPE_"):
     """cudnnBackendKnobType_t."""
 
     SPLIT_K = 0
@@ -1214,7 +1189,7 @@ class KnobType(CudnnEnum):
     COUNTS = 46
 
 
-class LayoutType(CudnnEnum):
+class LayoutType(CudnnEnum, c_type="cudnnBackendLayoutType_t", prefix="CUDNN_LAYOUT_TYPE_"):
     """cudnnBackendLayoutType_t."""
 
     PREFERRED_NCHW = 0
@@ -1224,7 +1199,7 @@ class LayoutType(CudnnEnum):
     COUNT = 4
 
 
-class HeurMode(CudnnEnum):
+class HeurMode(CudnnEnum, c_type="cudnnBackendHeurMode_t", prefix="CUDNN_HEUR_MODE_"):
     """cudnnBackendHeurMode_t."""
 
     INSTANT = 0
@@ -1234,7 +1209,7 @@ class HeurMode(CudnnEnum):
     MODES_COUNT = 4
 
 
-class TensorReordering(CudnnEnum):
+class TensorReordering(CudnnEnum, c_type="cudnnBackendTensorReordering_t", prefix="CUDNN_TENSOR_REORDERING_"):
     """cudnnBackendTensorReordering_t."""
 
     NONE = 0
@@ -1243,7 +1218,7 @@ class TensorReordering(CudnnEnum):
     F8_128x4 = 3
 
 
-class PaddingMode(CudnnEnum):
+class PaddingMode(CudnnEnum, c_type="cudnnPaddingMode_t", prefix="CUDNN_"):
     """cudnnPaddingMode_t."""
 
     ZERO_PAD = 0
@@ -1251,7 +1226,7 @@ class PaddingMode(CudnnEnum):
     EDGE_VAL_PAD = 2
 
 
-class NormMode(CudnnEnum):
+class NormMode(CudnnEnum, c_type="cudnnBackendNormMode_t", prefix="CUDNN_"):
     """cudnnBackendNormMode_t."""
 
     LAYER_NORM = 0
@@ -1262,21 +1237,21 @@ class NormMode(CudnnEnum):
     ADA_LAYER_NORM = 5
 
 
-class NormFwdPhase(CudnnEnum):
+class NormFwdPhase(CudnnEnum, c_type="cudnnBackendNormFwdPhase_t", prefix="CUDNN_NORM_FWD_"):
     """cudnnBackendNormFwdPhase_t."""
 
     INFERENCE = 0
     TRAINING = 1
 
 
-class ReshapeMode(CudnnEnum):
+class ReshapeMode(CudnnEnum, c_type="cudnnBackendReshapeMode_t", prefix="CUDNN_RESHAPE_"):
     """cudnnBackendReshapeMode_t."""
 
     VIEW_ONLY = 0
     LOGICAL = 1
 
 
-class OperationGraphMode(CudnnEnum):
+class OperationGraphMode(CudnnEnum, c_type="cudnnBackendOperationGraphMode_t", prefix="CUDNN_OPERATIONGRAPH_MODE_"):
     """cudnnBackendOperationGraphMode_t."""
 
     AUTO = -1
@@ -1298,46 +1273,8 @@ class OperationGraphMode(CudnnEnum):
     UNIFIED_SDPA_BWD = 31
 
 
-class CudaGraphRetention(CudnnEnum):
+class CudaGraphRetention(CudnnEnum, c_type="cudnnCudaGraphRetention_t", prefix="CUDNN_CUDA_GRAPH_RETENTION_"):
     """cudnnCudaGraphRetention_t."""
 
     PER_GRAPH = 0
     NONE = 1
-
-
-ENUMS: dict[str, type[CudnnEnum]] = {
-    "cudnnStatus_t": Status,
-    "cudnnErrQueryMode_t": ErrQueryMode,
-    "cudnnDataType_t": DataType,
-    "cudnnMathType_t": MathType,
-    "cudnnNanPropagation_t": NanPropagation,
-    "cudnnCTCGradMode_t": CTCGradMode,
-    "cudnnTensorFormat_t": TensorFormat,
-    "cudnnReduceTensorOp_t": ReduceTensorOp,
-    "cudnnActivationMode_t": ActivationMode,
-    "cudnnSeverity_t": Severity,
-    "cudnnConvolutionMode_t": ConvolutionMode,
-    "cudnnReorderType_t": ReorderType,
-    "cudnnPointwiseMode_t": PointwiseMode,
-    "cudnnResampleMode_t": ResampleMode,
-    "cudnnSignalMode_t": SignalMode,
-    "cudnnGenStatsMode_t": GenStatsMode,
-    "cudnnBnFinalizeStatsMode_t": BnFinalizeStatsMode,
-    "cudnnRngDistribution_t": RngDistribution,
-    "cudnnMoeGroupedMatmulMode_t": MoeGroupedMatmulMode,
-    "cudnnBackendAttributeName_t": AttributeName,
-    "cudnnBackendAttributeType_t": AttributeType,
-    "cudnnBackendDescriptorType_t": DescriptorType,
-    "cudnnBackendNumericalNote_t": NumericalNote,
-    "cudnnBackendBehaviorNote_t": BehaviorNote,
-    "cudnnBackendKnobType_t": KnobType,
-    "cudnnBackendLayoutType_t": LayoutType,
-    "cudnnBackendHeurMode_t": HeurMode,
-    "cudnnBackendTensorReordering_t": TensorReordering,
-    "cudnnPaddingMode_t": PaddingMode,
-    "cudnnBackendNormMode_t": NormMode,
-    "cudnnBackendNormFwdPhase_t": NormFwdPhase,
-    "cudnnBackendReshapeMode_t": ReshapeMode,
-    "cudnnBackendOperationGraphMode_t": OperationGraphMode,
-    "cudnnCudaGraphRetention_t": CudaGraphRetention,
-}

@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import Any
 
 from ..errors import GraphError
-from ..generated.descriptors import DESCRIPTORS, ENUM_OF_TYPE, AttributeFacts
+from ..generated.attributes import ATTRIBUTES, ENUM_OF_TYPE, AttributeFacts
 from ..generated.enums import (
     AttributeType,
     CudnnEnum,
@@ -386,7 +386,7 @@ class Parameters:
         if not isinstance(self.kind, DescriptorType):
             raise _kind_fault("parameters have", self.kind)
         given = _check_fields(self.kind, self.fields, f"parameters {self.kind.name}")
-        several = {item.field for item in DESCRIPTORS[self.kind].attributes if item.max_count != 1}
+        several = {item.field for item in ATTRIBUTES[self.kind] if item.max_count != 1}
         whole = {key: (item,) if key in several and isinstance(item, int) else item for key, item in given.items()}
         object.__setattr__(self, "fields", MappingProxyType(whole))
 
@@ -478,7 +478,7 @@ def _check_fields(kind: DescriptorType, given: Mapping[str, Any], where: str) ->
         raise GraphError(
             f"{where} has fields {given!r}, a mapping of names to values is needed", code="wrong-field-type"
         )
-    facts = {item.field: item for item in DESCRIPTORS[kind].attributes if item.role != "output"}
+    facts = {item.field: item for item in ATTRIBUTES[kind] if item.role != "output"}
     unknown = sorted(map(str, set(given) - set(facts)))
     if unknown:
         raise GraphError(

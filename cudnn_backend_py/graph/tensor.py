@@ -11,6 +11,7 @@ from ..errors import GraphError
 from ..generated.enums import DIM_MAX, DataType, PointwiseMode, ReduceTensorOp, TensorReordering
 from ..printable import brief, printable, printable_lines, shown
 from .data_types import ELEMENT_BITS, SHORT_TYPES
+from .rules import Rule, broken_rule
 from .strides import packed_strides
 
 __all__ = ["LEAST", "MOST", "Tensor", "check_name", "wrong_type"]
@@ -117,81 +118,111 @@ class Tensor:
 
 _MAX_OFFSETS = 4  # ragged offsets of ragged offsets; one is what attention has
 
+# Each message goes on after "tensor NAME".
+_RULES: tuple[Rule[Tensor], ...] = (
+    Rule(
+        "data-type",
+        lambda t: not isinstance(t.data_type, DataType),
+        lambda t: f"has data type {shown(t.data_type)}, a DataType is needed",
+    ),
+    Rule(
+        "dims-type",
+        lambda t: not (_are_integers(t.dims) and _are_integers(t.strides)),
+        lambda t: f"has {_first_no_integer(t)}, int is needed",
+    ),
+    Rule(
+        "rank-out-of-range",
+        lambda t: not 1 <= t.rank <= DIM_MAX,
+        lambda t: f"has {t.rank} dims, 1 to {DIM_MAX} are possible",
+    ),
+    Rule(
+        "strides-rank-mismatch",
+        lambda t: len(t.strides) != t.rank,
+        lambda t: f"has {t.rank} dims but {len(t.strides)} strides",
+        lambda t: f"give one stride per dim, in elements; packed strides for these dims are {packed_strides(t.dims)}",
+    ),
+    Rule(
+        "dim-not-positive",
+        lambda t: min(t.dims) < 1,
+        lambda t: f"has a dim of {shown(min(t.dims))}, at least 1 is needed",
+    ),
+    Rule(
+        "stride-negative",
+        lambda t: min(t.strides) < 0,
+        lambda t: f"has a stride of {shown(min(t.strides))}, 0 or more is needed",
+    ),
+    Rule(
+        "tensor-size-overflow",
+        lambda t: max(math.prod(t.dims), t.span_elements) * 32 >= 1 << 63,
+        lambda t: f"reaches over {shown(t.span_elements)} elements, its size does not fit 64 bits",
+    ),
+    Rule(
+        "uid-out-of-range",
+        lambda t: isinstance(t.uid, bool) or not isinstance(t.uid, int) or not 0 <= t.uid < 1 << 63,
+        lambda t: f"has uid {shown(t.uid)}, an int of 0 or more is needed",
+    ),
+    Rule(
+        "alignment-not-power-of-two",
+        lambda t: t.alignment < 1 or t.alignment & (t.alignment - 1) != 0,
+        lambda t: f"has alignment {t.alignment}, a power of two in bytes is needed",
+    ),
+    Rule(
+        "virtual-by-value",
+        lambda t: t.virtual and t.by_value,
+        lambda t: "is virtual and by value, it can be one of them",
+    ),
+    Rule(
+        "scratch-in-memory",
+        lambda t: t.scratch and (t.virtual or t.by_value),
+        lambda t: "is scratch memory and cannot be virtual or by value",
+    ),
+    Rule(
+        "ragged-offset-chain",
+        lambda t: t.ragged_offset is not None and _chain_length(t) > _MAX_OFFSETS,
+        lambda t: f"has a ragged offset with a ragged offset of its own and so on, {_chain_length(t)} of them",
+    ),
+    Rule(
+        "ragged-offset-multiplier",
+        lambda t: t.ragged_offset_multiplier < 1 or (t.ragged_offset_multiplier > 1 and t.ragged_offset is None),
+        lambda t: f"has a ragged offset multiplier of {t.ragged_offset_multiplier} "
+        f"{'without a ragged offset' if t.ragged_offset is None else 'but 1 is the least'}",
+    ),
+    Rule(
+        "value-without-by-value",
+        lambda t: t.value is not None and not t.by_value,
+        lambda t: "has a value but is not by value",
+    ),
+    Rule(
+        "vector-out-of-range",
+        lambda t: t.vector_count < 1 or (t.vector_count > 1 and not 0 <= t.vector_dim < t.rank),
+        lambda t: f"has vectors of {t.vector_count} along dim {t.vector_dim}, "
+        f"1 or more along one of its {t.rank} dims are needed",
+    ),
+)
+
 
 def _check_tensor(tensor: Tensor) -> None:
-    def fault(headline: str, code: str, fix: str | None = None) -> GraphError:
+    def fault(message: str, code: str, fix: str | None = None) -> GraphError:
         sizes = f"dims    {shown(tensor.dims)}\nstrides {shown(tensor.strides)}"
         where = f"tensor {tensor.name!r}, checked before any cuDNN call\n{sizes}"
-        return GraphError(headline, code=code, where=where, fix=fix)
+        return GraphError(f"tensor {tensor.name!r} {message}", code=code, where=where, fix=fix)
 
     if wrong := wrong_type(tensor, but=("dims", "strides", "uid", "data_type")):
-        raise fault(f"tensor {tensor.name!r} has {wrong}", "wrong-field-type")
+        raise fault(f"has {wrong}", "wrong-field-type")
     check_name(tensor.name, "a tensor")
-    if not isinstance(tensor.data_type, DataType):
-        raise fault(
-            f"tensor {tensor.name!r} has data type {shown(tensor.data_type)}, a DataType is needed", "data-type"
-        )
-    for name in ("dims", "strides"):
-        for value in getattr(tensor, name):
-            if isinstance(value, bool) or not isinstance(value, int):
-                raise fault(f"tensor {tensor.name!r} has {name} of {type(value).__name__}, int is needed", "dims-type")
-    if not 1 <= tensor.rank <= DIM_MAX:
-        raise fault(f"tensor {tensor.name!r} has {tensor.rank} dims, 1 to {DIM_MAX} are possible", "rank-out-of-range")
-    if len(tensor.strides) != tensor.rank:
-        raise fault(
-            f"tensor {tensor.name!r} has {tensor.rank} dims but {len(tensor.strides)} strides",
-            "strides-rank-mismatch",
-            f"give one stride per dim, in elements; packed strides for these dims are {packed_strides(tensor.dims)}",
-        )
-    if min(tensor.dims) < 1:
-        raise fault(
-            f"tensor {tensor.name!r} has a dim of {shown(min(tensor.dims))}, at least 1 is needed",
-            "dim-not-positive",
-        )
-    if min(tensor.strides) < 0:
-        raise fault(
-            f"tensor {tensor.name!r} has a stride of {shown(min(tensor.strides))}, 0 or more is needed",
-            "stride-negative",
-        )
-    span = tensor.span_elements
-    if max(math.prod(tensor.dims), span) * 32 >= 1 << 63:
-        raise fault(
-            f"tensor {tensor.name!r} reaches over {shown(span)} elements, its size does not fit 64 bits",
-            "tensor-size-overflow",
-        )
-    if isinstance(tensor.uid, bool) or not isinstance(tensor.uid, int) or not 0 <= tensor.uid < 1 << 63:
-        raise fault(
-            f"tensor {tensor.name!r} has uid {shown(tensor.uid)}, an int of 0 or more is needed",
-            "uid-out-of-range",
-        )
-    if tensor.alignment < 1 or tensor.alignment & (tensor.alignment - 1):
-        raise fault(
-            f"tensor {tensor.name!r} has alignment {tensor.alignment}, a power of two in bytes is needed",
-            "alignment-not-power-of-two",
-        )
-    if tensor.virtual and tensor.by_value:
-        raise fault(f"tensor {tensor.name!r} is virtual and by value, it can be one of them", "virtual-by-value")
-    if tensor.scratch and (tensor.virtual or tensor.by_value):
-        raise fault(f"tensor {tensor.name!r} is scratch memory and cannot be virtual or by value", "scratch-in-memory")
-    if tensor.ragged_offset is not None and (length := _chain_length(tensor)) > _MAX_OFFSETS:
-        raise fault(
-            f"tensor {tensor.name!r} has a ragged offset with a ragged offset of its own and so on, {length} of them",
-            "ragged-offset-chain",
-        )
-    if tensor.ragged_offset_multiplier < 1 or (tensor.ragged_offset_multiplier > 1 and tensor.ragged_offset is None):
-        raise fault(
-            f"tensor {tensor.name!r} has a ragged offset multiplier of {tensor.ragged_offset_multiplier} "
-            f"{'without a ragged offset' if tensor.ragged_offset is None else 'but 1 is the least'}",
-            "ragged-offset-multiplier",
-        )
-    if tensor.value is not None and not tensor.by_value:
-        raise fault(f"tensor {tensor.name!r} has a value but is not by value", "value-without-by-value")
-    if tensor.vector_count < 1 or (tensor.vector_count > 1 and not 0 <= tensor.vector_dim < tensor.rank):
-        raise fault(
-            f"tensor {tensor.name!r} has vectors of {tensor.vector_count} along dim {tensor.vector_dim}, "
-            f"1 or more along one of its {tensor.rank} dims are needed",
-            "vector-out-of-range",
-        )
+    if rule := broken_rule(_RULES, tensor):
+        raise fault(rule.message(tensor), rule.code, rule.fix and rule.fix(tensor))
+
+
+def _are_integers(values: tuple[Any, ...]) -> bool:
+    kinds = set(map(type, values))
+    return kinds == {int} or all(issubclass(kind, int) and kind is not bool for kind in kinds)
+
+
+def _first_no_integer(tensor: Tensor) -> str:
+    """Return "dims" or "strides", and the type of their first value that is no integer."""
+    name, values = ("strides", tensor.strides) if _are_integers(tensor.dims) else ("dims", tensor.dims)
+    return f"{name} of {next(type(value).__name__ for value in values if not _are_integers((value,)))}"
 
 
 def _chain_length(tensor: Tensor) -> int:

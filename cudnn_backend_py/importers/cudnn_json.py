@@ -17,7 +17,7 @@ from functools import cache
 from typing import Any
 
 from ..errors import GraphError
-from ..generated.descriptors import ATTRIBUTES, ENUM_OF_TYPE, AttributeFacts
+from ..generated.attributes import ATTRIBUTES, ENUM_OF_TYPE, AttributeFacts
 from ..generated.enums import (
     AttributeType,
     CudnnEnum,

@@ -20,7 +20,8 @@ from typing import Any, Self, final
 from ..errors import CudnnStatusError, UsageError
 from ..generated.attributes import ATTRIBUTE_FACTS, ATTRIBUTE_OWNER, ATTRIBUTES, AttributeFacts
 from ..generated.enums import AttributeName, AttributeType, DescriptorType, Status
-from .crash_guards import Part, check_before_finalize, check_before_get, check_before_set, check_constant
+from .crash_guards import check_before_finalize, check_before_get, check_before_set, check_constant
+from .crashing_graphs import Part
 from .driver import current_device
 from .ends import End
 from .libcudnn import DescriptorPointer, HandlePointer, Library, Native, library

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 
 from .checks import Floats, check_outputs, floats
 from .forward_pass import finite
-from .problem import Options, Problem, spread, sum_groups
+from .problem import Options, ScoreTiles, spread, sum_groups
 
 __all__ = ["Backward", "backward"]
 
@@ -71,7 +71,7 @@ def backward(
     D = rowsum(dO * O): the gradient of a score is P * (dP - D), where dP = (dO @ V^T) * dropout. The sink is a score
     whose value is 0, so that its dP is 0 and its gradient is -P_sink * D.
     """
-    p = Problem(q, k, v, **options)
+    p = ScoreTiles(q, k, v, **options)
     o, d_o, stats = floats("O", o), floats("dO", d_o), floats("Stats", stats)
     check_outputs(p.q, p.v, o, d_o, stats)
     real = p.mask.within_q()

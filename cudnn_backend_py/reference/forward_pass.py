@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from .checks import Floats
-from .problem import Options, Problem, spread
+from .problem import Options, ScoreTiles, spread
 
 __all__ = ["Forward", "forward"]
 
@@ -61,7 +61,7 @@ def forward(q: ArrayLike, k: ArrayLike, v: ArrayLike, *, tile: int = 128, **opti
     -----
     Dao, "FlashAttention-2: Faster Attention with Better Parallelism and Work Partitioning", algorithm 1.
     """
-    p = Problem(q, k, v, **options)
+    p = ScoreTiles(q, k, v, **options)
     batch, heads, seq_q, _ = p.dims
     o = np.zeros((batch, heads, seq_q, p.v.shape[3]))
     # The sink is a first column without a value: exp(sink - max) is 1.

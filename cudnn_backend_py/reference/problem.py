@@ -22,7 +22,7 @@ from .checks import (
 )
 from .masks import Mask
 
-__all__ = ["Options", "Problem", "ScoreModifier", "spread", "sum_groups"]
+__all__ = ["Options", "ScoreModifier", "ScoreTiles", "spread", "sum_groups"]
 
 Alignment = Literal["top_left", "bottom_right"]
 
@@ -79,8 +79,8 @@ class Options(TypedDict, total=False):
     block_mask: ArrayLike | None
 
 
-class Problem:
-    """Checked inputs in float64, zero where they are padding, and the scores of a tile."""
+class ScoreTiles:
+    """Checked arrays of attention in float64, zero where they are padding, and its scores, a tile at a time."""
 
     def __init__(
         self,

@@ -1,1 +1,1 @@
-"""What command lines print and take: tables, progress bars, times."""
+"""What command lines print and take: tables, progress bars, times, commands."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Any, NamedTuple
 
@@ -17,8 +16,7 @@ __all__ = [
     "ALIGNMENT",
     "SCALES",
     "TENSORS",
-    "Layout",
-    "Options",
+    "OperatorOptions",
     "Scales",
     "check_device",
     "check_dims",
@@ -51,8 +49,8 @@ TENSORS = (
 ALIGNMENT = 16  # bytes, of addresses and strides
 
 
-class Options(NamedTuple):
-    """The options of both operators, in their order."""
+class OperatorOptions(NamedTuple):
+    """The options of a call of the operators, in the order of their schemas."""
 
     scale: float | None
     dropout: float
@@ -83,15 +81,6 @@ class Scales(NamedTuple):
 
 
 SCALES = Scales._fields
-
-
-@dataclass(frozen=True)
-class Layout:
-    """What a graph needs to know of a tensor; strides in elements."""
-
-    dims: tuple[int, ...]
-    strides: tuple[int, ...]
-    data_type: DataType | None
 
 
 _TYPES = {DATA_TYPES[kind].torch[0]: kind for kind in (*HALF_TYPES, *FP8_TYPES) if DATA_TYPES[kind].torch}
@@ -197,7 +186,7 @@ def _count(name: str, value: Any, least: int) -> None:
         raise _wrong_option(f"{name} is {value!r}, an int of {least} or more is needed")
 
 
-def check_options(options: Options) -> None:
+def check_options(options: OperatorOptions) -> None:
     """Check the values of the options.
 
     Raises

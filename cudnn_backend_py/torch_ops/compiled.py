@@ -22,7 +22,7 @@ from ..graph.attention.shape_class import Bounds, least_of
 from ..native.cuda import driver_function, in_context
 from ..native.fast_call import Call, compiled_library
 from ..native.prepare import Prepare
-from .arguments import TENSORS, Options
+from .arguments import TENSORS, OperatorOptions
 from .extension import EXTENSION
 
 __all__ = [
@@ -178,7 +178,7 @@ _GAP = 16  # bytes, the unit of gaps
 # Operators, as far as the compiled step tells them apart; of SELF_PACKED, keys lie as queries do. DENSE_CLASS are calls
 # of DENSE by what their class has in common: batch, lengths and strides are loose, with no word in the table below.
 DENSE, PACKED, SELF_PACKED, PAGED, PAGED_PACKED, DENSE_CLASS = range(6)
-_AT = {name: index for index, name in enumerate((*TENSORS, *Options._fields))}
+_AT = {name: index for index, name in enumerate((*TENSORS, *OperatorOptions._fields))}
 _PACKED = (("q", 0, T_Q, 0), ("cu_seqlens_q", 0, BATCH, -1), ("max_q", 0, MAX_Q, 0), ("max_kv", 0, MAX_KV, 0))
 _KEYS = (("k", 0, T_KV, 0), ("v", 0, T_KV, 0), ("cu_seqlens_k", 0, BATCH, -1))
 _PAGES = (
@@ -215,7 +215,7 @@ def class_recipe(
     inputs: Pairs,
     outputs: Pairs,
     *,
-    options: Options,
+    options: OperatorOptions,
     bounds: Bounds,
     is_exact: bool = False,
     heads_folded: int = 1,
@@ -374,7 +374,7 @@ class _Slots:
         return (0, batch // rows, slot), (0, head // rows, slot) if head > row else head, row, dim
 
     def limits(
-        self, plan: ClassPlan, options: Options, bounds: Bounds, *, is_exact: bool
+        self, plan: ClassPlan, options: OperatorOptions, bounds: Bounds, *, is_exact: bool
     ) -> tuple[tuple[int, int, int], ...]:
         """Return (slot, least, most) of the calls whose class this is: not those for which there is a smaller one."""
         s, most, page, folded = self._sequences, bounds, plan.problem.page_size, self._folded
@@ -409,7 +409,7 @@ class Teachable(Protocol):
     @property
     def best(self) -> Any: ...
 
-    def recipe(self, inputs: Pairs, outputs: Pairs, options: Options) -> Recipe | None: ...
+    def recipe(self, inputs: Pairs, outputs: Pairs, options: OperatorOptions) -> Recipe | None: ...
 
 
 class Step:
@@ -473,7 +473,7 @@ class Step:
         if self._torch.cuda.is_current_stream_capturing():
             return
         named = [(name, x) for name, x in outputs if x is not None]
-        recipe = way.recipe(inputs, named, Options(*options))
+        recipe = way.recipe(inputs, named, OperatorOptions(*options))
         if recipe is None:
             return
         operator = operator_of(dict(inputs)) if recipe.operator is None else recipe.operator

@@ -13,7 +13,7 @@ from contextlib import nullcontext
 from typing import Any
 
 from ..errors import EnvironmentNotReady, UsageError
-from .arguments import SCALES, TENSORS, Options, check_options, check_out, is_fp8
+from .arguments import SCALES, TENSORS, OperatorOptions, check_options, check_out, is_fp8
 from .compiled import STEP
 from .ways import run
 
@@ -72,7 +72,7 @@ def attend(
     Parameters
     ----------
     tensors, scales, options
-        As :data:`TENSORS`, :data:`SCALES` (or empty) and :class:`Options` name them.
+        As :data:`TENSORS`, :data:`SCALES` (or empty) and :class:`OperatorOptions` name them.
     out
         Where the output is written, which gradients cannot be taken of.
     """
@@ -87,7 +87,7 @@ def attend(
         )
     if not is_eager(torch, tensors):
         if not torch.compiler.is_compiling():
-            check_options(Options(*options))  # before torch holds them against the schema
+            check_options(OperatorOptions(*options))  # before torch holds them against the schema
         if out is not None:
             check_out(out, tensors[0], tensors[2])
         found = torch.ops.cudnn_backend.sdpa_forward(
@@ -270,7 +270,7 @@ def _run_backward(*arguments: Any) -> tuple[Any, ...]:
         named = dict(zip(TENSORS, rest, strict=False)) | {"do": d_o, "o": o, "stats": stats}
         options, dbias = tuple(rest[_COUNT:-2]), gradients["dbias"]
         if dbias is not None:
-            named["bias"] = _widen(named, Options(*options))
+            named["bias"] = _widen(named, OperatorOptions(*options))
             gradients["dbias"] = dbias if named["bias"].shape == dbias.shape else _dense(named["bias"])
         run(True, named, gradients, options)
         if gradients["dbias"] is not dbias:
@@ -278,7 +278,7 @@ def _run_backward(*arguments: Any) -> tuple[Any, ...]:
     return outputs
 
 
-def _widen(named: dict[str, Any], options: Options) -> Any:
+def _widen(named: dict[str, Any], options: OperatorOptions) -> Any:
     """Return the bias as one that no rows and no keys share: cuDNN writes its gradient so, whatever its dims say.
 
     What lay behind such a gradient was lost with 9.19.0 on an H200. Of batches and heads cuDNN writes the sum.
@@ -322,7 +322,7 @@ def _keep(ctx: Any, tensors: tuple[Any, ...], options: tuple[Any, ...], o: Any, 
 def _differentiate(ctx: Any, d_o: Any, *_unused: Any) -> tuple[Any, ...]:
     if d_o is not None and not ctx.has_stats:
         raise UsageError("the backward pass needs the statistics of the forward pass: stats=True", code="torch-option")
-    return *_gradients(ctx, d_o, 0), *[None] * (_FACTOR_COUNT + len(Options._fields) + 1)
+    return *_gradients(ctx, d_o, 0), *[None] * (_FACTOR_COUNT + len(OperatorOptions._fields) + 1)
 
 
 def _gradients(ctx: Any, d_o: Any, first: int) -> tuple[Any, ...]:

@@ -12,18 +12,19 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from ..graph.attention import Attention
+from ..graph.attention.problem import TensorLayout
 from ..graph.attention.shape_class import Bounds, find_shared
-from .arguments import ALIGNMENT, Layout, Options, data_type_of, fits, is_fp8
+from .arguments import ALIGNMENT, OperatorOptions, data_type_of, fits, is_fp8
 from .graphs import make_problem
 
-__all__ = ["MOVED", "Reading", "describe", "read"]
+__all__ = ["MOVED", "SequenceView", "describe", "read"]
 
 MOVED = {False: ("q", "k", "v", "o"), True: ("q", "k", "v", "o", "do", "dq", "dk", "dv")}
 _OF_HEADS = ("bias", "alibi_slopes", "sink")  # what heads have of their own
 
 
-class Reading(NamedTuple):
-    """A call as sequences.
+class SequenceView(NamedTuple):
+    """The tensors of a call as sequences of tokens, and what calls share that one class of shapes can run.
 
     Parameters
     ----------
@@ -52,7 +53,7 @@ class Reading(NamedTuple):
     copied: tuple[str, ...]
     heads_folded: int
     strides: dict[str, tuple[int, int]]  # from head to head, and from token to token
-    options: Options
+    options: OperatorOptions
 
     @property
     def needed(self) -> Bounds:
@@ -60,7 +61,7 @@ class Reading(NamedTuple):
         return Bounds(self.batch, self.least_q, self.max_kv)
 
 
-def read(backward: bool, named: Mapping[str, Any], options: Options) -> Reading:
+def read(backward: bool, named: Mapping[str, Any], options: OperatorOptions) -> SequenceView:
     """Return how a call is read; its tensors and options were checked."""
     q, k, v, table, stats = (named[name] for name in ("q", "k", "v", "block_table", "stats"))
     packed = q.dim() == 3
@@ -105,7 +106,7 @@ def read(backward: bool, named: Mapping[str, Any], options: Options) -> Reading:
         None if named["bias"] is None else find_shared(named["bias"].shape, max_q, max_kv),
         None if table is None else (k.shape, k.stride(), v.shape, v.stride()),
     )
-    return Reading(
+    return SequenceView(
         kin,
         batch * folded,
         max_q,
@@ -121,7 +122,7 @@ def read(backward: bool, named: Mapping[str, Any], options: Options) -> Reading:
     )
 
 
-def describe(backward: bool, named: Mapping[str, Any], reading: Reading) -> Attention:
+def describe(backward: bool, named: Mapping[str, Any], reading: SequenceView) -> Attention:
     """Return the problem of a call: strides over heads and tokens are true, and serve for all its kin.
 
     Raises
@@ -135,18 +136,20 @@ def describe(backward: bool, named: Mapping[str, Any], reading: Reading) -> Atte
         x = named[name]
         heads, dim = (1 if r.heads_folded > 1 else x.shape[1]), x.shape[-1]
         most = r.max_q if name.removeprefix("d") in ("q", "o") else r.max_kv
-        layouts[name] = Layout((r.batch, heads, most, dim), (most * token, head, token, 1), data_type_of(x))
+        layouts[name] = TensorLayout((r.batch, heads, most, dim), (most * token, head, token, 1), data_type_of(x))
     pages: dict[str, Any] = {}
     if table is not None:
         for name, x in (("k", k), ("v", v)):
-            layouts[name] = Layout((r.batch, x.shape[1], r.max_kv, x.shape[3]), tuple(x.stride()), data_type_of(x))
+            layouts[name] = TensorLayout(
+                (r.batch, x.shape[1], r.max_kv, x.shape[3]), tuple(x.stride()), data_type_of(x)
+            )
         pages = {"page_size": k.shape[2], "pages_k": k.shape[0], "pages_v": v.shape[0]}
     heads = 1 if r.heads_folded > 1 else q.shape[1]
     if named["stats"] is not None:
-        layouts["stats"] = Layout((r.batch, heads, r.max_q, 1), (r.max_q * heads, 1, heads, 1), None)
+        layouts["stats"] = TensorLayout((r.batch, heads, r.max_q, 1), (r.max_q * heads, 1, heads, 1), None)
     for name in (*_OF_HEADS, "dbias"):
         if named.get(name) is not None:
-            layouts[name] = Layout(tuple(named[name].shape), tuple(named[name].stride()), None)
+            layouts[name] = TensorLayout(tuple(named[name].shape), tuple(named[name].stride()), None)
     return replace(make_problem(layouts, r.options, backward=backward), padding=True, **pages)
 
 

@@ -18,6 +18,7 @@ from ..execution.executable import Executable
 from ..execution.plan_pool import Held, shared_pool
 from ..execution.returning import Returning
 from ..graph.attention import deterministic_config
+from ..graph.attention.problem import TensorLayout
 from ..graph.ir import Graph, packed_strides
 from ..plans.build import build, shared_target
 from ..plans.plan import Plan
@@ -25,8 +26,7 @@ from ..target import Target
 from .arguments import (
     ALIGNMENT,
     TENSORS,
-    Layout,
-    Options,
+    OperatorOptions,
     check_options,
     check_out,
     check_tensors,
@@ -35,7 +35,7 @@ from .arguments import (
 )
 from .compiled import DENSE, STEP, Pairs, Recipe, class_recipe, exact_recipe, operator_of
 from .graphs import attention_graph
-from .reading import MOVED, Reading, describe, read
+from .reading import MOVED, SequenceView, describe, read
 
 __all__ = ["forget", "run"]
 
@@ -70,7 +70,7 @@ class Way(Protocol):
     def best(self) -> Any:
         """What tells its recipes from those of another class that the same plan serves meanwhile."""
 
-    def recipe(self, inputs: Pairs, outputs: Pairs, options: Options) -> Recipe | None:
+    def recipe(self, inputs: Pairs, outputs: Pairs, options: OperatorOptions) -> Recipe | None:
         """Return how the compiled step runs such calls; None if the plan had to go meanwhile."""
 
 
@@ -130,7 +130,7 @@ def run(
         key, way = (None,), None
     named = inputs | outputs
     if way is None:
-        way = _make(backward, named, Options(*options), key)
+        way = _make(backward, named, OperatorOptions(*options), key)
     way.run(named)
     if STEP.call is not None and not is_given and "amax_o" not in outputs:
         wanted = sum(1 << TENSORS.index(name[1:]) for name in ("dbias", "dsink") if outputs.get(name) is not None)
@@ -149,7 +149,7 @@ def _kind(x: Any) -> tuple[Any, ...]:
     return x.shape, x.stride(), x.dtype, x.get_device(), x.data_ptr() % ALIGNMENT
 
 
-def _make(backward: bool, named: Named, options: Options, key: tuple[Any, ...]) -> Way:
+def _make(backward: bool, named: Named, options: OperatorOptions, key: tuple[Any, ...]) -> Way:
     """Return the way of such a call, checked and kept."""
     check_options(options)
     if key[-1] is not None:
@@ -168,7 +168,7 @@ def _make(backward: bool, named: Named, options: Options, key: tuple[Any, ...]) 
     return found
 
 
-def _choose(backward: bool, named: Named, options: Options, key: tuple[Any, ...]) -> Way:
+def _choose(backward: bool, named: Named, options: OperatorOptions, key: tuple[Any, ...]) -> Way:
     if named["o"].numel() == 0 or named["k"].numel() == 0:
         return _Empty(backward)
     is_dense = named["cu_seqlens_q"] is None and named["block_table"] is None
@@ -202,7 +202,7 @@ class _Empty:
             if named.get(name) is not None:
                 named[name].fill_(_CLEARED.get(name, 0.0))
 
-    def recipe(self, inputs: Pairs, outputs: Pairs, options: Options) -> Recipe | None:
+    def recipe(self, inputs: Pairs, outputs: Pairs, options: OperatorOptions) -> Recipe | None:
         """Return None: there is no plan."""
 
 
@@ -221,7 +221,9 @@ class _Exact:
 
     is_shared, best = False, None
 
-    def __init__(self, backward: bool, named: Mapping[str, Any], options: Options, key: tuple[Any, ...]) -> None:
+    def __init__(
+        self, backward: bool, named: Mapping[str, Any], options: OperatorOptions, key: tuple[Any, ...]
+    ) -> None:
         present = {name: x for name, x in named.items() if x is not None}
         self._read = [name for name, x in present.items() if name not in _WRITTEN[backward] and not _is_plain(name, x)]
         self._facts = {name: _facts(x, name in self._read) for name, x in present.items()}
@@ -278,7 +280,7 @@ class _Exact:
         """None until the plan is there."""
         return None if self._held is None or self._held.plan is None else self._lessons
 
-    def recipe(self, inputs: Pairs, outputs: Pairs, options: Options) -> Recipe | None:
+    def recipe(self, inputs: Pairs, outputs: Pairs, options: OperatorOptions) -> Recipe | None:
         """Return how the compiled step runs such calls."""
         plan = None if self._held is None else self._held.plan
         return (
@@ -318,9 +320,9 @@ def _is_plain(name: str, x: Any) -> bool:
     return plain
 
 
-def _facts(x: Any, copied: bool) -> Layout:
+def _facts(x: Any, copied: bool) -> TensorLayout:
     dims = tuple(x.shape)
-    return Layout(dims, packed_strides(dims) if copied else tuple(x.stride()), data_type_of(x))
+    return TensorLayout(dims, packed_strides(dims) if copied else tuple(x.stride()), data_type_of(x))
 
 
 # the way by a class
@@ -329,7 +331,7 @@ def _facts(x: Any, copied: bool) -> Layout:
 class _ByClass:
     """The plan of a class of shapes, and how these tensors are read as its sequences. Threads may share one."""
 
-    def __init__(self, backward: bool, named: Named, options: Options) -> None:
+    def __init__(self, backward: bool, named: Named, options: OperatorOptions) -> None:
         self._reading = r = read(backward, named, options)
         self.kind = _kinds.get(r.kin) or _add_kind(backward, named, r)
         self._is_exact = options.shapes == "exact"
@@ -401,7 +403,7 @@ class _ByClass:
         found: dict[Any, int] | None = plan.lessons if self._is_direct and plan is not None else None
         return found
 
-    def recipe(self, inputs: Pairs, outputs: Pairs, options: Options) -> Recipe | None:
+    def recipe(self, inputs: Pairs, outputs: Pairs, options: OperatorOptions) -> Recipe | None:
         """Return how the compiled step runs such calls."""
         held = self._held
         plan = held.plan
@@ -444,7 +446,7 @@ class _ByClass:
         )
 
 
-def _has_usual_strides(named: Named, r: Reading) -> bool:
+def _has_usual_strides(named: Named, r: SequenceView) -> bool:
     """Return whether the strides of tensors would be read the same if there were more tokens or sequences."""
     packed = named["q"].dim() == 3
     return all(
@@ -454,7 +456,7 @@ def _has_usual_strides(named: Named, r: Reading) -> bool:
     )
 
 
-def _add_kind(backward: bool, named: Named, r: Reading) -> _Kind:
+def _add_kind(backward: bool, named: Named, r: SequenceView) -> _Kind:
     """Return what finds the classes of such calls, kept by what they have in common."""
     kind = _Kind(Kin(describe(backward, named, r), shared_target(), backward=backward))
     with _making:
@@ -494,7 +496,7 @@ class _Adaptive:
     """A class at first; the exact plan of a shape that comes back, once it is built in the background."""
 
     def __init__(
-        self, by_class: _ByClass, backward: bool, named: Named, options: Options, key: tuple[Any, ...]
+        self, by_class: _ByClass, backward: bool, named: Named, options: OperatorOptions, key: tuple[Any, ...]
     ) -> None:
         self._by_class, self._of_exact = by_class, (backward, options, key)
         (batch, _, rows, _), keys = named["q"].shape, named["k"].shape[2]
@@ -521,7 +523,7 @@ class _Adaptive:
         """What tells its recipes from others of the same plan."""
         return self._settled.best
 
-    def recipe(self, inputs: Pairs, outputs: Pairs, options: Options) -> Recipe | None:
+    def recipe(self, inputs: Pairs, outputs: Pairs, options: OperatorOptions) -> Recipe | None:
         """Return how the compiled step runs such calls."""
         return self._settled.recipe(inputs, outputs, options)
 

@@ -15,7 +15,6 @@ from ..generated.enums import DataType
 from ..graph import Tensor
 from ..graph.data_types import DATA_TYPES, ELEMENT_BITS
 from ..graph.formats import decode, storage_type
-from .statistics import _CHUNK
 
 __all__ = ["ROW_FACTOR", "TOLERANCES", "Difference", "compare", "has_storage", "limit_of"]
 
@@ -25,6 +24,7 @@ TOLERANCES = {kind: facts.tolerance for kind, facts in DATA_TYPES.items() if fac
 
 
 ROW_FACTOR = 4  # a row may differ by that many times the tolerance
+_CHUNK = 1 << 22  # elements compared at once
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,18 +12,19 @@ from numpy.typing import NDArray
 
 from ..errors import CudnnBackendError, CudnnStatusError, EnvironmentNotReady, UsageError
 from ..execution.run import VariantPack
+from ..execution.timing import rotate
 from ..generated.enums import HeurMode
 from ..graph import Graph
 from ..plans.build import forget_plans, shared_target
 from ..plans.cache import PlanCache, default_cache, plan_key
 from ..plans.engine import EngineConfig, OperationGraph, heur_mode
+from ..plans.neighbours import neighbouring_configs
 from ..plans.plan import Plan, build_plan
 from ..plans.select import Selection, candidates, nothing_selected, tuned_options
 from ..printable import brief
 from ..target import Target
 from ..terminal.progress import progress_bar
 from .agreement import Difference, compare, limit_of
-from .neighbours import _find_others
 from .stage import Stage
 from .statistics import L2, MIN_ROUNDS, Budget, Timing, choose, evidence_table, hopeless
 
@@ -32,13 +33,8 @@ __all__ = ["Tuned", "autotune", "tune"]
 SCHEMA, SCHEMA_VERSION = "cudnn-backend-py/tuning", 1
 Progress = Callable[[str, float], None]
 MAX_ROUNDS, WARM_UP = 60, 2
-PREPARING = 0.6  # share of the budget at which building and running end
-
-
-# Candidates beyond the heuristics
-
-
-# Running
+CHECKING = 0.2  # share of the budget at which asking for configs ends
+PREPARING = 0.6  # share at which building and running end
 
 
 @dataclass
@@ -159,7 +155,7 @@ def _measure(stage: Stage, ready: list[_Candidate], budget: Budget, report: Prog
     racing, rounds, longest = list(ready), 0, 0.0
     while rounds < MAX_ROUNDS and (rounds == 0 or budget.allows(longest)):
         began = time.perf_counter()
-        for candidate in racing[rounds % len(racing) :] + racing[: rounds % len(racing)]:
+        for candidate in rotate(racing, rounds):
             candidate.sample(stage)
         longest = max(longest, time.perf_counter() - began)
         rounds += 1
@@ -337,7 +333,7 @@ def _gather(
     found = candidates(question, wanted)
     tried = [_Candidate(config) for config in found.configs]
     if engines and not wanted.knobs and wanted.engine is None:
-        for config in _find_others(question, found.configs, wanted, budget):
+        for config in neighbouring_configs(question, found.configs, wanted, lambda: budget.allows(0, CHECKING)):
             if len(tried) >= limit:
                 break
             tried.append(_Candidate(config))

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import UsageError
 from ..execution.arguments import Arguments
 from ..execution.buffers import device_buffer
 from ..execution.run import VariantPack, variant_pack
+from ..execution.timing import GpuClock
 from ..graph import Graph, Tensor
 from ..graph.formats import storage_type
-from ..native.cuda import Memory, Timer, l2_bytes
+from ..native.cuda import Memory
 from ..plans.plan import Plan
 from ..target import Target
 from .agreement import has_storage
@@ -27,7 +28,7 @@ _MARK = 0xA5  # what nobody may write over
 
 
 class Stage:
-    """Buffers of one graph on the GPU, the memory that empties the L2 cache, and a timer.
+    """Buffers of one graph on the GPU, and a clock.
 
     Parameters
     ----------
@@ -52,22 +53,19 @@ class Stage:
         assert target.handle is not None
         self.graph, self.handle = graph, target.handle
         device = target.handle.device or 0
-        self.memory, self._timer = Memory(device), Timer(device, 3)
+        self.memory, self._clock = Memory(device), GpuClock(device)
         self._workspace, self._workspace_bytes = 0, 0
         self._guard = np.full(guard_bytes, _MARK, np.uint8)
         self._guarded: dict[str, int] = {}  # where it begins
         try:
             self.buffers = self._place_buffers(buffers or {}, inputs)
-            self.l2_bytes = l2_bytes(device)
-            self._flush_bytes = max(2 * self.l2_bytes, 1 << 22)
-            self._flush = 0  # allocated when it is needed
         except BaseException:
             self.close()
             raise
 
     def close(self) -> None:
         """Free its memory."""
-        self._timer.close()
+        self._clock.close()
         self.memory.free()
 
     def _place_buffers(self, given: Mapping[str | int, Any], inputs: Mapping[int, Any] | None) -> dict[str | int, Any]:
@@ -75,10 +73,8 @@ class Stage:
         arguments = Arguments(self.graph)
         placed: dict[str | int, Any] = {}
         for name, buffer in arguments.match(given).items():
-            if isinstance(buffer, np.ndarray) and name not in arguments.by_value:
-                raise UsageError(
-                    f"buffer {name!r} is a NumPy array, a device buffer is needed", code="buffer-not-on-device"
-                )
+            if name not in arguments.by_value:
+                device_buffer(buffer, name)  # refuses host memory
             placed[arguments[name].uid] = buffer
         made = made_up_inputs(self.graph, given=placed) if inputs is None else inputs
         by_value = {tensor.uid for tensor in arguments.by_value.values()}
@@ -158,17 +154,12 @@ class Stage:
         Parameters
         ----------
         flushes
-            How often the L2 cache is emptied before: the host gets that much further ahead of the GPU.
+            How often the L2 cache is flushed before, see :class:`GpuClock`.
         """
-        stream, timer = self.handle.stream, self._timer
-        self._flush = self._flush or self.memory.allocate(self._flush_bytes)
-        # While this memory is written, the host gets ahead: the GPU does not wait for launches.
-        for _ in range(flushes):
-            self.memory.clear(self._flush, self._flush_bytes, stream)
-        timer.mark(0, stream)
-        self.launch(plan, pack)
-        timer.mark(1, stream)
-        self.launch(plan, pack)
-        timer.mark(2, stream)
-        warm = timer.microseconds(1, 2)
-        return timer.microseconds(0, 1), warm
+        cold, warm = self._clock.sample(partial(self.launch, plan, pack), self.handle.stream, flushes=flushes)
+        return cold, warm
+
+    @property
+    def l2_bytes(self) -> int:
+        """The size of the GPU's L2 cache."""
+        return self._clock.l2_bytes

@@ -106,18 +106,6 @@ class Budget:
         return self.spent + seconds <= self.seconds * share
 
 
-# Agreement
-
-
-_CHUNK = 1 << 22  # elements compared at once
-
-
-# Inputs
-
-
-# For people
-
-
 def evidence_table(evidence: Mapping[str, Any]) -> Table:
     """Return the candidates of a tuning as a table, fastest first."""
     from rich.text import Text

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import statistics
-import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Self
 
 from ..errors import CudnnBackendError, UsageError
 from ..execution.run import VariantPack
+from ..execution.timing import AHEAD, host_times, repeat, rotate
 from ..generated.enums import HeurMode
 from ..graph import Graph, graph_from_json, graph_to_json
 from ..interpreter.data import make_inputs, memory_of
@@ -25,7 +26,6 @@ from .stage import Stage
 
 __all__ = ["BuiltPlans", "TimedPlans", "serve_plans"]
 
-FLUSHES = 8  # of the L2 cache before a run: some 0.2 ms in which the host gets ahead
 WARM_UP = 3
 HOST_BATCHES, HOST_CALLS = 8, 40
 LIMIT_S = 120.0  # of a question: a version that takes longer has not answered
@@ -171,17 +171,17 @@ class _Plans:
         stage = self._stage
         assert stage is not None
         found: list[dict[str, list[float]]] = [{"cold": [], "warm": [], "host": []} for _ in self._plans]
-        many = len(self._plans)
         for number in range(-WARM_UP, rounds):
-            for turn in range(many):
-                place = (turn + number) % many
-                cold, warm = stage.sample(*self._plans[place], flushes=FLUSHES)
+            for times, (plan, pack) in rotate(list(zip(found, self._plans, strict=True)), number):
+                cold, warm = stage.sample(plan, pack, flushes=AHEAD)
                 if number >= 0:
-                    found[place]["cold"].append(cold)
-                    found[place]["warm"].append(warm)
+                    times["cold"].append(cold)
+                    times["warm"].append(warm)
         for times, (plan, pack) in zip(found, self._plans, strict=True):
             if statistics.median(times["cold"]) < host_below_us:
-                times["host"] = _host_times(stage, plan, pack)
+                batches = {"": repeat(partial(stage.launch, plan, pack))}
+                wait = partial(stage.memory.synchronize, stage.handle.stream)
+                times["host"] = host_times(batches, HOST_BATCHES, HOST_CALLS, wait)[""]
         return found
 
 
@@ -210,16 +210,3 @@ def _build_one(config: EngineConfig) -> Plan | None:
         return build_plan(config)
     except CudnnBackendError:  # it passed the check and does not compile
         return None
-
-
-def _host_times(stage: Stage, plan: Plan, pack: VariantPack) -> list[float]:
-    """Return the host microseconds of a call, of each batch of calls one after the other; the first three warm up."""
-    times = []
-    for _ in range(HOST_BATCHES):
-        stage.memory.synchronize(stage.handle.stream)
-        began = time.perf_counter_ns()
-        for _ in range(HOST_CALLS):
-            stage.launch(plan, pack)
-        times.append((time.perf_counter_ns() - began) / HOST_CALLS / 1e3)
-    stage.memory.synchronize(stage.handle.stream)
-    return times[3:]

@@ -19,6 +19,7 @@ from ..system.after_import import after_import
 from ..system.nearest import did_you_mean
 from ..system.whole_file import write_whole
 from ..target.profiles import find_profile
+from ..terminal.commands import Command
 from ..terminal.seconds import Seconds
 from .calls import Machine
 from .report import WhyReport
@@ -47,6 +48,7 @@ def _known_form(word: str | None) -> str | None:
 
 
 @click.command(
+    cls=Command,
     help=_HELP,
     context_settings={
         "ignore_unknown_options": True,

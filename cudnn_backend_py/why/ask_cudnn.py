@@ -5,15 +5,17 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from ..diagnose.judges import Judge, Question
 from ..errors import CudnnBackendError, GraphError
 from ..generated.enums import DataType
 from ..graph.attention import Attention, sdpa_backward, sdpa_forward
-from ..graph.ir import Graph
+from ..graph.attention.problem import TensorLayout, describe_dense
+from ..graph.ir import Graph, packed_strides
 from ..system.version import VersionTuple
 from ..target import Profile
-from .calls import Call, Machine, TensorFacts
+from .calls import Machine, TensorFacts, TorchCall
 
 __all__ = ["Side", "ask_cudnn", "graphs_of"]
 
@@ -64,7 +66,7 @@ def _like(q: TensorFacts, dims: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(strides)
 
 
-def _problem(call: Call) -> Attention:
+def _problem(call: TorchCall) -> Attention:
     """Return the problem of a call.
 
     Raises
@@ -74,53 +76,35 @@ def _problem(call: Call) -> Attention:
     """
     if call.q.dtype not in _TYPES:
         raise GraphError(f"cuDNN attention has no type {call.q.dtype}", code="no-attention-graph")
-    scale = {} if call.scale is None else {"scale": call.scale}
+    kind = _TYPES[call.q.dtype]
+    options: dict[str, Any] = {"causal": call.causal, "scale": call.scale, "stats": call.training}
     if call.q.form != "dense":
-        heads, head_dim = call.q.dims[1], call.q.dims[-1]
         return Attention(
             batch=len(call.q.lengths),
-            heads=heads,
+            heads=call.q.dims[1],
             kv_heads=call.k.dims[1],
             v_heads=call.v.dims[1],
             seq_q=max(call.q.lengths, default=1),
             seq_kv=max(call.k.lengths or call.q.lengths, default=1),
-            head_dim=head_dim,
+            head_dim=call.q.dims[-1],
             head_dim_v=call.v.dims[-1],
-            data_type=_TYPES[call.q.dtype],
-            causal=call.causal,
+            data_type=kind,
             ragged=True,
-            stats=call.training,
-            **scale,  # type: ignore[arg-type]
+            **options,
         )
     if len(call.q.dims) != 4:
         raise GraphError(f"q has {len(call.q.dims)} dims", code="no-attention-graph")
-    batch, heads, seq_q, head_dim = call.q.dims
-    seq_kv, head_dim_v = call.k.dims[2], call.v.dims[3]
-    bias = None
+    tensors = {name: TensorLayout(x.dims, _strides(x), kind) for name, x in call.tensors.items()}
+    out = (*call.q.dims[:3], call.v.dims[3])
+    tensors["o"] = TensorLayout(out, _like(call.q, out), kind)
     if call.mask is not None:
-        dims = (1,) * (4 - len(call.mask.dims)) + call.mask.dims
-        bias = (dims[0], dims[1], seq_q, seq_kv)
-    strides = {name: _strides(getattr(call, name)) for name in "qkv"}
-    return Attention(
-        batch=batch,
-        heads=heads,
-        kv_heads=call.k.dims[1],
-        v_heads=call.v.dims[1],
-        seq_q=seq_q,
-        seq_kv=seq_kv,
-        head_dim=head_dim,
-        head_dim_v=head_dim_v,
-        data_type=_TYPES[call.q.dtype],
-        layout={**strides, "o": _like(call.q, (batch, heads, seq_q, head_dim_v))},
-        causal=call.causal,
-        bias=bias,
-        dropout=call.dropout,
-        stats=call.training,
-        **scale,  # type: ignore[arg-type]
-    )
+        batch, heads, *_ = (1,) * (4 - len(call.mask.dims)) + call.mask.dims
+        bias = (batch, heads, call.q.dims[2], call.k.dims[2])
+        tensors["bias"] = TensorLayout(bias, packed_strides(bias), kind)
+    return describe_dense(tensors, dropout=call.dropout, **options)
 
 
-def graphs_of(call: Call, version: VersionTuple | None = None, sm: int | None = None) -> tuple[Graph, ...]:
+def graphs_of(call: TorchCall, version: VersionTuple | None = None, sm: int | None = None) -> tuple[Graph, ...]:
     """Return the graph of a call's forward pass and, in training, that of its backward pass.
 
     Raises
@@ -135,7 +119,7 @@ def graphs_of(call: Call, version: VersionTuple | None = None, sm: int | None = 
     return tuple(made)
 
 
-def ask_cudnn(call: Call, machine: Machine, target: Profile | str, judge: Judge, *, build: bool = True) -> Side:
+def ask_cudnn(call: TorchCall, machine: Machine, target: Profile | str, judge: Judge, *, build: bool = True) -> Side:
     """Return what cuDNN says of the graphs of a call.
 
     Parameters

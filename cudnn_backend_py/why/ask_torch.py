@@ -18,7 +18,7 @@ import torch
 from packaging.version import Version
 
 from ..system.interruption import ignoring
-from .calls import BACKENDS, ORDER, Answer, Call, Form, Machine, Switches, TensorFacts
+from .calls import BACKENDS, ORDER, Answer, Form, Machine, Switches, TensorFacts, TorchCall
 from .gates import VARIABLES
 
 __all__ = [
@@ -183,7 +183,7 @@ def said_by(params: Any) -> tuple[bool, tuple[str, ...]]:
     return able, tuple(words)
 
 
-def ask_torch(q: Any, k: Any, v: Any, mask: Any, call: Call) -> Answer:
+def ask_torch(q: Any, k: Any, v: Any, mask: Any, call: TorchCall) -> Answer:
     """Return what torch says of a call with these tensors, now; whatever it raises is part of the answer."""
     if torch.backends.cuda.is_built() and q.is_cuda and call.q.device == "cuda":
         with contextlib.suppress(AttributeError), torch._C.DisableTorchFunction():
@@ -191,7 +191,7 @@ def ask_torch(q: Any, k: Any, v: Any, mask: Any, call: Call) -> Answer:
     return Answer()
 
 
-def _ask(q: Any, k: Any, v: Any, mask: Any, call: Call) -> Answer:
+def _ask(q: Any, k: Any, v: Any, mask: Any, call: TorchCall) -> Answer:
     if call.autocast:
         wanted = getattr(torch, call.autocast)
         q, k, v = (_cast(one, wanted) for one in (q, k, v))
@@ -220,7 +220,7 @@ def _ask(q: Any, k: Any, v: Any, mask: Any, call: Call) -> Answer:
     return Answer(choice, able, (), flash, efficient, error)
 
 
-def ask_by_facts(call: Call) -> Answer:
+def ask_by_facts(call: TorchCall) -> Answer:
     """Return what torch says of a call whose tensors are gone, by fake ones under the switches it had; its words, too.
 
     Of fake tensors torch itself chooses nothing: the first backend in its order that it lets run is the choice. Nothing
@@ -251,7 +251,7 @@ def ask_by_facts(call: Call) -> Answer:
 
 
 @contextlib.contextmanager
-def _switched(call: Call) -> Iterator[None]:
+def _switched(call: TorchCall) -> Iterator[None]:
     """Set torch's switches as they were at a call, and set them back."""
     before = read_switches()
     try:
@@ -280,7 +280,7 @@ def _cast(tensor: Any, dtype: Any) -> Any:
     return tensor.detach().to(dtype).requires_grad_(tensor.requires_grad)
 
 
-def measure(call: Call, rounds: int = 20) -> dict[str, dict[str, float]]:
+def measure(call: TorchCall, rounds: int = 20) -> dict[str, dict[str, float]]:
     """Return for each backend that runs a call its median in milliseconds, and those of the first call of a new shape.
 
     The new shape has one batch more: plans of shapes that the program had are kept by torch. Empty where there is no
@@ -297,7 +297,7 @@ def measure(call: Call, rounds: int = 20) -> dict[str, dict[str, float]]:
     return found
 
 
-def _arguments(call: Call, more: int) -> tuple[Any, ...]:
+def _arguments(call: TorchCall, more: int) -> tuple[Any, ...]:
     """Return q, k, v and the mask of a call with so many batches more, on the GPU."""
     tensors = [call.q, call.k, call.v]
     dims = [(one.dims[0] + more, *one.dims[1:]) for one in tensors]
@@ -318,7 +318,7 @@ def _random(facts: TensorFacts) -> Any:
     return made.requires_grad_(facts.requires_grad)
 
 
-def _time(name: str, usual: tuple[Any, ...], new: tuple[Any, ...], call: Call, rounds: int) -> dict[str, float]:
+def _time(name: str, usual: tuple[Any, ...], new: tuple[Any, ...], call: TorchCall, rounds: int) -> dict[str, float]:
     backend = {
         "cudnn": torch.nn.attention.SDPBackend.CUDNN_ATTENTION,
         "flash": torch.nn.attention.SDPBackend.FLASH_ATTENTION,

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-__all__ = ["ORDER", "Answer", "Call", "Form", "Kind", "Machine", "Place", "Switches", "TensorFacts"]
+__all__ = ["ORDER", "Answer", "Form", "Kind", "Machine", "Place", "Switches", "TensorFacts", "TorchCall"]
 
 Form = Literal["dense", "nested", "jagged"]
 Kind = Literal["sdpa", "flex", "varlen", "encoder"]
@@ -69,8 +69,12 @@ class Machine:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Call:
-    """One call of attention, as torch's gates see it: after autocast, before anything is computed."""
+class TorchCall:
+    """The arguments of one call of torch's attention, as its gates see them: after autocast, before the computation.
+
+    Only the graphs that torch would build of it are attention problems; the gates also look at masks, gradients,
+    switches and nested tensors.
+    """
 
     kind: Kind = "sdpa"
     q: TensorFacts
@@ -87,14 +91,19 @@ class Call:
     note: str = ""
 
     @property
+    def tensors(self) -> dict[str, TensorFacts]:
+        """q, k and v by name."""
+        return {"q": self.q, "k": self.k, "v": self.v}
+
+    @property
     def training(self) -> bool:
         """Whether torch will want gradients of q, k or v."""
-        return self.grad_enabled and any(one.requires_grad for one in (self.q, self.k, self.v))
+        return self.grad_enabled and any(one.requires_grad for one in self.tensors.values())
 
     @property
     def nested(self) -> bool:
         """Whether one of q, k, v is a strided nested tensor."""
-        return any(one.form == "nested" for one in (self.q, self.k, self.v))
+        return any(one.form == "nested" for one in self.tensors.values())
 
     def __str__(self) -> str:
         said = [f"q {self.q}", f"k {self.k}", f"v {self.v}"]

@@ -10,23 +10,26 @@ longer than one of a loop of calls: what it needs is no longer in the caches. Bo
 
 from __future__ import annotations
 
-import argparse
-import gc
 import math
 import statistics
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-__all__ = ["Seconds", "judge_pairs", "main", "median_interval", "take_time", "tell", "uncollected"]
+import click
+
+from ..execution.timing import uncollected
+from ..terminal.commands import Choice, Command
+from ..terminal.seconds import Seconds
+
+__all__ = ["TurnTime", "judge_pairs", "main", "median_interval", "take_time", "tell"]
 
 CASES = {"large": (8, 1024, 768), "small": (1, 64, 768), "tiny": (1, 8, 48)}  # sequences, length, width
 MOST = 0.05  # share of a step that a watch may cost
 
 
-class Seconds(NamedTuple):
+class TurnTime(NamedTuple):
     """Seconds of a turn: by the clock, and of the thread on its CPU."""
 
     clock: float
@@ -97,14 +100,14 @@ def median_interval(values: Sequence[float]) -> tuple[float, float, float]:
     return ranked[outside], statistics.median(ranked), ranked[-1 - outside]
 
 
-def judge_pairs(plain: Sequence[Seconds], other: Sequence[Seconds], most: float) -> dict[str, Any]:
+def judge_pairs(plain: Sequence[TurnTime], other: Sequence[TurnTime], most: float) -> dict[str, Any]:
     """Return what the turns of pairs say of the share by which the others take longer, for a record.
 
     The verdict is of the clock: ``"passed"`` where all of the interval is less than `most`, ``"failed"`` where nothing
     of it is, else ``"not shown"``.
     """
     found: dict[str, Any] = {"pairs": len(plain)}
-    for kind in Seconds._fields:
+    for kind in TurnTime._fields:
         low, share, high = (
             ratio - 1
             for ratio in median_interval(
@@ -132,18 +135,7 @@ def tell(found: dict[str, Any]) -> str:
     return f"{', '.join(shares)}, {found['pairs']} pairs; under {found['most']:.0%}: {found['verdict']}"
 
 
-@contextmanager
-def uncollected() -> Iterator[None]:
-    """Collect no garbage in a block."""
-    gc.collect()
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()
-
-
-def take_time(step: Callable[[], Any], steps: int, device: str = "cuda") -> Seconds:
+def take_time(step: Callable[[], Any], steps: int, device: str = "cuda") -> TurnTime:
     """Return the seconds of one of so many steps."""
     import torch
 
@@ -153,7 +145,7 @@ def take_time(step: Callable[[], Any], steps: int, device: str = "cuda") -> Seco
     for _ in range(steps):
         step()
     wait()
-    return Seconds((time.perf_counter() - clock) / steps, (time.thread_time() - thread) / steps)
+    return TurnTime((time.perf_counter() - clock) / steps, (time.thread_time() - thread) / steps)
 
 
 def _measure(sizes: tuple[int, int, int], compiled: bool, device: str, seconds: float, steps: int) -> dict[str, Any]:
@@ -172,7 +164,7 @@ def _measure(sizes: tuple[int, int, int], compiled: bool, device: str, seconds: 
         if compiled:  # one that the watch has seen being compiled
             trainers["watched"] = _trainer(*sizes, device, compiled)
         first = take_time(trainers["watched"][0], 1, device)
-        times: dict[str, list[Seconds]] = {"plain": [], "watched": []}
+        times: dict[str, list[TurnTime]] = {"plain": [], "watched": []}
         called: dict[str, list[float]] = {"plain": [], "watched": []}
         with uncollected():
             deadline = time.perf_counter() + seconds
@@ -215,39 +207,47 @@ def _note_us(device: str, calls: int = 500, turns: int = 40) -> list[float]:
     return [round(1e6 * one, 3) for one in median_interval(found)]
 
 
-def main() -> None:
+_HELP = """\
+Measure what a watch costs a training step, in pairs of steps with and without one.
+
+Prints a line for each case; the exit code is 1 if a share may be too large.
+"""
+
+
+@click.command(cls=Command, help=_HELP, context_settings={"help_option_names": ["-h", "--help"]})
+@click.option("--output", type=click.Path(path_type=Path), help="Write the figures here, as JSON.")
+@click.option("--seconds", type=Seconds(), default=30.0, show_default=True, help="Of pairs, for each case.")
+@click.option("--steps", default=8, show_default=True, help="Training steps of a turn.")
+@click.option(
+    "--cases", multiple=True, type=Choice(tuple(CASES)), help="May be repeated; tiny on a CPU, else large and small."
+)
+@click.option("--device", default="cuda", show_default=True, type=Choice(("cuda", "cpu")))
+@click.option("--compiled", is_flag=True, help="Also with torch.compile.")
+def main(output: Path | None, seconds: float, steps: int, cases: tuple[str, ...], device: str, compiled: bool) -> None:
     """Measure, print a line for each case, and write the figures. The exit code is 1 if a share may be too large."""
-    parser = argparse.ArgumentParser(prog="python -m cudnn_backend_py.why.cost", description=__doc__)
-    parser.add_argument("--output", type=Path, help="write the figures here, as JSON")
-    parser.add_argument("--seconds", type=float, default=30.0, help="of pairs, for each case")
-    parser.add_argument("--steps", type=int, default=8, help="training steps of a turn")
-    parser.add_argument("--cases", nargs="+", choices=tuple(CASES), help="tiny on a CPU, else large and small")
-    parser.add_argument("--device", default="cuda", choices=("cuda", "cpu"))
-    parser.add_argument("--compiled", action="store_true", help="also with torch.compile")
-    options = parser.parse_args()
     import torch
 
     from ..info import start_record, write_record
 
-    if options.device == "cpu":
+    if device == "cpu":
         torch.set_num_threads(1)
-    record = {**start_record("why-cost"), "torch": torch.__version__, "steps": options.steps}
-    low, note_us, high = record["note_us"] = _note_us(options.device)
+    record = {**start_record("why-cost"), "torch": torch.__version__, "steps": steps}
+    low, note_us, high = record["note_us"] = _note_us(device)
     print(f"noting a call takes {note_us:.2f} us ({low:.2f} to {high:.2f}) in a loop", flush=True)
     figures: dict[str, Any] = {}
-    for compiled in (False, True)[: 1 + options.compiled]:
-        for name in options.cases or (("tiny",) if options.device == "cpu" else ("large", "small")):
-            case = f"{name}, compiled" if compiled else name
-            found = figures[case] = _measure(CASES[name], compiled, options.device, options.seconds, options.steps)
+    for is_compiled in (False, True)[: 1 + compiled]:
+        for name in cases or (("tiny",) if device == "cpu" else ("large", "small")):
+            case = f"{name}, compiled" if is_compiled else name
+            found = figures[case] = _measure(CASES[name], is_compiled, device, seconds, steps)
             step = f"a step of {found['clock']['plain_us'] / 1000:.3f} ms with {found['calls_of_a_step']} calls"
             print(f"{case}: {step}, watched {tell(found)}", flush=True)
             if calls := found["us_of_a_call"]:
                 print(f"  a call of the step takes {calls['plain']:.1f} us, watched {calls['watched']:.1f}", flush=True)
-            write_record({**record, "figures": figures}, options.output)
-            if compiled:
+            write_record({**record, "figures": figures}, output)
+            if is_compiled:
                 torch._dynamo.reset()
     raise SystemExit(0 if all(found["verdict"] == "passed" for found in figures.values()) else 1)
 
 
 if __name__ == "__main__":
-    main()
+    main(prog_name="python -m cudnn_backend_py.why.cost")

@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from .calls import ORDER, Answer, Call, Machine, Switches
+from .calls import ORDER, Answer, Machine, Switches, TorchCall
 
 __all__ = [
     "GATES",
@@ -57,7 +57,7 @@ class Blocker:
 
 
 Found = tuple[str, str] | None
-Check = Callable[[Call, Machine, "Release"], Found]
+Check = Callable[[TorchCall, Machine, "Release"], Found]
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ class Release:
     commit: str
 
 
-def _disabled(call: Call, machine: Machine, release: Release) -> Found:
+def _disabled(call: TorchCall, machine: Machine, release: Release) -> Found:
     if call.switches.cudnn:
         return None
     left = [name for name in ("flash", "efficient", "math") if getattr(call.switches, name)]
@@ -87,7 +87,7 @@ def _disabled(call: Call, machine: Machine, release: Release) -> Found:
     )
 
 
-def _dropout_of_version(call: Call, machine: Machine, release: Release) -> Found:
+def _dropout_of_version(call: TorchCall, machine: Machine, release: Release) -> Found:
     if call.dropout > 0 and machine.cudnn is not None and (9, 11, 0) < machine.cudnn < (9, 14, 0):
         return (
             f"dropout with cuDNN {'.'.join(map(str, machine.cudnn))}: torch keeps 9.11 to 9.13 from it",
@@ -96,7 +96,7 @@ def _dropout_of_version(call: Call, machine: Machine, release: Release) -> Found
     return None
 
 
-def _nested(call: Call, machine: Machine, release: Release) -> Found:
+def _nested(call: TorchCall, machine: Machine, release: Release) -> Found:
     if not call.nested:
         return None
     if "nested-never" in release.gates:
@@ -116,13 +116,13 @@ def _nested(call: Call, machine: Machine, release: Release) -> Found:
     return None
 
 
-def _device(call: Call, machine: Machine, release: Release) -> Found:
+def _device(call: TorchCall, machine: Machine, release: Release) -> Found:
     if call.q.device == "cuda":
         return None
     return (f"q is on {call.q.device}, not on a GPU", "move the tensors, and the model, to cuda")
 
 
-def _rank(call: Call, machine: Machine, release: Release) -> Found:
+def _rank(call: TorchCall, machine: Machine, release: Release) -> Found:
     ranks = [len(one.dims) for one in (call.q, call.k, call.v)]
     if ranks == [4, 4, 4]:
         return None
@@ -132,7 +132,7 @@ def _rank(call: Call, machine: Machine, release: Release) -> Found:
     )
 
 
-def _deterministic(call: Call, machine: Machine, release: Release) -> Found:
+def _deterministic(call: TorchCall, machine: Machine, release: Release) -> Found:
     if not call.switches.deterministic or call.switches.warn_only:
         return None
     return (
@@ -141,7 +141,7 @@ def _deterministic(call: Call, machine: Machine, release: Release) -> Found:
     )
 
 
-def _dtype(call: Call, machine: Machine, release: Release) -> Found:
+def _dtype(call: TorchCall, machine: Machine, release: Release) -> Found:
     types = [one.dtype for one in (call.q, call.k, call.v)]
     able = {"float16", "bfloat16"} if machine.sm is None or machine.sm >= 80 else {"float16"}
     if len(set(types)) == 1 and types[0] in able:
@@ -153,7 +153,7 @@ def _dtype(call: Call, machine: Machine, release: Release) -> Found:
     return (f"q, k, v are {said}; cuDNN attention in torch takes {' and '.join(sorted(able, reverse=True))}", cure)
 
 
-def _mask(call: Call, machine: Machine, release: Release) -> Found:
+def _mask(call: TorchCall, machine: Machine, release: Release) -> Found:
     mask = call.mask
     if mask is None:
         return None
@@ -180,7 +180,7 @@ def _mask(call: Call, machine: Machine, release: Release) -> Found:
     )
 
 
-def _architecture(call: Call, machine: Machine, release: Release) -> Found:
+def _architecture(call: TorchCall, machine: Machine, release: Release) -> Found:
     low, high = release.architectures
     if machine.sm is None or low <= machine.sm <= high:
         return None
@@ -188,7 +188,7 @@ def _architecture(call: Call, machine: Machine, release: Release) -> Found:
     return (f"sm_{machine.sm}: this torch gives cuDNN attention to sm_{low} up to sm_{high}", cure)
 
 
-def _dropout_steps(call: Call, machine: Machine, release: Release) -> Found:
+def _dropout_steps(call: TorchCall, machine: Machine, release: Release) -> Found:
     if call.dropout * 16 == math.floor(call.dropout * 16):
         return None
     return (
@@ -197,13 +197,13 @@ def _dropout_steps(call: Call, machine: Machine, release: Release) -> Found:
     )
 
 
-def _zero_length(call: Call, machine: Machine, release: Release) -> Found:
+def _zero_length(call: TorchCall, machine: Machine, release: Release) -> Found:
     if call.q.dims[-2] and call.k.dims[-2]:
         return None
     return (f"a length of 0: q {call.q.dims[-2]}, k {call.k.dims[-2]}", "skip the call for empty sequences")
 
 
-def _last_stride(call: Call, machine: Machine, release: Release) -> Found:
+def _last_stride(call: TorchCall, machine: Machine, release: Release) -> Found:
     dense = all(one.strides[-1] == 1 for one in (call.q, call.k, call.v)) or call.q.dims[-1] == 1
     masked = call.mask is None or call.mask.strides[-1] == 1
     if dense and masked:
@@ -216,7 +216,7 @@ def _last_stride(call: Call, machine: Machine, release: Release) -> Found:
     )
 
 
-def _batch_and_heads(call: Call, machine: Machine, release: Release) -> Found:
+def _batch_and_heads(call: TorchCall, machine: Machine, release: Release) -> Found:
     batches = [one.dims[0] for one in (call.q, call.k, call.v)]
     heads = [one.dims[-3] for one in (call.q, call.k, call.v)]
     if len(set(batches)) != 1:
@@ -240,7 +240,7 @@ def _is_wide(machine: Machine) -> bool:
     return machine.sm is not None and (machine.sm == 90 or machine.sm // 10 == 10)
 
 
-def _head_limit(call: Call, machine: Machine, release: Release) -> int:
+def _head_limit(call: TorchCall, machine: Machine, release: Release) -> int:
     cudnn, dims = machine.cudnn or (9, 0, 0), (call.q.dims[3], call.v.dims[3])
     if "head-256" in release.gates:
         unsupported = machine.sm == 107 and cudnn <= (9, 25, 0)
@@ -252,7 +252,7 @@ def _head_limit(call: Call, machine: Machine, release: Release) -> int:
     return 256 if "head-sm90" in release.gates and machine.sm == 90 and cudnn >= (9, 10, 0) else 128
 
 
-def _shapes(call: Call, machine: Machine, release: Release) -> Found:
+def _shapes(call: TorchCall, machine: Machine, release: Release) -> Found:
     batch, heads, seq_q, head_dim = call.q.dims
     seq_kv, head_dim_v = call.k.dims[2], call.v.dims[3]
     if "65535" in release.gates and max(batch, heads) > 65535:
@@ -282,7 +282,7 @@ def _shapes(call: Call, machine: Machine, release: Release) -> Found:
     return None
 
 
-def _backward_dims(call: Call, machine: Machine, release: Release) -> Found:
+def _backward_dims(call: TorchCall, machine: Machine, release: Release) -> Found:
     dims, cudnn = (call.q.dims[3], call.v.dims[3]), machine.cudnn or (9, 0, 0)
     unsupported = machine.sm == 107 and cudnn <= (9, 25, 0)
     if not call.training or not _is_wide(machine) or cudnn <= (9, 22, 0) or unsupported:
@@ -296,7 +296,7 @@ def _backward_dims(call: Call, machine: Machine, release: Release) -> Found:
     )
 
 
-def _nested_query(call: Call, machine: Machine, release: Release) -> Found:
+def _nested_query(call: TorchCall, machine: Machine, release: Release) -> Found:
     if not call.nested or call.q.form != "nested" or max(call.q.lengths, default=0) > 128:
         return None
     return ("nested q whose longest sequence is 128 or less", "padded tensors for short sequences")
@@ -418,7 +418,7 @@ def gate_of_words(words: tuple[str, ...]) -> str | None:
     return FUNCTIONS.get(said[1]) if said is not None else None
 
 
-def find_blocker(call: Call, machine: Machine, answer: Answer | None = None) -> Blocker | None:
+def find_blocker(call: TorchCall, machine: Machine, answer: Answer | None = None) -> Blocker | None:
     """Return the first thing that keeps cuDNN out of a call; None where torch chooses cuDNN.
 
     Parameters
@@ -461,7 +461,7 @@ def find_blocker(call: Call, machine: Machine, answer: Answer | None = None) -> 
     return Blocker(gate.gate, gate.found, gate.cure, gate.source, True, answer.words)
 
 
-def _refused(call: Call) -> Blocker | None:
+def _refused(call: TorchCall) -> Blocker | None:
     """Return why no backend on a GPU computes a call; None where one may."""
     found, tensors = None, (call.q, call.k, call.v)
     if call.kind != "sdpa" or any(one.form != "dense" or one.device != "cuda" or len(one.dims) != 4 for one in tensors):
@@ -479,11 +479,11 @@ def _refused(call: Call) -> Blocker | None:
     return Blocker("arguments", f"no backend computes this call: {found}", "mend the call", ARGUMENTS)
 
 
-def _is_dense(call: Call) -> bool:
+def _is_dense(call: TorchCall) -> bool:
     return all(one.form == "dense" for one in (call.q, call.k, call.v))
 
 
-def _first_gate(call: Call, machine: Machine) -> Blocker | None:
+def _first_gate(call: TorchCall, machine: Machine) -> Blocker | None:
     if machine.torch >= (2, 4, 0) and machine.cudnn is not None and machine.cudnn < (9, 0, 0):
         said = ".".join(map(str, machine.cudnn))
         return Blocker("cudnn-version", f"cuDNN {said}: torch's attention by cuDNN needs 9.0", "a torch with cuDNN 9")
@@ -497,7 +497,7 @@ def _first_gate(call: Call, machine: Machine) -> Blocker | None:
     return Blocker(one.gate, one.found, one.cure, one.source, False)
 
 
-def _before_2_5(call: Call, machine: Machine) -> Blocker | None:
+def _before_2_5(call: TorchCall, machine: Machine) -> Blocker | None:
     if machine.torch < (2, 4, 0):
         return Blocker("version", "torch before 2.4 gives no attention to cuDNN", "torch 2.5 or later")
     if machine.says(ENABLED) is not True:
@@ -508,7 +508,7 @@ def _before_2_5(call: Call, machine: Machine) -> Blocker | None:
     return None if gate is None else replace(gate, sure=False)
 
 
-def _first_gate_of(call: Call, machine: Machine, release: Release) -> Blocker | None:
+def _first_gate_of(call: TorchCall, machine: Machine, release: Release) -> Blocker | None:
     dense = _is_dense(call)
     ordered = release.gates[0] != "nested-never"
     for name in release.gates:
@@ -520,7 +520,7 @@ def _first_gate_of(call: Call, machine: Machine, release: Release) -> Blocker | 
     return None
 
 
-def _by_order(call: Call, machine: Machine, answer: Answer) -> Blocker | None:
+def _by_order(call: TorchCall, machine: Machine, answer: Answer) -> Blocker | None:
     """Return the backend that comes before cuDNN in torch's order and runs; None where cuDNN is the first that can."""
     if machine.sm is None and answer.choice is None:
         return None  # no GPU, so nothing that could come first
@@ -550,7 +550,7 @@ def _ordered(order: tuple[str, ...], what: str, machine: Machine, sure: bool) ->
     return Blocker("order", f"torch asks {', '.join(order)} in this order: {what}", cure, sure=sure)
 
 
-def _other_kind(call: Call, machine: Machine) -> Blocker | None:
+def _other_kind(call: TorchCall, machine: Machine) -> Blocker | None:
     if call.kind == "flex":
         return Blocker(
             "flex",
@@ -578,7 +578,7 @@ def _other_kind(call: Call, machine: Machine) -> Blocker | None:
     )
 
 
-def _jagged(call: Call, machine: Machine, answer: Answer) -> Blocker | None:
+def _jagged(call: TorchCall, machine: Machine, answer: Answer) -> Blocker | None:
     if not call.switches.cudnn or call.q.device != "cuda":
         return _first_gate(call, machine)
     before = [name for name in ("flash", "efficient", "math") if getattr(call.switches, name)]
@@ -593,7 +593,7 @@ def _jagged(call: Call, machine: Machine, answer: Answer) -> Blocker | None:
     )
 
 
-def find_others(call: Call, machine: Machine, first: Blocker) -> tuple[Blocker, ...]:
+def find_others(call: TorchCall, machine: Machine, first: Blocker) -> tuple[Blocker, ...]:
     """Return what else would keep cuDNN out of a call once its first blocker is gone, in torch's order."""
     if first.source.startswith("torch/"):  # another function than scaled_dot_product_attention
         return ()
@@ -612,7 +612,7 @@ def find_others(call: Call, machine: Machine, first: Blocker) -> tuple[Blocker, 
     return tuple(found.values())
 
 
-def torch_faults(call: Call) -> tuple[str, ...]:
+def torch_faults(call: TorchCall) -> tuple[str, ...]:
     """Return what torch is known to get wrong of a call that it gives to cuDNN."""
     found = []
     if call.mask is not None and call.mask.dtype not in ("bool", call.q.dtype):
@@ -632,7 +632,7 @@ def _row_major(dims: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(math.prod(dims[place + 1 :]) for place in range(len(dims)))
 
 
-def apply_cure(call: Call, blocker: Blocker | None) -> tuple[Call, str]:
+def apply_cure(call: TorchCall, blocker: Blocker | None) -> tuple[TorchCall, str]:
     """Return the call as its blocker's cure would have it, and what that changes; the call itself if nothing does."""
     if blocker is None or not _is_dense(call):
         return call, ""

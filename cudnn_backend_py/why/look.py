@@ -14,7 +14,7 @@ from ..errors import CudnnBackendError, EnvironmentNotReady, UsageError
 from ..system.version import version_numbers
 from ..target.profiles import Profile, find_profile
 from .ask_cudnn import Side, ask_cudnn
-from .calls import ORDER, Answer, Call, Machine
+from .calls import ORDER, Answer, Machine, TorchCall
 from .gates import apply_cure, find_blocker, find_others, releases_of
 from .report import Finding, WhyReport
 
@@ -165,7 +165,7 @@ def make_findings(
             )
         )
     findings.sort(key=lambda one: one.uses_cudnn)
-    sides: dict[Call, Side] = {}
+    sides: dict[TorchCall, Side] = {}
     left = 0
     for at, one in enumerate(findings):
         call, cured = apply_cure(one.call, one.blocker)
@@ -186,7 +186,7 @@ def make_findings(
     return tuple(findings), said
 
 
-def _ask_again(call: Call) -> Answer:
+def _ask_again(call: TorchCall) -> Answer:
     from .ask_torch import ask_by_facts
 
     try:
@@ -195,7 +195,7 @@ def _ask_again(call: Call) -> Answer:
         return Answer(error=f"torch could not be asked: {type(error).__name__}: {str(error).partition(chr(10))[0]}")
 
 
-def _ordered(call: Call, machine: Machine, answer: Answer) -> Call:
+def _ordered(call: TorchCall, machine: Machine, answer: Answer) -> TorchCall:
     """Return a call without an order that nobody has set: torch's first one says nothing before torch is asked."""
     order = tuple(name for name in call.switches.order or () if name != "overrideable")
     if answer.choice is None and order in ((), ORDER):

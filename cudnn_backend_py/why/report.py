@@ -12,7 +12,7 @@ from typing import Any
 
 from ..printable import printable
 from .ask_cudnn import Side
-from .calls import Answer, Call, Machine, Place
+from .calls import Answer, Machine, Place, TorchCall
 from .gates import Blocker, torch_faults
 
 __all__ = ["Finding", "WhyReport"]
@@ -30,7 +30,7 @@ class Finding:
     the call with the cure, ``cured`` what that changes. ``times`` are milliseconds by backend.
     """
 
-    call: Call
+    call: TorchCall
     place: Place
     count: int
     threads: tuple[str, ...]

@@ -22,7 +22,7 @@ import torch
 
 from ..system.interruption import ignoring, pass_interruption
 from .ask_torch import ask_torch, autocast_of, autocast_type, describe, read_order, read_switches
-from .calls import Answer, Call, Kind, Place, Switches
+from .calls import Answer, Kind, Place, Switches, TorchCall
 from .gates import CUDNN_TAKES_PACKED
 from .wrapping import Around, Wrapped, is_compiling
 
@@ -56,7 +56,7 @@ class _Thread(threading.local):
 class Row:
     """Calls of one kind at one place in one thread: how many, and what torch said at the first of them."""
 
-    call: Call
+    call: TorchCall
     place: Place
     answer: Answer
     thread: str
@@ -288,7 +288,7 @@ class Watch:
     def _first(self, key: Any, frame: FrameType, q: Any, k: Any, v: Any, mask: Any, *options: Any) -> Row:
         dropout, causal, scale, gqa = options
         cast = autocast_type(q)
-        call = Call(
+        call = TorchCall(
             q=self._seen(q, cast and autocast_type(q)),
             k=self._seen(k, cast and autocast_type(k)),
             v=self._seen(v, cast and autocast_type(v)),
@@ -343,7 +343,7 @@ class Watch:
         row = self.rows.get(key)
         if row is None:
             seen = [self._seen(one) for one in (q, k, v)]
-            call = Call(
+            call = TorchCall(
                 kind=kind,
                 q=seen[0],
                 k=seen[1],
@@ -458,7 +458,7 @@ def _row_of_node(node: Any, state: _State) -> Row:
         mask, dropout, causal, scale, gqa = None, 0.0, False, None, False
     dtype = state.autocast.get(q.device.type)
     casts = [dtype if dtype is not None and one.is_floating_point() else None for one in (q, k, v)]
-    call = Call(
+    call = TorchCall(
         kind=kind,
         q=describe(q, casts[0]),
         k=describe(k, casts[1]),

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from cudnn_backend_py.why.calls import Answer, Call, Machine, Switches, TensorFacts
+from cudnn_backend_py.why.calls import Answer, Machine, Switches, TensorFacts, TorchCall
 from cudnn_backend_py.why.gates import VARIABLES
 from tools.records.sdpa_grid import sizes_of
 
@@ -29,7 +29,7 @@ def _strides(size: tuple[int, ...], layout: str) -> tuple[int, ...]:
     }[layout]
 
 
-def call_of(case: Mapping[str, Any]) -> Call:
+def call_of(case: Mapping[str, Any]) -> TorchCall:
     """Return a case of the grid as the plain call it makes, without torch."""
     case = dict(case)
     sizes = sizes_of({name: tuple(value) if isinstance(value, list) else value for name, value in case.items()})
@@ -61,7 +61,7 @@ def call_of(case: Mapping[str, Any]) -> Call:
         bool(case.get("warn_only")),
         tuple(names[number] for number in case["order"]) if "order" in case else None,
     )
-    return Call(
+    return TorchCall(
         q=made["q"],
         k=made["k"],
         v=made["v"],

@@ -24,8 +24,8 @@ import numpy as np
 
 from cudnn_backend_py import graph_to_json, load_graph
 from cudnn_backend_py.audit.case import Case, load_case
+from cudnn_backend_py.cli.compare.comparison import as_text, read_record
 from cudnn_backend_py.cli.run import _text
-from cudnn_backend_py.compare.compare import as_text, read_record
 from cudnn_backend_py.diagnose import Outcome, SupportTable, Verdict, render_text
 from cudnn_backend_py.diagnose.breakdown import break_down
 from cudnn_backend_py.diagnose.logs import report_log

@@ -102,14 +102,24 @@ def _package(model: Model) -> str:
 
 _ENUM_BASE = '''
 class CudnnEnum(IntEnum):
-    """A number of the cuDNN API that knows its C name and history."""
+    """A number of the cuDNN API that knows its C name and history.
+
+    ``prefix`` and ``suffix`` surround the names of members in C; ``c_type`` is the key in ``ENUMS``.
+    """
+
+    _affixes: tuple[str, str]
+
+    def __init_subclass__(cls, c_type: str = "", prefix: str = "", suffix: str = "") -> None:
+        cls._affixes = prefix, suffix
+        if c_type:
+            ENUMS[c_type] = cls
 
     @property
     def c_name(self) -> str:
         """The full C spelling, misspellings included."""
-        spelling = f"{type(self).__name__}.{self._name_}"
-        prefix, suffix = _AFFIXES[type(self).__name__]
-        return _IRREGULAR.get(spelling) or f"{prefix}{self._name_}{suffix}"
+        prefix, suffix = self._affixes
+        spelling = f"{prefix}{self._name_}{suffix}"
+        return _IRREGULAR.get(spelling, spelling)
 
     @property
     def since(self) -> tuple[int, int, int]:
@@ -125,31 +135,30 @@ class CudnnEnum(IntEnum):
 
 def _enums(model: Model) -> str:
     members = [(enum, member) for enum in model.enums for member in enum.members]
-    affixes = {enum.name: (enum.prefix, enum.suffix) for enum in model.enums}
-    irregular = {f"{e.name}.{m.name}": m.source.c_name for e, m in members if e.c_spelling(m) != m.source.c_name}
+    irregular = {e.c_spelling(m): m.source.c_name for e, m in members if e.c_spelling(m) != m.source.c_name}
     since = {m.source.c_name: m.since for _, m in members if m.since != FIRST}  # nearly all say the first
     deprecated = sorted(m.source.c_name for _, m in members if m.source.deprecated)
     defines = {n: v for n, v in model.header.defines.items() if not n.startswith("CUDNN_GRAPH_")}
-    by_c_name = ", ".join(f"{enum.c_name!r}: {enum.name}" for enum in model.enums)
     parts = [
         '"""Every enum and constant of cudnn_graph.h."""\n',
         "from __future__ import annotations\n\nfrom enum import IntEnum\n",
         f"HEADER_VERSION = {model.header.version}",
         *(f"{name.removeprefix('CUDNN_')} = {value}" for name, value in defines.items()),
-        f"_AFFIXES = {affixes!r}",
         f"_IRREGULAR = {irregular!r}",
         f"_SINCE: dict[str, tuple[int, int, int]] = {since!r}",
-        f"DEPRECATED = frozenset({tuple(deprecated)!r})\n",
+        f"DEPRECATED = frozenset({tuple(deprecated)!r})",
+        "ENUMS: dict[str, type[CudnnEnum]] = {}\n",
         _ENUM_BASE,
         *(_enum_class(enum) for enum in model.enums),
-        f"ENUMS: dict[str, type[CudnnEnum]] = {{{by_c_name}}}",
     ]
     return "\n".join(parts)
 
 
 def _enum_class(enum: EnumModel) -> str:
     lines = [f"    {member.name} = {member.source.value}" for member in enum.members]
-    return f'\n\nclass {enum.name}(CudnnEnum):\n    """{enum.c_name}."""\n\n' + "\n".join(lines) + "\n\n"
+    affixes = f'prefix="{enum.prefix}"' + (f', suffix="{enum.suffix}"' if enum.suffix else "")
+    head = f'class {enum.name}(CudnnEnum, c_type="{enum.c_name}", {affixes}):\n    """{enum.c_name}."""\n\n'
+    return "\n\n" + head + "\n".join(lines) + "\n\n"
 
 
 # -------------------------------------------------------------------------------------- prototypes.py
@@ -158,26 +167,29 @@ _PROTOTYPE_BASE = '''"""Every function, struct and callback type of cudnn_graph.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 
-@dataclass(frozen=True, slots=True)
-class Parameter:
+class Parameter(NamedTuple):
     """A parameter of a function or a field of a struct, with its C type."""
 
     name: str
     c_type: str
 
 
-@dataclass(frozen=True, slots=True)
-class Function:
+class Function(NamedTuple):
     """A C prototype."""
 
     name: str
     returns: str
     parameters: tuple[Parameter, ...]
     since: tuple[int, int, int] | None
-    deprecated: bool
+    deprecated: bool = False
+
+
+def _parameters(**types: str) -> tuple[Parameter, ...]:
+    return tuple(Parameter(name, c_type) for name, c_type in types.items())
+
 
 '''
 
@@ -188,9 +200,9 @@ def _prototypes(model: Model) -> str:
     return "\n".join(
         [
             _PROTOTYPE_BASE,
-            f"FUNCTIONS: dict[str, Function] = {_functions(header.functions)}",
-            f"CALLBACKS: dict[str, Function] = {_functions(header.callbacks)}",
-            f"STRUCTS: dict[str, tuple[Parameter, ...]] = {{{structs}}}",
+            f"FUNCTIONS = {_functions(header.functions)}",
+            f"CALLBACKS = {_functions(header.callbacks)}",
+            f"STRUCTS = {{{structs}}}",
         ]
     )
 
@@ -198,13 +210,14 @@ def _prototypes(model: Model) -> str:
 def _functions(functions: Iterable[Any]) -> str:
     rows = []
     for f in functions:
-        parts = (repr(f.name), repr(f.returns), _parameters(f.parameters), f.since, f.deprecated)
-        rows.append(f"{f.name!r}: Function({', '.join(map(str, parts))})")
-    return "{" + ", ".join(rows) + "}"
+        deprecated = ", deprecated=True" if f.deprecated else ""
+        rows.append(f"Function({f.name!r}, {f.returns!r}, {_parameters(f.parameters)}, {f.since}{deprecated})")
+    return f"{{function.name: function for function in ({', '.join(rows)},)}}"
 
 
 def _parameters(parameters: Iterable[Any]) -> str:
-    return "(" + "".join(f"Parameter({p.name!r}, {p.c_type!r}), " for p in parameters) + ")"
+    """Return the parameters as a call: their names are those of keywords."""
+    return f"_parameters({', '.join(f'{p.name}={p.c_type!r}' for p in parameters)})"
 
 
 # ------------------------------------------------------------------- attributes.py and descriptors.py
@@ -213,16 +226,17 @@ _ATTRIBUTE_BASE = '''"""What every attribute of every descriptor type takes, wit
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from functools import partial
+from typing import Literal, NamedTuple
 
 from .enums import {enums}
 
-_A, _T, _D = AttributeName, AttributeType, DescriptorType
+_A = AttributeName
+_T = AttributeType
+_D = DescriptorType
 
 
-@dataclass(frozen=True, slots=True)
-class AttributeFacts:
+class AttributeFacts(NamedTuple):
     """One attribute: its element types (preferred first), counts, direction and history.
 
     ``max_count`` is ``None`` where the header gives no bound; ``element`` lists the descriptor types that fit
@@ -239,20 +253,43 @@ class AttributeFacts:
     since: tuple[int, int, int]
     element: tuple[DescriptorType, ...]
 
+
+def _facts(
+    role: Literal["input", "output", "both"],
+    required: bool,
+    attribute: _A,
+    field: str,
+    *taken: _T | _D,
+    count: tuple[int, int | None] = (1, 1),
+) -> AttributeFacts:
+    types = [item for item in taken if isinstance(item, _T)]
+    element = [item for item in taken if isinstance(item, _D)]
+    if element:
+        types.append(_T.BACKEND_DESCRIPTOR)
+    return AttributeFacts(
+        attribute, field, tuple(types), count[0], count[1], role, required, attribute.since, tuple(element)
+    )
+
+
+_required = partial(_facts, "input", True)
+_optional = partial(_facts, "input", False)
+_output = partial(_facts, "output", False)
+_both = partial(_facts, "both", False)
+
 '''
 
 
 def _attributes(model: Model) -> str:
     of_type = ", ".join(f"_T.{name}: {enum}" for name, enum in model.enum_of_type.items())
     names = {"AttributeName", "AttributeType", "CudnnEnum", "DescriptorType", *model.enum_of_type.values()}
-    operations = _kinds(d.kind for d in model.descriptors if d.kind.startswith("OPERATION_"))
+    operations = tuple(d.kind for d in model.descriptors if d.kind.startswith("OPERATION_"))
     rows = "".join(
         f"_D.{d.kind}: ({''.join(_facts(a, operations) + ', ' for a in d.attributes)}),\n" for d in model.descriptors
     )
     return "\n".join(
         [
             _ATTRIBUTE_BASE.replace("{enums}", _imports(names)),
-            f"_OPERATIONS = {operations}",
+            f"_OPERATIONS = ({', '.join(f'_D.{kind}' for kind in operations)},)",
             f"ATTRIBUTES: dict[DescriptorType, tuple[AttributeFacts, ...]] = {{{rows}}}",
             "ATTRIBUTE_FACTS: dict[AttributeName, AttributeFacts] = "
             "{facts.attribute: facts for rows in ATTRIBUTES.values() for facts in rows}",
@@ -268,48 +305,43 @@ def _imports(names: Iterable[str]) -> str:
     return "(" + "".join(f"\n    {name}," for name in sorted(names)) + "\n)"
 
 
-def _kinds(kinds: Iterable[str]) -> str:
-    return "(" + "".join(f"_D.{kind}, " for kind in kinds) + ")"
-
-
-def _facts(attribute: Attribute, operations: str) -> str:
-    types = "(" + "".join(f"_T.{name}, " for name in attribute.types) + ")"
-    low, high = attribute.count
-    element = _kinds(attribute.element)
-    element = "_OPERATIONS" if element == operations else element
-    return (
-        f"AttributeFacts(_A.{attribute.name}, {attribute.field!r}, {types}, {low}, {high}, "
-        f"{attribute.role!r}, {attribute.required}, {attribute.since}, {element})"
-    )
+def _facts(attribute: Attribute, operations: tuple[str, ...]) -> str:
+    """Return the row of an attribute: a call named by its role, with the element types and descriptor types."""
+    kinds = "*_OPERATIONS" if attribute.element == operations else ", ".join(f"_D.{kind}" for kind in attribute.element)
+    taken = [f"_T.{name}" for name in attribute.types if name != "BACKEND_DESCRIPTOR"] + [kinds] * bool(kinds)
+    count = "" if attribute.count == (1, 1) else f", count={attribute.count}"
+    role = {"input": "_required" if attribute.required else "_optional"}.get(attribute.role, f"_{attribute.role}")
+    return f"{role}(_A.{attribute.name}, {attribute.field!r}, {', '.join(taken)}{count})"
 
 
 _DESCRIPTOR_BASE = '''"""One frozen value class per descriptor type, with the facts of its attributes."""
 
 from __future__ import annotations
 
-from dataclasses import FrozenInstanceError, dataclass, fields
-from typing import Any, ClassVar, TypeVar, dataclass_transform
+from dataclasses import Field, FrozenInstanceError, dataclass, fields
+from typing import Any, ClassVar, dataclass_transform
 
-from .attributes import ATTRIBUTE_FACTS, ATTRIBUTE_OWNER, ATTRIBUTES, ENUM_OF_TYPE, AttributeFacts
+from .attributes import ATTRIBUTES, AttributeFacts
 from .enums import {enums}
 
-__all__ = {exported}
-
-Value = TypeVar("Value")
+_D = DescriptorType
+DESCRIPTORS: dict[DescriptorType, type[DescriptorValue]] = {}
 
 
 @dataclass_transform(kw_only_default=True, frozen_default=True)
-def _value(cls: type[Value]) -> type[Value]:
-    """Make a frozen dataclass whose methods are those of its base: generated ones cost a millisecond each at import."""
-    return dataclass(init=False, repr=False, eq=False)(cls)
-
-
-@_value
 class DescriptorValue:
-    """A descriptor as a plain value; building the C object is somebody else's work."""
+    """A descriptor as a plain value; building the C object is somebody else's work.
+
+    Classes below are frozen dataclasses whose methods are these: generated ones cost a millisecond each at import.
+    """
 
     kind: ClassVar[DescriptorType]
     attributes: ClassVar[tuple[AttributeFacts, ...]]
+    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
+
+    def __init_subclass__(cls, kind: DescriptorType) -> None:
+        cls.kind, cls.attributes = kind, ATTRIBUTES[kind]
+        DESCRIPTORS[kind] = dataclass(init=False, repr=False, eq=False)(cls)
 
     def __init__(self, **values: Any) -> None:
         facts = [item for item in self.attributes if item.role != "output"]
@@ -349,26 +381,15 @@ def _descriptors(model: Model) -> str:
     bodies = [_descriptor(descriptor, model, classes) for descriptor in model.descriptors]
     annotated = " ".join(word for body in bodies for word in body.replace("[", " ").replace(",", " ").split())
     used = {e for e in model.enum_of_type.values() if e in annotated.split()} | {"DescriptorType"}
-    tables = ["ATTRIBUTES", "ATTRIBUTE_FACTS", "ATTRIBUTE_OWNER", "DESCRIPTORS", "ENUM_OF_TYPE"]
-    exported = sorted({*tables, "AttributeFacts", "DescriptorValue", *classes.values()}, key=_export_order)
-    table = ", ".join(f"DescriptorType.{kind}: {name}" for kind, name in classes.items())
-    base = _DESCRIPTOR_BASE.replace("{enums}", _imports(used)).replace("{exported}", repr(exported))
-    return "\n".join([base, *bodies, f"DESCRIPTORS: dict[DescriptorType, type[DescriptorValue]] = {{{table}}}"])
-
-
-def _export_order(name: str) -> tuple[bool, str]:
-    return not name.isupper(), name
+    return "\n".join([_DESCRIPTOR_BASE.replace("{enums}", _imports(used)), *bodies])
 
 
 def _descriptor(descriptor: DescriptorModel, model: Model, classes: dict[str, str]) -> str:
     count = len(descriptor.attributes)
     lines = [
-        "\n\n@_value",
-        f"class {descriptor.name}(DescriptorValue):",
+        f"\n\nclass {descriptor.name}(DescriptorValue, kind=_D.{descriptor.kind}):",
         f'    """{descriptor.source.c_name}, since cuDNN {_dotted(descriptor.since)}; '
         f'{count} attribute{"s"[: count != 1]}."""\n',
-        f"    kind: ClassVar[DescriptorType] = DescriptorType.{descriptor.kind}",
-        f"    attributes: ClassVar[tuple[AttributeFacts, ...]] = ATTRIBUTES[DescriptorType.{descriptor.kind}]\n",
     ]
     settable = [a for a in descriptor.attributes if a.role != "output"]
     for attribute in sorted(settable, key=lambda a: not a.required):

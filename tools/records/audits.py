@@ -22,9 +22,10 @@ from statistics import median
 from typing import Any
 
 from cudnn_backend_py.audit.report import AuditReport
+from cudnn_backend_py.execution.timing import uncollected
 from cudnn_backend_py.info import start_record, write_record
 from cudnn_backend_py.system.child import call_command
-from cudnn_backend_py.why.cost import Seconds, judge_pairs, take_time, tell, uncollected
+from cudnn_backend_py.why.cost import TurnTime, judge_pairs, take_time, tell
 from tests.support.audited import RIGHT, WRONG
 
 __all__ = ["audit_program", "examine_case", "measure_cost", "run_faults"]
@@ -272,7 +273,7 @@ def measure_cost(seconds: float = 12.0, block_s: float = 0.5, names: Sequence[st
         }
 
 
-def _judge_some(times: tuple[list[Seconds], list[Seconds]], chosen: Sequence[bool]) -> dict[str, Any] | None:
+def _judge_some(times: tuple[list[TurnTime], list[TurnTime]], chosen: Sequence[bool]) -> dict[str, Any] | None:
     """Return what some of the pairs say; None where there are none."""
     some = [[one for one, wanted in zip(turns, chosen, strict=True) if wanted] for turns in times]
     return judge_pairs(some[0], some[1], MOST) if any(chosen) else None
@@ -280,7 +281,7 @@ def _judge_some(times: tuple[list[Seconds], list[Seconds]], chosen: Sequence[boo
 
 def _pairs(
     loop: Callable[[], Any], rounds: int, seconds: float, every: int, cost: float, folder: str
-) -> tuple[tuple[list[Seconds], list[Seconds]], list[int], AuditReport]:
+) -> tuple[tuple[list[TurnTime], list[TurnTime]], list[int], AuditReport]:
     """Return the times of blocks without an audit and with one, how many samples the latter had, and its report.
 
     One audit lasts over all blocks and rests in those without: what it may take of the time falls in the others alone.
@@ -290,8 +291,8 @@ def _pairs(
 
     report = AuditReport()
     watch = Watch(every, cost, CaseFolder(folder), report, first=0, patience_s=2.0)
-    plain: list[Seconds] = []
-    audited: list[Seconds] = []
+    plain: list[TurnTime] = []
+    audited: list[TurnTime] = []
     sampled: list[int] = []
     watch.start()
     with uncollected():

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from cudnn_backend_py.faults import FAULTS, Fault
-from cudnn_backend_py.generated.enums import DescriptorType
-from cudnn_backend_py.graph import Graph
+from cudnn_backend_py.faults import FAULTS, FAULTS_BY_OPERATION, Fault
 
 __all__ = ["render_fault_page"]
 
@@ -23,21 +21,6 @@ Written by `make regen` from `cudnn_backend_py/faults/`; do not edit.
 """
 _COLUMNS = "| fault | graphs | effect | where | what helps | who says so |\n|---|---|---|---|---|---|\n"
 
-_D = DescriptorType
-_HEADINGS = {  # by the operation that comes first here of those in a graph
-    _D.OPERATION_CONVOLUTION_FORWARD: "Convolution",
-    _D.OPERATION_CONVOLUTION_BACKWARD_DATA: "Convolution",
-    _D.OPERATION_CONVOLUTION_BACKWARD_FILTER: "Convolution",
-    _D.OPERATION_MOE_GROUPED_MATMUL: "Matmul of experts",
-    _D.OPERATION_NORM_FORWARD: "Norms",
-    _D.OPERATION_RESAMPLE_FWD: "Resampling",
-    _D.OPERATION_RESAMPLE_BWD: "Resampling",
-    _D.OPERATION_SIGNAL: "Signals",
-    _D.OPERATION_MATMUL: "Matmul",
-    _D.OPERATION_POINTWISE: "Pointwise operations",
-    _D.OPERATION_REDUCTION: "Reductions",
-}
-
 
 def render_fault_page() -> str:
     """Return the table of faults as Markdown."""
@@ -46,24 +29,10 @@ def render_fault_page() -> str:
         f"{name} {count}" for name, count in sorted(sources.items(), key=lambda item: (-item[1], item))
     )
     parts = [_HEAD.format(total=len(FAULTS), measured=sum(row.measured for row in FAULTS), sources=by_source)]
-    groups: dict[str, list[Fault]] = {}
-    for row in FAULTS:
-        groups.setdefault(_heading(row), []).append(row)
-    for heading, rows in groups.items():
+    for heading, rows in FAULTS_BY_OPERATION.items():
         parts.append(f"\n## {heading}\n\n{_COLUMNS}")
         parts += map(_line, rows)
     return "".join(parts)
-
-
-def _heading(row: Fault) -> str:
-    makes = [made for made in row.reproductions.values() if callable(made)]
-    if row.attention is not None or not makes:
-        return "Attention"
-    graph: Graph = makes[0]()
-    kinds = [op.kind for op in graph.ops]
-    if kinds.count(_D.OPERATION_MATMUL) > 1:
-        return "Attention"
-    return next(heading for kind, heading in _HEADINGS.items() if kind in kinds)
 
 
 def _line(row: Fault) -> str:

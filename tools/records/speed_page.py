@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.model.run import draw_model
-from cudnn_backend_py.compare.compare import as_markdown, draw
+from cudnn_backend_py.cli.compare.comparison import as_markdown, draw
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "attention-speed.md"

@@ -10,7 +10,7 @@ from ..enums import attention_implementation, data_type, diagonal_alignment
 from ..errors import invalid_value
 from ..tensors import tensor
 from .attention_node import AttentionNode, ScoreMod, port_name
-from .attention_rules import Kind, Request
+from .attention_rules import AttentionRequest, Kind
 from .base import OpsBase
 from .node import check_type
 
@@ -174,7 +174,7 @@ class AttentionOps(OpsBase):
         limit = _int("paged_attention_max_seq_len_kv", paged_attention_max_seq_len_kv)
         scale, scale_tensor = _scale(attn_scale)
         probability, of_dropout = _dropout(dropout, rng_dump, backward=False)
-        request = Request(
+        request = AttentionRequest(
             name=name,
             kind="half",
             backward=False,
@@ -215,7 +215,7 @@ class AttentionOps(OpsBase):
         )
         return self._forward(request, ("o", "stats"))
 
-    def _forward(self, request: Request, outputs: tuple[str, ...]) -> list[tensor | None]:
+    def _forward(self, request: AttentionRequest, outputs: tuple[str, ...]) -> list[tensor | None]:
         """Add a forward pass and return its outputs, None for statistics that are not asked for."""
         wanted = [name for name in outputs if name != "stats" or request.stats]
         self._add(AttentionNode(request, wanted, self))
@@ -265,7 +265,7 @@ class AttentionOps(OpsBase):
         left = _int("diagonal_band_left_bound", diagonal_band_left_bound)
         scale, scale_tensor = _scale(attn_scale)
         probability, of_dropout = _dropout(dropout, rng_dump, backward=True)
-        request = Request(
+        request = AttentionRequest(
             name=name,
             kind="half",
             backward=True,
@@ -298,7 +298,7 @@ class AttentionOps(OpsBase):
         )
         return self._backward(request, ("dq", "dk", "dv"))
 
-    def _backward(self, request: Request, outputs: tuple[str, ...]) -> list[tensor | None]:
+    def _backward(self, request: AttentionRequest, outputs: tuple[str, ...]) -> list[tensor | None]:
         self._add(AttentionNode(request, outputs, self))
         return [request.get(name) for name in outputs]
 
@@ -355,7 +355,7 @@ class AttentionOps(OpsBase):
         limit = _int("paged_attention_max_seq_len_kv", paged_attention_max_seq_len_kv)
         scale, scale_tensor = _scale(attn_scale)
         probability, of_dropout = _dropout(dropout, rng_dump, backward=False)
-        request = Request(
+        request = AttentionRequest(
             name=name,
             kind="fp8",
             backward=False,
@@ -448,7 +448,7 @@ class AttentionOps(OpsBase):
             raise invalid_value("generate_stats must be provided", fix="generate_stats=True or False")
         stats = _stats(generate_stats, None)
         scale, scale_tensor = _scale(attn_scale)
-        request = Request(
+        request = AttentionRequest(
             name=name,
             kind="mxfp8",
             backward=False,
@@ -656,7 +656,7 @@ def _backward_fp8(
     *,
     deterministic: bool,
     compute: Any,
-) -> Request:
+) -> AttentionRequest:
     """Return the request of an 8-bit backward pass."""
     scale, scale_tensor = _scale(attn_scale)
     probability, of_dropout = _dropout(dropout, None, backward=True)
@@ -668,7 +668,7 @@ def _backward_fp8(
         "dsink": sinks[1],
         **of_dropout,
     }
-    return Request(
+    return AttentionRequest(
         name=name,
         kind=kind,
         backward=True,

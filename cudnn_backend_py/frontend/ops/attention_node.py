@@ -22,7 +22,7 @@ from ..enums import data_type, diagonal_alignment
 from ..errors import not_supported
 from ..recorded import Record
 from ..tensors import as_bits, tensor
-from .attention_rules import Kind, Request, check, check_softmax_outputs, is_deterministic, is_unified
+from .attention_rules import AttentionRequest, Kind, check, check_softmax_outputs, is_deterministic, is_unified
 from .base import OpsBase
 from .node import Emitter, Node, pack_strides, prepare
 
@@ -76,7 +76,7 @@ def alibi_slopes(heads: int) -> list[float]:
 class AttentionNode(Node):
     """A forward or backward pass."""
 
-    def __init__(self, request: Request, outputs: Iterable[str], graph: OpsBase) -> None:
+    def __init__(self, request: AttentionRequest, outputs: Iterable[str], graph: OpsBase) -> None:
         self.request = request
         self._context = graph.context
         self.graph = weakref.ref(graph)  # which holds its nodes

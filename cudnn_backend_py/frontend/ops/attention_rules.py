@@ -1,7 +1,7 @@
 """Support rules of cudnn-frontend for attention, checked before cuDNN is asked, by the same types of exception.
 
-``Request`` is a call of the user as a value; ``check`` holds it against the rules of cudnn-frontend 1.32, in its order,
-which decides what is said where several apply. ``is_unified`` is its choice between many operations and one.
+``AttentionRequest`` is a call of the user as a value; ``check`` compares it with the rules of cudnn-frontend 1.32, in
+its order, which decides what is said where several apply. ``is_unified`` is its choice between many operations and one.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ..tensors import tensor
 if TYPE_CHECKING:
     from ..context import Context
 
-__all__ = ["Request", "check", "check_softmax_outputs", "is_deterministic", "is_unified", "unified_lacks"]
+__all__ = ["AttentionRequest", "check", "check_softmax_outputs", "is_deterministic", "is_unified", "unified_lacks"]
 
 _SHORT = (data_type.HALF, data_type.BFLOAT16, data_type.FP8_E4M3, data_type.FP8_E5M2)
 
@@ -31,9 +31,10 @@ _ONLY_RAGGED = "max_total_seq_len_q and max_total_seq_len_kv are only supported 
 
 
 @dataclass(kw_only=True, eq=False)
-class Request:
-    """One attention node as the user asked for it.
+class AttentionRequest:
+    """The arguments of one attention node, which cudnn-frontend's rules are about.
 
+    Its tensors may have no dims yet; once they have, ``AttentionNode.problem`` describes it as an attention problem.
     ``tensors`` has inputs and outputs by their names in :class:`~cudnn_backend_py.graph.attention.Attention` (``q``,
     ``do``, ``seq_len_kv``, ``dropout_seed``, ``descale_q`` ...); all else is what the arguments came to.
     """
@@ -138,7 +139,7 @@ class Request:
 class _Refusals:
     """Raises in cudnn-frontend's terms where a condition holds."""
 
-    def __init__(self, request: Request) -> None:
+    def __init__(self, request: AttentionRequest) -> None:
         which = "backward" if request.backward else "forward"
         self.where = f"attention node {request.name!r} ({request.kind}, {which}), checked before any cuDNN call"
 
@@ -151,7 +152,7 @@ class _Refusals:
             raise attribute_not_set(headline, where=self.where, fix=fix)
 
 
-def check(request: Request, context: Context) -> None:
+def check(request: AttentionRequest, context: Context) -> None:
     """Refuse what cudnn-frontend refuses.
 
     Raises
@@ -170,7 +171,7 @@ def check(request: Request, context: Context) -> None:
         _check_backward_fp8(request, context, say)
 
 
-def is_unified(request: Request, context: Context) -> bool:
+def is_unified(request: AttentionRequest, context: Context) -> bool:
     """Return whether the node becomes the one SDPA operation: if asked for, or if AUTO finds it able."""
     if request.backward:
         return False
@@ -179,13 +180,13 @@ def is_unified(request: Request, context: Context) -> bool:
     return request.implementation == attention_implementation.UNIFIED
 
 
-def is_wide_on_blackwell(request: Request, context: Context) -> bool:
+def is_wide_on_blackwell(request: AttentionRequest, context: Context) -> bool:
     """Return whether it is a backward pass of heads of 256 on sm_10x, which cuDNN has since 9.23."""
     wide = request.backward and request.size("q", 3) == request.size("v", 3) == 256
     return wide and context.sm // 10 == 10 and context.version >= (9, 23, 0)
 
 
-def is_deterministic(request: Request, context: Context) -> bool:
+def is_deterministic(request: AttentionRequest, context: Context) -> bool:
     """Return whether the deterministic kernels are used: on request, and on sm_10x for fp8 and heads of 256, always."""
     if request.kind == "half" and is_wide_on_blackwell(request, context):
         return True
@@ -195,7 +196,7 @@ def is_deterministic(request: Request, context: Context) -> bool:
     return request.deterministic or request.kind == "mxfp8" or small
 
 
-def unified_lacks(request: Request, context: Context) -> str | None:
+def unified_lacks(request: AttentionRequest, context: Context) -> str | None:
     """Return the first thing that keeps a forward pass from being the one SDPA operation, None if nothing does."""
     version: Version = context.version
     has = request.has
@@ -235,7 +236,7 @@ def unified_lacks(request: Request, context: Context) -> str | None:
     return None
 
 
-def check_softmax_outputs(request: Request, context: Context) -> None:
+def check_softmax_outputs(request: AttentionRequest, context: Context) -> None:
     """Refuse statistics that the expanded softmax of cuDNN before 9.21 does not write."""
     given = (request.stats, request.has("max"), request.has("sum_exp"))
     fits = given in ((False, False, False), (True, False, False), (False, True, True))
@@ -249,7 +250,7 @@ def check_softmax_outputs(request: Request, context: Context) -> None:
 # rules of every pass
 
 
-def _check_shape(request: Request, say: _Refusals, *names: str, is_output: bool = False) -> None:
+def _check_shape(request: AttentionRequest, say: _Refusals, *names: str, is_output: bool = False) -> None:
     for name in names:
         item = request.tensors[name]
         fits = (0, 4) if is_output else (4,)
@@ -263,12 +264,12 @@ def _check_shape(request: Request, say: _Refusals, *names: str, is_output: bool 
         )
 
 
-def _check_output(request: Request, say: _Refusals, *names: str) -> None:
+def _check_output(request: AttentionRequest, say: _Refusals, *names: str) -> None:
     """Check outputs as far as the user set them; what is empty is filled in."""
     _check_shape(request, say, *names, is_output=True)
 
 
-def _check_heads(request: Request, say: _Refusals) -> None:
+def _check_heads(request: AttentionRequest, say: _Refusals) -> None:
     heads, of_k, of_v = (request.size(name, 1) for name in ("q", "k", "v"))
     say.unsupported(
         min(of_k, of_v) < 1 or heads % of_k != 0 or heads % of_v != 0,
@@ -276,21 +277,21 @@ def _check_heads(request: Request, say: _Refusals) -> None:
     )
 
 
-def _check_scale(request: Request, say: _Refusals) -> None:
+def _check_scale(request: AttentionRequest, say: _Refusals) -> None:
     say.unset(
         request.scale is not None and request.has("scale"),
         "attn_scale with tensor and value cannot be set at the same time",
     )
 
 
-def _check_bias(request: Request, say: _Refusals) -> None:
+def _check_bias(request: AttentionRequest, say: _Refusals) -> None:
     bias = request.get("bias")
     say.unsupported(
         bias is not None and bias.data_type == data_type.BOOLEAN, "bias mask data type cannot be boolean, not supported"
     )
 
 
-def _check_padding(request: Request, say: _Refusals, *, modifier_may: bool = True) -> None:
+def _check_padding(request: AttentionRequest, say: _Refusals, *, modifier_may: bool = True) -> None:
     lengths = request.has_lengths
     say.unset(request.padding and not all(lengths), "padding mask requires seq_len_q and seq_len_kv to be set")
     modified = modifier_may and request.score_mod is not None
@@ -301,7 +302,7 @@ def _check_padding(request: Request, say: _Refusals, *, modifier_may: bool = Tru
     )
 
 
-def _check_dropout(request: Request, say: _Refusals) -> None:
+def _check_dropout(request: AttentionRequest, say: _Refusals) -> None:
     say.unset(
         request.dropout is not None and request.has("dropout_mask"),
         "using both, custom dropout mask and dropout probability, is ill-formed",
@@ -309,7 +310,7 @@ def _check_dropout(request: Request, say: _Refusals) -> None:
     say.unset(request.dropout == 1.0, "dropout probability cannot be 1, its scale would be infinite")
 
 
-def _check_known_bugs(request: Request, version: Version, say: _Refusals) -> None:
+def _check_known_bugs(request: AttentionRequest, version: Version, say: _Refusals) -> None:
     say.unsupported(
         version in ((9, 10, 0), (9, 10, 1)),
         f"SDPA in FP16/BF16 is not supported on cuDNN {version_text(version)} due to known bugs",
@@ -323,7 +324,7 @@ def _check_known_bugs(request: Request, version: Version, say: _Refusals) -> Non
     )
 
 
-def _check_sink_of_sequences(request: Request, version: Version, say: _Refusals) -> None:
+def _check_sink_of_sequences(request: AttentionRequest, version: Version, say: _Refusals) -> None:
     say.unsupported(
         request.is_ragged and request.has("sink") and version < (9, 26, 0),
         "SDPA backward with ragged offsets and a sink token is not supported below cuDNN 9.26.0, which reads "
@@ -332,7 +333,7 @@ def _check_sink_of_sequences(request: Request, version: Version, say: _Refusals)
     )
 
 
-def _check_stats_layout(request: Request, version: Version, since: VersionTuple, say: _Refusals) -> None:
+def _check_stats_layout(request: AttentionRequest, version: Version, since: VersionTuple, say: _Refusals) -> None:
     if version < since and request.has("stats") and not request.has_packed_stats:
         stats = request.tensors["stats"]
         say.unsupported(
@@ -343,7 +344,7 @@ def _check_stats_layout(request: Request, version: Version, since: VersionTuple,
         )
 
 
-def _check_modifier(request: Request, say: _Refusals) -> None:
+def _check_modifier(request: AttentionRequest, say: _Refusals) -> None:
     masked = request.alibi or request.padding or request.left is not None or request.right is not None
     say.unsupported(
         request.score_mod is not None and masked,
@@ -351,14 +352,14 @@ def _check_modifier(request: Request, say: _Refusals) -> None:
     )
 
 
-def _check_alibi(request: Request, say: _Refusals) -> None:
+def _check_alibi(request: AttentionRequest, say: _Refusals) -> None:
     say.unsupported(
         request.alibi and request.right != 0,
         f"when alibi mask is used, diagonal_band_right_bound needs to be set to 0, it is {request.right}",
     )
 
 
-def _check_corner(request: Request, version: Version, say: _Refusals) -> None:
+def _check_corner(request: AttentionRequest, version: Version, say: _Refusals) -> None:
     """Check the parts of bottom-right alignment that both passes share."""
     corner, s_q, s_kv = request.is_bottom_right, request.s_q, request.s_kv
     say.unsupported(
@@ -377,7 +378,7 @@ def _check_corner(request: Request, version: Version, say: _Refusals) -> None:
     )
 
 
-def _check_left(request: Request, version: Version, major: int, say: _Refusals) -> None:
+def _check_left(request: AttentionRequest, version: Version, major: int, say: _Refusals) -> None:
     s_q, s_kv, left = request.s_q, request.s_kv, request.left
     say.unsupported(
         left is not None
@@ -390,7 +391,7 @@ def _check_left(request: Request, version: Version, major: int, say: _Refusals) 
     )
 
 
-def _check_window(request: Request, say: _Refusals) -> None:
+def _check_window(request: AttentionRequest, say: _Refusals) -> None:
     say.unsupported(
         request.left is not None and not request.padding and request.s_q > request.s_kv,
         f"sliding window attention is only supported with max_s_q <= max_s_kv, got {request.s_q} and {request.s_kv}",
@@ -400,7 +401,7 @@ def _check_window(request: Request, say: _Refusals) -> None:
 # forward
 
 
-def _check_forward(request: Request, context: Context, say: _Refusals) -> None:
+def _check_forward(request: AttentionRequest, context: Context, say: _Refusals) -> None:
     version, major = context.version, context.sm // 10
     _check_shape(request, say, "q", "k", "v")
     _check_output(request, say, "o")
@@ -433,7 +434,7 @@ def _check_forward(request: Request, context: Context, say: _Refusals) -> None:
         _check_mx_forward(version, major, say)
 
 
-def _check_running_lengths(request: Request, version: Version, say: _Refusals) -> None:
+def _check_running_lengths(request: AttentionRequest, version: Version, say: _Refusals) -> None:
     for side in ("q", "kv"):
         say.unset(
             request.has(f"seq_len_{side}") and request.has(f"cu_seq_len_{side}"),
@@ -452,7 +453,7 @@ def _check_running_lengths(request: Request, version: Version, say: _Refusals) -
     )
 
 
-def _check_implementation(request: Request, context: Context, say: _Refusals) -> None:
+def _check_implementation(request: AttentionRequest, context: Context, say: _Refusals) -> None:
     if request.implementation == attention_implementation.UNIFIED:
         lacks = unified_lacks(request, context)
         say.unsupported(lacks is not None, lacks or "", fix="implementation=cudnn.attention_implementation.AUTO")
@@ -468,7 +469,7 @@ def _check_implementation(request: Request, context: Context, say: _Refusals) ->
         say.unsupported(not asked, "no suitable implementation of attention: the composite one has no block mask")
 
 
-def _check_forward_fp8(request: Request, version: Version, major: int, say: _Refusals) -> None:
+def _check_forward_fp8(request: AttentionRequest, version: Version, major: int, say: _Refusals) -> None:
     say.unsupported(version < (9, 1, 0), "sdpa fp8 forward operation is not supported before cudnn 9.1.0")
     say.unsupported(version == (9, 10, 0), "sdpa fp8 forward operation is not supported on cudnn 9.10.0")
     say.unsupported(major < 9, "sdpa fp8 forward operation is only supported on Hopper architecture and newer")
@@ -488,7 +489,7 @@ def _check_forward_fp8(request: Request, version: Version, major: int, say: _Ref
     _check_fp8_output(request, ("o",), version, major, say)
 
 
-def _check_fp8_dims(request: Request, version: Version, major: int, say: _Refusals) -> None:
+def _check_fp8_dims(request: AttentionRequest, version: Version, major: int, say: _Refusals) -> None:
     d_qk, d_v = request.size("q", 3), request.size("v", 3)
     found = f"got d_qk {d_qk} and d_v {d_v}"
     if major >= 10:
@@ -506,7 +507,7 @@ def _check_fp8_dims(request: Request, version: Version, major: int, say: _Refusa
         )
 
 
-def _has_blackwell_dims(request: Request, version: Version) -> bool:
+def _has_blackwell_dims(request: AttentionRequest, version: Version) -> bool:
     """Return whether heads are as wide as 8-bit attention on Blackwell takes them."""
     widths = request.size("q", 3), request.size("v", 3)
     if any(width % 16 for width in widths):
@@ -521,7 +522,9 @@ def _has_blackwell_dims(request: Request, version: Version) -> bool:
     )
 
 
-def _check_fp8_output(request: Request, names: tuple[str, ...], version: Version, major: int, say: _Refusals) -> None:
+def _check_fp8_output(
+    request: AttentionRequest, names: tuple[str, ...], version: Version, major: int, say: _Refusals
+) -> None:
     wide = [name for name in names if request.tensors[name].data_type.backend in HALF_TYPES]
     say.unsupported(
         bool(wide) and (version < (9, 13, 0) or major < 10),
@@ -530,7 +533,7 @@ def _check_fp8_output(request: Request, names: tuple[str, ...], version: Version
     )
 
 
-def _check_forward_half(request: Request, version: Version, sm: int, say: _Refusals) -> None:
+def _check_forward_half(request: AttentionRequest, version: Version, sm: int, say: _Refusals) -> None:
     major, s_q = sm // 10, request.s_q
     d_qk, d_v = request.size("q", 3), request.size("v", 3)
     left, right = request.left, request.right
@@ -582,7 +585,7 @@ def _check_forward_half(request: Request, version: Version, sm: int, say: _Refus
     )
 
 
-def _check_pages(request: Request, version: Version, widest: int, say: _Refusals) -> None:
+def _check_pages(request: AttentionRequest, version: Version, widest: int, say: _Refusals) -> None:
     paged = request.is_paged
     say.unsupported(
         paged and widest > 128 and version <= (9, 9, 0),
@@ -616,7 +619,7 @@ def _check_pages(request: Request, version: Version, widest: int, say: _Refusals
 # block scales
 
 
-def _check_scales(request: Request, say: _Refusals, name: str, of: str, axis: int, blocks: int) -> None:
+def _check_scales(request: AttentionRequest, say: _Refusals, name: str, of: str, axis: int, blocks: int) -> None:
     """Check a tensor of E8M0 scales: type, order, batch and heads as `of`, and enough `blocks` along `axis`."""
     item = request.tensors[name]
     say.unset(
@@ -648,7 +651,7 @@ def _check_mx_forward(version: Version, major: int, say: _Refusals) -> None:
     say.unsupported(major != 10, "MXFP8 SDPA is only supported on Blackwell Data Center architectures")
 
 
-def _check_mx_scales(request: Request, say: _Refusals) -> None:
+def _check_mx_scales(request: AttentionRequest, say: _Refusals) -> None:
     d_blocks = _blocks(request.size("q", 3))
     for name in ("q", "k"):
         _check_scales(request, say, f"descale_{name}", name, 3, d_blocks)
@@ -660,7 +663,7 @@ def _check_mx_scales(request: Request, say: _Refusals) -> None:
     _check_scales(request, say, "descale_v", "v", 2, _blocks(request.s_kv))
 
 
-def _check_mx_backward(request: Request, version: Version, say: _Refusals) -> None:
+def _check_mx_backward(request: AttentionRequest, version: Version, say: _Refusals) -> None:
     say.unsupported(version < (9, 21, 0), "MXFP8 SDPA requires cuDNN 9.21.0 or later, not supported")
     d_qk, d_v = _blocks(request.size("q", 3)), _blocks(request.size("v", 3))
     s_q, s_kv = _blocks(request.s_q), _blocks(request.s_kv)
@@ -680,7 +683,7 @@ def _check_mx_backward(request: Request, version: Version, say: _Refusals) -> No
 # backward
 
 
-def _check_backward(request: Request, context: Context, say: _Refusals) -> None:
+def _check_backward(request: AttentionRequest, context: Context, say: _Refusals) -> None:
     version, major = context.version, context.sm // 10
     _check_shape(request, say, "q", "k", "v", "o", "stats", "do")
     _check_output(request, say, "dq", "dk", "dv")
@@ -707,7 +710,7 @@ def _check_backward(request: Request, context: Context, say: _Refusals) -> None:
     say.unset(request.has("dsink") and not request.has("sink"), "if dSink_token is set, sink_token needs to be set")
 
 
-def _check_backward_dims(request: Request, version: Version, major: int, say: _Refusals) -> None:
+def _check_backward_dims(request: AttentionRequest, version: Version, major: int, say: _Refusals) -> None:
     d_qk, d_v = request.size("q", 3), request.size("v", 3)
     found = f"got d_qk {d_qk} and d_v {d_v}"
     odd = d_qk % 8 != 0 or d_v % 8 != 0
@@ -729,7 +732,7 @@ def _check_backward_dims(request: Request, version: Version, major: int, say: _R
         )
 
 
-def _check_backward_bounds(request: Request, version: Version, major: int, say: _Refusals) -> None:
+def _check_backward_bounds(request: AttentionRequest, version: Version, major: int, say: _Refusals) -> None:
     left, right = request.left, request.right
     loose = request.is_ragged and not request.padding
     say.unsupported(
@@ -757,7 +760,7 @@ def _check_backward_bounds(request: Request, version: Version, major: int, say: 
     )
 
 
-def _check_backward_kernels(request: Request, version: Version, major: int, say: _Refusals) -> None:
+def _check_backward_kernels(request: AttentionRequest, version: Version, major: int, say: _Refusals) -> None:
     """Check determinism, ragged statistics and dBias against architecture and version."""
     dbias, ragged = request.has("dbias"), request.is_ragged
     s_q, s_kv = request.s_q, request.size("v", 2)
@@ -795,7 +798,7 @@ def _check_backward_kernels(request: Request, version: Version, major: int, say:
     say.unsupported(major == 10 and ragged and dbias, "dbias with ragged offsets is not supported for SM10X")
 
 
-def _check_backward_fp8(request: Request, context: Context, say: _Refusals) -> None:
+def _check_backward_fp8(request: AttentionRequest, context: Context, say: _Refusals) -> None:
     version, major = context.version, context.sm // 10
     say.unsupported(version < (9, 1, 0), "sdpa fp8 backward operation is not supported before cudnn 9.1.0")
     say.unsupported(version == (9, 10, 0), "sdpa fp8 backward operation is not supported on cudnn 9.10.0")
@@ -834,7 +837,7 @@ def _check_backward_fp8(request: Request, context: Context, say: _Refusals) -> N
     )
 
 
-def _check_fp8_corner(request: Request, version: Version, major: int, say: _Refusals) -> None:
+def _check_fp8_corner(request: AttentionRequest, version: Version, major: int, say: _Refusals) -> None:
     corner, s_q, s_kv = request.is_bottom_right, request.s_q, request.size("k", 2)
     say.unsupported(
         corner and version < (9, 7, 0), "below cuDNN version 9.7.0 bottom right causal masking is not supported"

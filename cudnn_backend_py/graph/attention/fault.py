@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple
+from typing import Literal
 
 from ...system.version import VersionTuple, Window
 from ..ir import Graph
-from .problem import Attention, Implementation
+from .problem import Attention
 
-__all__ = ["BASE", "Fault", "Form", "MakesGraph", "Reproduction", "Sharing", "Step", "Use"]
+__all__ = ["Fault", "Form", "Sharing", "Step", "Use"]
 
 Step = Literal["check", "build", "run"]
 Sharing = Literal["kernel cache", "override shapes"]
 Form = Literal["expanded", "single operations", "unified"]
-
-BASE: dict[str, Any] = {"batch": 2, "heads": 2, "seq_q": 128, "head_dim": 64}  # what a reproduction does not say
 
 
 @dataclass(frozen=True)
@@ -29,18 +27,6 @@ class Use:
     form: Form
     version: VersionTuple | None = None
     sm: int | None = None
-
-
-class Reproduction(NamedTuple):
-    """Attention that runs into a fault: options over ``BASE``, and the arguments of the function that builds it."""
-
-    backward: bool
-    options: Mapping[str, Any]
-    implementation: Implementation = "composite"
-    version: VersionTuple | None = None
-
-
-MakesGraph = Callable[[], Graph]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,10 +55,6 @@ class Fault:
         Where it shows: the support check or the compilation ends the process or fails, or what runs is wrong.
     sharing
         How one plan is used for many shapes where that is what goes wrong; such a row is about no other plan.
-    reproductions, unlike
-        Graphs that have it, by what tells several apart; and one that has it not, as little apart as possible.
-    cure
-        The graph after the change that `fix` speaks of, where there is one; the end of `versions` is the other way.
     """
 
     code: str = field(kw_only=False)
@@ -90,9 +72,6 @@ class Fault:
     refused: bool = False
     step: Step = "run"
     sharing: Sharing | None = None
-    reproductions: Mapping[str, Reproduction | MakesGraph] = field(default_factory=dict, compare=False, repr=False)
-    unlike: Reproduction | MakesGraph | None = field(default=None, compare=False, repr=False)
-    cure: Reproduction | MakesGraph | None = field(default=None, compare=False, repr=False)
 
     def holds_in(self, version: VersionTuple | None, sm: int | None) -> bool:
         """Return whether it holds in a version on an architecture; what is not known of them may be the worst."""

@@ -12,7 +12,7 @@ from ...errors import GraphError
 from ...system.version import VersionTuple, Window
 from ..guard import run_guarded
 from ..ir import Graph
-from .fault import Fault, Reproduction, Sharing, Use
+from .fault import Fault, Sharing, Use
 from .measured import MEASURED_ATTENTION
 
 __all__ = [
@@ -45,9 +45,6 @@ BOUNDED_TOTAL = Fault(
     versions=Window(since=(9, 18, 1)),
     attention=lambda use: use.backward
     and (use.problem.max_total_seq_q is not None or use.problem.max_total_seq_kv is not None),
-    reproductions={"": Reproduction(True, {"ragged": True, "max_total_seq_q": 256, "max_total_seq_kv": 256})},
-    unlike=Reproduction(True, {"ragged": True}),
-    cure=Reproduction(True, {"ragged": True}),
 )
 
 HAZARDS = tuple(fault for fault in MEASURED_ATTENTION if fault.refused)

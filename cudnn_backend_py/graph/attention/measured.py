@@ -7,13 +7,10 @@ written, an illegal address, or a process that ends; ``examples/attention_hazard
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
-from ...generated.enums import DataType
 from ...system.version import Window
 from ..data_types import ELEMENT_BITS
-from .fault import Fault, Reproduction, Use
-from .modifiers import SoftCap
+from .fault import Fault, Use
 
 __all__ = ["MEASURED", "MEASURED_ATTENTION"]
 
@@ -60,24 +57,6 @@ def _unaligned_strides(use: Use) -> bool:
     )
 
 
-# What reproductions share
-
-_FP8: dict[str, Any] = {"data_type": DataType.FP8_E4M3, "head_dim": 128}
-_BIAS = {"bias": (1, 2, 128, 128)}
-_DSINK: dict[str, Any] = {"sink": True, "dsink": True}
-_BOUNDED: dict[str, Any] = {"ragged": True, "max_total_seq_q": 256, "max_total_seq_kv": 256}
-_RAGGED = {"ragged": True, "ragged_stats": True}
-_DECODING: dict[str, Any] = {
-    "heads": 6,
-    "kv_heads": 2,
-    "seq_q": 1,
-    "padding": True,
-    "page_size": 64,
-    "sink": True,
-    "stats": True,
-}
-_CAPPED: dict[str, Any] = {"score_modifier": SoftCap(0.5)}
-
 _ALL = "measured with 9.19.0, 9.27.0 and 9.28.0 on sm_90"
 _FIXED = "measured with 9.19.0 and 9.27.0 on sm_90; 9.28.0 is right"
 
@@ -93,12 +72,6 @@ MEASURED_ATTENTION: tuple[Fault, ...] = (
         evidence="measured with 9.19.0 and 9.28.0 on sm_90, the fault on sm_100 and sm_120 as well, deviceless",
         sm=(90, 100, 103, 120, 121),
         attention=_inner_stride,
-        reproductions={
-            "": Reproduction(False, {"layout": {"q": (2 * 128 * 128, 128 * 128, 128, 2)}}),
-            "backward": Reproduction(True, {"layout": {"dv": (2 * 128 * 128, 128 * 128, 128, 2)}}),
-            "dq": Reproduction(True, {"layout": {"dq": (2 * 128 * 128, 128 * 128, 128, 2)}}),
-        },
-        cure=Reproduction(False, {}),
         step="build",
         refused=True,
     ),
@@ -115,8 +88,6 @@ MEASURED_ATTENTION: tuple[Fault, ...] = (
         sm=(80, 86, 89, 90, 100, 103, 120, 121),
         versions=Window(since=(9, 26, 0)),
         attention=lambda use: use.backward and use.problem.batch == use.problem.heads == use.problem.seq_q == 1,
-        reproductions={"": Reproduction(True, {"batch": 1, "heads": 1, "seq_q": 1, "seq_kv": 128})},
-        cure=Reproduction(True, {"batch": 2, "heads": 1, "seq_q": 1, "seq_kv": 128, "padding": True}),
         step="check",
         refused=True,
     ),
@@ -132,12 +103,6 @@ MEASURED_ATTENTION: tuple[Fault, ...] = (
         ),
         sm=(90, 80, 89, 100),
         attention=_unaligned_strides,
-        reproductions={
-            "": Reproduction(False, {"stats": True, "layout": {"q": (2 * 128 * 68, 128 * 68, 68, 1)}}),
-            "backward": Reproduction(True, {"layout": {"v": (2 * 128 * 64 + 4, 128 * 64, 64, 1)}}),
-            "address": Reproduction(True, {"layout": {"q": (2 * 128 * 64 + 4, 128 * 64, 64, 1)}}),
-        },
-        cure=Reproduction(False, {"layout": {"q": (2 * 128 * 72, 128 * 72, 72, 1)}}),
         refused=True,
     ),
     Fault(
@@ -157,11 +122,6 @@ MEASURED_ATTENTION: tuple[Fault, ...] = (
             and use.problem.sink
             and use.problem.seq_q == 1
         ),
-        reproductions={
-            "": Reproduction(False, _DECODING | {"seq_kv": 333}),
-            "longer": Reproduction(False, _DECODING | {"seq_kv": 1024}),
-        },
-        cure=Reproduction(False, _DECODING | {"seq_kv": 333, "page_size": None}),
         refused=True,
     ),
     Fault(
@@ -179,8 +139,6 @@ MEASURED_ATTENTION: tuple[Fault, ...] = (
                 not use.backward and use.problem.dropout > 0 and use.problem.seq_q == 1 and use.problem.seq_kv > 256
             )
         ),
-        reproductions={"": Reproduction(False, {"seq_q": 1, "seq_kv": 333, "dropout": 0.5})},
-        cure=Reproduction(False, {"seq_q": 1, "seq_kv": 333}),
         refused=True,
     ),
     Fault(
@@ -197,8 +155,6 @@ MEASURED_ATTENTION: tuple[Fault, ...] = (
         attention=(
             lambda use: _alibi_unmasked(use) and use.problem.seq_q % 64 != 0 and use.problem.seq_q < use.problem.seq_kv
         ),
-        reproductions={"": Reproduction(True, {"heads": 8, "alibi": True, "seq_q": 72, "seq_kv": 384})},
-        cure=Reproduction(True, {"heads": 8, "alibi": True, "seq_q": 72, "seq_kv": 384, "padding": True}),
         refused=True,
     ),
     Fault(
@@ -214,8 +170,6 @@ MEASURED_ATTENTION: tuple[Fault, ...] = (
         sm=(90,),
         versions=Window(until=(9, 28, 0)),
         attention=lambda use: _alibi_unmasked(use) and use.problem.seq_kv % 128 == 64,
-        reproductions={"": Reproduction(True, {"heads": 8, "alibi": True, "seq_q": 384, "seq_kv": 64})},
-        cure=Reproduction(True, {"heads": 8, "alibi": True, "seq_q": 384, "seq_kv": 64, "padding": True}),
         refused=True,
     ),
     Fault(
@@ -242,11 +196,6 @@ MEASURED_ATTENTION: tuple[Fault, ...] = (
                 )
             )
         ),
-        reproductions={
-            "": Reproduction(False, {"max": True}),
-            "beside-stats": Reproduction(False, {"stats": True, "max": True, "sum_exp": True}),
-        },
-        cure=Reproduction(False, {"max": True, "sum_exp": True}),
         refused=True,
     ),
     Fault(
@@ -258,8 +207,6 @@ MEASURED_ATTENTION: tuple[Fault, ...] = (
         evidence=(_ALL),
         sm=(90,),
         attention=lambda use: _forward_fp8(use) and use.problem.max,
-        reproductions={"": Reproduction(False, _FP8 | {"max": True, "sum_exp": True})},
-        cure=Reproduction(False, _FP8),
         refused=True,
     ),
     Fault(
@@ -276,8 +223,6 @@ MEASURED_ATTENTION: tuple[Fault, ...] = (
         ),
         sm=(90, 100, 103, 120, 121),
         attention=lambda use: use.problem.is_fp8 and use.problem.bias is not None,
-        reproductions={"": Reproduction(False, _FP8 | _BIAS), "backward": Reproduction(True, _FP8 | _BIAS)},
-        cure=Reproduction(False, _BIAS),
         step="build",
         refused=True,
     ),
@@ -290,11 +235,6 @@ MEASURED_ATTENTION: tuple[Fault, ...] = (
         evidence=(_ALL),
         sm=(90,),
         attention=lambda use: use.problem.is_fp8 and use.problem.alibi,
-        reproductions={
-            "": Reproduction(False, _FP8 | {"alibi": True, "stats": True}),
-            "backward": Reproduction(True, _FP8 | {"alibi": True}),
-        },
-        cure=Reproduction(False, {"alibi": True}),
         refused=True,
     ),
     Fault(
@@ -309,8 +249,6 @@ MEASURED_ATTENTION: tuple[Fault, ...] = (
         ),
         sm=(90, 100, 103, 120, 121),
         attention=lambda use: use.problem.is_fp8 and use.problem.dropout_mask,
-        reproductions={"": Reproduction(False, _FP8 | {"dropout_mask": True})},
-        cure=Reproduction(False, {"dropout_mask": True}),
         step="build",
         refused=True,
     ),
@@ -325,11 +263,6 @@ MEASURED_ATTENTION: tuple[Fault, ...] = (
         evidence=(_ALL),
         sm=(90,),
         attention=lambda use: use.problem.is_fp8 and use.problem.dropout > 0,
-        reproductions={
-            "": Reproduction(False, _FP8 | {"dropout": 0.5}),
-            "backward": Reproduction(True, _FP8 | {"dropout": 0.5}),
-        },
-        cure=Reproduction(False, {"dropout": 0.5}),
         refused=True,
     ),
     Fault(
@@ -341,8 +274,6 @@ MEASURED_ATTENTION: tuple[Fault, ...] = (
         evidence=(_ALL),
         sm=(90,),
         attention=lambda use: _backward_fp8(use) and use.problem.ragged,
-        reproductions={"": Reproduction(True, _FP8 | {"ragged": True, "kv_heads": 1})},
-        cure=Reproduction(True, _FP8 | {"padding": True, "kv_heads": 1}),
         refused=True,
     ),
     Fault(
@@ -354,8 +285,6 @@ MEASURED_ATTENTION: tuple[Fault, ...] = (
         evidence="measured with 9.19.0 and 9.28.0 on sm_90",
         sm=(90,),
         attention=lambda use: _backward_fp8(use) and use.problem.kv_heads != use.problem.v_heads,
-        reproductions={"": Reproduction(True, _FP8 | {"kv_heads": 1, "v_heads": 2})},
-        cure=Reproduction(True, _FP8 | {"kv_heads": 1}),
         refused=True,
     ),
     Fault(
@@ -371,8 +300,6 @@ MEASURED_ATTENTION: tuple[Fault, ...] = (
         sm=(90,),
         versions=Window(until=(9, 27, 0)),
         attention=lambda use: _backward_fp8(use) and use.problem.seq_q % 64 != 0,
-        reproductions={"": Reproduction(True, _FP8 | {"seq_q": 100, "seq_kv": 128})},
-        cure=Reproduction(True, _FP8 | {"seq_q": 128, "seq_kv": 128}),
         refused=True,
     ),
     Fault(
@@ -384,8 +311,6 @@ MEASURED_ATTENTION: tuple[Fault, ...] = (
         evidence="measured with 9.19.0 and 9.28.0 on sm_90",
         sm=(90,),
         attention=lambda use: _backward_fp8(use) and use.problem.dsink,
-        reproductions={"": Reproduction(True, _FP8 | _DSINK)},
-        cure=Reproduction(True, _DSINK),
         refused=True,
     ),
     Fault(
@@ -400,8 +325,6 @@ MEASURED_ATTENTION: tuple[Fault, ...] = (
         attention=(
             lambda use: use.backward and use.problem.max_total_seq_q is not None and use.problem.head_dim % 16 != 0
         ),
-        reproductions={"": Reproduction(True, _BOUNDED | {"head_dim": 40})},
-        cure=Reproduction(True, {"ragged": True, "head_dim": 40}),
         refused=True,
     ),
     Fault(
@@ -414,7 +337,6 @@ MEASURED_ATTENTION: tuple[Fault, ...] = (
         sm=(90,),
         versions=Window(until=(9, 28, 0)),
         attention=lambda use: use.backward and use.problem.dsink and use.problem.dropout > 0,
-        reproductions={"": Reproduction(True, _DSINK | {"dropout": 0.5})},
         refused=True,
     ),
     Fault(
@@ -429,8 +351,6 @@ MEASURED_ATTENTION: tuple[Fault, ...] = (
         attention=(
             lambda use: use.backward and use.problem.dsink and use.problem.ragged and not use.problem.ragged_stats
         ),
-        reproductions={"": Reproduction(True, _DSINK | {"ragged": True})},
-        cure=Reproduction(True, _DSINK | {"padding": True}),
         refused=True,
     ),
     Fault(
@@ -443,8 +363,6 @@ MEASURED_ATTENTION: tuple[Fault, ...] = (
         sm=(90,),
         versions=Window(until=(9, 27, 0)),
         attention=lambda use: use.backward and use.problem.dsink and use.problem.ragged_stats,
-        reproductions={"": Reproduction(True, _DSINK | _RAGGED | {"batch": 3, "seq_q": 384, "deterministic": True})},
-        cure=Reproduction(True, _DSINK | {"batch": 3, "seq_q": 384, "deterministic": True, "padding": True}),
         refused=True,
     ),
     Fault(
@@ -456,8 +374,6 @@ MEASURED_ATTENTION: tuple[Fault, ...] = (
         evidence="measured with 9.28.0 on sm_90, soft cap",
         sm=(90,),
         attention=lambda use: use.backward and use.form == "unified" and use.problem.score_modifier is not None,
-        reproductions={"": Reproduction(True, _CAPPED, "unified", (9, 21, 0))},
-        cure=Reproduction(True, _CAPPED),
         refused=True,
     ),
     Fault(
@@ -471,8 +387,6 @@ MEASURED_ATTENTION: tuple[Fault, ...] = (
         attention=(
             lambda use: use.form == "unified" and use.problem.score_modifier is not None and use.problem.padding
         ),
-        reproductions={"": Reproduction(False, _CAPPED | {"padding": True}, "unified", (9, 21, 0))},
-        cure=Reproduction(False, _CAPPED | {"padding": True}),
         refused=True,
     ),
 )

@@ -14,9 +14,20 @@ from ...printable import shown
 from ..builder import GraphBuilder
 from ..data_types import FP8_TYPES
 from ..ir import Tensor
+from ..rules import Rule, broken_rule
 from ..tensor import LEAST, MOST
 
-__all__ = ["Alignment", "Attention", "Implementation", "Scale", "ScoreModifier", "UncheckedAttention", "make_problem"]
+__all__ = [
+    "Alignment",
+    "Attention",
+    "Implementation",
+    "Scale",
+    "ScoreModifier",
+    "TensorLayout",
+    "UncheckedAttention",
+    "describe_dense",
+    "make_problem",
+]
 
 Alignment = Literal["top_left", "bottom_right"]
 Implementation = Literal["auto", "composite", "unified"]
@@ -242,6 +253,57 @@ class UncheckedAttention(Attention):
         self._fill_sizes()
 
 
+@dataclass(frozen=True)
+class TensorLayout:
+    """Dims and strides of a tensor, strides in elements, and its type where that is one of cuDNN's."""
+
+    dims: tuple[int, ...]
+    strides: tuple[int, ...]
+    data_type: DataType | None
+
+
+def describe_dense(tensors: Mapping[str, TensorLayout], **options: Any) -> Attention:
+    """Return the problem of dense tensors b, h, s, d of just these dims and strides.
+
+    Parameters
+    ----------
+    tensors
+        Q, K, V and the others of the pass by their names in :class:`Attention`. Lengths, bias, slopes, sinks and the
+        gradients of the last two are options of the problem where they are among them.
+    options
+        The other fields of :class:`Attention`.
+
+    Raises
+    ------
+    GraphError
+        What :class:`Attention` refuses.
+    """
+    q, k, v = (tensors[name] for name in "qkv")
+    bias: Any = tensors["bias"].dims if "bias" in tensors else None
+    return Attention(
+        batch=q.dims[0],
+        heads=q.dims[1],
+        seq_q=q.dims[2],
+        head_dim=q.dims[3],
+        seq_kv=k.dims[2],
+        head_dim_v=v.dims[3],
+        kv_heads=k.dims[1],
+        v_heads=v.dims[1],
+        data_type=q.data_type,  # type: ignore[arg-type]  # checked by Attention
+        layout={name: x.strides for name, x in tensors.items() if name.removeprefix("d") in _LAID_OUT},
+        padding="seq_len_q" in tensors,
+        bias=bias,
+        dbias="dbias" in tensors,
+        alibi="alibi_slopes" in tensors,
+        sink="sink" in tensors,
+        dsink="dsink" in tensors,
+        **options,
+    )
+
+
+_LAID_OUT = ("q", "k", "v", "o", "stats")  # the tensors whose layout the caller chooses, with their gradients
+
+
 Problem = TypeVar("Problem")
 
 
@@ -264,20 +326,75 @@ def make_problem(problem: Problem | None, kind: type[Problem], options: dict[str
     return problem
 
 
+_SIZES = ("batch", "heads", "seq_q", "head_dim", "seq_kv", "head_dim_v", "kv_heads", "v_heads")
+
+
+def _option(is_broken: Callable[[Attention], bool], message: Callable[[Attention], str]) -> Rule[Attention]:
+    return Rule("attention-option", is_broken, message)
+
+
+_OPTIONS = (
+    _option(
+        lambda p: p.alignment not in ("top_left", "bottom_right"),
+        lambda p: f"alignment {shown(p.alignment)} is neither top_left nor bottom_right",
+    ),
+    _option(
+        lambda p: isinstance(p.scale, str) and p.scale not in ("tensor", "none"),
+        lambda p: f"scale {shown(p.scale)} is neither a number, tensor nor none",
+    ),
+    _option(
+        lambda p: p.causal and p.right_bound != 0,
+        lambda p: f"causal means right_bound 0, got {p.right_bound}",
+    ),
+    _option(
+        lambda p: p.left_bound is not None and p.left_bound < 1,
+        lambda p: f"left_bound is {p.left_bound}, 1 or more is needed",
+    ),
+    _option(
+        lambda p: p.right_bound is not None and p.right_bound < 0,
+        lambda p: f"right_bound is {p.right_bound}, 0 or more is needed",
+    ),
+    _option(
+        lambda p: not 0 <= p.dropout < 1,
+        lambda p: f"dropout is {p.dropout}, a probability of at least 0 and below 1 is needed",
+    ),
+    _option(
+        lambda p: p.dropout > 0 and p.dropout_mask,
+        lambda p: "dropout by probability and by a given mask exclude each other",
+    ),
+    _option(lambda p: p.rng_dump and not p.dropout, lambda p: "rng_dump needs dropout by probability"),
+    _option(lambda p: p.ragged_stats and not p.ragged, lambda p: "ragged_stats needs ragged"),
+    _option(lambda p: p.dbias and p.bias is None, lambda p: "dbias needs bias"),
+    _option(lambda p: p.dsink and not p.sink, lambda p: "dsink needs sink"),
+    _option(lambda p: p.mx and not p.is_fp8, lambda p: f"mx needs an fp8 data type, got {p.data_type.name}"),
+    _option(
+        lambda p: (p.max_total_seq_q is not None or p.max_total_seq_kv is not None) and not p.ragged,
+        lambda p: "max_total_seq_q and max_total_seq_kv need ragged",
+    ),
+    _option(
+        lambda p: p.page_size is not None and not p.padding,
+        lambda p: "paged K and V need padding (seq_len_q, seq_len_kv)",
+    ),
+    _option(
+        lambda p: p.page_size is not None and (p.page_size < 1 or p.page_size & (p.page_size - 1) != 0),
+        lambda p: f"page_size is {p.page_size}, a power of two is needed",
+    ),
+    _option(
+        lambda p: p.bias is not None and not _broadcasts(p.bias, _score_dims(p)),
+        lambda p: f"bias has dims {shown(p.bias)}, each must be 1 or that of the scores {_score_dims(p)}",
+    ),
+)
+
+
 def _check(p: Attention) -> None:
     def fault(headline: str, code: str) -> GraphError:
         return GraphError(headline, code=code, where="attention problem, checked before any cuDNN call")
 
-    def refuse(condition: bool, headline: str) -> None:
-        if condition:
-            raise fault(headline, "attention-option")
-
-    sizes = ("batch", "heads", "seq_q", "head_dim", "seq_kv", "head_dim_v", "kv_heads", "v_heads")
-    for name in sizes:
+    for name in _SIZES:
         value = getattr(p, name)
         if not _is_int(value) or value < 1:
             raise fault(f"{name} is {shown(value)}, an int of 1 or more is needed", "attention-size")
-    for name, is_optional, is_fit, needed in _options():
+    for name, is_optional, is_fit, needed in _typed_options():
         value = getattr(p, name)
         if not (is_optional if value is None else is_fit(value)):
             raise fault(f"{name} is {shown(value)}, {needed} is needed", "attention-option")
@@ -288,39 +405,17 @@ def _check(p: Attention) -> None:
                 "attention-heads",
             )
     _check_layout(p, fault)
-    refuse(
-        p.alignment not in ("top_left", "bottom_right"),
-        f"alignment {shown(p.alignment)} is neither top_left nor bottom_right",
-    )
-    refuse(
-        isinstance(p.scale, str) and p.scale not in ("tensor", "none"),
-        f"scale {shown(p.scale)} is neither a number, tensor nor none",
-    )
-    refuse(p.causal and p.right_bound != 0, f"causal means right_bound 0, got {p.right_bound}")
-    refuse(
-        p.left_bound is not None and p.left_bound < 1,
-        f"left_bound is {p.left_bound}, 1 or more is needed",
-    )
-    refuse(p.right_bound is not None and p.right_bound < 0, f"right_bound is {p.right_bound}, 0 or more is needed")
-    refuse(
-        not 0 <= p.dropout < 1,
-        f"dropout is {p.dropout}, a probability of at least 0 and below 1 is needed",
-    )
-    refuse(p.dropout > 0 and p.dropout_mask, "dropout by probability and by a given mask exclude each other")
-    refuse(p.rng_dump and not p.dropout, "rng_dump needs dropout by probability")
-    refuse(p.ragged_stats and not p.ragged, "ragged_stats needs ragged")
-    refuse(p.dbias and p.bias is None, "dbias needs bias")
-    refuse(p.dsink and not p.sink, "dsink needs sink")
-    refuse(p.mx and not p.is_fp8, f"mx needs an fp8 data type, got {p.data_type.name}")
-    bounded = p.max_total_seq_q is not None or p.max_total_seq_kv is not None
-    refuse(bounded and not p.ragged, "max_total_seq_q and max_total_seq_kv need ragged")
-    refuse(p.page_size is not None and not p.padding, "paged K and V need padding (seq_len_q, seq_len_kv)")
-    size = p.page_size
-    refuse(size is not None and (size < 1 or size & (size - 1) != 0), f"page_size is {size}, a power of two is needed")
-    if p.bias is not None:
-        full = (p.batch, p.heads, p.seq_q, p.seq_kv)
-        fits = len(p.bias) == 4 and all(dim in (1, whole) for dim, whole in zip(p.bias, full, strict=True))
-        refuse(not fits, f"bias has dims {shown(p.bias)}, each must be 1 or that of the scores {full}")
+    if rule := broken_rule(_OPTIONS, p):
+        raise fault(rule.message(p), rule.code)
+
+
+def _score_dims(p: Attention) -> tuple[int, int, int, int]:
+    return (p.batch, p.heads, p.seq_q, p.seq_kv)
+
+
+def _broadcasts(dims: tuple[int, ...], full: tuple[int, ...]) -> bool:
+    """Return whether each dim is 1 or that of the full shape."""
+    return len(dims) == len(full) and all(dim in (1, whole) for dim, whole in zip(dims, full, strict=True))
 
 
 def _is_int(value: object) -> bool:
@@ -352,7 +447,7 @@ _KINDS: dict[str, tuple[Callable[[Any], bool], str]] = {
 
 
 @cache
-def _options() -> list[tuple[str, bool, Callable[[Any], bool], str]]:
+def _typed_options() -> list[tuple[str, bool, Callable[[Any], bool], str]]:
     """Return the fields that are one of these kinds, whether they may be None, how it is seen, and what is needed."""
     found = []
     for item in fields(Attention):
@@ -366,7 +461,7 @@ def _check_layout(p: Attention, fault: Any) -> None:
     given: dict[str, Layout | tuple[int, ...]] = {}
     given.update({"": p.layout} if isinstance(p.layout, str) else p.layout)
     for name, layout in given.items():
-        if name != "" and str(name).removeprefix("d") not in ("q", "k", "v", "o", "stats"):
+        if name != "" and str(name).removeprefix("d") not in _LAID_OUT:
             raise fault(
                 f"layout names a tensor {shown(name)}, known are q, k, v, o, their gradients, and stats",
                 "attention-layout",

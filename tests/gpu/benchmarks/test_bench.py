@@ -8,12 +8,16 @@ from typing import Any
 
 import pytest
 
+from benchmarks.problems import Effort
 from benchmarks.run import CHILDREN, run_bench
-from cudnn_backend_py.compare.shapes import DIRECTIONS, Effort, Shape
+from cudnn_backend_py.cli.compare.problems import DIRECTIONS
+from cudnn_backend_py.generated.enums import DataType
+from cudnn_backend_py.graph.attention import Attention
 
 torch = pytest.importorskip("torch", reason="did not run: torch is not installed, and the bench needs it")
 pytestmark = pytest.mark.alone
-LITTLE = Effort((Shape(2, 8, 1024, 64, True, True, 2),), 7, tuning_s=2.0, host_batches=9, host_calls=50, children=1)
+SHAPE = Attention(batch=2, heads=8, kv_heads=2, seq_q=1024, head_dim=64, causal=True, data_type=DataType.BFLOAT16)
+LITTLE = Effort((SHAPE,), 7, tuning_s=2.0, host_batches=9, host_calls=50, children=1)
 
 
 @pytest.fixture(scope="module")

@@ -37,9 +37,9 @@ from cudnn_backend_py import (
     open_target,
     reference,
 )
-from cudnn_backend_py.faults import FAULTS, Fault, operations
-from cudnn_backend_py.faults.random_convolutions import RANDOM_CONVOLUTIONS
-from cudnn_backend_py.faults.random_graphs import RANDOM_GRAPHS
+from cudnn_backend_py.faults import FAULTS, Fault
+from cudnn_backend_py.faults.sources import MEASURED_ON_GPU
+from cudnn_backend_py.faults.table import FAULTS_BY_OPERATION
 from cudnn_backend_py.generated.enums import AttributeName as Attr
 from cudnn_backend_py.generated.enums import KnobType
 from cudnn_backend_py.graph.attention.recognize import read_attention
@@ -49,8 +49,9 @@ from cudnn_backend_py.interpreter.data import make_inputs
 from cudnn_backend_py.plans.build import shared_target
 from cudnn_backend_py.system.child import TIMED_OUT, Child, Say, serve
 from examples import attention_hazards
+from tests.known_issues import EXAMPLES, graph_of
+from tests.known_issues.convolution import one_convolution
 from tests.support.child import ROOT
-from tests.support.faults import graph_of
 from tests.support.figures import add_figure
 from tools.campaign.one import Asked, ask, is_context_lost, on_device, run
 
@@ -136,7 +137,7 @@ def as_interpreted(graph: Graph, engine: int | None = None) -> str:
 
 def row_graph(code: str, which: str) -> Graph:
     row = ROWS[code]
-    return graph_of(row.cure if which == "cure" else row.reproductions[which])
+    return graph_of(EXAMPLES[row.code].cure if which == "cure" else EXAMPLES[row.code].reproductions[which])
 
 
 def strongly_negative_scores(which: str) -> str:
@@ -196,7 +197,7 @@ def several_depthwise() -> str:
     """Depthwise convolutions of different sizes one after another, each compared."""
     target = shared_target()
     for size in (56, 28, 14, 56, 7, 28):
-        graph = operations._convolution(DataType.HALF, (4, 64, size, size), (64, 1, 3, 3))
+        graph = one_convolution(DataType.HALF, (4, 64, size, size), (64, 1, 3, 3))
         values = numbers(graph, size)
         said = differs(run_graph(graph, target, values), interpret(graph, values, rounding=True))
         if said != RIGHT:
@@ -231,7 +232,7 @@ def gradient_of_q_apart(which: str) -> str:
 def tail_not_finite(which: str) -> str:
     """Keys and values with NaN behind the end of a sequence, in its last page or, without pages, up to the longest."""
     row = ROWS["paged-tail-not-finite"]
-    graph = graph_of(row.unlike if which == "padded" else row.reproductions[which])
+    graph = graph_of(EXAMPLES[row.code].unlike if which == "padded" else EXAMPLES[row.code].reproductions[which])
     use = read_attention(graph)
     assert use is not None
     p = use.problem
@@ -306,11 +307,12 @@ def sums_split() -> str:
     return "; ".join(words) or (RIGHT if ran else NO_ENGINE)
 
 
+NOT_COMPARED = ("norm-operands-in-turn", "convolution-minus-infinity", "filter-gradient-split", "moe-gather-32-bits")
 COMPARED = [
     row
-    for row in (*RANDOM_GRAPHS, *RANDOM_CONVOLUTIONS)
-    if row.step == "run"
-    and row.code not in ("norm-operands-in-turn", "convolution-minus-infinity", "filter-gradient-split")
+    for operation, rows in FAULTS_BY_OPERATION.items()
+    for row in rows
+    if operation != "Attention" and row.step == "run" and row.source == MEASURED_ON_GPU and row.code not in NOT_COMPARED
 ]
 
 
@@ -345,9 +347,9 @@ RUNS: dict[str, Callable[[], str]] = {
     **{
         f"{row.code}:{which}".removesuffix(":"): partial(as_compared, graph_of(made), row.engines)
         for row in COMPARED
-        for which, made in row.reproductions.items()
+        for which, made in EXAMPLES[row.code].reproductions.items()
     },
-    **{f"{row.code}:cure": partial(as_compared, graph_of(row.cure)) for row in COMPARED},
+    **{f"{row.code}:cure": partial(as_compared, graph_of(EXAMPLES[row.code].cure)) for row in COMPARED},
     "backward-row-sums": lambda: as_compared(row_graph("backward-row-sums", ""), kinds=["uniform"]),
     "backward-row-sums:half": lambda: as_compared(row_graph("backward-row-sums", "half"), kinds=["uniform"]),
     "backward-row-sums:cure": lambda: as_compared(row_graph("backward-row-sums", "cure"), kinds=["uniform"]),

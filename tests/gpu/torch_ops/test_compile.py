@@ -12,7 +12,7 @@ from cudnn_backend_py.torch_ops import (
     attention_with_kvcache,
     scaled_dot_product_attention,
 )
-from cudnn_backend_py.torch_ops.arguments import SCALES, TENSORS, Options
+from cudnn_backend_py.torch_ops.arguments import SCALES, TENSORS, OperatorOptions
 from cudnn_backend_py.torch_ops.operators import load_torch
 from tests.support.gpus import needs_two_gpus
 from tests.support.streams import held_back
@@ -33,11 +33,11 @@ def half(*dims: int, device: str = "cuda") -> Any:
     return torch.randn(dims, device=device, dtype=torch.half)
 
 
-def arguments(stats: bool, options: Options, **tensors: Any) -> tuple[Any, ...]:
+def arguments(stats: bool, options: OperatorOptions, **tensors: Any) -> tuple[Any, ...]:
     return (*[tensors.get(name) for name in (*TENSORS, *SCALES)], *options, stats)
 
 
-PLAIN = Options(None, 0.0, None, None, False, None, True, None, None, "any")
+PLAIN = OperatorOptions(None, 0.0, None, None, False, None, True, None, None, "any")
 
 
 @pytest.mark.parametrize("form", ["dense", "packed", "paged", "fp8"])

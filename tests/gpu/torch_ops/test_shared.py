@@ -23,14 +23,14 @@ from cudnn_backend_py.graph.attention.shape_class import Bounds, bounds_of, clas
 from cudnn_backend_py.native.fast_call import _Call  # noqa: E402
 from cudnn_backend_py.system.version import Version  # noqa: E402
 from cudnn_backend_py.torch_ops import compiled  # noqa: E402
-from cudnn_backend_py.torch_ops.arguments import TENSORS, Options  # noqa: E402
+from cudnn_backend_py.torch_ops.arguments import TENSORS, OperatorOptions  # noqa: E402
 from cudnn_backend_py.torch_ops.compiled import DENSE_CLASS, class_recipe  # noqa: E402
 from cudnn_backend_py.torch_ops.operators import _empty_like, _empty_stats  # noqa: E402
 from cudnn_backend_py.torch_ops.reading import describe, read  # noqa: E402
 from tests.gpu.torch_ops.test_compiled import Launches, address  # noqa: E402
 
 H, D = 4, 16
-OPTIONS = Options(None, 0.0, None, 0, False, None, False, None, None, "any")
+OPTIONS = OperatorOptions(None, 0.0, None, 0, False, None, False, None, None, "any")
 LAYOUTS = ("rows first", "heads first", "slices", "part of a longer buffer")
 WORKSPACE = 4096
 

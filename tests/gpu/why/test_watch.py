@@ -36,7 +36,7 @@ def qkv(dtype: Any = torch.bfloat16, dim: int = 64, **how: Any) -> tuple[Any, An
 def test_what_tensors_that_are_gone_would_have_got() -> None:
     """Compiled calls are asked about by fake tensors: the answers are those that real ones get."""
     from cudnn_backend_py.why.ask_torch import ask_by_facts, ask_torch, describe, read_switches
-    from cudnn_backend_py.why.calls import Call
+    from cudnn_backend_py.why.calls import TorchCall
 
     compared = 0
     for case in sdpa_grid.draw(160)[::2]:
@@ -44,7 +44,7 @@ def test_what_tensors_that_are_gone_would_have_got() -> None:
             continue
         made = sdpa_grid.make(case, torch)
         with sdpa_grid.switched(case, torch):
-            call = Call(
+            call = TorchCall(
                 q=describe(made["q"]),
                 k=describe(made["k"]),
                 v=describe(made["v"]),

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from cudnn_backend_py import reference
-from cudnn_backend_py.torch_ops.arguments import Options
+from cudnn_backend_py.torch_ops.arguments import OperatorOptions
 
 torch: Any = pytest.importorskip("torch", reason="did not run: torch is not installed, and the rows are torch's")
 
@@ -46,7 +46,7 @@ class Made:
             given |= {name: self.named[name].numpy() for name in ("seq_len_q", "seq_len_kv")}
         left, right = draw.choice([None, 5]), draw.choice([None, 0, 7])
         bottom = draw.choice([True, False])
-        self.options = Options(draw.choice([None, 0.3]), 0.0, left, right, bottom, None, False)
+        self.options = OperatorOptions(draw.choice([None, 0.3]), 0.0, left, right, bottom, None, False)
         given |= {"scale": self.options.scale, "left_bound": left, "right_bound": right}
         given["alignment"] = "bottom_right" if bottom else "top_left"
         q, k, v = (self.numbers(self.named[name]) for name in "qkv")
@@ -108,11 +108,11 @@ def test_nothing_is_brought_to_the_host(packed: bool) -> None:
             q, k, v = (torch.empty(111, heads, 32, dtype=torch.float16) for heads in (4, 2, 2))
             starts = torch.empty(5, dtype=torch.int32)
             named = {"q": q, "k": k, "v": v, "cu_seqlens_q": starts, "cu_seqlens_k": starts}
-            options = Options(None, 0.0, None, 0, True, None, False, 64, 64)
+            options = OperatorOptions(None, 0.0, None, 0, True, None, False, 64, 64)
         else:
             q, k, v = (torch.empty(2, heads, 64, 32, dtype=torch.float16) for heads in (4, 2, 2))
             named = {"q": q, "k": k, "v": v}
-            options = Options(None, 0.0, None, 0, False, 30.0, False)
+            options = OperatorOptions(None, 0.0, None, 0, False, 30.0, False)
         gradients = {f"d{name}": torch.empty_like(named[name]) for name in "qkv"}
         found = check_forward(named, options, torch.empty_like(q), None)
         found |= check_backward(named, options, torch.empty_like(q), gradients, None)
@@ -132,7 +132,7 @@ def test_packed_and_paged_rows_are_those_of_their_sequences() -> None:
             part = [x[start : start + length].transpose(0, 1)[None].double().numpy() for x in (q, k, v)]
             made = reference.forward(*part, right_bound=0)
             o[start : start + length] = torch.from_numpy(made.o[0]).transpose(0, 1).half()
-    options = Options(None, 0.0, None, 0, True, None, False, 64, 64)
+    options = OperatorOptions(None, 0.0, None, 0, True, None, False, 64, 64)
     named = {"q": q, "k": k, "v": v, "cu_seqlens_q": starts, "cu_seqlens_k": starts}
     assert check_forward(named, options, o, generator)["o"][0] == 0
     assert check_forward(named, options, 1.1 * o, generator)["o"][0] == 1

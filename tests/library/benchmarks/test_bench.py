@@ -4,24 +4,33 @@ little of what it measures.
 
 from __future__ import annotations
 
+import ast
 import ctypes
 import io
 import json
+import re
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from rich.console import Console
 
+import benchmarks
+from benchmarks.c_calls import compile_program, first_result
+from benchmarks.frontend_graph import build
 from benchmarks.judge import judge, verdict_lines
+from benchmarks.problems import QUICK, SHAPES, SMALL
 from benchmarks.tables import draw, fresh_table, gpu_table, host_table, ragged_table
 from cudnn_backend_py import EnvironmentNotReady, OperationGraph, frontend, library, open_target
-from cudnn_backend_py.compare.frontend_graph import build, build_ragged
-from cudnn_backend_py.compare.shapes import DIRECTIONS, QUICK, SHAPES, SMALL
+from cudnn_backend_py.cli.compare.problems import DIRECTIONS, build_graph, count_flops, name_of
 from cudnn_backend_py.frontend.handles import DescribedHandle
+from cudnn_backend_py.generated.enums import DataType, Status
+from cudnn_backend_py.graph import Graph
 from cudnn_backend_py.graph.attention import Attention
 from cudnn_backend_py.native.fast_call import compiled_library
+from cudnn_backend_py.plans.build import build as build_plan
 from cudnn_backend_py.plans.choice import EngineChoice
 from tests.support.child import run_python
 from tests.support.records import read_record
@@ -37,33 +46,45 @@ def h100() -> Any:
 # shapes
 
 
+def graph_on(target: Any, problem: Attention, direction: Any) -> Graph:
+    return build_graph(problem, direction, target.library.version, target.sm)
+
+
 def test_twenty_shapes_cover_what_they_should() -> None:
-    assert len({shape.name for shape in SHAPES}) == len(SHAPES) == 20
-    assert {shape.seq for shape in SHAPES} >= {512, 16384}
-    for of, values in {"head_dim": {64, 128}, "causal": {True, False}, "bf16": {True, False}}.items():
+    assert len({name_of(shape) for shape in SHAPES}) == len(SHAPES) == 20
+    assert {shape.seq_q for shape in SHAPES} >= {512, 16384}
+    types = {DataType.HALF, DataType.BFLOAT16}
+    for of, values in {"head_dim": {64, 128}, "causal": {True, False}, "data_type": types}.items():
         assert {getattr(shape, of) for shape in SHAPES} == values
-    assert sum(shape.kv_heads > 0 for shape in SHAPES) >= 3
+    assert sum(shape.kv_heads < shape.heads for shape in SHAPES) >= 3
     assert set(QUICK.shapes) <= set(SHAPES)
-    assert any(shape.kv_heads for shape in QUICK.shapes)
+    assert any(shape.kv_heads < shape.heads for shape in QUICK.shapes)
+
+
+def test_a_fresh_process_has_the_sizes_of_the_small_problem() -> None:
+    """It has them as plain numbers, so that no import of ours comes before its clock starts."""
+    text = Path(benchmarks.__file__).with_name("fresh_process.py").read_text(encoding="utf-8")
+    (found,) = re.findall(r"^SIZES: dict\[str, Any\] = (\{.*?\})", text, re.MULTILINE)
+    assert Attention(**ast.literal_eval(found), causal=True) == SMALL
 
 
 def test_flops_are_those_of_the_formula() -> None:
-    assert SMALL.flops("forward") == 4 * 1 * 2 * 128 * 128 * 64 / 2
-    assert SMALL.flops("backward") == 2.5 * SMALL.flops("forward")
+    assert count_flops(SMALL, "forward") == 4 * 1 * 2 * 128 * 128 * 64 / 2
+    assert count_flops(SMALL, "backward") == 2.5 * count_flops(SMALL, "forward")
 
 
 @pytest.mark.parametrize("direction", DIRECTIONS)
 def test_cudnn_takes_every_shape(h100: Any, direction: Any) -> None:
     refused = [
-        shape.name
+        name_of(shape)
         for shape in (SMALL, *SHAPES)
-        if not OperationGraph(shape.graph(direction, h100), h100).heuristics("A").configs
+        if not OperationGraph(graph_on(h100, shape, direction), h100).heuristics("A").configs
     ]
     assert not refused
 
 
 def test_tag_of_a_config_names_it(h100: Any) -> None:
-    (config, *_) = OperationGraph(SMALL.graph("forward", h100), h100).heuristics("A").configs
+    (config, *_) = OperationGraph(graph_on(h100, SMALL, "forward"), h100).heuristics("A").configs
     choice = EngineChoice.parse(config.tag)
     assert (choice.engine, choice.knobs) == (config.engine, config.knobs)
     with pytest.raises(ValueError, match="engine-tag: 'no plan' is no engine tag"):
@@ -72,9 +93,8 @@ def test_tag_of_a_config_names_it(h100: Any) -> None:
 
 @pytest.mark.parametrize("direction", DIRECTIONS)
 def test_our_frontend_builds_what_is_measured(h100: Any, direction: Any) -> None:
-    steps: list[str] = []
-    graph, tensors = build(frontend, DescribedHandle(h100), SMALL, direction, steps.append)
-    assert steps == ["validate", "operation graph", "heuristics", "build plans"]
+    problem = replace(SMALL, stats=direction == "forward")
+    graph, tensors = build(frontend, DescribedHandle(h100), problem, direction)
     assert set(tensors) == set("qkvo") | {"stats"} | ({"do", "dq", "dk", "dv"} if direction == "backward" else set())
     assert graph.get_workspace_size() >= 0
 
@@ -85,7 +105,7 @@ def test_our_frontend_builds_packed_sequences(h100: Any, direction: Any) -> None
     size = {"batch": 8, "heads": 12, "seq_q": 512, "head_dim": 64}
     totals = {} if is_forward else {"max_total_seq_q": 1024, "max_total_seq_kv": 1024}
     problem = Attention(**size, causal=True, padding=True, ragged=True, ragged_stats=True, stats=is_forward, **totals)
-    _, tensors = build_ragged(frontend, DescribedHandle(h100), problem, direction)
+    _, tensors = build(frontend, DescribedHandle(h100), problem, direction)
     moved = [*"qkvo", "stats", *(() if is_forward else ("do", "dq", "dk", "dv"))]
     for name in moved:
         offset = tensors[name].get_ragged_offset()
@@ -96,7 +116,7 @@ def test_our_frontend_builds_packed_sequences(h100: Any, direction: Any) -> None
 def test_our_frontend_builds_what_decodes_from_pages(h100: Any) -> None:
     size = {"batch": 64, "heads": 12, "seq_q": 1, "seq_kv": 1280, "head_dim": 64}
     problem = Attention(**size, padding=True, page_size=64, pages_k=1280, pages_v=1280)
-    graph, tensors = build_ragged(frontend, DescribedHandle(h100), problem)
+    graph, tensors = build(frontend, DescribedHandle(h100), problem, "forward")
     assert tuple(tensors["page_table_k"].get_dim()) == (64, 1, 20, 1)
     assert graph.get_workspace_size() >= 0
 
@@ -137,7 +157,7 @@ def record(**changes: Any) -> dict[str, Any]:
     }
     us = {"ours": timing(100.0), "ours, autotuned": timing(90.0), "cudnn-frontend": timing(101.0)}
     row = {
-        "shape": SHAPES[0].name,
+        "shape": name_of(SHAPES[0]),
         "direction": "forward",
         "flops": 1e9,
         "us": us,
@@ -145,8 +165,15 @@ def record(**changes: Any) -> dict[str, Any]:
         "frontend_plan": "eng4_k2=1",
         "tflops": {name: round(1e9 / found["median_us"] / 1e6, 1) for name, found in us.items()},
     }
-    fresh = {"ahead of time": {"import": 100.0, "total": 200.0}, "cudnn-frontend": {"import": 150.0, "total": 800.0}}
-    made = {"host": {"problem": SMALL.name, "forward": host, "backward": dict(host)}}
+    theirs = {"import": 150.0, "open": 50.0, "plan": 500.0, "first run": 100.0, "total": 800.0}
+    fresh = {
+        "ahead of time": theirs | {"import": 100.0, "total": 200.0},
+        "cold": theirs | {"import": 17.0},
+        "our frontend": theirs | {"import": 100.0},
+        "cudnn-frontend": theirs,
+        "C program": theirs,
+    }
+    made = {"host": {"problem": name_of(SMALL), "forward": host, "backward": dict(host)}}
     made["ragged"] = {"C loop": timing(15.0), "same pointers": timing(15.5), "fresh pointers": timing(17.5)}
     made["ragged"] |= {"cudnn-frontend, same": timing(26.5), "cudnn-frontend, fresh": timing(27.0)}
     made |= {"gpu": [row], "matrix_tflops": 700.0, "fresh": fresh}
@@ -179,6 +206,12 @@ def test_each_bad_figure_fails_alone() -> None:
     assert [name for name, good in passed(made).items() if not good] == [
         "fresh process: ahead of time / cudnn-frontend"
     ]
+    made = record()
+    made["fresh"]["cold"] = made["fresh"]["cold"] | {"import": 151.0, "plan": 700.0}
+    assert [name for name, good in passed(made).items() if not good] == [
+        "fresh process: import, cold / cudnn-frontend",
+        "fresh process: after the import, cold / C program",
+    ]
 
 
 def test_another_plan_than_the_frontends_is_not_compared() -> None:
@@ -208,7 +241,7 @@ def test_a_plan_beside_itself_does_not_differ() -> None:
 
 
 def test_what_was_not_measured_neither_passes_nor_fails() -> None:
-    empty = {"problem": SMALL.name, "c loop": "not measured", "forward": {}, "backward": {}}
+    empty = {"problem": name_of(SMALL), "c loop": "not measured", "forward": {}, "backward": {}}
     assert set(passed(record(host=empty, ragged={}, gpu=[], fresh={})).values()) == {None}
 
 
@@ -257,6 +290,18 @@ def test_matrix_is_resumed_where_it_was_killed(tmp_path: Path) -> None:
     assert killed["answers_when_killed"] + killed["asked_when_resumed"] == 12
     assert (killed["answered_twice"], killed["asked_the_third_time"]) == (0, 0)
     assert found["with_a_crashing_graph"] == {"crashes": {"S": 1, "!": 1}, "plain": {"S": 2}}
+
+
+def test_a_program_makes_the_calls_of_a_plan_in_c(h100: Any, tmp_path: Path) -> None:
+    graph = graph_on(h100, SMALL, "forward")
+    text, workspace = first_result(graph, lambda: open_target("h100"), ("q", "k", "v", "o", "stats"))
+    calls = ctypes.CDLL(str(compile_program(text, tmp_path)))
+    assert calls.load(h100.library.path.encode()) == 0
+    calls.plan()
+    assert workspace == build_plan(graph, h100, cache=False).workspace_bytes
+    pointers = (ctypes.c_void_p * 5)(*range(4096, 4096 * 6, 4096))
+    no_handle = calls.run(pointers, ctypes.c_void_p(4096))  # the plan is for a described GPU
+    assert Status(no_handle) is Status.BAD_PARAM
 
 
 def test_long_use_replays_the_calls_of_verdicts(tmp_path: Path) -> None:

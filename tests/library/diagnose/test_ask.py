@@ -17,8 +17,9 @@ from cudnn_backend_py.faults import FAULTS
 from cudnn_backend_py.graph.replace import replace_tensors
 from examples import flash_forward, forum_two_matmul
 from examples.attention_hazards import graph_of
+from tests.known_issues import EXAMPLES
+from tests.known_issues import graph_of as row_graph
 from tests.support.child import OLDER
-from tests.support.faults import graph_of as row_graph
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +43,7 @@ def test_another_version_answers(asked: Judge) -> None:
 
 def test_a_crash_of_a_weight_gradient_is_named_and_kept_out_of_this_process(asked: Judge) -> None:
     row = next(row for row in FAULTS if row.code == "weight-gradient-prologue")
-    verdict = asked.ask(Question(row_graph(row.reproductions[""]), "b200"))
+    verdict = asked.ask(Question(row_graph(EXAMPLES[row.code].reproductions[""]), "b200"))
     assert (verdict.outcome, verdict.stage, verdict.exit_code) == (Outcome.NOT_JUDGED, "heuristics", 2)
     assert verdict.cause is not None
     assert verdict.cause.headline.endswith(f"as is known of {row.what}")
@@ -64,7 +65,7 @@ def test_a_crash_in_heuristics_is_a_line_of_the_verdict(asked: Judge) -> None:
 def test_a_crash_is_put_down_to_a_fault_that_ends_processes(asked: Judge) -> None:
     """Another fault of the same graph, of what runs, stands before it in the table."""
     row = next(row for row in FAULTS if row.code == "boolean-bias")
-    graph = row_graph(row.reproductions["backward"])
+    graph = row_graph(EXAMPLES[row.code].reproductions["backward"])
     statistics = graph.tensor("stats")
     odd = replace(statistics, strides=(256, 1, 2, 1))
     ended = asked.ask(Question(replace_tensors(graph, {statistics.uid: odd}), "sm80", OLDER))

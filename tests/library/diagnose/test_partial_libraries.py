@@ -37,9 +37,9 @@ from cudnn_backend_py.graph import save_graph
 from cudnn_backend_py.native.environment import sublibraries
 from cudnn_backend_py.system.child import call_command
 from cudnn_backend_py.versions.store import child_environment, find_installed, install, list_installed
+from tests.known_issues import EXAMPLES, graph_of
 from tests.support.child import OLDER, ROOT, run_python
 from tests.support.families import FAMILIES
-from tests.support.faults import graph_of
 from tests.support.wheels import FULL_FILES, make_wheel
 from tests.support.zoo import ZOO
 
@@ -152,7 +152,7 @@ from cudnn_backend_py.plans.engine import OperationGraph
 from cudnn_backend_py.target import open_target
 from cudnn_backend_py.diagnose.engines import _is_served_alone
 from tests.support.families import FAMILIES
-from tests.support.faults import graph_of
+from tests.known_issues import EXAMPLES, graph_of
 from tests.support.zoo import ZOO
 target, found = open_target("sm100"), {}
 for name, make in {**ZOO, **FAMILIES}.items():
@@ -457,7 +457,7 @@ def test_info_says_which_wheel_each_installed_version_is(jit_wheel: Path) -> Non
 def test_whatif_and_matrix_tell_what_does_not_block(tmp_path: Path) -> None:
     """A supported graph with a known fault, and one that another engine might support."""
     row = next(row for row in FAULTS if row.code == "decoding-on-blackwell")
-    save_graph(graph_of(next(iter(row.reproductions.values()))), tmp_path / "faulty.json")
+    save_graph(graph_of(next(iter(EXAMPLES[row.code].reproductions.values()))), tmp_path / "faulty.json")
     save_graph(FAMILIES["concat alone f16"](), tmp_path / "concat.json")
     given = [str(tmp_path / "faulty.json"), str(tmp_path / "concat.json"), "--target", "sm100"]
     shown = subprocess.run(command("matrix", *given), capture_output=True, text=True, cwd=ROOT, check=False)

@@ -10,9 +10,10 @@ import pytest
 
 from cudnn_backend_py import library
 from cudnn_backend_py.faults import FAULTS, Fault
-from cudnn_backend_py.native.crash_guards import CRASHING_GRAPHS
+from cudnn_backend_py.native.crashing_graphs import CRASHING_GRAPHS
 from cudnn_backend_py.system.version import VersionTuple
 from cudnn_backend_py.target import list_profiles
+from tests.known_issues import EXAMPLES
 from tests.support.child import older_cudnn, run_python
 
 OLD = (9, 19, 0)
@@ -22,14 +23,11 @@ PROFILES = {profile.sm for profile in list_profiles()}
 ASK = """
 import json, sys
 from cudnn_backend_py import explain, library
-from cudnn_backend_py.faults import FAULTS
 from cudnn_backend_py.native import crash_guards
-from tests.support.faults import graph_of
+from tests.known_issues import EXAMPLES, graph_of
 crash_guards.CRASHING_GRAPHS = ()
-rows = {row.code: row for row in FAULTS}
 for code, which, sm, build in json.loads(sys.argv[1]):
-    row = rows[code]
-    made = row.cure if which == "cure" else row.reproductions[which]
+    made = EXAMPLES[code].cure if which == "cure" else EXAMPLES[code].reproductions[which]
     verdict = explain(graph_of(made, library().version), f"sm{sm}", build=build)
     print(json.dumps([code, which, str(verdict.outcome), verdict.stage]), flush=True)
 """
@@ -117,9 +115,9 @@ BUILD = """
 import sys
 from cudnn_backend_py import OperationGraph, build_plan, library, open_target
 from cudnn_backend_py.faults import FAULTS
-from tests.support.faults import graph_of
+from tests.known_issues import EXAMPLES, graph_of
 row = next(row for row in FAULTS if row.code == "vector-product-select-among-many")
-made = graph_of({"": row.reproductions[""], "unlike": row.unlike}[sys.argv[1]])
+made = graph_of({"": EXAMPLES[row.code].reproductions[""], "unlike": EXAMPLES[row.code].unlike}[sys.argv[1]])
 build_plan(OperationGraph(made, open_target("sm90")).config(*row.engines))
 """
 
@@ -138,13 +136,11 @@ def test_a_mask_behind_a_product_with_a_vector_ends_one_engine(which: str) -> No
 REFUSE = """
 import json
 from cudnn_backend_py import OperationGraph, UsageError, library, open_target
-from cudnn_backend_py.faults import FAULTS
-from cudnn_backend_py.native.crash_guards import CRASHING_GRAPHS
-from tests.support.faults import graph_of
-rows = {row.code: row for row in FAULTS}
+from cudnn_backend_py.native.crashing_graphs import CRASHING_GRAPHS
+from tests.known_issues import EXAMPLES, graph_of
 for kind in CRASHING_GRAPHS:
-    row = rows[kind.code]
-    for which, made in {**row.reproductions, "unlike": row.unlike, "cure": row.cure}.items():
+    examples = EXAMPLES[kind.code]
+    for which, made in {**examples.reproductions, "unlike": examples.unlike, "cure": examples.cure}.items():
         for target in map(open_target, ("sm80", "sm90", "sm100")):
             try:
                 OperationGraph(graph_of(made, library().version), target)
@@ -173,7 +169,9 @@ def test_the_table_of_faults_knows_all_graphs_that_are_refused_first() -> None:
 
 # Cures
 
-CURED = {row.code: sm for row in FAULTS if row.cure is not None and (sm := architecture(row)) is not None}
+CURED = {
+    row.code: sm for row in FAULTS if EXAMPLES[row.code].cure is not None and (sm := architecture(row)) is not None
+}
 
 
 @pytest.mark.parametrize("version", [OLD, HERE], ids=["9.19.0", "newest"])

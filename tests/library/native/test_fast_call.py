@@ -24,7 +24,7 @@ from cudnn_backend_py import (
     open_target,
 )
 from cudnn_backend_py.execution.buffers import exchange, type_code
-from cudnn_backend_py.execution.executable import _wanted
+from cudnn_backend_py.execution.checks import buffer_requirements
 from cudnn_backend_py.graph.attention import sdpa_forward
 from cudnn_backend_py.native import fast_call as module
 from cudnn_backend_py.native.fast_call import (
@@ -167,7 +167,7 @@ def make(plan: Plan, launcher: Launcher, framework: Framework, **changes: Any) -
         changes.pop("exchange", framework.exchange()),
         **{
             "given": len(tensors),
-            "wanted": [_wanted(tensor) for tensor in tensors],
+            "wanted": [buffer_requirements(tensor) for tensor in tensors],
             "tail": [4096] * (len(launcher.uids) - len(tensors)),
             "workspace": 0,
             "device": 0,
@@ -230,7 +230,7 @@ def test_whatever_is_not_as_expected_is_left_to_python(
 def test_codes_count_where_elements_may_have_any_bits(
     plan: Plan, launcher: Launcher, framework: Framework, bits: int, codes: set[int], fits: bool
 ) -> None:
-    wanted = [_wanted(item) for item in plan.graph.variant_pack_tensors if not item.by_value]
+    wanted = [buffer_requirements(item) for item in plan.graph.variant_pack_tensors if not item.by_value]
     wanted[-1] = wanted[-1]._replace(bits=bits, codes=frozenset(codes))
     call = make(plan, launcher, framework, wanted=wanted)
     assert reaches_execute(call, buffers()) == fits
@@ -571,17 +571,17 @@ def test_packs_are_filled_alike_either_way(plan: Plan, way: str) -> None:
 def test_what_a_tensor_wants() -> None:
     g = GraphBuilder("types")
     half = g.tensor("half", (1, 4, 64), data_type=DataType.HALF, alignment=64)
-    wanted = _wanted(half)
+    wanted = buffer_requirements(half)
     assert (wanted.bytes, wanted.alignment, wanted.bits) == (512, 64, 16)
     assert {FLOAT, UINT} <= wanted.codes
     assert not {BFLOAT, 0} & wanted.codes
     assert 17 in wanted.codes  # a type nobody knew when this was written
-    fp8 = _wanted(g.tensor("fp8", (1, 4, 64), data_type=DataType.FP8_E4M3))
+    fp8 = buffer_requirements(g.tensor("fp8", (1, 4, 64), data_type=DataType.FP8_E4M3))
     assert fp8.bits == 8
     assert set(range(16)) <= fp8.codes
-    mask = _wanted(g.tensor("mask", (1, 4, 64), data_type=DataType.BOOLEAN))
+    mask = buffer_requirements(g.tensor("mask", (1, 4, 64), data_type=DataType.BOOLEAN))
     assert (mask.bytes, mask.bits, frozenset(range(32)) - mask.codes) == (32, 0, {type_code("bool")})
-    assert _wanted(g.tensor("packed", (1, 4, 64), data_type=DataType.INT4))[2:] == (0, frozenset())
+    assert buffer_requirements(g.tensor("packed", (1, 4, 64), data_type=DataType.INT4))[2:] == (0, frozenset())
 
 
 def test_frameworks_without_c_functions_have_no_fast_path() -> None:

@@ -7,13 +7,14 @@ from typing import Any
 import pytest
 
 from cudnn_backend_py import DataType, GraphError, OperationGraph, open_target
+from cudnn_backend_py.graph.attention.problem import TensorLayout
 from cudnn_backend_py.graph.ir import packed_strides
-from cudnn_backend_py.torch_ops.arguments import SCALES, TENSORS, Layout, Options
+from cudnn_backend_py.torch_ops.arguments import SCALES, TENSORS, OperatorOptions
 from cudnn_backend_py.torch_ops.graphs import attention_graph
 from cudnn_backend_py.torch_ops.operators import FORWARD, SCHEMAS
 from tests.support.child import run_python
 
-PLAIN = Options(None, 0.0, None, None, False, None, False)
+PLAIN = OperatorOptions(None, 0.0, None, None, False, None, False)
 B, H, S, D = 2, 8, 256, 64
 EXTRA: dict[str, tuple[tuple[int, ...], DataType]] = {
     "bias": ((1, H, S, S), DataType.HALF),
@@ -24,27 +25,29 @@ EXTRA: dict[str, tuple[tuple[int, ...], DataType]] = {
 }
 
 
-def bshd(heads: int = H) -> Layout:
-    return Layout((B, heads, S, D), (S * heads * D, D, heads * D, 1), DataType.HALF)
+def bshd(heads: int = H) -> TensorLayout:
+    return TensorLayout((B, heads, S, D), (S * heads * D, D, heads * D, 1), DataType.HALF)
 
 
-def tensors(backward: bool, kv_heads: int = H, extra: tuple[str, ...] = (), **changed: Layout) -> dict[str, Layout]:
+def tensors(
+    backward: bool, kv_heads: int = H, extra: tuple[str, ...] = (), **changed: TensorLayout
+) -> dict[str, TensorLayout]:
     """Return the tensors of a pass; with `extra` those, and backward their gradients where they have one."""
     found = {name: bshd(kv_heads if name in ("k", "v", "dk", "dv") else H) for name in ("q", "k", "v", "o")}
     if backward:
         found |= {"do": bshd(), "dq": bshd(), "dk": bshd(kv_heads), "dv": bshd(kv_heads)}
     rows = (B, H, S, 1)
-    found["stats"] = Layout(rows, packed_strides(rows), DataType.FLOAT)
+    found["stats"] = TensorLayout(rows, packed_strides(rows), DataType.FLOAT)
     for name in extra:
         dims, kind = EXTRA[name]
-        found[name] = Layout(dims, packed_strides(dims), kind)
+        found[name] = TensorLayout(dims, packed_strides(dims), kind)
         if backward and name in ("bias", "sink"):
             found[f"d{name}"] = found[name]
     return found | changed
 
 
-PACKED = Layout((B, H, S, D), (S * 3 * H * D, D, 3 * H * D, 1), DataType.HALF)
-CASES: dict[str, tuple[dict[str, Any], Options]] = {
+PACKED = TensorLayout((B, H, S, D), (S * 3 * H * D, D, 3 * H * D, 1), DataType.HALF)
+CASES: dict[str, tuple[dict[str, Any], OperatorOptions]] = {
     "plain": ({}, PLAIN),
     "causal, grouped heads": ({"kv_heads": 2}, PLAIN._replace(right_bound=0)),
     "one buffer for q, k and v": ({"q": PACKED, "k": PACKED, "v": PACKED}, PLAIN),
@@ -82,7 +85,7 @@ def test_graph_is_supported_and_asks_for_what_the_operator_has(h100: Any, case: 
 
 def test_scattered_head_dim_is_no_layout_for_cudnn(h100: Any) -> None:
     """The operator copies such tensors; a graph of them is refused."""
-    scattered = Layout((B, H, S, D), (S * H * D, D, H * D, 2), DataType.HALF)
+    scattered = TensorLayout((B, H, S, D), (S * H * D, D, H * D, 2), DataType.HALF)
     with pytest.raises(GraphError, match="attention-hazard"):
         attention_graph(tensors(False, q=scattered), PLAIN, backward=False, version=(9, 28, 0), sm=90)
 
@@ -111,4 +114,4 @@ def test_schema_names_the_tensors_in_order() -> None:
         if name == FORWARD:
             assert tuple(arguments[begin : begin + len(SCALES)]) == SCALES
             begin += len(SCALES)
-        assert tuple(arguments[begin : begin + len(Options._fields)]) == Options._fields
+        assert tuple(arguments[begin : begin + len(OperatorOptions._fields)]) == OperatorOptions._fields

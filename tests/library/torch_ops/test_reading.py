@@ -8,11 +8,11 @@ import pytest
 
 from cudnn_backend_py import OperationGraph, UsageError, open_target
 from cudnn_backend_py.graph.attention.shape_class import class_graph, class_problem
-from cudnn_backend_py.torch_ops.arguments import SCALES, TENSORS, Options, check_options, check_tensors
-from cudnn_backend_py.torch_ops.reading import Reading, describe, read
+from cudnn_backend_py.torch_ops.arguments import SCALES, TENSORS, OperatorOptions, check_options, check_tensors
+from cudnn_backend_py.torch_ops.reading import SequenceView, describe, read
 from tests.support.meta_torch import DTYPES, Tensor
 
-PLAIN = Options(None, 0.0, None, None, False, None, False)
+PLAIN = OperatorOptions(None, 0.0, None, None, False, None, False)
 B, H, HK, S_Q, S_KV, D = 3, 8, 2, 200, 300, 64
 NAMES = (*TENSORS[:-1], "dropout_seed", "dropout_offset", "stats", "do", "dq", "dk", "dv", "dbias", "dsink", *SCALES)
 
@@ -56,7 +56,7 @@ def paged(*, chunk: int = 1, page: int = 16) -> dict[str, Any]:
     return found
 
 
-def plans_of(reading: Reading, named: dict[str, Any], target: Any, *, backward: bool) -> int:
+def plans_of(reading: SequenceView, named: dict[str, Any], target: Any, *, backward: bool) -> int:
     """Return how many engine configs cuDNN has for the class of a call."""
     problem = class_problem(describe(backward, named, reading), reading.needed, backward=backward)
     graph = class_graph(problem, backward, target.library.version, target.sm)

@@ -9,14 +9,14 @@ import pytest
 from cudnn_backend_py.diagnose import Judge
 from cudnn_backend_py.why import why_not_cudnn
 from cudnn_backend_py.why.ask_cudnn import ask_cudnn
-from cudnn_backend_py.why.calls import Call, Machine, TensorFacts
+from cudnn_backend_py.why.calls import Machine, TensorFacts, TorchCall
 
 
-def call(head_dim: int, head_dim_v: int | None = None, *, dtype: str = "float16", training: bool = False) -> Call:
+def call(head_dim: int, head_dim_v: int | None = None, *, dtype: str = "float16", training: bool = False) -> TorchCall:
     def tensor(dim: int) -> TensorFacts:
         return TensorFacts((2, 4, 256, dim), (4 * 256 * dim, 256 * dim, dim, 1), dtype, requires_grad=training)
 
-    return Call(q=tensor(head_dim), k=tensor(head_dim), v=tensor(head_dim_v or head_dim))
+    return TorchCall(q=tensor(head_dim), k=tensor(head_dim), v=tensor(head_dim_v or head_dim))
 
 
 MACHINE = Machine((2, 11, 0), None, 90)
@@ -33,7 +33,7 @@ MACHINE = Machine((2, 11, 0), None, 90)
     ],
     ids=["usual", "training", "head dim 20", "float64", "Turing"],
 )
-def test_cudnn_says_what_it_takes(asked: Call, target: str, outcome: str) -> None:
+def test_cudnn_says_what_it_takes(asked: TorchCall, target: str, outcome: str) -> None:
     with Judge() as judge:
         side = ask_cudnn(asked, MACHINE, target, judge, build=outcome == "supported")
     assert side.outcome == outcome, side

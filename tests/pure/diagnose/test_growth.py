@@ -15,6 +15,7 @@ from cudnn_backend_py.plans.lower import newer_parts
 from cudnn_backend_py.rewrite.changes import changes
 from cudnn_backend_py.rewrite.override import override
 from cudnn_backend_py.rewrite.unusual import deviations
+from tests.known_issues import EXAMPLES
 from tests.support.built import BUILT
 from tests.support.growth import SHAPES, copies, count_calls, growth
 
@@ -56,7 +57,7 @@ OF_KINDS = ("known faults", "lint", "changes", "deviations", "newer parts")
 REPRODUCED = {
     f"{row.code}:{name}": (row.graph, make)
     for row in FAULTS
-    for name, make in row.reproductions.items()
+    for name, make in EXAMPLES[row.code].reproductions.items()
     if row.graph is not None and callable(make)
 }
 

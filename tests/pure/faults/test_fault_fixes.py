@@ -10,7 +10,7 @@ import pytest
 from cudnn_backend_py import Graph
 from cudnn_backend_py.faults import FAULTS, Fault, known_hazards
 from cudnn_backend_py.system.version import Version, VersionTuple
-from tests.support.faults import graph_of
+from tests.known_issues import EXAMPLES, graph_of
 
 CODES = [row.code for row in FAULTS]
 BY_CODE = dict(zip(CODES, FAULTS, strict=True))
@@ -39,11 +39,11 @@ def mended_in(row: Fault) -> VersionTuple | None:
 def ways_out(row: Fault) -> Iterator[tuple[set[str], set[str], VersionTuple]]:
     """Yield what is named before and after a fix, by a change of the graph or of the version, and that version."""
     held = sorted(version for version in RELEASES if version in row.versions)
-    for made in row.reproductions.values():
+    for made in EXAMPLES[row.code].reproductions.values():
         for version in held:
             before = named(graph_of(made), row, version) | {row.code}
-            if row.cure is not None:
-                yield before, named(graph_of(row.cure, version), row, version), version
+            if EXAMPLES[row.code].cure is not None:
+                yield before, named(graph_of(EXAMPLES[row.code].cure, version), row, version), version
             if row.sharing is not None:  # a plan for each shape
                 yield before, named(graph_of(made, version), row, version), version
         mended = mended_in(row)
@@ -84,4 +84,4 @@ def test_some_fixes_name_versions() -> None:
 
 
 def test_most_rows_have_a_cure() -> None:
-    assert sum(row.cure is not None for row in FAULTS) > 40
+    assert sum(EXAMPLES[row.code].cure is not None for row in FAULTS) > 40

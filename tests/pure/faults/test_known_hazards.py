@@ -24,14 +24,13 @@ from cudnn_backend_py.faults import (
 from cudnn_backend_py.generated.enums import NormMode, ResampleMode
 from cudnn_backend_py.graph import graph_from_json, graph_to_json
 from cudnn_backend_py.graph.attention import Use, find_hazards, measured
-from cudnn_backend_py.graph.attention.fault import BASE as REPRODUCED
-from cudnn_backend_py.graph.attention.fault import Reproduction
 from cudnn_backend_py.graph.attention.recognize import read_attention
 from cudnn_backend_py.system.version import VersionTuple, Window
 from examples.attention_hazards import REPRODUCTIONS, hazard_of
 from examples.attention_hazards import graph_of as graph_named
+from tests.known_issues import BASE as REPRODUCED
+from tests.known_issues import EXAMPLES, Reproduction, graph_of
 from tests.support.attention_cases import draw
-from tests.support.faults import graph_of
 
 ROWS = {row.code: row for row in FAULTS if not row.refused}  # the others have their reproductions measured
 HALF, BF16, FP8 = DataType.HALF, DataType.BFLOAT16, DataType.FP8_E4M3
@@ -61,7 +60,7 @@ def codes(
 
 def test_every_row_says_what_is_known_and_who_says_so() -> None:
     for row in FAULTS:
-        assert all((row.code, row.what, row.effect, row.fix, row.source, row.reproductions)), row.code
+        assert all((row.code, row.what, row.effect, row.fix, row.source, EXAMPLES[row.code].reproductions)), row.code
         assert (row.attention is None) is not (row.graph is None), row.code
         if row.refused:
             assert row.source == MEASURED, row.code
@@ -69,8 +68,9 @@ def test_every_row_says_what_is_known_and_who_says_so() -> None:
         else:
             assert row.source.startswith("https://") or (ROOT / row.source).is_file(), row.code
             assert row.source.startswith("https://") or row.measured, row.code
-            assert row.unlike is not None, row.code
+            assert EXAMPLES[row.code].unlike is not None, row.code
     assert len({row.code for row in FAULTS}) == len(FAULTS)
+    assert EXAMPLES.keys() == {row.code for row in FAULTS}
 
 
 def test_every_fault_is_hashable_and_equal_to_itself_only() -> None:
@@ -88,6 +88,7 @@ def test_windows_are_windows() -> None:
 
 def test_every_condition_is_of_some_row() -> None:
     files = [path for path in Path(table.__file__).parent.glob("*.py") if path.name != "look.py"]
+    files += (ROOT / "tests" / "known_issues").glob("*.py")
     text = "".join(path.read_text(encoding="utf-8") for path in (*files, Path(measured.__file__)))
     names = re.findall(r"^def (\w+)|^(_[A-Z]\w*)(?:: .*)? = ", text, re.MULTILINE)
     assert len(names) > 20
@@ -97,11 +98,11 @@ def test_every_condition_is_of_some_row() -> None:
 @pytest.mark.parametrize("code", ROWS)
 def test_row_is_found_in_its_graph_its_versions_and_on_its_architectures_only(code: str) -> None:
     row = ROWS[code]
-    other = graph_of(row.unlike)
+    other = graph_of(EXAMPLES[row.code].unlike)
     engine = row.engines[0] if row.engines else None
     sm = row.sm[0] if row.sm else 90
     assert code not in codes(other, sm, row.since, row.sharing, engine)
-    for graph in map(graph_of, row.reproductions.values()):
+    for graph in map(graph_of, EXAMPLES[row.code].reproductions.values()):
         assert code in codes(graph, sm, row.since, row.sharing, engine)
         if row.until is not None:
             assert code not in codes(graph, sm, row.until, row.sharing, engine)
@@ -120,7 +121,7 @@ def test_row_is_found_in_its_graph_its_versions_and_on_its_architectures_only(co
 @pytest.mark.parametrize("row", FAULTS, ids=[row.code for row in FAULTS])
 def test_a_row_says_the_same_of_a_problem_and_of_its_graph(row: Fault) -> None:
     """A condition on attention is answered from the problem, as the builder does, and from the graph, as explain."""
-    for made in row.reproductions.values():
+    for made in EXAMPLES[row.code].reproductions.values():
         graph = graph_of(made)
         engine = row.engines[0] if row.engines else None
         found = find_faults(read_attention(graph), graph, sharing=row.sharing, engine=engine)
@@ -248,7 +249,7 @@ def test_a_failure_is_named_by_a_fault_of_its_engine() -> None:
 
 
 def test_a_fault_of_some_engines_is_told_where_one_of_them_runs() -> None:
-    graph = graph_of(ROWS["matmul-gelu-by-tanh"].reproductions[""])
+    graph = graph_of(EXAMPLES["matmul-gelu-by-tanh"].reproductions[""])
     assert codes(graph, 90, (9, 19, 0)) == codes(graph, 90, (9, 19, 0), engine=7) == []
     assert codes(graph, 90, (9, 19, 0), engine=0) == ["matmul-gelu-by-tanh"]
 

@@ -10,8 +10,9 @@ import pytest
 from cudnn_backend_py import DataType, GraphError, attention
 from cudnn_backend_py.faults import FAULTS, Fault, FaultWarning, find, known_hazards
 from cudnn_backend_py.frontend import FrontendHazardWarning
+from cudnn_backend_py.graph.attention.problem import TensorLayout
 from cudnn_backend_py.system.version import Window
-from cudnn_backend_py.torch_ops.arguments import Layout, Options
+from cudnn_backend_py.torch_ops.arguments import OperatorOptions
 from cudnn_backend_py.torch_ops.graphs import attention_graph
 from tests.support.faults import told
 from tests.support.frontend_attention import Recorder, call
@@ -83,9 +84,9 @@ def test_explain_names_it(row: Fault) -> None:
 
 @pytest.mark.parametrize(("version", "sm"), [(IN, 90), (BEFORE, 90), (IN, 100)])
 def test_torch_operators_refuse_it(row: Fault, version: tuple[int, int, int], sm: int) -> None:
-    whole = Layout((2, 2, 96, 64), (2 * 96 * 64, 64, 2 * 64, 1), DataType.HALF)
+    whole = TensorLayout((2, 2, 96, 64), (2 * 96 * 64, 64, 2 * 64, 1), DataType.HALF)
     tensors = dict.fromkeys(("q", "k", "v", "o"), whole)
-    options = Options(0.125, 0.0, None, None, False, None, False)
+    options = OperatorOptions(0.125, 0.0, None, None, False, None, False)
     if refuses(row, version, sm):
         with pytest.raises(GraphError, match="made-up"):
             attention_graph(tensors, options, backward=False, version=version, sm=sm)

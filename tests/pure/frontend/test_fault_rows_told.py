@@ -7,16 +7,20 @@ from typing import Any
 import pytest
 
 from cudnn_backend_py import Graph, GraphError, attention
-from cudnn_backend_py.faults import FAULTS, Fault, FaultWarning, Reproduction, find, known_hazards
+from cudnn_backend_py.faults import FAULTS, Fault, FaultWarning, find, known_hazards
 from cudnn_backend_py.frontend import FrontendHazardWarning
 from cudnn_backend_py.frontend.ops.node import Emitter
-from cudnn_backend_py.graph.attention.fault import BASE
-from tests.support.faults import graph_of, told
+from tests.known_issues import BASE, EXAMPLES, Reproduction, graph_of
+from tests.support.faults import told
 from tests.support.frontend_attention import Situation
 
 # Those of shared plans are told when a graph is finalized, those of some engines only where one of them runs.
 ROWS = [fault for fault in FAULTS if fault.sharing is None and fault.holds_by(None)]
-CASES = [pytest.param(row, made, id=f"{row.code}:{name}") for row in ROWS for name, made in row.reproductions.items()]
+CASES = [
+    pytest.param(row, made, id=f"{row.code}:{name}")
+    for row in ROWS
+    for name, made in EXAMPLES[row.code].reproductions.items()
+]
 
 
 def situation(row: Fault, made: Any) -> tuple[tuple[int, int, int], int, Graph]:

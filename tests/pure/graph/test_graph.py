@@ -18,7 +18,7 @@ import pytest
 
 import cudnn_backend_py
 from cudnn_backend_py import DataType, DescriptorType, Graph, GraphBuilder, GraphError, Operation, Parameters
-from cudnn_backend_py.generated.descriptors import DESCRIPTORS, ENUM_OF_TYPE
+from cudnn_backend_py.generated.attributes import ATTRIBUTES, ENUM_OF_TYPE
 from cudnn_backend_py.generated.enums import (
     AttributeType,
     PointwiseMode,
@@ -160,7 +160,7 @@ def test_every_pointwise_mode_can_be_built(mode: PointwiseMode) -> None:
 def test_every_operation_has_output_ports_that_are_fields() -> None:
     assert sorted(OUTPUT_PORTS) == OPERATIONS
     for kind, ports in OUTPUT_PORTS.items():
-        facts = {item.field: item for item in DESCRIPTORS[kind].attributes}
+        facts = {item.field: item for item in ATTRIBUTES[kind]}
         assert ports
         assert ports <= set(facts), kind.name
         assert all(facts[port].element == (D.TENSOR,) for port in ports), kind.name
@@ -198,7 +198,7 @@ def sample(types: tuple[AttributeType, ...], element: tuple[DescriptorType, ...]
 
 def fill(kind: DescriptorType) -> dict[str, Any]:
     made = {}
-    for facts in DESCRIPTORS[kind].attributes:
+    for facts in ATTRIBUTES[kind]:
         if facts.required and facts.role != "output":
             value = sample(facts.types, facts.element, f"{facts.field}_of_{kind.name}")
             made[facts.field] = value if facts.max_count == 1 else (value,)
@@ -208,7 +208,7 @@ def fill(kind: DescriptorType) -> dict[str, Any]:
 @pytest.mark.parametrize("kind", OPERATIONS, ids=lambda kind: kind.name)
 def test_every_operation_can_be_made_from_its_facts(kind: DescriptorType) -> None:
     made = Operation(kind, "op", fill(kind))
-    assert list(made.fields) == [item.field for item in DESCRIPTORS[kind].attributes if item.field in made.fields]
+    assert list(made.fields) == [item.field for item in ATTRIBUTES[kind] if item.field in made.fields]
     assert pickle.loads(pickle.dumps(made)) == made
     assert hash(pickle.loads(pickle.dumps(made))) == hash(made)
 

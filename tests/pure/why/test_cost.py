@@ -7,7 +7,7 @@ import statistics
 
 import pytest
 
-from cudnn_backend_py.why.cost import Seconds, judge_pairs, median_interval, tell
+from cudnn_backend_py.why.cost import TurnTime, judge_pairs, median_interval, tell
 
 
 def test_it_is_the_median_and_two_of_the_values() -> None:
@@ -44,8 +44,8 @@ def test_the_true_median_lies_in_nearly_all_intervals(draw: str) -> None:
     ],
 )
 def test_the_verdict_is_that_of_the_interval(shares: list[float], verdict: str) -> None:
-    plain = [Seconds(0.010 + number * 1e-5, 0.004) for number in range(len(shares))]  # what drifts is in both
-    other = [Seconds(one.clock * (1 + share), 0.005) for one, share in zip(plain, shares, strict=True)]
+    plain = [TurnTime(0.010 + number * 1e-5, 0.004) for number in range(len(shares))]  # what drifts is in both
+    other = [TurnTime(one.clock * (1 + share), 0.005) for one, share in zip(plain, shares, strict=True)]
     found = judge_pairs(plain, other, 0.05)
     assert found["verdict"] == verdict
     assert found["pairs"] == len(shares)

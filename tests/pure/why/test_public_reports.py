@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from cudnn_backend_py.why.calls import Answer, Call, Machine, Switches, TensorFacts
+from cudnn_backend_py.why.calls import Answer, Machine, Switches, TensorFacts, TorchCall
 from cudnn_backend_py.why.gates import CUDNN_TAKES_PACKED, find_blocker, find_others
 
 BHSD = (1, 16, 1024, 128)
@@ -20,14 +20,14 @@ def tensor(*dims: int, dtype: str = "bfloat16", strides: tuple[int, ...] = (), *
     return TensorFacts(dims, strides or tuple(made), dtype, **facts)
 
 
-def call(*dims: int, dtype: str = "bfloat16", **facts: Any) -> Call:
+def call(*dims: int, dtype: str = "bfloat16", **facts: Any) -> TorchCall:
     q = tensor(*(dims or BHSD), dtype=dtype)
-    return Call(**{"q": q, "k": q, "v": q, **facts})
+    return TorchCall(**{"q": q, "k": q, "v": q, **facts})
 
 
-def nested(form: str) -> Call:
+def nested(form: str) -> TorchCall:
     one = TensorFacts((2, 8, -1, 64), (), "float16", form=form, lengths=(700, 300))  # type: ignore[arg-type]
-    return Call(q=one, k=one, v=one)
+    return TorchCall(q=one, k=one, v=one)
 
 
 H100 = Machine((2, 6, 0), (9, 5, 1), 90, (12, 4), "H100")
@@ -41,7 +41,7 @@ class Report:
 
     thread: str
     told: str
-    call: Call
+    call: TorchCall
     machine: Machine
     gate: str
     also: tuple[str, ...] = field(default=())
@@ -86,7 +86,7 @@ REPORTS = (
     Report(
         "Comfy-Org/ComfyUI#15135",
         "A text encoder in float32, with a mask and grouped heads: cuDNN declines, memory runs out at 16,000 tokens.",
-        Call(
+        TorchCall(
             q=tensor(1, 28, 16000, 128, dtype="float32"),
             k=tensor(1, 4, 16000, 128, dtype="float32"),
             v=tensor(1, 4, 16000, 128, dtype="float32"),
@@ -100,7 +100,7 @@ REPORTS = (
     Report(
         "huggingface/transformers#46960",
         "Grouped heads of 512 fall back to the math kernel without a word.",
-        Call(
+        TorchCall(
             q=tensor(1, 16, 4096, 512),
             k=tensor(1, 8, 4096, 512),
             v=tensor(1, 8, 4096, 512),
@@ -113,7 +113,7 @@ REPORTS = (
     Report(
         "NVIDIA/cudnn-frontend#242",
         "Heads of 192 for q, k and v, grouped, on a B300 with torch 2.12: no cuDNN.",
-        Call(
+        TorchCall(
             q=tensor(32, 64, 1024, 192),
             k=tensor(32, 16, 1024, 192),
             v=tensor(32, 16, 1024, 192),
@@ -203,7 +203,7 @@ REPORTS = (
     Report(
         "vllm-project/vllm-omni#3121",
         "A head dim that torch.compile keeps symbolic is refused while tracing; models with fixed ones run.",
-        Call(
+        TorchCall(
             q=tensor(1, 32, 1, -1),
             k=tensor(1, 32, 1, -1),
             v=tensor(1, 32, 1, 64),
@@ -215,7 +215,7 @@ REPORTS = (
     Report(
         "pytorch/pytorch#191085",
         "One head of k and v for all of q, without enable_gqa: every fused kernel is refused.",
-        Call(
+        TorchCall(
             q=tensor(2, 8, 128, 64, dtype="float16"),
             k=tensor(2, 1, 128, 64, dtype="float16"),
             v=tensor(2, 1, 128, 64, dtype="float16"),
@@ -226,14 +226,14 @@ REPORTS = (
     Report(
         "pytorch/pytorch#138531",
         "One token of q against a long cache: torch of that time gives cuDNN no lengths of 1.",
-        Call(q=tensor(1, 16, 1, 64), k=tensor(1, 16, 65536, 64), v=tensor(1, 16, 65536, 64)),
+        TorchCall(q=tensor(1, 16, 1, 64), k=tensor(1, 16, 65536, 64), v=tensor(1, 16, 65536, 64)),
         replace(H100, torch=(2, 5, 1), cudnn=(9, 1, 0)),
         "shapes",
     ),
     Report(  # this and what follows were looked up after the table was done, and nothing of it was changed
         "pytorch/pytorch#129579",
         "Values of 144 beside keys of 128 on Ampere failed in cuDNN's frontend; since then torch refuses them.",
-        Call(q=tensor(8, 2, 128, 128), k=tensor(8, 2, 128, 128), v=tensor(8, 2, 128, 144)),
+        TorchCall(q=tensor(8, 2, 128, 128), k=tensor(8, 2, 128, 128), v=tensor(8, 2, 128, 144)),
         Machine((2, 5, 1), (9, 1, 0), 80, (12, 4), "A100"),
         "shapes",
     ),
@@ -275,21 +275,21 @@ REPORTS = (
     Report(
         "pytorch/pytorch#128571",
         "torch 2.4 with its variable set still gives cuDNN no inputs that require gradients.",
-        Call(**dict.fromkeys("qkv", tensor(2, 8, 1024, 64, requires_grad=True))),
+        TorchCall(**dict.fromkeys("qkv", tensor(2, 8, 1024, 64, requires_grad=True))),
         Machine((2, 4, 1), (9, 1, 0), 90, environment={"TORCH_CUDNN_SDPA_ENABLED": "1"}),
         "gradients",
     ),
     Report(
         "pytorch/pytorch#139586",
         "Grouped heads: torch 2.5.1 asks flash before cuDNN, although cuDNN has them, too.",
-        Call(q=tensor(4, 32, 512, 128), k=tensor(4, 8, 1024, 128), v=tensor(4, 8, 1024, 128), gqa=True),
+        TorchCall(q=tensor(4, 32, 512, 128), k=tensor(4, 8, 1024, 128), v=tensor(4, 8, 1024, 128), gqa=True),
         replace(H100, torch=(2, 5, 1), cudnn=(9, 1, 0)),
         "order",
     ),
     Report(
         "pytorch/pytorch#150318",
         "One token of q: cuDNN 9.8 has it, and torch 2.7 still keeps it away.",
-        Call(
+        TorchCall(
             q=tensor(1, 16, 1, 64),
             k=tensor(1, 16, 2048, 64),
             v=tensor(1, 16, 2048, 64),
@@ -343,7 +343,7 @@ REPORTS = (
     Report(
         "huggingface/transformers#45636",
         "A model with heads of 320 is pinned to the efficient kernel, which does not group heads.",
-        Call(
+        TorchCall(
             q=tensor(1, 16, 4096, 320),
             k=tensor(1, 8, 4096, 320),
             v=tensor(1, 8, 4096, 320),
@@ -363,7 +363,7 @@ REPORTS = (
     Report(
         "pytorch/torchtitan#4458",
         "A server that embeds torch switches cuDNN off for the process, and packed sequences heed it.",
-        Call(
+        TorchCall(
             kind="varlen",
             q=tensor(4096, 32, 128),
             k=tensor(4096, 8, 128),
@@ -391,7 +391,7 @@ REPORTS = (
     Report(
         "intel/torch-xpu-ops#3229",
         "sdpa_kernel(CUDNN_ATTENTION) on a GPU that is not NVIDIA's.",
-        Call(
+        TorchCall(
             **dict.fromkeys("qkv", tensor(2, 8, 128, 64, dtype="float16", device="xpu")),
             switches=Switches(flash=False, efficient=False, math=False),
         ),
@@ -401,7 +401,7 @@ REPORTS = (
     Report(
         "intel/torch-xpu-ops#3546",
         "Jagged tensors on such a GPU: every backend refuses them, cuDNN since they are not on CUDA.",
-        Call(**dict.fromkeys("qkv", replace(nested("jagged").q, device="xpu"))),
+        TorchCall(**dict.fromkeys("qkv", replace(nested("jagged").q, device="xpu"))),
         Machine((2, 11, 0), None, None),
         "device",
     ),
@@ -447,7 +447,7 @@ RAN = {
     "sgl-project/sglang#30090": (call(4, 16, 1024, 64, switches=ONLY_CUDNN), replace(H100, torch=(2, 11, 0))),
     "sgl-project/sglang#33655": (call(1, 12, 8192, 128, switches=ONLY_CUDNN), Machine((2, 11, 0), (9, 19, 0), 100)),
     "pytorch/pytorch#193893": (
-        Call(q=tensor(64, 14, 512, 64), k=tensor(64, 2, 512, 64), v=tensor(64, 2, 512, 64), mask=MASKED, gqa=True),
+        TorchCall(q=tensor(64, 14, 512, 64), k=tensor(64, 2, 512, 64), v=tensor(64, 2, 512, 64), mask=MASKED, gqa=True),
         Machine((2, 11, 0), (9, 19, 0), 100, (12, 8)),
     ),
     "huggingface/trl#7181": (
@@ -483,7 +483,7 @@ def test_where_cudnn_ran_nothing_is_blamed(thread: str) -> None:
         (replace(call(), v=tensor(1, 16, 512, 128)), "k has length 1024 and v 512"),
     ],
 )
-def test_what_every_backend_refuses_is_not_said_to_run(wrong: Call, said: str) -> None:
+def test_what_every_backend_refuses_is_not_said_to_run(wrong: TorchCall, said: str) -> None:
     blocker = find_blocker(wrong, replace(H100, torch=(2, 13, 0), cudnn=(9, 20, 0)), Answer("cudnn", True))
     assert blocker is not None
     assert blocker.gate == "arguments"

@@ -14,19 +14,19 @@ import pytest
 
 from cudnn_backend_py.why import Finding, WhyReport
 from cudnn_backend_py.why.ask_cudnn import Side
-from cudnn_backend_py.why.calls import Answer, Call, Machine, Place, Switches, TensorFacts
+from cudnn_backend_py.why.calls import Answer, Machine, Place, Switches, TensorFacts, TorchCall
 from cudnn_backend_py.why.gates import apply_cure, find_blocker, find_others
 
 GOLDEN = Path(__file__).parent / "golden"
 MACHINE = Machine((2, 11, 0), (9, 19, 0), 90, (13, 0), "NVIDIA H200", {}, True)
 
 
-def call(dtype: str = "bfloat16", dim: int = 128, **facts: object) -> Call:
+def call(dtype: str = "bfloat16", dim: int = 128, **facts: object) -> TorchCall:
     one = TensorFacts((4, 16, 1024, dim), (16 * 1024 * dim, 1024 * dim, dim, 1), dtype)
-    return Call(**{"q": one, "k": one, "v": one, "causal": True, **facts})  # type: ignore[arg-type]
+    return TorchCall(**{"q": one, "k": one, "v": one, "causal": True, **facts})  # type: ignore[arg-type]
 
 
-def finding(asked: Call, answer: Answer, **facts: object) -> Finding:
+def finding(asked: TorchCall, answer: Answer, **facts: object) -> Finding:
     blocker = find_blocker(asked, MACHINE, answer)
     made = {
         "call": asked,
@@ -134,7 +134,7 @@ def test_the_room_does_without_torch() -> None:
         (call(switches=Switches(deterministic=True)), "deterministic", ""),
     ],
 )
-def test_a_cure_is_one(asked: Call, gate: str, changed: str) -> None:
+def test_a_cure_is_one(asked: TorchCall, gate: str, changed: str) -> None:
     blocker = find_blocker(asked, MACHINE)
     assert blocker is not None
     assert blocker.gate == gate

@@ -1,0 +1,203 @@
+"""cuDNN calls of this package, written out as a C program that makes the same calls without Python.
+
+The functions, their values and which descriptor is which are recorded while a block runs. Pointers to descriptors and
+the handle become names of the program; all other values are bytes.
+"""
+
+from __future__ import annotations
+
+import struct
+import subprocess
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from cudnn_backend_py.generated.enums import AttributeName, AttributeType, DataType, DescriptorType
+from cudnn_backend_py.graph import Graph
+from cudnn_backend_py.native import library
+from cudnn_backend_py.native.libcudnn import Library
+from cudnn_backend_py.plans.build import build
+from cudnn_backend_py.target import Target
+
+__all__ = ["Recorder", "compile_program", "first_result", "recording"]
+
+
+class Recorder:
+    """The cuDNN calls of a block as C statements."""
+
+    def __init__(self) -> None:
+        self.slots: dict[int, int] = {}
+        self.count = 0
+        self.lines: list[str] = []
+
+    def program(self, functions: str) -> str:
+        """Return the source of a program: what the statements need, and `functions`, which hold them."""
+        return _PROGRAM.replace("SLOTS", str(self.count)) + functions
+
+    def bind(self, bound: Any, name: str) -> Any:
+        """Return a function that calls `bound` and writes it down."""
+
+        def call(*arguments: Any) -> Any:
+            plain = [getattr(argument, "_obj", argument) for argument in arguments]
+            writer = getattr(self, name, None)
+            given = writer(*plain) if writer is not None and not name.endswith("CreateDescriptor") else None
+            try:
+                return bound(*arguments)
+            finally:
+                if name == "cudnnBackendCreateDescriptor":
+                    given = self._created(*plain)
+                if given is not None:
+                    self.lines.append(given)
+
+        return call
+
+    def slot(self, pointer: Any) -> str:
+        """Return the name that a descriptor has in the program."""
+        return f"d[{self.slots[getattr(pointer, 'value', pointer)]}]"
+
+    def _created(self, kind: int, made: Any) -> str:
+        self.slots[made.value] = self.count
+        self.count += 1
+        return f"create({int(kind)}, &d[{self.count - 1}]);"
+
+    def cudnnBackendDestroyDescriptor(self, pointer: Any) -> str:  # noqa: N802  # names of the functions
+        return f"destroy({self.slot(pointer)});"
+
+    def cudnnBackendFinalize(self, pointer: Any) -> str:  # noqa: N802
+        return f"finalize({self.slot(pointer)});"
+
+    def cudnnBackendSetAttribute(self, pointer: Any, attribute: int, kind: int, count: int, array: Any) -> str:  # noqa: N802
+        if kind == AttributeType.HANDLE:
+            given = "&handle"
+        elif kind == AttributeType.BACKEND_DESCRIPTOR:
+            given = "(void *[]){" + ", ".join(map(self.slot, array)) + "}"
+        else:
+            given = "(unsigned char[]){" + ", ".join(map(str, bytes(array))) + "}"
+        return f"set({self.slot(pointer)}, {int(attribute)}, {int(kind)}, {int(count)}, {given});"
+
+    def cudnnBackendGetAttribute(self, pointer: Any, attribute: int, kind: int, count: int, _: Any, array: Any) -> str:  # noqa: N802
+        given = "room"
+        if array is None:
+            given = "0"
+        elif kind == AttributeType.BACKEND_DESCRIPTOR:
+            given = "(void *[]){" + ", ".join(map(self.slot, array)) + "}"
+        return f"get({self.slot(pointer)}, {int(attribute)}, {int(kind)}, {int(count)}, &held, {given});"
+
+    def cudnnGetLastErrorString(self, _buffer: Any, size: int) -> str:  # noqa: N802
+        return f"say(room, {size});"
+
+    def cudnnSetCallback(self, mask: int, _data: Any, _function: Any) -> str:  # noqa: N802
+        return f"listen({mask}, 0, heard);"
+
+    def cudnnGetCallback(self, *_: Any) -> str:  # noqa: N802
+        return "listener(&mask, &data, &function);"
+
+
+@contextmanager
+def recording() -> Iterator[Recorder]:
+    """Record the cuDNN calls that this process makes in the block."""
+    bind, recorder, lib = Library._bind, Recorder(), library()
+
+    def forget_functions() -> None:
+        for name in [name for name in vars(lib) if name.startswith("cudnn")]:
+            delattr(lib, name)  # bound again when it is next used
+
+    forget_functions()
+    Library._bind = lambda self, name: recorder.bind(bind(self, name), name)  # type: ignore[method-assign]
+    try:
+        yield recorder
+    finally:
+        Library._bind = bind  # type: ignore[method-assign]
+        forget_functions()
+
+
+def first_result(graph: Graph, open_device: Callable[[], Target], names: Sequence[str]) -> tuple[str, int]:
+    """Return a program that opens cuDNN, builds a plan of a graph and runs it, and the bytes of its workspace.
+
+    It has ``load(path of libcudnn)``, ``open()``, ``plan()`` and ``run(pointers of the named tensors, workspace)``; all
+    but ``plan`` return 0. Other tensors of the graph are host scalars in float32.
+    """
+    with recording() as recorder:
+        made = build(graph, open_device(), cache=False)
+        lines, plan = list(recorder.lines), recorder.slot(made.descriptor.pointer)
+        workspace = made.workspace_bytes
+        made.close()
+    tensors = graph.variant_pack_tensors
+    scalars, pointers = [], []
+    for tensor in tensors:
+        if tensor.name in names:
+            pointers.append(f"named[{list(names).index(tensor.name)}]")
+        else:
+            assert tensor.data_type is DataType.FLOAT
+            value = ", ".join(map(str, struct.pack("f", tensor.value)))
+            scalars.append(f"static _Alignas(4) unsigned char scalar{tensor.uid}[] = {{{value}}};")
+            pointers.append(f"scalar{tensor.uid}")
+    pack = DescriptorType.VARIANT_PACK
+    rows = (
+        (AttributeName.VARIANT_PACK_DATA_POINTERS, AttributeType.VOID_PTR, len(tensors), "pointers"),
+        (AttributeName.VARIANT_PACK_UNIQUE_IDS, AttributeType.INT64, len(tensors), "uids"),
+        (AttributeName.VARIANT_PACK_WORKSPACE, AttributeType.VOID_PTR, 1, "&workspace"),
+    )
+    values = {
+        "SCALARS": "\n".join(scalars),
+        "LINES": "\n".join(lines),
+        "POINTERS": ", ".join(pointers),
+        "UIDS": ", ".join(str(tensor.uid) for tensor in tensors),
+        "PACK": str(int(pack)),
+        "SETS": " ".join(f"set(pack, {int(name)}, {int(kind)}, {n}, {value});" for name, kind, n, value in rows),
+        "PLAN": plan,
+    }
+    functions = _FIRST_RESULT
+    for name, value in values.items():
+        functions = functions.replace(name, value)
+    return recorder.program(functions), workspace
+
+
+def compile_program(text: str, folder: Path) -> Path:
+    """Return the shared library that gcc makes of a program, in this folder."""
+    source, shared = folder / "calls.c", folder / "calls.so"
+    source.write_text(text, encoding="utf-8")
+    subprocess.run(["gcc", "-O1", "-shared", "-fPIC", "-o", str(shared), str(source), "-ldl"], check=True)
+    return shared
+
+
+_PROGRAM = """
+#include <dlfcn.h>
+#include <stdint.h>
+static int (*create)(int, void **), (*destroy)(void *), (*finalize)(void *), (*open_handle)(void **);
+static int (*set)(void *, int, int, int64_t, const void *), (*get)(void *, int, int, int64_t, int64_t *, void *);
+static int (*execute)(void *, void *, void *);
+static int (*listen)(unsigned, void *, void *), (*listener)(unsigned *, void **, void **);
+static void (*say)(char *, int64_t);
+static char room[1 << 22];
+static void *d[SLOTS], *handle;
+static int64_t held;
+static unsigned mask;
+static void *data, *function;
+static void heard(int severity, void *user, const void *info, const char *text) {}
+int load(const char *path) {
+    void *lib = dlopen(path, RTLD_NOW);
+    if (!lib) return 1;
+    create = dlsym(lib, "cudnnBackendCreateDescriptor"); destroy = dlsym(lib, "cudnnBackendDestroyDescriptor");
+    finalize = dlsym(lib, "cudnnBackendFinalize"); set = dlsym(lib, "cudnnBackendSetAttribute");
+    get = dlsym(lib, "cudnnBackendGetAttribute"); listen = dlsym(lib, "cudnnSetCallback");
+    listener = dlsym(lib, "cudnnGetCallback"); say = dlsym(lib, "cudnnGetLastErrorString");
+    open_handle = dlsym(lib, "cudnnCreate"); execute = dlsym(lib, "cudnnBackendExecute");
+    return !(create && destroy && finalize && set && get && listen && listener && say && open_handle && execute);
+}
+"""
+_FIRST_RESULT = """
+SCALARS
+int open(void) { return open_handle(&handle); }
+void plan(void) {
+LINES
+}
+int run(void **named, void *workspace) {
+    void *pack, *pointers[] = {POINTERS};
+    int64_t uids[] = {UIDS};
+    create(PACK, &pack); SETS
+    finalize(pack);
+    return execute(handle, PLAN, pack);
+}
+"""

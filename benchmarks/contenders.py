@@ -1,0 +1,106 @@
+"""What this package's plans are measured beside: cudnn-frontend, our module of its names, a C loop, torch's varlen."""
+
+from __future__ import annotations
+
+import ctypes
+import importlib
+import inspect
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from cudnn_backend_py import torch_ops
+from cudnn_backend_py.cli.compare.problems import Direction
+from cudnn_backend_py.errors import CudnnBackendError
+from cudnn_backend_py.execution.executable import Bound
+from cudnn_backend_py.execution.timing import Batch
+from cudnn_backend_py.graph.attention import Attention
+from cudnn_backend_py.native.fast_call import compiled_library
+
+from .frontend_graph import build
+
+__all__ = ["Frontend", "c_loop", "fill_forward", "fresh", "open_frontend", "torch_varlen"]
+
+
+def fill_forward(p: Attention, buffers: Mapping[str, Any]) -> None:
+    """Write ``o`` and ``stats`` for a backward pass by torch's operator of this package."""
+    q, k, v = (buffers[name] for name in "qkv")
+    o, stats = torch_ops.attention(q, k, v, causal=p.causal, return_stats=True)
+    buffers["o"].copy_(o)
+    buffers["stats"].copy_(stats)
+
+
+class Frontend:
+    """cudnn-frontend, or this package under its names: graphs, and calls on them."""
+
+    def __init__(self, cudnn: Any) -> None:
+        self.cudnn = cudnn
+        self.handle = cudnn.create_handle()
+
+    def build(self, problem: Attention, direction: Direction) -> tuple[Any, dict[str, Any]]:
+        """Return a built graph and its tensors, by the names of our graphs; a forward pass writes statistics."""
+        problem = replace(problem, stats=direction == "forward")
+        return build(self.cudnn, self.handle, problem, direction)
+
+    def call(self, graph: Any, tensors: Mapping[str, Any]) -> Callable[[Mapping[str, Any]], tuple[Any, ...]]:
+        """Return what makes the arguments of ``graph.execute`` from buffers by name."""
+        import torch
+
+        workspace = torch.empty(max(graph.get_workspace_size(), 1), device="cuda", dtype=torch.uint8)
+        return lambda buffers: ({made: buffers[name] for name, made in tensors.items()}, workspace, self.handle)
+
+
+def open_frontend(folder: str | None) -> tuple[Frontend | None, str]:
+    """Return cudnn-frontend, or None, and what there is to say of it."""
+    try:
+        if folder:
+            sys.path.insert(0, folder)
+        cudnn = importlib.import_module("cudnn")
+        if "cudnn_backend_py" in str(cudnn.__file__):
+            raise ImportError("the module cudnn is this package's own")
+        frontend = Frontend(cudnn)
+    except Exception as error:  # whatever its import or its handle raises
+        return None, f"not measured: {error}"
+    return frontend, f"{frontend.cudnn.__version__}, cuDNN {frontend.cudnn.backend_version()}"
+
+
+def torch_varlen(**more: Any) -> Callable[..., Any] | None:
+    """Return torch's attention of packed tokens, causal with shared heads; None where there is none that can."""
+    try:
+        from torch.nn.attention.varlen import varlen_attn
+    except ImportError:
+        return None
+    names = inspect.signature(varlen_attn).parameters
+    causal: dict[str, Any] = {"window_size": (-1, 0)} if "window_size" in names else {"is_causal": True}
+    grouped = {"enable_gqa": True} if "enable_gqa" in names else {}
+    return partial(varlen_attn, **causal, **grouped, **more) if set(more) <= set(names) else None
+
+
+def fresh(call: Callable[..., Any], sets: Sequence[Any]) -> Batch:
+    """Return batches of calls, each with another set of arguments."""
+
+    def run(batch: int, calls: int) -> float:
+        mine = sets[batch * calls : (batch + 1) * calls]
+        start = time.perf_counter_ns()
+        for arguments in mine:
+            call(*arguments)
+        return time.perf_counter_ns() - start
+
+    return run
+
+
+def c_loop(bound: Bound) -> Batch:
+    """Return the floor: a C loop over the plan, the handle and the variant pack of a bound call."""
+    function, (handle, plan, pack) = bound.native
+    execute = ctypes.cast(function, ctypes.c_void_p)
+
+    def run(_batch: int, calls: int) -> float:
+        nanoseconds = int(compiled_library().cudnn_backend_py_loop(execute, handle, plan, pack, calls))
+        if nanoseconds < 0:
+            raise CudnnBackendError(f"cudnnBackendExecute answered {-nanoseconds} in the C loop", code="bench-c-loop")
+        return nanoseconds
+
+    return run

@@ -1,0 +1,706 @@
+"""Which attention is the fastest, for a grid of shapes or those of a log: cuDNN by version and config, and its peers.
+
+Forward and backward: GPU time with the L2 cache flushed before each call, and host time of calls one after the other
+where the GPU is not what they wait for. The contenders of one process take turns; each cuDNN version is asked in a
+process of its own, on the same GPU right before. The fastest is marked, and so is what is as fast within noise. The
+engine configs of all plans are told; what torch runs is named by its version and by cuDNN's.
+"""
+
+from __future__ import annotations
+
+import shlex
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, nullcontext, suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from rich.table import Table
+
+from ... import torch_ops
+from ...errors import CudnnBackendError, EnvironmentNotReady, GraphError, UsageError
+from ...execution.any_shape import Shapes
+from ...execution.plan_pool import shared_pool
+from ...generated.enums import DataType
+from ...graph import Graph
+from ...graph.attention import Attention
+from ...graph.attention.recognize import read_attention
+from ...importers.files import open_log
+from ...importers.graphs import read_graphs
+from ...info import start_record, write_record
+from ...native.libcudnn import library
+from ...plans.build import shared_target
+from ...printable import printable
+from ...system.strict import read_json
+from ...system.typed import read_fields
+from ...target import find_profile
+from ...terminal.table import WordTable, open_console, table_text
+from ...tuning.statistics import Timing
+from ...tuning.timed_plans import HOST_BATCHES, HOST_CALLS, BuiltPlans, TimedPlans
+from .contenders import (
+    TORCH_BACKENDS,
+    differentiate,
+    flash_attn_calls,
+    load_operators,
+    make_buffers,
+    torch_calls,
+)
+from .figures import Record, draw_points, new_figure
+from .problems import DIRECTIONS, Direction, build_graph, count_flops, name_of
+from .timing import AHEAD_US, gpu_times, host_times, microseconds, once_within, within
+
+__all__ = [
+    "LITTLE_GRID",
+    "WHOLE_GRID",
+    "Case",
+    "Comparison",
+    "as_markdown",
+    "as_text",
+    "cases_of",
+    "cases_of_log",
+    "cases_of_shapes",
+    "compare",
+    "compared_shapes",
+    "draw",
+    "fastest",
+    "grid_shapes",
+    "grid_table",
+    "read_record",
+    "run_command",
+]
+
+OURS: tuple[Shapes, ...] = ("exact", "any")
+WHOLE_GRID = (1024, 16384)  # tokens of a batch
+LITTLE_GRID = (1024,)
+SEQUENCES = (128, 512, 2048, 8192)
+HOST_BOUND_US = 100.0  # GPU time up to which host time is measured
+MOST_SCORES = 1 << 30  # of torch's math, which keeps them all in memory, several times
+DEFAULT = "default"  # the cuDNN this process would load
+
+
+# What is compared
+
+
+@dataclass(frozen=True)
+class Case:
+    """What is compared: a problem or a graph, forward or backward; ``why_alone`` says why torch has no part in it."""
+
+    name: str
+    direction: Direction
+    problem: Attention | None = None
+    graph: Graph | None = None
+    why_alone: str = ""
+
+    def graph_for(self, plans: TimedPlans) -> Graph:
+        """Return the graph that a cuDNN version is asked about."""
+        if self.graph is not None:
+            return self.graph
+        assert self.problem is not None
+        major, minor, patch = plans.facts["version"]
+        return build_graph(self.problem, self.direction, (major, minor, patch), plans.facts["sm"])
+
+
+def grid_shapes(tokens: tuple[int, ...] = WHOLE_GRID, sequences: tuple[int, ...] = SEQUENCES) -> Iterator[Attention]:
+    """Yield the problems: head dims 64 and 128, causal and not, few tokens and many, one with grouped heads."""
+    for head_dim in (64, 128):
+        heads = 2048 // head_dim
+        for causal in (True, False):
+            for total in tokens:
+                for seq in sequences:
+                    if seq <= total:
+                        yield _dense(total // seq, heads, seq, head_dim, causal=causal)
+    for seq in sequences[1:]:
+        if seq <= tokens[-1]:
+            yield _dense(tokens[-1] // seq, 16, seq, 128, causal=True, kv_heads=4)
+
+
+def compared_shapes() -> Iterator[Attention]:
+    """Yield 40 problems: the grid, a long sequence, head dims 96 and 256, half precision, and keys of another text."""
+    yield from grid_shapes()
+    for seq in SEQUENCES[1:]:
+        yield _dense(16384 // seq, 32, seq, 64, kv_heads=8, data_type=DataType.HALF)
+        yield _dense(16384 // seq, 16, seq, 96, causal=True)
+        yield _dense(16384 // seq, 8, seq, 256, causal=True)
+    yield _dense(1, 16, 16384, 128, causal=True)
+    yield _dense(4, 16, 4096, 64, seq_kv=128)
+    yield _dense(2, 16, 1024, 128, seq_kv=8192)
+    yield _dense(64, 12, 197, 64, data_type=DataType.HALF)
+
+
+def _dense(batch: int, heads: int, seq_q: int, head_dim: int, **options: Any) -> Attention:
+    """Return a problem of bfloat16, unless it is said otherwise, laid out as b, s, h, d."""
+    options = {"data_type": DataType.BFLOAT16, **options}
+    return Attention(batch=batch, heads=heads, seq_q=seq_q, head_dim=head_dim, **options)
+
+
+GRIDS: dict[str, Callable[[], Iterable[Attention]]] = {
+    "--grid=whole": compared_shapes,
+    "--grid=little": lambda: grid_shapes(LITTLE_GRID, SEQUENCES[:2]),
+}
+
+
+def cases_of(what: str) -> list[Case]:
+    """Return the cases that a command line names: ``--grid=whole``, ``--grid=little``, or a log of cuDNN.
+
+    Raises
+    ------
+    UsageError
+        ``log-file``; ``compare-no-attention`` where no graph of a log is attention.
+    """
+    grid = GRIDS.get(what)
+    return cases_of_log(what) if grid is None else cases_of_shapes(grid())
+
+
+def cases_of_shapes(problems: Iterable[Attention]) -> list[Case]:
+    """Return what is compared of problems: both directions of each."""
+    return [Case(name_of(problem), direction, problem) for problem in problems for direction in DIRECTIONS]
+
+
+def cases_of_log(path: str) -> list[Case]:
+    """Return what is compared of a log of cuDNN: each graph of attention in it, once.
+
+    Raises
+    ------
+    UsageError
+        ``log-file``; ``compare-no-attention`` where no graph of the log is attention.
+    """
+    found: list[Case] = []
+    graphs = list(read_graphs(open_log(path)))
+    for number, item in enumerate(graphs, 1):
+        use = None if item.graph is None else read_attention(item.graph)
+        if use is None:
+            continue
+        p = use.problem
+        direction: Direction = "backward" if use.backward else "forward"
+        plain, why = _plain_problem(p)
+        seq = f"{p.seq_q}/{p.seq_kv}" if p.seq_kv != p.seq_q else str(p.seq_q)
+        name = name_of(plain) if plain else f"b{p.batch} h{p.heads} s{seq} d{p.head_dim} {p.data_type.name.lower()}"
+        found.append(Case(f"graph {number}: {name}", direction, plain, item.graph, why))
+    if not found:
+        faults = [item.fault.headline for item in graphs if item.fault is not None]
+        raise UsageError(
+            f"{path} tells of no attention: of {len(graphs)} graphs that cuDNN logged there, none is",
+            code="compare-no-attention",
+            cause=f"{len(faults)} could not be rebuilt, the first: {faults[0]}" if faults else None,
+            fix="give the log that a program with attention writes with CUDNN_LOGLEVEL_DBG=3; "
+            "the plans of a graph file are timed by 'cudnn-backend tune'",
+        )
+    return found
+
+
+_TYPES = (DataType.HALF, DataType.BFLOAT16)
+_UNLIKE = ("padding", "ragged", "bias", "alibi", "score_modifier", "dropout", "dropout_mask", "sink", "block_mask")
+
+
+def _plain_problem(p: Attention) -> tuple[Attention | None, str]:
+    """Return the problem as torch and its peers can be given it, dense and without options, or why they cannot."""
+    options = [name for name in (*_UNLIKE, "page_size") if getattr(p, name)]
+    if p.left_bound is not None or p.right_bound not in (None, 0):
+        options.append("a window")
+    if p.right_bound == 0 and p.alignment != "top_left" and p.seq_q != p.seq_kv:
+        options.append(f"causal from the {p.alignment.replace('_', ' ')}")
+    if p.data_type not in _TYPES:
+        options.append(p.data_type.name)
+    if p.head_dim != p.head_dim_v or p.kv_heads != p.v_heads:
+        options.append("values of another width")
+    if options:
+        return None, f"of torch's backends none is compared: {', '.join(options)}"
+    more = {"kv_heads": p.kv_heads, "seq_kv": p.seq_kv, "data_type": p.data_type}
+    return _dense(p.batch, p.heads, p.seq_q, p.head_dim, causal=p.right_bound == 0, **more), ""
+
+
+# Measuring
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What is compared and how.
+
+    Parameters
+    ----------
+    what
+        The cases as a command line names them: ``--grid=whole``, ``--grid=little``, or a log of cuDNN.
+    versions
+        Installed cuDNN versions such as ``9.19.0``, or ``default`` for the one this process would load.
+    target
+        A described GPU, for which plans are named and nothing is timed; None for the GPU here.
+    configs
+        How many engine configs of each version.
+    rounds
+        Of GPU times.
+    limit_s
+        Seconds after which no case is begun.
+    """
+
+    what: str
+    versions: Sequence[str] = (DEFAULT,)
+    target: str | None = None
+    configs: int = 2
+    rounds: int = 11
+    limit_s: float = 600.0
+
+    @property
+    def command(self) -> str:
+        """The command line that compares the same again."""
+        versions = [f"--cudnn={name}" for name in self.versions if len(self.versions) > 1 or name != DEFAULT]
+        target = [] if self.target is None else [f"--target={self.target}"]
+        much = [f"--configs={self.configs}", f"--rounds={self.rounds}", f"--limit={self.limit_s:g}"]
+        return shlex.join(["cudnn-backend", "compare", self.what, *versions, *target, *much])
+
+
+def _ours(
+    p: Attention, direction: Direction, buffers: Mapping[str, Any], plans: dict[str, str]
+) -> Iterator[tuple[str, Callable[[], Any], Any]]:
+    """Yield (name, call, context to make it in) for each attention that takes the problem; note our plans."""
+    torch_ops.clear_plans()
+    for shapes in OURS:
+        q, k, v = (buffers[name].detach().clone() for name in "qkv")
+        call: Callable[[], Any] = partial(torch_ops.attention, q, k, v, causal=p.causal, shapes=shapes)
+        try:
+            made = differentiate(call, (q, k, v), buffers) if direction == "backward" else call
+            made()
+        except CudnnBackendError:  # this shape has no class here
+            continue
+        plans[f"ours, {shapes}"] = _last_plan()
+        yield f"ours, {shapes}", made, None
+
+
+def _last_plan() -> str:
+    """Return the engine config of the plan that the operators made last, and the bounds of a class."""
+    pool = shared_pool()
+    held = pool.find(pool.keys_there()[-1])
+    if held is None or held.plan is None:
+        return ""
+    made = getattr(held.plan, "executable", held.plan)
+    bounds = getattr(made, "bounds", None)
+    return str(made.plan.tag) + ("" if bounds is None else f" for b, s_q, s_kv up to {', '.join(map(str, bounds))}")
+
+
+def _calls_with_torch(
+    p: Attention, direction: Direction, plans: dict[str, str]
+) -> dict[str, tuple[Callable[[], Any], Callable[[], Any]]]:
+    """Return (call, context to make it in) of each contender that takes tensors of torch; note our plans."""
+    (buffers,) = make_buffers(p, direction)
+    scores = p.batch * p.heads * p.seq_q * p.seq_kv
+    backends = [name for name in TORCH_BACKENDS if name != "torch math" or scores <= MOST_SCORES]
+    found: dict[str, tuple[Callable[[], Any], Callable[[], Any]]] = {}
+    for name, call, context in _ours(p, direction, buffers, plans):
+        found[name] = call, context or nullcontext
+    for name, call, context in torch_calls(p, direction, buffers, backends):
+        found[name] = call, context
+    for name, call in flash_attn_calls(p, direction, buffers):
+        found[name] = call, nullcontext
+    return found
+
+
+def _row(case: Case, children: Mapping[str, TimedPlans], rounds: int, has_torch: bool) -> dict[str, Any]:
+    plans: dict[str, str] = {}
+    notes = [case.why_alone] if case.why_alone else []
+    clock = [time.perf_counter()]
+    with ThreadPoolExecutor(max(1, len(children))) as pool:
+        asked = {name: pool.submit(_build, child, case) for name, child in children.items()}
+        calls = {}
+        if has_torch and case.problem is not None:
+            calls = _calls_with_torch(case.problem, case.direction, plans)
+        built = {name: future.result() for name, future in asked.items()}
+    clock.append(time.perf_counter())
+    gpu: dict[str, dict[str, float]] = {}
+    host: dict[str, dict[str, float]] = {}
+    configs: dict[str, list[dict[str, Any]]] = {}
+    for name, child in children.items():
+        title = _title(child)
+        configs[title] = _timed(built[name], child, rounds)
+        notes += [f"{title}: {built[name].refused}"] * (built[name].refused != "")
+        for suffix, one in _first_and_best(configs[title]):
+            gpu[title + suffix], plans[title + suffix] = one["gpu"], one["tag"]
+            if "host" in one:
+                host[title + suffix] = one["host"]
+    clock.append(time.perf_counter())
+    on_gpu = {name: once_within(context, call) for name, (call, context) in calls.items()}
+    timed = gpu_times(on_gpu, rounds, ahead_us=AHEAD_US) if on_gpu else {}
+    gpu |= {name: microseconds(timing) for name, timing in timed.items()}
+    short = {
+        name: within(context, call) for name, (call, context) in calls.items() if timed[name].median_us < HOST_BOUND_US
+    }
+    on_host = host_times(short, HOST_BATCHES, HOST_CALLS) if short else {}
+    host |= {name: microseconds(timing) for name, timing in on_host.items()}
+    clock.append(time.perf_counter())
+    spent = {
+        what: round(to - at, 2) for what, at, to in zip(("build", "cuDNN", "torch"), clock, clock[1:], strict=False)
+    }
+    return {**_head(case), "plans": plans, "gpu": gpu, "host": host, "fastest": fastest(gpu)} | {
+        "configs": configs,
+        "notes": notes,
+        "seconds": spent,
+    }
+
+
+def _title(child: TimedPlans) -> str:
+    return f"cuDNN {child.facts['cudnn']}"
+
+
+def _build(child: TimedPlans, case: Case) -> BuiltPlans:
+    return child.build(case.graph_for(child))
+
+
+def _timed(built: BuiltPlans, child: TimedPlans, rounds: int) -> list[dict[str, Any]]:
+    """Return the configs with their times."""
+    times = child.time(rounds, host_below_us=HOST_BOUND_US) if built.configs else []
+    return [
+        {**config, "gpu": microseconds(Timing.of(found["cold"]))}
+        | ({"host": microseconds(Timing.of(found["host"]))} if found["host"] else {})
+        for config, found in zip(built.configs, times, strict=False)
+    ]
+
+
+def _head(case: Case) -> dict[str, Any]:
+    flops = {} if case.problem is None else {"flops": count_flops(case.problem, case.direction)}
+    return {"shape": case.name, "direction": case.direction, **flops}
+
+
+def _first_and_best(configs: Sequence[dict[str, Any]]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the heuristics' first config, and the fastest if it beats that one beyond noise."""
+    if not configs:
+        return
+    yield "", configs[0]
+    best = min(configs, key=lambda one: float(one["gpu"]["median_us"]))
+    if Timing(**best["gpu"]).beats(Timing(**configs[0]["gpu"])):
+        yield ", best config", best
+
+
+def fastest(times: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Return the contender with the smallest median, and those it does not beat beyond noise."""
+    if not times:
+        return []
+    first, *others = sorted(times, key=lambda name: times[name]["median_us"])
+    best = Timing(**times[first])
+    return [first, *(name for name in others if not best.beats(Timing(**times[name])))]
+
+
+def _named(case: Case, children: Mapping[str, TimedPlans]) -> dict[str, Any]:
+    """Return the row of a described GPU: the plans that would be compared, in the order of the heuristics."""
+    plans, notes = {}, [case.why_alone] if case.why_alone else []
+    with ThreadPoolExecutor(len(children)) as pool:
+        for child, built in pool.map(lambda child: (child, _build(child, case)), children.values()):
+            if built.refused:
+                notes.append(f"{_title(child)}: {built.refused}")
+            else:
+                plans[_title(child)] = ", ".join(config["tag"] for config in built.configs)
+    return {**_head(case), "plans": plans, "notes": notes}
+
+
+_RECORD = {"rows": tuple[Mapping[str, Any], ...], "seconds": float, "command": str}
+_ROW = {"shape": str, "direction": str, "plans": Mapping[str, str], "notes": tuple[str, ...]}  # of every row
+_TIMED = {"gpu": Mapping[str, Timing], "host": Mapping[str, Timing], "fastest": tuple[str, ...]}  # of rows with times
+_SAME = ("schema", "gpu_name", "described", "torch", "torch_cudnn", "versions", "cases")  # of records in one
+
+
+def read_record(path: str | Path) -> dict[str, Any]:
+    """Return a record of an earlier comparison, which another one is to go on with.
+
+    Raises
+    ------
+    UsageError
+        ``compare-resume`` where the file is none.
+    """
+    try:
+        found = read_json(path, code="compare-resume")
+        parts = read_fields(_RECORD, found, f"the record {path}", code="compare-resume")
+        read_fields({"resumed": tuple[Any, ...]}, {"resumed": [], **found}, f"the record {path}", code="compare-resume")
+        for row in parts["rows"]:
+            more: dict[str, Any] = {} if "described" in found else dict(_TIMED)
+            more |= {"flops": float} if "flops" in row else {}
+            read_fields(_ROW | more, row, f"a row of {path}", code="compare-resume")
+        shlex.split(parts["command"])
+    except ValueError as error:  # shlex's too
+        said = error.headline if isinstance(error, GraphError | UsageError) else error
+        raise UsageError(f"{path} is no record of a comparison: {said}", code="compare-resume") from error
+    return dict(found)
+
+
+def _kept_rows(earlier: Mapping[str, Any], record: Mapping[str, Any]) -> dict[tuple[str, str], dict[str, Any]]:
+    """Return the rows of an earlier record by shape and direction, if it is of the same comparison on the same GPU."""
+    told = [{name: one.get(name) for name in _SAME} | {"command": _without_limit(one)} for one in (earlier, record)]
+    for name, there in told[0].items():
+        if there != told[1][name]:
+            raise UsageError(
+                f"the record is of another comparison: {name} is {there!r} there, {told[1][name]!r} here",
+                code="compare-resume",
+            )
+    return {(row["shape"], row["direction"]): row for row in earlier["rows"]}
+
+
+def _without_limit(record: Mapping[str, Any]) -> list[str]:
+    return [word for word in shlex.split(record["command"]) if not word.startswith("--limit=")]
+
+
+def compare(
+    wanted: Comparison,
+    *,
+    step: Callable[[str], object] = str,
+    earlier: Mapping[str, Any] | None = None,
+    keep: Callable[[Record], object] = id,
+) -> Record:
+    """Return the record of a comparison: on the GPU here with times, for a described one with the plans alone.
+
+    Parameters
+    ----------
+    step
+        Called with the name of what is compared next.
+    earlier
+        The record of the same comparison that had come to its limit: its rows are kept, and not measured again.
+    keep
+        Called with the record so far after each row.
+
+    Raises
+    ------
+    EnvironmentNotReady
+        ``no-gpu`` where there is none and no target is named; ``cudnn-version-not-installed``.
+    UsageError
+        ``unknown-target``, ``compare-resume`` where `earlier` is of another comparison, GPU or version, and what
+        :func:`cases_of` refuses.
+    """
+    cases = cases_of(wanted.what)
+    if wanted.target is not None:
+        find_profile(wanted.target)
+    elif not library().driver.devices or library().driver.kind != "real":
+        raise EnvironmentNotReady(
+            "there is no GPU in this process, and time is judged on a GPU only",
+            code="no-gpu",
+            fix="--target h100 names the plans that would be compared there",
+        )
+    record = {
+        **start_record("compare", ("cudnn_backend_py", "python", "cudnn", "driver version", "compiled call")),
+        "command": wanted.command,
+        "shapes": len({case.name for case in cases}),
+        "cases": len(cases),
+        **(_peers() if wanted.target is None else {"described": find_profile(wanted.target).title}),
+    }
+    rows: list[dict[str, Any]] = []
+    before: float = 0.0 if earlier is None else earlier["seconds"]
+    began = time.perf_counter()
+
+    def so_far() -> Record:
+        return Record({**record, "rows": rows, "seconds": round(before + time.perf_counter() - began, 1)}, all_tables)
+
+    with ExitStack() as held:
+        children = {
+            name: held.enter_context(TimedPlans(None if name == DEFAULT else name, wanted.target, wanted.configs))
+            for name in dict.fromkeys(wanted.versions)
+        }
+        with ThreadPoolExecutor(len(children)) as pool:
+            record["versions"] = list(pool.map(lambda child: child.facts["cudnn"], children.values()))
+        kept = {}
+        if earlier is not None:
+            kept = _kept_rows(earlier, record)
+            record["resumed"] = [*earlier.get("resumed", []), _part(earlier)]
+        for case in cases:
+            if (row := kept.get((case.name, case.direction))) is not None:
+                rows.append(row)
+                continue
+            if time.perf_counter() - began > wanted.limit_s:
+                continue
+            step(f"{case.name} {case.direction}")
+            if wanted.target is not None:
+                rows.append(_named(case, children))
+            else:
+                rows.append(_row(case, children, wanted.rounds, record["torch"] is not None))
+                _release_memory()
+            keep(so_far())
+        return so_far()
+
+
+def _part(record: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a record that goes on says of an earlier part: when, of which commit, on how many cores."""
+    return {name: record.get(name) for name in ("date", "commit", "cores", "seconds")} | {"rows": len(record["rows"])}
+
+
+def _peers() -> dict[str, Any]:
+    """Return what the record says of torch and the GPU; the operators and their compiled step are ready after it."""
+    try:
+        import torch
+    except ImportError:
+        torch = None
+    if torch is None or not torch.cuda.is_available():
+        return {"gpu_name": shared_target().profile.title, "torch": None}
+    load_operators()
+    facts = {"gpu_name": torch.cuda.get_device_name(), "torch": torch.__version__}
+    return {**facts, "torch_cudnn": torch.backends.cudnn.version()}
+
+
+def _release_memory() -> None:
+    """Give back what torch keeps, for the other processes."""
+    with suppress(ImportError):
+        import torch
+
+        torch.cuda.empty_cache()
+
+
+# How it is told
+
+
+def _cells(row: Mapping[str, Any], what: str, names: list[str], mark: str) -> list[str]:
+    cells = []
+    for name in names:
+        timing = row[what].get(name)
+        text = "" if timing is None else f"{timing['median_us']:.1f}"
+        cells.append(mark.format(text) if text and what == "gpu" and name in row["fastest"] else text)
+    return cells
+
+
+def _names(record: Mapping[str, Any]) -> list[str]:
+    return list(dict.fromkeys(name for row in record["rows"] for name in row["gpu"]))
+
+
+def grid_table(record: Mapping[str, Any], what: str = "gpu") -> Table:
+    """Return the table of GPU times, or of host times."""
+    names = _names(record)
+    table = WordTable(title=f"{'GPU' if what == 'gpu' else 'Host'} time of attention, microseconds")
+    table.add_column("")
+    table.add_column("")
+    for name in names:
+        table.add_column(name, justify="right")
+    for row in record["rows"]:
+        table.add_row(row["shape"], row["direction"], *_cells(row, what, names, "{} *"))
+    return table
+
+
+def _told_plans(row: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name} `{plan}`" for name, plan in row["plans"].items())
+
+
+def _measured_on(record: Mapping[str, Any]) -> str:
+    facts = record["environment"]
+    versions = " and ".join(record.get("versions") or [facts["cudnn"]])
+    torch = f"torch {record['torch']}" if record.get("torch") else "no torch"
+    return f"{record['gpu_name']}, cuDNN {versions}, {torch}, Python {facts['python']}, {record['date']}"
+
+
+def _head_lines(record: Mapping[str, Any], bold: str = "bold") -> list[str]:
+    if "described" in record:
+        return [
+            f"Plans of {record['described']}, described: cuDNN {' and '.join(record['versions'])}, {record['date']}. "
+            "Time is not judged: there is no such GPU here."
+        ]
+    told = f"{_measured_on(record)}. Microseconds: GPU time, L2 flushed / host time of a call; "
+    return [f"{told}the fastest on the GPU is {bold}."]
+
+
+def as_markdown(record: Mapping[str, Any]) -> str:
+    """Return both tables as text for a page, with what they were measured on."""
+    lines = [*_head_lines(record), ""]
+    if "described" in record:
+        lines += ["| shape | direction | plans |", "|---|---|---|"]
+        lines += [f"| {row['shape']} | {row['direction']} | {_told_plans(row)} |" for row in record["rows"]]
+    else:
+        names = _names(record)
+        lines += [
+            "| shape | direction | " + " | ".join(names) + " | plans |",
+            "|---|---|" + "---:|" * len(names) + "---|",
+        ]
+        for row in record["rows"]:
+            gpu, host = (_cells(row, what, names, "**{}**") for what in ("gpu", "host"))
+            both = [f"{one} / {two}" if two else one for one, two in zip(gpu, host, strict=True)]
+            lines.append(f"| {row['shape']} | {row['direction']} | " + " | ".join(both) + f" | {_told_plans(row)} |")
+    lines += _notes(record, "* ")
+    if "command" in record:
+        lines += ["", f"`{record['command']}`"]
+    return "\n".join(lines) + "\n"
+
+
+def _notes(record: Mapping[str, Any], bullet: str) -> list[str]:
+    """Return what was not compared, each line once, with how many rows it is about."""
+    counted: dict[str, list[str]] = {}
+    for row in record["rows"]:
+        for note in row.get("notes", ()):
+            counted.setdefault(note, []).append(f"{row['shape']} {row['direction']}")
+    lines = [
+        f"{bullet}{note} ({rows[0] if len(rows) == 1 else f'{len(rows)} rows, the first {rows[0]}'})"
+        for note, rows in counted.items()
+    ]
+    lines += [f"{bullet}{line}" for line in _not_begun(record)]
+    return ["", *lines] if lines else []
+
+
+def _not_begun(record: Mapping[str, Any]) -> list[str]:
+    left = record.get("cases", 0) - len(record["rows"])
+    return [f"{left} of {record.get('cases')} cases were not begun: the time was over"] if left > 0 else []
+
+
+def all_tables(record: Mapping[str, Any]) -> list[Table]:
+    """Return the tables of GPU and host times, where there are any, and that of the plans."""
+    plans = WordTable("shape", "direction", "plans")
+    for row in record["rows"]:
+        plans.add_row(row["shape"], row["direction"], "\n".join(f"{a}: {b}" for a, b in row["plans"].items()))
+    return [*(grid_table(record, what) for what in ("gpu", "host") if "described" not in record), plans]
+
+
+def as_text(record: Mapping[str, Any]) -> str:
+    """Return tables, plans, versions, and the command line that compares again."""
+    lines = (*_head_lines(record, bold="marked *"), *_notes(record, ""), f"again: {record['command']}")
+    return table_text(*all_tables(record)) + "".join(f"{printable(line)}\n" for line in lines)
+
+
+def _label(row: Mapping[str, Any]) -> str:
+    """Return a shape with the plans of the cuDNN versions below it."""
+    return "\n".join([row["shape"], *(plan for name, plan in row["plans"].items() if name.startswith("cuDNN "))])
+
+
+def draw(record: Mapping[str, Any], path: Path) -> None:
+    """Write a picture of TFLOP/s by shape, one of each direction; the ending of the path says its format.
+
+    Raises
+    ------
+    EnvironmentNotReady
+        ``matplotlib-missing``.
+    """
+    figures = {
+        direction: {
+            _label(row): {name: row["flops"] / timing["median_us"] / 1e6 for name, timing in row["gpu"].items()}
+            for row in record["rows"]
+            if row["direction"] == direction and "flops" in row
+        }
+        for direction in DIRECTIONS
+    }
+    title = f"{_measured_on(record)}\n{record['command']}"
+    draw_points({f"{name}, TFLOP/s": rows for name, rows in figures.items() if rows}, path, title)
+
+
+def run_command(
+    wanted: Comparison,
+    style: str,
+    plot: Path | None,
+    resumed: str | None = None,
+    keep: Callable[[Record], object] = id,
+) -> str:
+    """Compare what is wanted, and return it as ``text``, ``json`` or ``markdown``; draw it where a path is given.
+
+    Parameters
+    ----------
+    resumed, keep
+        The path of the earlier record of :func:`compare`, and what it calls after each row.
+
+    Raises
+    ------
+    EnvironmentNotReady
+        As :func:`compare`; ``matplotlib-missing``, before anything is measured.
+    UsageError
+        As :func:`compare` and :func:`read_record`.
+    """
+    earlier = None if resumed is None else read_record(resumed)
+    if plot is not None:
+        new_figure()
+    console = open_console(stderr=True)
+    with console.status("") if console.is_terminal else nullcontext() as status:
+        step = str if status is None else lambda text: status.update(f"comparing {text}")
+        record = compare(wanted, step=step, earlier=earlier, keep=keep)
+    for line in _not_begun(record):
+        console.print(f"{line}; --resume goes on with the record")
+    if plot is not None:
+        draw(record, plot)
+    if style == "json":
+        return write_record(record, None) + "\n"
+    return as_markdown(record) if style == "markdown" else as_text(record)

@@ -1,0 +1,133 @@
+"""Contenders of this package's plans: torch's backends and flash-attn; and the buffers of all."""
+
+from __future__ import annotations
+
+import importlib
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from ... import torch_ops
+from ...execution.plan_pool import shared_pool
+from ...generated.enums import DataType
+from ...graph.attention import Attention
+from ...torch_ops.extension import EXTENSION
+from .problems import Direction
+
+__all__ = [
+    "TORCH_BACKENDS",
+    "differentiate",
+    "flash_attn_calls",
+    "load_operators",
+    "make_buffers",
+    "settle",
+    "torch_calls",
+]
+
+
+def make_buffers(p: Attention, direction: Direction, sets: int = 1) -> list[dict[str, Any]]:
+    """Return sets of torch tensors by their names in our graphs, none of which share memory; the first has values."""
+    import torch
+
+    kind = torch.bfloat16 if p.data_type is DataType.BFLOAT16 else torch.float16
+    names = ("q", "k", "v", "o") if direction == "forward" else ("q", "k", "v", "o", "do", "dq", "dk", "dv")
+    wholes = {}
+    for name in names:
+        b, h, s, d = p.dims(name)
+        wholes[name] = torch.zeros((sets, b, s, h, d), dtype=kind, device="cuda")
+    wholes["stats"] = torch.zeros((sets, *p.dims("stats")), device="cuda")
+    for name in ("q", "k", "v", "do"):
+        if name in wholes:
+            wholes[name][0].normal_()
+    return [
+        {name: whole[index] if name == "stats" else whole[index].transpose(1, 2) for name, whole in wholes.items()}
+        for index in range(sets)
+    ]
+
+
+TORCH_BACKENDS = {
+    "torch cudnn": "CUDNN_ATTENTION",
+    "torch flash": "FLASH_ATTENTION",
+    "torch efficient": "EFFICIENT_ATTENTION",
+    "torch math": "MATH",
+}
+FLASH_ATTN = {"flash_attn": "flash-attn", "flash_attn_interface": "flash-attn 3"}
+FUSED = tuple(TORCH_BACKENDS)[:3]
+
+
+def torch_calls(
+    p: Attention, direction: Direction, buffers: Mapping[str, Any], names: Sequence[str] = FUSED
+) -> Iterator[tuple[str, Any, Any]]:
+    """Yield (name, call, context to make it in) for each backend of torch that supports the problem."""
+    import torch
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
+    sdpa = torch.nn.functional.scaled_dot_product_attention
+    q, k, v = (buffers[name].detach().clone() for name in "qkv")
+    for name in names:
+        backend = TORCH_BACKENDS[name]
+        if not hasattr(SDPBackend, backend):
+            continue
+        context = partial(sdpa_kernel, getattr(SDPBackend, backend))
+        call = partial(sdpa, q, k, v, is_causal=p.causal, enable_gqa=p.kv_heads != p.heads)
+        try:
+            with context(), warnings.catch_warnings():
+                warnings.simplefilter("ignore", UserWarning)  # of torch, why a backend is not for this problem
+                made = differentiate(call, (q, k, v), buffers, settled=False) if direction == "backward" else call
+                made()
+        except RuntimeError:  # that backend does not support the problem, or this GPU
+            continue
+        yield name, made, context
+
+
+def flash_attn_calls(
+    p: Attention, direction: Direction, buffers: Mapping[str, Any]
+) -> Iterator[tuple[str, Callable[[], Any]]]:
+    """Yield (name, call) for each package of flash-attn that is installed and supports the problem."""
+    for module, title in FLASH_ATTN.items():
+        try:
+            made = importlib.import_module(module)
+        except ImportError:
+            continue
+        x = [buffers[name].transpose(1, 2).detach().clone() for name in "qkv"]
+        call: Callable[[], Any] = partial(made.flash_attn_func, *x, causal=p.causal)
+        if direction == "backward":
+            gradient = {"do": buffers["do"].transpose(1, 2)}
+            call = differentiate(call, tuple(x), gradient, settled=False)
+        try:
+            call()
+        except (RuntimeError, TypeError, AssertionError):  # it does not support the problem, or this GPU
+            continue
+        yield f"{title} {getattr(made, '__version__', '')}".strip(), call
+
+
+def load_operators() -> str:
+    """Have torch's operators and their compiled step ready, which a first process builds; return its state."""
+    import torch
+
+    torch_ops.attention(*(torch.zeros(1, 1, 64, 64, device="cuda", dtype=torch.half) for _ in range(3)))
+    EXTENSION.wait()
+    return EXTENSION.state
+
+
+def settle(call: Callable[[], Any]) -> None:
+    """Call it until plans that are built in the background have taken over, and the compiled step knows them."""
+    for _ in range(2):
+        for _ in range(10):
+            call()
+        shared_pool().wait()
+
+
+def differentiate(
+    call: Callable[[], Any], inputs: tuple[Any, ...], buffers: Mapping[str, Any], *, settled: bool = True
+) -> Callable[[], Any]:
+    """Return the backward pass of a call, whose forward pass is made now, by default after :func:`settle`."""
+    import torch
+
+    for x in inputs:
+        x.requires_grad_(True)
+    if settled:  # a call of another library builds nothing in the background
+        settle(call)
+    o = call()
+    return partial(torch.autograd.grad, o, inputs, buffers["do"], retain_graph=True)

@@ -1,0 +1,37 @@
+"""Dense attention problems that are timed: their short names, their work, and their graphs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Literal
+
+from ...generated.enums import DataType
+from ...graph import Graph
+from ...graph.attention import Attention, sdpa_backward, sdpa_forward
+from ...system.version import VersionTuple
+
+__all__ = ["DIRECTIONS", "Direction", "build_graph", "count_flops", "name_of"]
+
+Direction = Literal["forward", "backward"]
+DIRECTIONS: tuple[Direction, ...] = ("forward", "backward")
+_TYPES = {DataType.HALF: "f16", DataType.BFLOAT16: "bf16"}
+
+
+def name_of(p: Attention) -> str:
+    """Return a short name such as ``b1 h16/4 s16384 d128 causal bf16``."""
+    heads = str(p.heads) if p.kv_heads == p.heads else f"{p.heads}/{p.kv_heads}"
+    seq = str(p.seq_q) if p.seq_kv == p.seq_q else f"{p.seq_q}/{p.seq_kv}"
+    return f"b{p.batch} h{heads} s{seq} d{p.head_dim}{' causal' if p.causal else ''} {_TYPES[p.data_type]}"
+
+
+def count_flops(p: Attention, direction: Direction) -> float:
+    """Return the floating-point operations as FlashAttention counts them; masked halves are not counted."""
+    one_way = 4.0 * p.batch * p.heads * p.seq_q * p.seq_kv * p.head_dim / (2 if p.causal else 1)
+    return one_way * (2.5 if direction == "backward" else 1.0)
+
+
+def build_graph(p: Attention, direction: Direction, version: VersionTuple, sm: int) -> Graph:
+    """Return the graph for a cuDNN version and an architecture; the forward pass writes statistics."""
+    if direction == "backward":
+        return sdpa_backward(p, version=version, sm=sm)
+    return sdpa_forward(replace(p, stats=True), version=version, sm=sm)

@@ -1,0 +1,75 @@
+"""Contenders that run on torch's current stream, timed in turns: medians with quartiles."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from typing import Any
+
+from ...execution import timing
+from ...execution.timing import AHEAD, Batch, GpuClock, repeat, rotate
+from ...tuning.statistics import Timing
+
+__all__ = ["AHEAD_US", "gpu_times", "host_times", "microseconds", "once_within", "within"]
+
+AHEAD_US = 1500.0  # more than a torch operator and its backward pass take on the host
+_MOST_CYCLES_PER_US = 2000  # of the clocks of GPUs
+
+
+def microseconds(timing: Timing) -> dict[str, float]:
+    """Return the median, quartiles and count of a timing, rounded."""
+    return {name: round(value, 3) for name, value in asdict(timing).items()}
+
+
+def gpu_times(contenders: Mapping[str, Callable[[], Any]], rounds: int, *, ahead_us: float = 0.0) -> dict[str, Timing]:
+    """Return the GPU times with a cold L2 cache, in the order of the contenders.
+
+    Parameters
+    ----------
+    ahead_us
+        How long the GPU is kept busy before each call, at least, so that the host has queued all of its work before
+        the GPU comes to it: more than the call's host time. The flushes alone are enough for a plan.
+    """
+    import torch
+
+    stream = torch.cuda.current_stream().cuda_stream
+    times: dict[str, list[float]] = {name: [] for name in contenders}
+    for call in contenders.values():
+        for _ in range(3):
+            call()
+    with GpuClock(torch.cuda.current_device(), runs=1) as clock:
+        for number in range(rounds):
+            for name in rotate(list(contenders), number):
+                if ahead_us:
+                    torch.cuda._sleep(int(ahead_us * _MOST_CYCLES_PER_US))
+                times[name] += clock.sample(contenders[name], stream, flushes=AHEAD)
+    return {name: Timing.of(found) for name, found in times.items()}
+
+
+def host_times(contenders: Mapping[str, Batch], batches: int, calls: int) -> dict[str, Timing]:
+    """Return host microseconds per call, as :func:`cudnn_backend_py.execution.timing.host_times`."""
+    import torch
+
+    times = timing.host_times(contenders, batches, calls, torch.cuda.synchronize)
+    return {name: Timing.of(found) for name, found in times.items()}
+
+
+def within(context: Callable[[], Any], call: Callable[[], Any]) -> Batch:
+    """Return batches of the same call, each batch in a context."""
+    timed = repeat(call)
+
+    def run(batch: int, calls: int) -> float:
+        with context():
+            return timed(batch, calls)
+
+    return run
+
+
+def once_within(context: Callable[[], Any], call: Callable[[], Any]) -> Callable[[], Any]:
+    """Return a call that is made in a context of its own each time."""
+
+    def run() -> None:
+        with context():
+            call()
+
+    return run

@@ -1,0 +1,198 @@
+"""Known issues of attention in 8-bit floats."""
+
+from __future__ import annotations
+
+from ..generated.enums import DataType
+from ..graph.attention.fault import Fault, Use
+from ..system.version import Window
+from .look import decoding
+from .sources import BLACKWELL, FRONTEND_SURFACE, MEASURED_ON_GPU, MEASURED_WITHOUT_GPU
+
+__all__ = ["ATTENTION_EIGHT_BIT"]
+
+
+def _fp8_long_keys_to_bfloat16(use: Use) -> bool:
+    """An 8-bit forward pass that may be split over the keys, with bfloat16 results."""
+    p = use.problem
+    plain = p.left_bound is None and p.right_bound is None and p.page_size is None
+    plain = plain and not (p.ragged or p.dropout or p.dropout_mask)
+    into_bfloat16 = p.is_fp8 and p.output_type is DataType.BFLOAT16
+    return not use.backward and into_bfloat16 and plain and p.seq_q > 1 and p.seq_kv >= 4096
+
+
+def _mx_one_query(use: Use) -> bool:
+    """Block-scaled decoding without a sink and without pages."""
+    p = use.problem
+    return decoding(use) and p.mx and not p.sink and p.page_size is None
+
+
+def _mx_wide_heads(use: Use) -> bool:
+    """Block-scaled attention with larger head dims than 192 and 128."""
+    p = use.problem
+    return not use.backward and p.mx and p.seq_q > 1 and (p.head_dim > 192 or p.head_dim_v > 128)
+
+
+def _fp8_ragged(use: Use) -> bool:
+    return not use.backward and use.problem.is_fp8 and use.problem.ragged
+
+
+def _fp8_backward_with_key_tail(use: Use) -> bool:
+    """A backward pass in 8 bits whose last tile of keys is not full, and neither lengths nor a mask say so."""
+    p = use.problem
+    return use.backward and p.is_fp8 and not p.padding and p.right_bound is None and p.seq_kv % 128 != 0
+
+
+ATTENTION_EIGHT_BIT: tuple[Fault, ...] = (
+    Fault(
+        "fp8-attention-of-9-10",
+        what="attention in 8-bit floats",
+        effect="known faults, not named further; NVIDIA's own callers refuse it with this version",
+        fix="use 9.10.1 or later",
+        source=FRONTEND_SURFACE,
+        versions=Window(since=(9, 10, 0), until=(9, 10, 1)),
+        attention=lambda use: use.problem.is_fp8,
+    ),
+    Fault(
+        "mxfp8-infinities",
+        what="attention with block-scaled 8-bit floats",
+        effect="Inf and NaN in the results",
+        fix="use 9.23.2 or later",
+        source="https://github.com/NVIDIA/TransformerEngine/pull/3173",
+        versions=Window(since=(9, 23, 0), until=(9, 23, 2)),
+        attention=lambda use: use.problem.mx,
+    ),
+    Fault(
+        "fp8-split-keys",
+        what=(
+            "an 8-bit forward pass with bfloat16 O, s_q above 1, s_kv of 4096 and more, without bounds, "
+            "pages, ragged sequences and dropout"
+        ),
+        effect="O is written as float16 bits: as bfloat16 it reads as all but zero",
+        fix="use 9.25.0 or later, or float16 O",
+        source="https://github.com/NVIDIA/cudnn-frontend/pull/414",
+        sm=(
+            100,
+            103,
+        ),
+        versions=Window(since=(9, 24, 0), until=(9, 25, 0)),
+        attention=_fp8_long_keys_to_bfloat16,
+    ),
+    Fault(
+        "fp8-window-of-sequences",
+        what="a left bound with padding or ragged sequences and an fp8 data type",
+        effect="the forward pass does not end, for some lengths and bounds; seen with 9.25 and 9.27",
+        fix="leave the left bound or the lengths out, or use float16 or bfloat16",
+        source="https://github.com/NVIDIA/cudnn-frontend/pull/1069",
+        sm=(90,),
+        versions=Window(since=(9, 25, 0)),
+        attention=lambda use: (
+            not use.backward
+            and use.problem.is_fp8
+            and use.problem.left_bound is not None
+            and (use.problem.padding or use.problem.ragged)
+        ),
+    ),
+    Fault(
+        "mxfp8-one-query",
+        what="a forward pass with block-scaled 8-bit floats and s_q of 1, without sink and pages",
+        effect="the process ends by a segmentation fault while a plan is built",
+        fix="repeat the query row (s_q of 2), or use float16 or bfloat16",
+        source="https://github.com/NVIDIA/cudnn-frontend/blob/main/python/cudnn/sdpa/fwd/backend_guard.py",
+        evidence=(
+            "measured with 9.24.0 and 9.26.0 to 9.28.0 on sm_100, deviceless; NVIDIA says so of 9.26 to 9.28 on sm_107"
+        ),
+        sm=(100, 103, 107),
+        versions=Window(since=(9, 24, 0)),
+        attention=_mx_one_query,
+        step="build",
+    ),
+    Fault(
+        "mxfp8-wide-heads",
+        what="a forward pass with block-scaled 8-bit floats and head dims above 192 of Q or 128 of V",
+        effect="the support check passes and no plan can be built",
+        fix="use float16 or bfloat16, or head dims up to 192 and 128",
+        source="https://github.com/NVIDIA/cudnn-frontend/pull/897",
+        evidence=(
+            "measured with 9.24.0, 9.26.0 and 9.27.0 (512) and 9.28.0 (192 and 192 to 512) on sm_100 and "
+            "sm_103, deviceless"
+        ),
+        sm=BLACKWELL,
+        versions=Window(since=(9, 24, 0)),
+        attention=_mx_wide_heads,
+        step="build",
+    ),
+    Fault(
+        "mxfp8-backward",
+        what="a backward pass with block-scaled 8-bit floats",
+        effect="the support check passes and no plan that heuristics propose can be built",
+        fix="use attention.deterministic_config, or float16 or bfloat16",
+        source=MEASURED_WITHOUT_GPU,
+        evidence=(
+            "measured with 9.24.0, 9.26.0, 9.27.0 and 9.28.0 on sm_100, deviceless, with head dims of 64, 96 and 128"
+        ),
+        sm=(100,),
+        versions=Window(since=(9, 24, 0)),
+        attention=lambda use: use.backward and use.problem.mx,
+        step="build",
+    ),
+    Fault(
+        "fp8-one-query",
+        what="a forward pass in 8-bit floats, not block-scaled, with s_q of 1",
+        effect="the support check passes and no plan can be built",
+        fix="repeat the query row (s_q of 2), or use float16 or bfloat16",
+        source=MEASURED_WITHOUT_GPU,
+        evidence=(
+            "measured with 9.14.0, 9.19.0, 9.24.0 and 9.26.0 to 9.28.0 on sm_100, deviceless, composite and unified"
+        ),
+        sm=(100, 103),
+        versions=Window(since=(9, 14, 0)),
+        attention=lambda use: decoding(use) and use.problem.is_fp8 and not use.problem.mx,
+        step="build",
+    ),
+    Fault(
+        "fp8-paged-prefill",
+        what="a forward pass in 8-bit floats with paged K and V and s_q above 1",
+        effect="results are off with kernels compiled by CUDA 12.9 and before; FlashInfer's tests expect it",
+        fix="use a cuDNN for CUDA 13, or leave the pages out",
+        source="https://github.com/flashinfer-ai/flashinfer/pull/2963",
+        sm=(100, 103),
+        versions=Window(since=(9, 17, 1)),
+        attention=lambda use: use.problem.is_fp8
+        and not use.backward
+        and use.problem.page_size is not None
+        and use.problem.seq_q > 1,
+    ),
+    Fault(
+        "fp8-ragged-no-query",
+        what="a forward pass of ragged sequences with an fp8 data type",
+        effect="a sequence without a query ends the CUDA context: an illegal instruction",
+        fix="use 9.28.0 or later, or padding instead of ragged sequences, or leave such sequences out",
+        source=MEASURED_ON_GPU,
+        evidence=(
+            "measured with 9.19.0 on sm_90: 6 of 6 graphs of E4M3, 1 of 5 of E5M2; 9.28.0 is right in 4 of 4; the "
+            "versions between were not measured"
+        ),
+        sm=(90,),
+        versions=Window(until=(9, 28, 0)),
+        attention=_fp8_ragged,
+        depends_on="lengths of 0",
+    ),
+    Fault(
+        "fp8-backward-key-tail",
+        what="a backward pass with an fp8 data type, without padding and not causal, s_kv no multiple of 128",
+        effect=(
+            "the tile behind the last keys is not masked: its scores are 0 and its probabilities exp(-stats), which "
+            "the largest of dP, dK and dV count: infinite or far too large where stats are below 0"
+        ),
+        fix="use 9.28.0 or later, or padding (seq_len_q, seq_len_kv)",
+        source=MEASURED_ON_GPU,
+        evidence=(
+            "measured with 9.19.0 on sm_90: wrong with 9 sizes from 8 to 320, right with 128 and 256; 9.28.0 is right; "
+            "the versions between were not measured"
+        ),
+        sm=(90,),
+        versions=Window(until=(9, 28, 0)),
+        attention=_fp8_backward_with_key_tail,
+        depends_on="stats far below 0",
+    ),
+)

@@ -1,0 +1,467 @@
+"""Known issues of forward attention, and of attention in both directions."""
+
+from __future__ import annotations
+
+import math
+
+from ..generated.enums import DataType, DescriptorType, PointwiseMode, RngDistribution
+from ..graph.attention.fault import Fault, Use
+from ..graph.attention.hazards import FRONTEND_NODE
+from ..graph.data_types import FP8_TYPES
+from ..graph.ir import Graph, Tensor
+from ..system.version import Window
+from . import look
+from .look import decoding, half_attention, stats_not_packed
+from .sources import BLACKWELL, FRONTEND_SURFACE, MEASURED_ON_GPU, MEASURED_WITHOUT_GPU, ON_SM90
+
+__all__ = ["ATTENTION_FORWARD"]
+
+
+_DYNAMIC_SHAPES = "tests/gpu/plans/test_dynamic_shapes.py"
+
+
+def _long_window_not_causal(use: Use) -> bool:
+    """A left bound without a right one at the diagonal."""
+    p = use.problem
+    return p.left_bound is not None and p.right_bound != 0 and p.seq_kv > 1024
+
+
+def _long_keys_not_causal(use: Use) -> bool:
+    """More than 1024 keys, unless all that hides some is a causal mask."""
+    p = use.problem
+    causal = p.right_bound == 0 and p.left_bound is None and p.alignment == "top_left" and not p.padding
+    return p.seq_kv > 1024 and not causal and half_attention(use)
+
+
+def _very_long_causal_keys(use: Use) -> bool:
+    """A short causal query at the end of very many keys."""
+    p = use.problem
+    causal = p.right_bound == 0 and p.alignment == "bottom_right"
+    return not use.backward and causal and p.seq_kv >= 131072 > p.seq_q and p.head_dim == 128 and half_attention(use)
+
+
+def _decoding_groups_with_ragged_stats(use: Use) -> bool:
+    """One query per sequence, heads that share keys, packed statistics."""
+    p = use.problem
+    return decoding(use) and p.stats and p.ragged_stats and p.heads > p.kv_heads
+
+
+def _stats_written(graph: Graph) -> list[Tensor]:
+    """Return the logarithms of the sums of exponentials that a forward pass writes."""
+    found = [
+        tensor
+        for op in look.of_kind(graph, DescriptorType.OPERATION_SDPA_FWD, DescriptorType.OPERATION_SOFTMAX)
+        for port, tensor in op.ports()
+        if port.rpartition(".")[2] == "stats"
+    ]
+    logs = {op.y.uid for op in look.of_mode(graph, PointwiseMode.LOG) if op.y is not None}
+    sums = [op for op in look.of_mode(graph, PointwiseMode.ADD) if op.b is not None and op.b.uid in logs]
+    return found + [op.y for op in sums if op.y is not None and not op.y.virtual]
+
+
+def _scores(graph: Graph) -> tuple[int, ...]:
+    """Return the dims of Q @ K^T where a graph is attention of many operations, nothing otherwise."""
+    found = look.matmuls(graph)
+    return found[0].c.dims if len(found) in (2, 5) else ()
+
+
+def _biases(graph: Graph) -> list[Tensor]:
+    """Return the tensors in memory that are added to the scores of attention."""
+    scores = _scores(graph)
+    adds = [op for op in look.of_mode(graph, PointwiseMode.ADD) if op.y is not None and op.y.dims == scores]
+    for op in look.of_kind(graph, DescriptorType.OPERATION_SDPA_FWD, DescriptorType.OPERATION_SDPA_BWD):
+        adds += [add for part in op.subgraphs() for add in look.of_mode(part, PointwiseMode.ADD)]
+    ports = [tensor for op in adds for tensor in op.inputs().values()]
+    return [tensor for tensor in ports if not (tensor.virtual or tensor.by_value) and tensor.rank == 4]
+
+
+def _bias_with_inner_stride(graph: Graph) -> bool:
+    return any(tensor.dims[3] > 1 and tensor.strides[3] != 1 for tensor in _biases(graph))
+
+
+def _overlapping_sequences(use: Use) -> bool:
+    """Elements of Q, K, V or dO that share memory, without a stride of 0 and without ragged offsets."""
+    p = use.problem
+    names = () if p.ragged else ("q", *(() if p.page_size else ("k", "v")), *(("do",) if use.backward else ()))
+    return any(_shares_memory(p.dims(name), p.strides(name)) for name in names)
+
+
+def _shares_memory(dims: tuple[int, ...], strides: tuple[int, ...]) -> bool:
+    axes = sorted((stride, dim) for dim, stride in zip(dims, strides, strict=True) if dim > 1)
+    reach = 0
+    for stride, dim in axes:
+        if 0 < stride <= reach:
+            return axes[0][0] > 0
+        reach += stride * (dim - 1)
+    return False
+
+
+def _boolean_bias(graph: Graph) -> bool:
+    return any(tensor.data_type is DataType.BOOLEAN for tensor in _biases(graph))
+
+
+def _offsets_too_short(use: Use) -> bool:
+    """Ragged offsets of 32 bits into a tensor that may hold 2^31 elements and more."""
+    p = use.problem
+    sizes = [math.prod(p.dims(name)) for name in "qkvo"]
+    return p.ragged and p.offset_type is DataType.INT32 and max(sizes) >= 1 << 31
+
+
+def _infinite_masks(graph: Graph) -> bool:
+    """Masks that put -inf into the scores of attention."""
+    if not _scores(graph):
+        return False
+    selects = look.of_mode(graph, PointwiseMode.BINARY_SELECT)
+    return any(op.b is not None and op.b.value == -math.inf for op in selects)
+
+
+def _eight_bit_bias(graph: Graph) -> bool:
+    """A bias of 8 bits, of Q that is none."""
+    products = look.matmuls(graph)
+    short = (DataType.INT8, DataType.UINT8, *FP8_TYPES)
+    whole = len(products) > 0 and products[0].a.data_type not in FP8_TYPES
+    return whole and any(tensor.data_type in short for tensor in _biases(graph))
+
+
+def _scaled_below_0(graph: Graph) -> bool:
+    """A forward pass whose scores are multiplied by a number that is not above 0."""
+    factors = [
+        op.fields["scale"] for op in look.of_kind(graph, DescriptorType.OPERATION_SDPA_FWD) if "scale" in op.fields
+    ]
+    products = look.matmuls(graph)
+    softmax = any(look.of_mode(graph, PointwiseMode.EXP)) or any(look.of_kind(graph, DescriptorType.OPERATION_SOFTMAX))
+    if softmax and len(products) == 2:
+        scaled = (op for op in look.of_mode(graph, PointwiseMode.MUL) if op.x is not None and op.b is not None)
+        factors += [op.b for op in scaled if op.x is not None and op.x.uid == products[0].c.uid]
+    return any(factor.by_value and factor.value is not None and factor.value <= 0 for factor in factors)
+
+
+def _drawn_otherwise(graph: Graph) -> bool:
+    """Attention with random numbers that are not zeros and ones."""
+    return len(look.matmuls(graph)) > 1 and any(
+        op.fields["rng"].fields.get("distribution", RngDistribution.BERNOULLI) is not RngDistribution.BERNOULLI
+        for op in look.of_kind(graph, DescriptorType.OPERATION_RNG)
+    )
+
+
+ATTENTION_FORWARD: tuple[Fault, ...] = (
+    Fault(
+        "attention-of-9-10",
+        what="attention in float16 or bfloat16",
+        effect="known faults, not named further; NVIDIA's own callers refuse attention with these versions",
+        fix="use 9.10.2 or later",
+        source=FRONTEND_SURFACE,
+        versions=Window(since=(9, 10, 0), until=(9, 10, 2)),
+        attention=half_attention,
+    ),
+    Fault(
+        "window-of-9-14",
+        what="a sliding window (left bound) without causal masking, s_kv above 1024",
+        effect="a known fault; NVIDIA's own callers refuse it with this version",
+        fix="use 9.14.1 or later, or a causal mask",
+        source=FRONTEND_SURFACE,
+        versions=Window(since=(9, 14, 0), until=(9, 14, 1)),
+        attention=_long_window_not_causal,
+    ),
+    Fault(
+        "long-keys-in-cuda-graphs",
+        what="attention of more than 1024 keys without a plain causal mask",
+        effect="an illegal address where the plan is replayed from a CUDA graph; NVIDIA's own callers refuse it there",
+        fix="use 9.15.0 or later, or a causal mask",
+        source="https://github.com/NVIDIA/TransformerEngine/pull/2344",
+        versions=Window(since=(9, 13, 0), until=(9, 15, 0)),
+        attention=_long_keys_not_causal,
+        depends_on="whether the plan runs from a CUDA graph",
+    ),
+    Fault(
+        "dropout-heuristics",
+        what="attention with random dropout",
+        effect="the heuristics refuse graphs they should not, and the caller fails",
+        fix="use 9.14.0 or later, or 9.10.2",
+        source="https://github.com/pytorch/pytorch/pull/163903",
+        versions=Window(since=(9, 11, 0), until=(9, 14, 0)),
+        attention=lambda use: use.problem.dropout > 0,
+    ),
+    Fault(
+        "decoding-on-blackwell",
+        what="a forward pass with s_q of 1",
+        effect="O is wrong, finite and without any error",
+        fix="use 9.25.1 or later, or 9.24.1",
+        source="https://github.com/pytorch/pytorch/issues/193893",
+        sm=(
+            100,
+            101,
+            103,
+            107,
+            110,
+        ),
+        versions=Window(since=(9, 19, 0), until=(9, 25, 1), except_=((9, 24, 1),)),
+        attention=decoding,
+    ),
+    Fault(
+        "decoding-ragged-stats",
+        what="a forward pass with s_q of 1, grouped heads and ragged stats",
+        effect="stats are written for the first head of each group only; O is right",
+        fix="use 9.27.0 or later, or dense stats [b, h, 1, 1], which are the same bytes where every length is 1",
+        source="https://github.com/NVIDIA/cudnn-frontend/issues/1083",
+        evidence="measured with 9.19.0 on sm_90; reported of 9.24.0 and later",
+        versions=Window(since=(9, 19, 0), until=(9, 27, 0)),
+        attention=_decoding_groups_with_ragged_stats,
+    ),
+    Fault(
+        "decoding-causal-groups",
+        what="a forward pass with s_q of 1, causal, with fewer heads of K than of Q",
+        effect="listed as a known issue of the version: decoding should be asked without a causal mask",
+        fix="leave the causal mask out: the only query sees every key anyway",
+        source="https://docs.nvidia.com/deeplearning/cudnn/backend/latest/release-notes.html",
+        versions=Window(since=(9, 18, 1)),
+        attention=lambda use: (
+            decoding(use) and use.problem.right_bound == 0 and use.problem.heads != use.problem.kv_heads
+        ),
+    ),
+    Fault(
+        "sink-of-ragged-sequences",
+        what="the gradient of a sink with ragged sequences, head dim of V other than 64, 128 and 256",
+        effect=(
+            "the statistics are read beyond their end: dsink is wrong or NaN, or the kernel reads an illegal address"
+        ),
+        fix="use padding instead of ragged sequences, or 9.27.0 or later with ragged_stats",
+        source="https://github.com/NVIDIA/TransformerEngine/issues/3249",
+        evidence="measured with 9.19.0 on sm_90: dsink is off by orders of magnitude",
+        versions=Window(since=(9, 18, 0), until=(9, 26, 0)),
+        attention=lambda use: (
+            use.backward and use.problem.ragged and use.problem.dsink and use.problem.head_dim_v not in (64, 128, 256)
+        ),
+    ),
+    Fault(
+        "ragged-attention-of-9-1",
+        what="attention of ragged sequences",
+        effect="wrong numbers",
+        fix="use 9.3.0 or later",
+        source="https://github.com/NVIDIA/TransformerEngine/pull/975",
+        versions=Window(since=(9, 1, 0), until=(9, 3, 0)),
+        attention=lambda use: use.problem.ragged,
+    ),
+    Fault(
+        "stats-of-large-scores",
+        what="a forward pass in 16 bits that writes stats",
+        effect="stats are wrong where Q and K are large, so gradients are",
+        fix="use 9.3.0 or later",
+        source="https://github.com/pytorch/pytorch/issues/139298",
+        versions=Window(until=(9, 3, 0)),
+        attention=lambda use: not use.backward and use.problem.stats and half_attention(use),
+    ),
+    Fault(
+        "paged-tail-not-finite",
+        what="attention with paged K and V",
+        effect=(
+            "O is NaN where the last page of a sequence holds NaN or an infinity behind its end, which is multiplied "
+            "by 0; padding without pages does the same"
+        ),
+        fix="fill pages with zeros before they are used, or give sequences of one length without pages",
+        source=MEASURED_ON_GPU,
+        evidence="measured with 9.19.0 on sm_90",
+        sm=(90,),
+        attention=lambda use: use.problem.page_size is not None,
+        depends_on="what lies behind the end of a sequence in its last page",
+    ),
+    Fault(
+        "paged-attention-on-ada",
+        what="attention with paged K and V",
+        effect=(
+            "a fault of cuDNN, not described: NVIDIA's own caller refuses it on these architectures in every version"
+        ),
+        fix="leave the pages out",
+        source="https://github.com/NVIDIA/TransformerEngine/pull/2185",
+        sm=(89, 120),
+        versions=Window(since=(9, 4, 0)),
+        attention=lambda use: use.problem.page_size is not None,
+    ),
+    Fault(
+        "long-keys-hang",
+        what="a bottom-right causal forward pass in 16 bits, s_kv of 131072 and more and above s_q, head dim 128",
+        effect="the kernel does not end",
+        fix="split K and V, or use another version",
+        source="https://github.com/NVIDIA/TransformerEngine/issues/3285",
+        sm=(103,),
+        versions=Window(since=(9, 21, 0), until=(9, 22, 0)),
+        attention=_very_long_causal_keys,
+    ),
+    Fault(
+        "forward-stats-layout",
+        what="a forward pass whose stats are neither ragged nor packed as b, h, s",
+        effect="they are written as if they were packed: at wrong places, or beyond the buffer",
+        fix="use 9.12.0 or later, or packed stats",
+        source="https://github.com/NVIDIA/cudnn-frontend/pull/1023",
+        versions=Window(until=(9, 12, 0)),
+        attention=lambda use: not use.backward and stats_not_packed(use),
+    ),
+    Fault(
+        "stats-not-float",
+        what="a forward pass with stats of another data type than float32",
+        effect=(
+            "four bytes are written for each element: what lies behind a narrower buffer is overwritten, or the "
+            "address is illegal"
+        ),
+        fix="make stats float32",
+        source=FRONTEND_NODE,
+        evidence="measured with 9.19.0 on sm_90: float16 statistics hold NaN",
+        graph=lambda graph: any(tensor.data_type is not DataType.FLOAT for tensor in _stats_written(graph)),
+    ),
+    Fault(
+        "float32-in-one-operation",
+        what="attention in float32 as one operation, SDPA_FWD",
+        effect="a kernel for 16-bit elements runs, which writes beyond its shared memory",
+        fix="use float16 or bfloat16",
+        source="https://github.com/NVIDIA/cudnn-frontend/issues/424",
+        attention=lambda use: (not use.backward and use.form == "unified" and use.problem.data_type is DataType.FLOAT),
+    ),
+    Fault(
+        "block-mask-first-block",
+        what="attention with a block mask",
+        effect=(
+            "where the first block of keys of a row is masked out, memory that nobody wrote takes part: wrong "
+            "numbers or NaN"
+        ),
+        fix="use 9.26.0 or later, or a bias instead of the block mask",
+        source=FRONTEND_SURFACE,
+        sm=BLACKWELL,
+        versions=Window(since=(9, 14, 0), until=(9, 26, 0)),
+        attention=lambda use: use.problem.block_mask,
+    ),
+    Fault(
+        "eight-bit-bias",
+        what="a bias of 8-bit integers or floats beside Q of 16 bits",
+        effect="the process ends with an uncaught C++ exception (format_error) while a plan is built",
+        fix="make the bias of the data type of Q",
+        source=MEASURED_WITHOUT_GPU,
+        evidence=(
+            "measured with 9.14.0, 9.19.0, 9.24.0 and 9.26.0 to 9.28.0 on sm_90, deviceless; on sm_100 with 9.19.0 only"
+        ),
+        sm=(90,),
+        versions=Window(since=(9, 14, 0)),
+        graph=_eight_bit_bias,
+        step="build",
+    ),
+    Fault(
+        "ragged-decoding-build",
+        what="the unified forward pass of ragged sequences with ragged stats and s_q of 1",
+        effect="the support check passes and the plan cuDNN ranks first does not compile",
+        fix="use 9.28.0 or later, take the next plan, or repeat the query row (s_q of 2)",
+        source="https://github.com/NVIDIA/cudnn-frontend/pull/1181",
+        sm=(107,),
+        versions=Window(since=(9, 26, 0), until=(9, 28, 0)),
+        attention=lambda use: decoding(use)
+        and use.form == "unified"
+        and use.problem.ragged
+        and use.problem.ragged_stats,
+        step="build",
+    ),
+    Fault(
+        "ragged-offsets-of-32-bits",
+        what="ragged offsets of 32 bits into tensors of 2^31 elements and more",
+        effect="offsets that do not fit: wrong places are read and written, or the address is illegal",
+        fix="use offset_type=DataType.INT64",
+        source="https://github.com/NVIDIA/cudnn-frontend/issues/980",
+        attention=_offsets_too_short,
+    ),
+    Fault(
+        "infinite-masks",
+        what="masks of -inf in the scores of attention",
+        effect="rows without any key become NaN; cudnn-frontend masks with the lowest float instead",
+        fix="use 9.10.0 or later, or mask with -3.4028235e38",
+        source="https://github.com/NVIDIA/cudnn-frontend/blob/main/include/cudnn_frontend/node/attn_score_modifiers.h",
+        versions=Window(until=(9, 10, 0)),
+        graph=_infinite_masks,
+    ),
+    Fault(
+        "overlapping-sequences",
+        what="Q, K, V or dO whose elements share memory, such as a batch stride of one token, without ragged offsets",
+        effect="every sequence after the first is read from inside the one before: the result is as it was described",
+        fix="describe the stride of a whole sequence, or give ragged offsets",
+        source="https://github.com/flashinfer-ai/flashinfer/issues/3800",
+        attention=_overlapping_sequences,
+    ),
+    Fault(
+        "boolean-bias",
+        what="a bias of booleans",
+        effect="the process ends by an arithmetic exception (SIGFPE) while engines are chosen",
+        fix="make the bias of the data type of Q: 0 where a score is kept, -inf elsewhere",
+        source=FRONTEND_SURFACE,
+        evidence="measured with 9.14.0, 9.19.0, 9.24.0 and 9.26.0 to 9.28.0 on sm_90 and sm_100, deviceless",
+        graph=_boolean_bias,
+        step="check",
+    ),
+    Fault(
+        "bias-inner-stride",
+        what="a bias whose stride over s_kv is not 1",
+        effect="the process ends by a segmentation fault while engines are chosen",
+        fix="lay the bias out densely",
+        source=FRONTEND_NODE,
+        evidence="measured with 9.19.0 and 9.24.0 on sm_100, deviceless; 9.14.0 takes it, 9.26.0 and later refuse it",
+        sm=(100, 103),
+        versions=Window(since=(9, 15, 0), until=(9, 26, 0)),
+        graph=_bias_with_inner_stride,
+        step="check",
+    ),
+    Fault(
+        "kernel-cache-of-attention",
+        what="attention with dynamic shapes and a kernel cache",
+        effect=(
+            "a plan from the cache runs with the dims and strides of the first one: other lengths come out wrong or "
+            "are not written, more batches are not written, and for fewer batches it writes beyond the end of O"
+        ),
+        fix="build a plan for each shape, or a ragged plan for the largest one",
+        source=_DYNAMIC_SHAPES,
+        evidence=(
+            "measured with 9.19.0 on sm_90: 39 of 50 changes of shape; right were the "
+            "lengths of ragged sequences, and batches with the engines that are not proposed first"
+        ),
+        versions=Window(since=(9, 18, 0), until=(9, 21, 0)),
+        attention=lambda use: not use.backward,
+        sharing="kernel cache",
+    ),
+    Fault(
+        "override-shapes-of-attention",
+        what="attention with override shapes, of sequences that are not ragged",
+        effect=(
+            "of the dims that an execution gives, the number of keys is taken; rows of Q and all strides stay those "
+            "the plan was built for, and batches do with the engine that is proposed first: rows come out wrong or are "
+            "not written, and memory outside of O is written. Many operations without padding are wrong even in the "
+            "dims they were built for"
+        ),
+        fix="make the sequences ragged, which is right for more and longer ones too; or build a plan for each shape",
+        source=_DYNAMIC_SHAPES,
+        evidence=(
+            "measured on sm_90 with 9.27.0, and with 9.28.0: 128 of 136 changes of shape, with the tensors in memory "
+            "or all tensors overridden; ragged: 18 of 18 right"
+        ),
+        versions=Window(since=(9, 21, 0)),
+        attention=lambda use: not use.backward and not use.problem.ragged,
+        sharing="override shapes",
+    ),
+    Fault(
+        "scale-not-above-0",
+        what="a forward pass whose scores are multiplied by 0 or less",
+        effect=(
+            "masks and the row maximum are taken before the factor: O is NaN and the statistics infinite in rows in "
+            "which something is masked, with fp8 in all, and where scores lie 88 apart"
+        ),
+        fix="multiply Q by the sign; the backward pass is right",
+        source=MEASURED_ON_GPU,
+        evidence=f"{ON_SM90}, composite and unified, also from a tensor in memory, which no graph shows",
+        sm=(90,),
+        depends_on="masks, and how far scores lie apart",
+        graph=_scaled_below_0,
+    ),
+    Fault(
+        "dropout-distribution",
+        what="attention whose random numbers are UNIFORM or NORMAL",
+        effect="they are zeros and ones as of BERNOULLI, with a probability that nobody gave: often all of them are 0",
+        fix="use BERNOULLI, or give the mask",
+        source=MEASURED_ON_GPU,
+        evidence=f"{ON_SM90}, with two distributions of each",
+        sm=(90,),
+        graph=_drawn_otherwise,
+    ),
+)

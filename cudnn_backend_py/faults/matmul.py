@@ -1,0 +1,300 @@
+"""Known issues of matrix multiplication."""
+
+from __future__ import annotations
+
+from ..generated.enums import DataType, DescriptorType, PointwiseMode
+from ..graph.attention.fault import Fault
+from ..graph.data_types import FP8_TYPES, HALF_TYPES
+from ..graph.ir import Graph, Pointwise
+from ..system.version import Window
+from . import look
+from .crashes import crashes, versions_of_crash
+from .sources import MEASURED_ON_GPU, MEASURED_WITHOUT_GPU
+
+__all__ = ["MATMUL"]
+
+
+def _fused_matmul_with_gaps(graph: Graph) -> bool:
+    """A matmul with pointwise operations, of which some tensor in memory has gaps."""
+    fused = look.the_matmul(graph) is not None and len(graph.ops) > 1
+    return fused and any(look.has_gaps(tensor) for tensor in look.in_memory(graph))
+
+
+def _fp8_matmul_of_few_rows(graph: Graph) -> bool:
+    """A matmul of 8-bit floats with few rows in each batch."""
+    op = look.the_matmul(graph)
+    return op is not None and op.a.data_type in FP8_TYPES and op.a.rank > 2 and op.a.dims[-2] <= 64
+
+
+def _block_scaled_matmul(graph: Graph) -> bool:
+    """A matmul of two tensors that are scaled back before it."""
+    op = look.the_matmul(graph)
+    scaled = {item.fields["y"].uid for item in look.of_kind(graph, DescriptorType.OPERATION_BLOCK_SCALE_DEQUANTIZE)}
+    return op is not None and {op.a.uid, op.b.uid} <= scaled
+
+
+def _block_scaled_matmul_with_factor(graph: Graph) -> bool:
+    """Such a matmul, and a multiplication of what it gives by one element."""
+    op = look.the_matmul(graph)
+    return (
+        op is not None
+        and _block_scaled_matmul(graph)
+        and any(
+            {op.c.uid} < {tensor.uid for tensor in (by.x, by.b) if tensor is not None}
+            and any(tensor is not None and set(tensor.dims) == {1} for tensor in (by.x, by.b))
+            for by in look.of_mode(graph, PointwiseMode.MUL)
+        )
+    )
+
+
+def _float32_product_of_other_rank(graph: Graph) -> bool:
+    """A matmul of float32 into memory, of tensors that have neither 3 dims nor the 4 that are refused."""
+    op = look.the_matmul(graph)
+    return (
+        op is not None
+        and op.c.rank not in (3, 4)
+        and not op.c.virtual
+        and all(tensor.data_type is DataType.FLOAT for tensor in (op.a, op.b, op.c))
+        and all(tensor.uid != op.c.uid for other in graph.ops for tensor in other.inputs().values())
+    )
+
+
+def _float_product(graph: Graph) -> bool:
+    """A matmul of float32."""
+    op = look.the_matmul(graph)
+    return op is not None and op.a.data_type is op.b.data_type is DataType.FLOAT and op.compute_type is DataType.FLOAT
+
+
+def _float_into_half(graph: Graph) -> bool:
+    """A matmul alone of float32 into 16 bits."""
+    op = look.the_matmul(graph)
+    return op is not None and len(graph.ops) == 1 and op.a.data_type is DataType.FLOAT and op.c.data_type in HALF_TYPES
+
+
+def _gelu_of_product(graph: Graph) -> bool:
+    """A GELU right after a matmul."""
+    op = look.the_matmul(graph)
+    return op is not None and any(
+        by.x is not None and by.x.uid == op.c.uid for by in look.of_mode(graph, PointwiseMode.GELU_FWD)
+    )
+
+
+def _leaky_product(graph: Graph) -> bool:
+    """A ReLU with a clip or a slope right after a matmul."""
+    op = look.the_matmul(graph)
+    return op is not None and any(
+        by.x is not None
+        and by.x.uid == op.c.uid
+        and bool(by.relu_lower_clip or by.relu_lower_clip_slope or by.relu_upper_clip is not None)
+        for by in look.of_mode(graph, PointwiseMode.RELU_FWD)
+    )
+
+
+def _product_beside_copy(graph: Graph) -> bool:
+    """A matmul, and an elementwise operation that reads both what it gives and an IDENTITY of that."""
+    op = look.the_matmul(graph)
+    copies = {
+        by.y.uid for by in look.of_mode(graph, PointwiseMode.IDENTITY) if op and by.x and by.y and by.x.uid == op.c.uid
+    }
+    read = ({tensor.uid for tensor in by.inputs().values()} for by in graph.ops if isinstance(by, Pointwise))
+    return op is not None and any(op.c.uid in uids and copies & uids for uids in read)
+
+
+def _row_times_gaps(graph: Graph) -> bool:
+    """A matmul whose first operand has one row, and whose second has gaps."""
+    op = look.the_matmul(graph)
+    return op is not None and op.a.dims[-2] == 1 and not op.b.virtual and look.has_gaps(op.b)
+
+
+_selects_vector_product = crashes("vector-product-select")
+
+
+def _vector_selected_among_many(graph: Graph) -> bool:
+    """The same with four elementwise operations or more, of which 9.28.0 leaves fewer to other engines."""
+    return _selects_vector_product(graph) and sum(isinstance(op, Pointwise) for op in graph.ops) > 3
+
+
+MATMUL: tuple[Fault, ...] = (
+    Fault(
+        "float32-matmul-dims",
+        what="a matmul of float32 tensors of 2 dims, or of 5 and more, with nothing behind it",
+        effect="engine 1 passes its support check and no plan of it compiles, and no other engine is proposed",
+        fix="give the tensors 3 dims: a leading dim of 1, or all leading dims as one",
+        source=MEASURED_WITHOUT_GPU,
+        evidence=(
+            "measured deviceless with all engines of 9.10.2, 9.14.0 and 9.28.0: 2 and 5 to 8 dims, any sizes and "
+            "layouts; 9.10.2 refuses it on sm_120 and sm_121, as all do before sm_80, of 4 dims or of other types"
+        ),
+        sm=(80, 86, 87, 89, 90, 100, 103, 110, 120, 121),
+        engines=(1,),
+        graph=_float32_product_of_other_rank,
+        step="build",
+    ),
+    Fault(
+        "matmul-on-two-gpus",
+        what="a matmul",
+        effect="one plan that runs on several GPUs gives wrong results where cuBLASLt of CUDA 12.9 and later serves it",
+        fix="use 9.10.1 or later, or a plan for each GPU",
+        source="https://docs.nvidia.com/deeplearning/cudnn/backend/latest/release-notes.html",
+        versions=Window(until=(9, 10, 1)),
+        graph=lambda graph: look.the_matmul(graph) is not None,
+        depends_on="the GPUs that the plan runs on",
+    ),
+    Fault(
+        "matmul-with-gaps",
+        what="a matmul with other operations on tensors that have gaps in memory",
+        effect="wrong results by engine 11",
+        fix="use 9.24.0 or later, tensors without gaps, or an engine other than 11",
+        source="https://github.com/NVIDIA/cudnn-frontend/issues/442",
+        versions=Window(until=(9, 24, 0)),
+        graph=_fused_matmul_with_gaps,
+    ),
+    Fault(
+        "fp8-matmul-of-few-rows",
+        what="a batch of matmuls in 8-bit floats with at most 64 rows",
+        effect="a misaligned address, seen only later, or a plan that is refused when it runs",
+        fix="use 9.23.1 or later",
+        source="https://github.com/flashinfer-ai/flashinfer/issues/3566",
+        sm=(120, 121),
+        versions=Window(until=(9, 23, 1)),
+        graph=_fp8_matmul_of_few_rows,
+    ),
+    Fault(
+        "block-scaled-matmul-factor",
+        what="a matmul of block-scaled tensors whose result is multiplied by one number",
+        effect="the plan is built and the factor is not applied",
+        fix="use 9.13.0 or later, or multiply in a graph of its own",
+        source="https://github.com/openxla/xla/pull/32525",
+        sm=(100, 101, 103, 107, 110, 120, 121),
+        versions=Window(since=(9, 7, 0), until=(9, 13, 0)),
+        graph=_block_scaled_matmul_with_factor,
+    ),
+    Fault(
+        "block-scaled-matmul-threads",
+        what="a matmul of block-scaled tensors",
+        effect="EXECUTION_FAILED_CUBLAS where plans run on several GPUs from threads",
+        fix="use 9.10.1 or later, or one thread",
+        source="https://github.com/openxla/xla/pull/34309",
+        sm=(100, 101, 103, 107, 110, 120, 121),
+        versions=Window(since=(9, 7, 0), until=(9, 10, 0)),
+        graph=_block_scaled_matmul,
+        depends_on="the GPUs and threads",
+    ),
+    Fault(
+        "block-scale-types-of-9-10",
+        what="tensors of 4-bit floats or of exponents (FP4_E2M1, FP8_E8M0)",
+        effect="this version numbers the block-scale data types otherwise: they are read as other types",
+        fix="use 9.10.1 or later",
+        source="https://docs.nvidia.com/deeplearning/cudnn/backend/latest/release-notes.html",
+        versions=Window(since=(9, 10, 0), until=(9, 10, 1)),
+        graph=lambda graph: any(tensor.data_type in (DataType.FP4_E2M1, DataType.FP8_E8M0) for tensor in graph.tensors),
+    ),
+    Fault(
+        "matmul-of-float32-in-tf32",
+        what="a matmul of float32 by engine 0",
+        effect="operands are rounded to TF32, and no numerical note of the engine says so",
+        fix="take another engine, and read its notes",
+        source=MEASURED_ON_GPU,
+        evidence="measured with 9.19.0 on sm_90: 10 of 10 random graphs with numbers that TF32 does not hold",
+        sm=(90,),
+        engines=(0,),
+        graph=_float_product,
+        depends_on="the engine",
+    ),
+    Fault(
+        "matmul-of-float32-into-half",
+        what="a matmul alone of float32 into 16 bits by engine 0",
+        effect="it writes 32 bits for each element: results are wrong, and memory behind them is overwritten",
+        fix="take another engine, or write float32",
+        source=MEASURED_ON_GPU,
+        evidence="measured with 9.19.0 on sm_90: float16 and bfloat16",
+        sm=(90,),
+        engines=(0,),
+        graph=_float_into_half,
+        depends_on="the engine",
+    ),
+    Fault(
+        "matmul-gelu-by-tanh",
+        what="a GELU right after a matmul by engine 0",
+        effect="it is the approximation by tanh, off by up to 5e-4",
+        fix="take another engine",
+        source=MEASURED_ON_GPU,
+        evidence="measured with 9.19.0 on sm_90: float16, bfloat16 and float32; GELU_APPROX_TANH_FWD gives the same",
+        sm=(90,),
+        engines=(0,),
+        graph=_gelu_of_product,
+        depends_on="the engine",
+    ),
+    Fault(
+        "matmul-relu-without-slope",
+        what="a ReLU with a clip, lower or upper, or a slope right after a matmul by engine 0",
+        effect="it is a ReLU without them: 0 below 0, and as it is above",
+        fix="take another engine",
+        source=MEASURED_ON_GPU,
+        evidence="measured with 9.19.0 on sm_90, each of the three",
+        sm=(90,),
+        engines=(0,),
+        graph=_leaky_product,
+        depends_on="the engine",
+    ),
+    Fault(
+        "matmul-beside-its-copy",
+        what="a matmul, and an elementwise operation that reads both its result and an IDENTITY of that",
+        effect="engines 4 and 7 read something else for one of the two: results are wrong, or NaN",
+        fix="leave the IDENTITY out, or use 9.28.0 or later",
+        source=MEASURED_ON_GPU,
+        evidence=(
+            "measured with 9.19.0 on sm_90, bfloat16: MUL, ADD, MAX and SUB, alone and before a maximum with a column, "
+            "16 of 16 plans; an ABS instead of the IDENTITY is right, 16 of 16, and 9.28.0, 16 of 16; the versions "
+            "between were not measured"
+        ),
+        versions=Window(until=(9, 28, 0)),
+        sm=(90,),
+        engines=(4, 7),
+        graph=_product_beside_copy,
+    ),
+    Fault(
+        "matmul-of-one-row-with-gaps",
+        what="a matmul whose first operand has one row, and whose second has gaps",
+        effect="engine 8, and 2 where rows are not aligned, read the second operand as if it had none",
+        fix="take another engine, or pack the second operand",
+        source=MEASURED_ON_GPU,
+        evidence="measured with 9.28.0 on sm_90: 14 of 15 graphs; 9.19.0 is right and has no engine 8, 9.21.0 has one",
+        versions=Window(since=(9, 21, 0)),
+        sm=(90,),
+        engines=(8, 2),
+        graph=_row_times_gaps,
+        depends_on="the engine",
+    ),
+    Fault(
+        "vector-product-select",
+        what="the product of a matrix and a vector, and BINARY_SELECT by a whole mask behind it",
+        effect="the process ends by a segmentation fault while engines are chosen",
+        fix="use 9.28.0 or later, or select in a graph of its own",
+        source=MEASURED_WITHOUT_GPU,
+        evidence=(
+            "measured deviceless with 9.21.0, 9.22.0, 9.24.0 to 9.27.0 on sm_90, 9.24.0 on sm_80 and sm_100 too: 16 "
+            "and 32 bits and INT8, rows and columns, masks of all types; booleans only by the eight; 9.16.0 to 9.20.0 "
+            "and 9.28.0 answer"
+        ),
+        versions=versions_of_crash("vector-product-select"),
+        graph=_selects_vector_product,
+        step="check",
+    ),
+    Fault(
+        "vector-product-select-among-many",
+        what="the product of a matrix and a vector, and four or more operations behind it, one BINARY_SELECT by a mask",
+        effect="the process ends by a segmentation fault while engine 8 builds its plan; it comes behind the others",
+        fix="take another engine, or select in a graph of its own",
+        source=MEASURED_WITHOUT_GPU,
+        evidence=(
+            "measured deviceless with 9.28.0 on sm_80, sm_90 and sm_100: 16 and 32 bits, masks in memory and computed, "
+            "wherever that engine answers: with one operation more in some graphs, with five more in others; without "
+            "BINARY_SELECT it builds"
+        ),
+        versions=Window(since=(9, 28, 0)),
+        engines=(8,),
+        graph=_vector_selected_among_many,
+        step="build",
+    ),
+)

@@ -1,0 +1,141 @@
+"""Known issues of norms."""
+
+from __future__ import annotations
+
+from ..generated.enums import DataType, DescriptorType, NormFwdPhase, NormMode, PointwiseMode
+from ..graph.attention.fault import Fault
+from ..graph.data_types import HALF_TYPES
+from ..graph.ir import Graph, Tensor
+from ..system.version import Window
+from . import look
+from .crashes import crashes, versions_of_crash
+from .sources import MEASURED_ON_GPU, MEASURED_WITHOUT_GPU
+
+__all__ = ["NORM"]
+
+
+def _norm_block_scaled(graph: Graph) -> bool:
+    """A norm whose result is block-scaled in the same graph."""
+    written = {op.fields["y"].uid for op in look.of_kind(graph, DescriptorType.OPERATION_NORM_FORWARD)}
+    quantized = look.of_kind(graph, DescriptorType.OPERATION_BLOCK_SCALE_QUANTIZE)
+    return any(op.fields["x"].uid in written for op in quantized)
+
+
+def _added_to_batch_norm_otherwise(graph: Graph) -> bool:
+    """A batch norm in training, and its sum with another operand than a whole one of its types, behind it."""
+    for norm in look.of_kind(graph, DescriptorType.OPERATION_NORM_FORWARD):
+        x, y = norm.fields["x"], norm.fields["y"]
+        if norm.fields["mode"] is NormMode.BATCH_NORM and norm.fields["phase"] is NormFwdPhase.TRAINING:
+            for op in look.of_mode(graph, PointwiseMode.ADD):
+                if op.x is not None and op.b is not None and y.uid in (op.x.uid, op.b.uid):
+                    operand = op.b if op.x.uid == y.uid else op.x
+                    shorter = x.data_type is DataType.FLOAT and operand.data_type in HALF_TYPES
+                    if operand is op.x or operand.dims != y.dims or shorter:
+                        return True
+    return False
+
+
+_ROWS = (NormMode.LAYER_NORM, NormMode.RMS_NORM, NormMode.ADA_LAYER_NORM)
+
+
+def _normed_rows(graph: Graph) -> list[Tensor]:
+    """Return what norms of rows make."""
+    norms = look.of_kind(graph, DescriptorType.OPERATION_NORM_FORWARD)
+    return [norm.fields["y"] for norm in norms if norm.fields["mode"] in _ROWS]
+
+
+def _normed_twice(graph: Graph) -> bool:
+    """A norm of rows, and behind it an elementwise operation that reads one tensor twice."""
+    return any(
+        op.x is not None and op.b is not None and op.x.uid == op.b.uid
+        for op in look.pointwise_after(graph, _normed_rows(graph))
+    )
+
+
+def _norm_with_operand(graph: Graph) -> bool:
+    """A norm of rows, and behind it an elementwise operation with an operand of its own."""
+    behind = list(look.pointwise_after(graph, _normed_rows(graph)))
+    made = {tensor.uid for op in graph.ops for tensor in op.outputs().values()} if behind else set()
+    return any(tensor.uid not in made for op in behind for tensor in op.inputs().values())
+
+
+NORM: tuple[Fault, ...] = (
+    Fault(
+        "norm-block-scaled",
+        what="a layer or RMS norm whose result is block-scaled in the same graph",
+        effect="wrong results",
+        fix="use 9.10.1 or later, or quantize in a graph of its own",
+        source="https://github.com/NVIDIA/TransformerEngine/pull/1700",
+        sm=(100, 101, 103, 107, 110, 120, 121),
+        versions=Window(since=(9, 7, 0), until=(9, 10, 0)),
+        graph=_norm_block_scaled,
+    ),
+    Fault(
+        "batch-norm-operand",
+        what=(
+            "a batch norm in training, and its sum with an operand that has not all of its dims, or 16 bits where the "
+            "image is float32, or stands before it"
+        ),
+        effect=(
+            "engine 0, the only one, reads the operand as a whole tensor that lies as the image does: memory behind it "
+            "is added, and a number by value is an illegal address; one of 16 bits is read as float32; a plan of a "
+            "whole operand that stands first is refused when it runs"
+        ),
+        fix="give a whole operand, of float32 for a float32 image, behind the norm; or add it in a graph of its own",
+        source=MEASURED_ON_GPU,
+        evidence=(
+            "measured with 9.19.0 and 9.28.0 on sm_90: operands of six dims, over two and three dims of the image, "
+            "float16, bfloat16 and float32, ReLU and swish; each element up to the end of the operand's memory is as "
+            "if it were whole, 17 of 17 graphs; whole operands and none are right, 10 of 10, float32 beside float16 too"
+        ),
+        sm=(90,),
+        engines=(0,),
+        graph=_added_to_batch_norm_otherwise,
+    ),
+    Fault(
+        "norm-activation-gradient",
+        what="a norm of rows in float32, and the gradient of an activation that reads its result from no memory",
+        effect="the process ends by a segmentation fault while engines are chosen",
+        fix="use 9.24.0 or later, which refuses the graph, or leave the gradient to a graph of its own",
+        source=MEASURED_WITHOUT_GPU,
+        evidence=(
+            "measured deviceless with 9.16.0 to 9.22.0 on sm_90, layer, RMS and ada-layer norms, and on sm_80, sm_89, "
+            "sm_100 and sm_120 with 9.19.0; 9.24.0 to 9.28.0 refuse it"
+        ),
+        versions=versions_of_crash("norm-activation-gradient"),
+        graph=crashes("norm-activation-gradient"),
+        step="check",
+    ),
+    Fault(
+        "norm-operand-twice",
+        what="a norm of rows, and behind it an elementwise operation that reads one tensor twice, as y + y",
+        effect="an illegal address",
+        fix="write it with one operand, as 2 y or y^2, or leave it to a graph of its own",
+        source=MEASURED_ON_GPU,
+        evidence=(
+            "measured with 9.19.0 and 9.28.0 on sm_90, engines 4 and 5: layer, RMS and ada-layer norms, ADD, MAX, MIN "
+            "and ADD_SQUARE, float32 and float16"
+        ),
+        sm=(90,),
+        graph=_normed_twice,
+    ),
+    Fault(
+        "norm-operands-in-turn",
+        what="a norm of rows, and behind it an elementwise operation with an operand of its own",
+        effect=(
+            "the second plan of a process takes the kernel of the first where only the dims of the operand differ: "
+            "other elements are read, or an illegal address"
+        ),
+        fix="let such operands have the same dims in all of a process, or leave the operation to a graph of its own",
+        source=MEASURED_ON_GPU,
+        evidence=(
+            "measured with 9.28.0 on sm_90, layer, RMS and ada-layer norms: 43 of 84 plans; 9.22.0 to 9.28.0 do not "
+            "compile the second, 9.16.0 to 9.21.0 do, and 9.19.0 is right"
+        ),
+        versions=Window(since=(9, 22, 0)),
+        sm=(90,),
+        engines=(4, 5),
+        depends_on="what was built before",
+        graph=_norm_with_operand,
+    ),
+)

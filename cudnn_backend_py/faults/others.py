@@ -1,0 +1,46 @@
+"""Known issues of signals and concatenation."""
+
+from __future__ import annotations
+
+from ..generated.enums import DescriptorType
+from ..graph.attention.fault import Fault
+from ..graph.ir import Graph
+from ..system.version import Window
+from . import look
+from .sources import MEASURED_ON_GPU
+
+__all__ = ["OTHERS"]
+
+
+def _computed_behind(graph: Graph) -> bool:
+    """A concatenation with a computed tensor that is not its first."""
+    return any(
+        tensor.virtual
+        for op in look.of_kind(graph, DescriptorType.OPERATION_CONCAT)
+        for port, tensor in op.inputs().items()
+        if port != "input[0]"
+    )
+
+
+OTHERS: tuple[Fault, ...] = (
+    Fault(
+        "signal",
+        what="a signal",
+        effect="some graphs with one are supported in some processes and refused in others",
+        fix="leave the signal out, and order the kernels by a stream or an event",
+        source="tests/torture/graphs.py",
+        evidence="measured with 9.28.0, deviceless, in random graphs asked in two processes each",
+        versions=Window(since=(9, 28, 0)),
+        graph=lambda graph: any(look.of_kind(graph, DescriptorType.OPERATION_SIGNAL)),
+        step="check",
+    ),
+    Fault(
+        "concatenation-behind",
+        what="a concatenation in which a tensor that the graph computes is not the first",
+        effect="it is written to the beginning of the result, without room for the others",
+        fix="let what is computed be the first",
+        source=MEASURED_ON_GPU,
+        evidence="measured with 9.19.0 on sm_90: 4 of 4 random graphs; 3 of 3 with the computed tensor first are right",
+        graph=_computed_behind,
+    ),
+)

@@ -1,0 +1,200 @@
+"""Known issues of graphs of pointwise operations and reductions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from ..generated.enums import PointwiseMode
+from ..graph.attention.fault import Fault
+from ..graph.ir import Graph, Pointwise, Reduction, Tensor
+from ..system.version import Window
+from . import look
+from .sources import MEASURED_ON_GPU, ON_SM90
+
+__all__ = ["POINTWISE"]
+
+
+def _is_elementwise(graph: Graph, rank: int) -> bool:
+    """Return whether there are elementwise operations only, on tensors of this many dims."""
+    return all(isinstance(op, Pointwise) for op in graph.ops) and all(
+        tensor.rank == rank for tensor in look.in_memory(graph)
+    )
+
+
+def _two_dims(graph: Graph) -> bool:
+    """A matrix of more than one row that an elementwise operation writes, in a graph of those and of reductions."""
+    written = {op.y.uid: op.y for op in graph.ops if isinstance(op, Pointwise) and op.y is not None}
+    written |= {op.dx.uid: op.dx for op in graph.ops if isinstance(op, Pointwise) and op.dx is not None}
+    return all(isinstance(op, (Pointwise, Reduction)) for op in graph.ops) and any(
+        tensor.rank == 2 and tensor.dims[0] > 1 and not tensor.virtual for tensor in written.values()
+    )
+
+
+def _parts(graph: Graph) -> Iterator[Tensor]:
+    """Yield what elementwise operations on batches of matrices read that is neither a batch of them nor one number."""
+    whole = max((tensor.dims for tensor in graph.outputs), default=(1,))
+    if _is_elementwise(graph, 3) and whole[0] > 1:
+        yield from (tensor for tensor in look.in_memory(graph) if tensor.dims != whole and math.prod(tensor.dims) > 1)
+
+
+def _one_for_a_batch(graph: Graph) -> bool:
+    """Elementwise operations on batches of matrices, with a row or column that is read for all of the batch."""
+    return any(part.dims[0] == 1 and 1 in part.dims[1:] for part in _parts(graph))
+
+
+def _number_for_each(graph: Graph) -> bool:
+    """Elementwise operations on batches of matrices, with one number for each matrix."""
+    return any(part.dims[0] > 1 == part.dims[1] == part.dims[2] for part in _parts(graph))
+
+
+def _part_with_strides(graph: Graph) -> bool:
+    """Elementwise operations on batches of matrices, with a row or column of each that do not follow one another."""
+    return any(
+        part.dims[0] > 1 < math.prod(part.dims[1:]) and 1 in part.dims[1:] and not look.is_row_major(part)
+        for part in _parts(graph)
+    )
+
+
+def _last_axis_apart(graph: Graph) -> bool:
+    """Elementwise operations on batches of matrices, whose columns do not lie beside each other in memory."""
+    return _is_elementwise(graph, 3) and any(
+        tensor.dims[0] > 1 < tensor.dims[2] and tensor.strides[2] != 1 for tensor in look.in_memory(graph)
+    )
+
+
+def _index_of_matrices(graph: Graph) -> bool:
+    """The index along the first of three dims, in a graph of elementwise operations."""
+    return all(isinstance(op, Pointwise) for op in graph.ops) and any(
+        op.axis == 0 and op.x is not None and op.x.rank == 3 and op.x.dims[0] > 1
+        for op in look.of_mode(graph, PointwiseMode.GEN_INDEX)
+    )
+
+
+def _batch_is_not_slowest(graph: Graph) -> bool:
+    """Elementwise operations on images, written with the channels slowest in memory."""
+    return all(isinstance(op, Pointwise) for op in graph.ops) and any(
+        tensor.rank > 3 and min(tensor.dims[:2]) > 1 and tensor.strides[1] == max(tensor.strides)
+        for tensor in graph.outputs
+    )
+
+
+def _channels_and_columns(graph: Graph) -> bool:
+    """A reduction of five dims that takes the last one as it takes the channels, and not the others."""
+    return any(_is_split(op) for op in graph.ops if isinstance(op, Reduction) and op.x.rank == 5)
+
+
+def _is_split(op: Reduction) -> bool:
+    gone = [before != after for before, after in zip(op.x.dims, op.y.dims, strict=True)]
+    return op.x.dims[1] > 1 < op.x.dims[4] and gone[1] == gone[4] and gone[1] not in (gone[0], gone[2], gone[3])
+
+
+def _two_dims_turned(graph: Graph) -> bool:
+    """A matrix that an elementwise operation writes, column-major."""
+    return _two_dims(graph) and any(
+        tensor.rank == 2 and tensor.dims[1] > 1 != tensor.strides[1] for tensor in graph.outputs
+    )
+
+
+POINTWISE: tuple[Fault, ...] = (
+    Fault(
+        "elementwise-two-dims",
+        what="elementwise operations that write a matrix of two dims with more than one row, alone or with reductions",
+        effect="all rows are written over each other into the first",
+        fix="describe the tensors with three dims, the first of them 1",
+        source=MEASURED_ON_GPU,
+        evidence="measured with 9.19.0 on sm_90: 26 of 26 random graphs; refused from 9.20.0 on",
+        versions=Window(until=(9, 20, 0)),
+        sm=(90,),
+        engines=(1,),
+        graph=_two_dims,
+    ),
+    Fault(
+        "elementwise-two-dims-column-major",
+        what="elementwise operations that write a matrix of two dims, column-major, alone or with reductions",
+        effect="most of it is not written",
+        fix="describe the tensors with three dims, the first of them 1, as they lie in memory",
+        source=MEASURED_ON_GPU,
+        evidence="measured with 9.28.0 on sm_90; row-major ones are refused from 9.20.0 on",
+        sm=(90,),
+        engines=(1,),
+        graph=_two_dims_turned,
+    ),
+    Fault(
+        "elementwise-broadcast-of-matrices",
+        what="elementwise operations alone on tensors of three dims, one of them a row or a column for the whole batch",
+        effect="memory behind that tensor is read for all but the first matrix of the batch: results are wrong",
+        fix="repeat the row or column for each matrix of the batch",
+        source=MEASURED_ON_GPU,
+        evidence=f"{ON_SM90}: 16 of 16 random graphs",
+        sm=(90,),
+        engines=(1,),
+        graph=_one_for_a_batch,
+    ),
+    Fault(
+        "elementwise-number-for-each-matrix",
+        what="elementwise operations alone on tensors of three dims, one of them a number for each matrix of the batch",
+        effect="the first number is taken for all matrices",
+        fix="repeat the number for each row",
+        source=MEASURED_ON_GPU,
+        evidence=f"{ON_SM90}: 9 of 9 random graphs",
+        sm=(90,),
+        engines=(1,),
+        graph=_number_for_each,
+    ),
+    Fault(
+        "elementwise-rows-with-strides",
+        what="elementwise operations alone on tensors of three dims, one of them a row or column of each not packed",
+        effect="it is read as if its elements followed each other: results are wrong",
+        fix="pack the rows or columns",
+        source=MEASURED_ON_GPU,
+        evidence=f"{ON_SM90}: 5 of 5 random graphs",
+        sm=(90,),
+        engines=(1,),
+        graph=_part_with_strides,
+    ),
+    Fault(
+        "elementwise-columns-apart",
+        what="elementwise operations alone on tensors of three dims whose last does not lie together in memory",
+        effect="elements are read and written in other places",
+        fix="order the dims as they lie in memory",
+        source=MEASURED_ON_GPU,
+        evidence=f"{ON_SM90}: 2 of 2 random graphs",
+        sm=(90,),
+        engines=(1,),
+        graph=_last_axis_apart,
+    ),
+    Fault(
+        "elementwise-channels-slowest",
+        what="elementwise operations alone on images that are written with the channels slowest in memory",
+        effect="elements are read and written in other places, memory behind them too, or an address is misaligned",
+        fix="order the dims as they lie in memory",
+        source=MEASURED_ON_GPU,
+        evidence=f"{ON_SM90}: 5 of 5 random graphs; with the batch fastest, and between channels and rows",
+        sm=(90,),
+        engines=(1,),
+        graph=_batch_is_not_slowest,
+    ),
+    Fault(
+        "index-of-matrices",
+        what="the index along the first of three dims, in a graph of elementwise operations",
+        effect="it is 0 everywhere",
+        fix="describe the tensors with a first dim of 1 more",
+        source=MEASURED_ON_GPU,
+        evidence=ON_SM90,
+        sm=(90,),
+        engines=(1,),
+        graph=_index_of_matrices,
+    ),
+    Fault(
+        "reduction-of-five-dims",
+        what="a reduction of five dims that takes the last one as it takes the channels, and not the others",
+        effect="results are wrong, and memory behind them is overwritten",
+        fix="reduce in two steps",
+        source=MEASURED_ON_GPU,
+        evidence=f"{ON_SM90}: sums and maxima; of four dims such reductions are refused",
+        sm=(90,),
+        engines=(1,),
+        graph=_channels_and_columns,
+    ),
+)

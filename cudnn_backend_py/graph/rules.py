@@ -1,0 +1,27 @@
+"""Rules that a graph value must keep: error code, condition and message of each, as rows of a table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Generic, NamedTuple, TypeVar
+
+__all__ = ["Rule", "broken_rule"]
+
+Value = TypeVar("Value")
+
+
+class Rule(NamedTuple, Generic[Value]):
+    """One rule: its error code, whether a value breaks it, and what the message says about that value."""
+
+    code: str
+    is_broken: Callable[[Value], bool]
+    message: Callable[[Value], str]
+    fix: Callable[[Value], str] | None = None
+
+
+def broken_rule(rules: Iterable[Rule[Value]], value: Value) -> Rule[Value] | None:
+    """Return the first rule that the value breaks, or None; conditions may rely on the rules before them."""
+    for rule in rules:
+        if rule.is_broken(value):
+            return rule
+    return None

@@ -1,0 +1,209 @@
+"""Graphs that end the process while engines are chosen for them or a plan is built, whatever the GPU.
+
+Each condition looks at descriptors as C gets them: set on native descriptors, or lowered from a graph.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from ..generated.enums import AttributeName as Attr
+from ..generated.enums import DataType, DescriptorType, NormMode, PointwiseMode, ResampleMode
+from ..system.version import Window
+
+__all__ = ["CRASHING_GRAPHS", "CrashingGraph", "Given", "Part"]
+
+Given = Mapping[Attr, Sequence[Any]]  # the values of each attribute that was set
+
+
+class Part(NamedTuple):
+    """A descriptor inside another one: its kind and its attributes."""
+
+    kind: DescriptorType
+    given: Given
+
+    def all(self, *path: Attr) -> tuple[Any, ...]:
+        """Return the values of an attribute of a part inside a part; none where that is not known."""
+        values: Sequence[Any] = (self,)
+        for attribute in path:
+            values = values[0].given.get(attribute, ()) if values and isinstance(values[0], Part) else ()
+        return tuple(values)
+
+    def one(self, *path: Attr) -> Any:
+        """Return the first of these values, None where there is none."""
+        return next(iter(self.all(*path)), None)
+
+
+_MATMUL, _POINTWISE = DescriptorType.OPERATION_MATMUL, DescriptorType.OPERATION_POINTWISE
+_NORM, _EXPERTS = DescriptorType.OPERATION_NORM_FORWARD, DescriptorType.OPERATION_MOE_GROUPED_MATMUL
+_RESAMPLE, _RESAMPLE_GRADIENT = DescriptorType.OPERATION_RESAMPLE_FWD, DescriptorType.OPERATION_RESAMPLE_BWD
+
+_NORMS_OF_ROWS = (NormMode.LAYER_NORM, NormMode.RMS_NORM, NormMode.ADA_LAYER_NORM)
+_VECTOR_TYPES = (DataType.HALF, DataType.BFLOAT16, DataType.FLOAT, DataType.INT8)
+_POINTWISE_INPUTS = (
+    *(Attr.OPERATION_POINTWISE_XDESC, Attr.OPERATION_POINTWISE_BDESC, Attr.OPERATION_POINTWISE_TDESC),
+    Attr.OPERATION_POINTWISE_DYDESC,
+)
+_GRADIENTS = tuple(mode for mode in PointwiseMode if mode.name.endswith("_BWD"))
+
+
+def _has_normed_gradient(ops: Sequence[Part]) -> bool:
+    """A norm of rows in float32, and the gradient of an activation that reads its result from no memory."""
+    by_kind = {op.kind: op for op in ops}
+    norm, gradient = by_kind[_NORM], by_kind[_POINTWISE]
+    return (
+        norm.one(Attr.OPERATION_NORM_FWD_MODE) in _NORMS_OF_ROWS
+        and norm.one(Attr.OPERATION_NORM_FWD_XDESC, Attr.TENSOR_DATA_TYPE) == DataType.FLOAT
+        and bool(norm.one(Attr.OPERATION_NORM_FWD_YDESC, Attr.TENSOR_IS_VIRTUAL))
+        and gradient.one(Attr.OPERATION_POINTWISE_PW_DESCRIPTOR, Attr.POINTWISE_MODE) in _GRADIENTS
+    )
+
+
+def _has_bilinear_line(ops: Sequence[Part]) -> bool:
+    """BILINEAR resampling over one dim."""
+    return any(
+        op.one(Attr.OPERATION_RESAMPLE_FWD_DESC, Attr.RESAMPLE_MODE) == ResampleMode.BILINEAR
+        and len(op.all(Attr.OPERATION_RESAMPLE_FWD_XDESC, Attr.TENSOR_DIMENSIONS)) == 3
+        for op in ops
+    )
+
+
+def _max_pool_gradients(ops: Sequence[Part]) -> Iterator[Part]:
+    """Yield the gradients of max pools, channels last."""
+    for op in ops:
+        dy = op.one(Attr.OPERATION_RESAMPLE_BWD_DYDESC)
+        if (
+            op.one(Attr.OPERATION_RESAMPLE_BWD_DESC, Attr.RESAMPLE_MODE) == ResampleMode.MAXPOOL
+            and isinstance(dy, Part)
+            and _is_channels_last(dy.all(Attr.TENSOR_DIMENSIONS), dy.all(Attr.TENSOR_STRIDES))
+        ):
+            yield op
+
+
+def _has_max_pool_gradient_of_both(ops: Sequence[Part]) -> bool:
+    """The gradient of a max pool, channels last, from its image and its result instead of an index."""
+    both = {Attr.OPERATION_RESAMPLE_BWD_XDESC, Attr.OPERATION_RESAMPLE_BWD_YDESC}
+    return any(
+        both <= op.given.keys() and Attr.OPERATION_RESAMPLE_BWD_IDXDESC not in op.given
+        for op in _max_pool_gradients(ops)
+    )
+
+
+def _has_max_pool_gradient_of_line(ops: Sequence[Part]) -> bool:
+    """The gradient of a max pool over one dim, channels last."""
+    return any(
+        len(op.all(Attr.OPERATION_RESAMPLE_BWD_DYDESC, Attr.TENSOR_DIMENSIONS)) == 3 for op in _max_pool_gradients(ops)
+    )
+
+
+def _selects_vector_product(ops: Sequence[Part]) -> bool:
+    """The product of a matrix and a vector in memory, and BINARY_SELECT by a whole mask after it.
+
+    The engine for such products has no other operations than elementwise ones, without indices, no parts of tensors,
+    and booleans only in multiples of eight.
+    """
+    product = next(op for op in ops if op.kind is _MATMUL)
+    others = [op for op in ops if op is not product]
+    whole = product.all(Attr.OPERATION_MATMUL_CDESC, Attr.TENSOR_DIMENSIONS)
+    sides = [product.one(side) for side in (Attr.OPERATION_MATMUL_ADESC, Attr.OPERATION_MATMUL_BDESC)]
+    modes = [op.one(Attr.OPERATION_POINTWISE_PW_DESCRIPTOR, Attr.POINTWISE_MODE) for op in others]
+    read = [
+        (item.all(Attr.TENSOR_DIMENSIONS), item.one(Attr.TENSOR_DATA_TYPE))
+        for op in others
+        for item in map(op.one, _POINTWISE_INPUTS)
+        if isinstance(item, Part) and not item.one(Attr.TENSOR_IS_VIRTUAL)
+    ]
+    return (
+        1 in whole[-2:]
+        and all(side.one(Attr.TENSOR_DATA_TYPE) in _VECTOR_TYPES for side in sides)
+        and not any(side.one(Attr.TENSOR_IS_VIRTUAL) for side in sides)
+        and PointwiseMode.GEN_INDEX not in modes
+        and any(
+            mode == PointwiseMode.BINARY_SELECT
+            and op.all(Attr.OPERATION_POINTWISE_TDESC, Attr.TENSOR_DIMENSIONS) == whole
+            for op, mode in zip(others, modes, strict=True)
+        )
+        and all(dims == whole or max(dims) == 1 for dims, _ in read)
+        and not any(kind == DataType.BOOLEAN and whole[-1] % 8 for _, kind in read)
+    )
+
+
+def _is_channels_last(dims: Sequence[int], strides: Sequence[int]) -> bool:
+    if len(dims) < 3 or len(strides) != len(dims):
+        return False
+    _, channels, *sizes = dims
+    wanted = [channels * math.prod(sizes[axis + 1 :]) for axis in range(len(sizes))]
+    return list(strides) == [channels * math.prod(sizes), 1, *wanted]
+
+
+class CrashingGraph(NamedTuple):
+    """A kind of graph that ends the process, and the versions in which it does.
+
+    ``code`` is also that of the row in the table of known issues. ``kinds`` decides by the kinds of the operations
+    alone; ``condition`` is called only for operations that it lets through.
+    """
+
+    code: str
+    what: str
+    fix: str
+    versions: Window
+    kinds: Callable[[Sequence[DescriptorType]], bool]
+    condition: Callable[[Sequence[Part]], bool]
+
+    def met_by(self, ops: Sequence[Part]) -> bool:
+        """Return whether a graph of these operations is of this kind."""
+        return self.kinds([op.kind for op in ops]) and self.condition(ops)
+
+
+CRASHING_GRAPHS: tuple[CrashingGraph, ...] = (
+    CrashingGraph(
+        "norm-activation-gradient",
+        "a norm of rows in float32 and an activation's gradient that reads its result from no memory",
+        "leave the gradient to a graph of its own",
+        Window(until=(9, 24, 0)),  # 9.16.0 to 9.22.0; 9.24.0 refuses it
+        lambda kinds: sorted(kinds) == sorted((_NORM, _POINTWISE)),
+        _has_normed_gradient,
+    ),
+    CrashingGraph(
+        "experts-and-matmul",
+        "a matmul of experts and another matmul",
+        "leave the other matmul to a graph of its own",
+        Window(since=(9, 18, 0)),  # to 9.28.0
+        lambda kinds: {_EXPERTS, _MATMUL} <= set(kinds),
+        lambda ops: True,
+    ),
+    CrashingGraph(
+        "bilinear-one-dim",
+        "BILINEAR resampling over one dim",
+        "describe the tensors with a dim of 1 more",
+        Window(),  # 9.16.0 to 9.28.0
+        lambda kinds: _RESAMPLE in kinds,
+        _has_bilinear_line,
+    ),
+    CrashingGraph(
+        "max-pool-gradient-of-both",
+        "the gradient of a max pool, channels last, from its image and its result instead of an index",
+        "give the index that the forward pass writes",
+        Window(until=(9, 20, 0)),  # 9.16.0 to 9.19.0; 9.20.0 refuses it
+        lambda kinds: _RESAMPLE_GRADIENT in kinds,
+        _has_max_pool_gradient_of_both,
+    ),
+    CrashingGraph(
+        "max-pool-gradient-one-dim",
+        "the gradient of a max pool over one dim, channels last",
+        "describe the tensors with a dim of 1 more",
+        Window(),  # 9.14.0 to 9.28.0: divides by the stride of a second dim, which it reads past the one there is
+        lambda kinds: _RESAMPLE_GRADIENT in kinds,
+        _has_max_pool_gradient_of_line,
+    ),
+    CrashingGraph(
+        "vector-product-select",
+        "the product of a matrix and a vector, and BINARY_SELECT by a whole mask behind it",
+        "use cuDNN 9.28.0 or later, or select in a graph of its own",
+        Window(since=(9, 21, 0), until=(9, 28, 0)),
+        lambda kinds: kinds.count(_MATMUL) == 1 and set(kinds) == {_MATMUL, _POINTWISE},
+        _selects_vector_product,
+    ),
+)

@@ -1,0 +1,111 @@
+"""Commands and groups of them: help in sections that cuts nothing off, and one suggestion for what is misspelt."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import click
+
+from ..printable import printable
+from ..system.nearest import did_you_mean
+
+__all__ = ["Choice", "Command", "Group"]
+
+_NARROWEST, _WIDEST = 30, 80
+
+
+class Choice(click.Choice):  # type: ignore[type-arg]  # click 8.1 has no arguments of types
+    """One of several words."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the word; the error for another one names those there are, and the nearest."""
+        if value not in self.choices:
+            known = ", ".join(self.choices)
+            self.fail(f"{value!r} is not one of {known}{did_you_mean(str(value), self.choices)}", param, ctx)
+        return value
+
+
+class _Formatter(click.HelpFormatter):
+    """Help whose terms leave room for their explanations in narrow terminals, too."""
+
+    def write_dl(self, rows: Iterable[tuple[str, str]], col_max: int = 30, col_spacing: int = 2) -> None:
+        """Write terms and explanations."""
+        super().write_dl([*rows], min(col_max, max(self.width // 2 - 4, 10)), col_spacing)
+
+
+class _Context(click.Context):
+    formatter_class = _Formatter
+
+
+class _Answering(click.Command):
+    """A command that answers an option it does not have with the one that is nearest."""
+
+    context_class = _Context
+
+    def get_short_help_str(self, limit: int = 0) -> str:
+        """Return the first sentence of the help, whole: terminals and shells cut what is too long for them."""
+        return super().get_short_help_str(10_000)
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Read the command line."""
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            shown = [one for one in self.get_params(ctx) if not getattr(one, "hidden", False)]
+            known = [name.lstrip("-") for one in shown for name in one.opts if name.startswith("--")]
+            asked = did_you_mean(error.option_name.lstrip("-"), known, prefix="--")
+            raise click.UsageError(f"No such option {error.option_name!r}{asked}", ctx) from None
+
+
+class Command(_Answering):
+    """A command."""
+
+
+class Group(_Answering, click.Group):
+    """A group of commands.
+
+    Parameters
+    ----------
+    sections
+        The names of commands by the heading they stand under in the help; one heading for all if not given.
+    """
+
+    command_class = Command
+
+    def __init__(self, *arguments: Any, sections: Mapping[str, Sequence[str]] | None = None, **settings: Any) -> None:
+        super().__init__(*arguments, **settings)
+        self.sections = sections
+
+    def make_context(self, *arguments: Any, **options: Any) -> click.Context:
+        """Read the command line; help is as wide as the terminal, and no wider than 80 columns."""
+        from .table import columns_of  # imports rich, which a single command does without
+
+        columns = columns_of(sys.stdout)
+        options.setdefault("terminal_width", max(min(columns, _WIDEST) - 2, _NARROWEST))
+        return super().make_context(*arguments, **options)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the commands by section, each with its whole first sentence."""
+        shown = [name for name in self.list_commands(ctx) if not self.commands[name].hidden]
+        width = max(map(len, shown))
+        for title, names in (self.sections or {"Commands": shown}).items():
+            with formatter.section(title):
+                rows = [(name, self.commands[name].get_short_help_str()) for name in names]
+                formatter.write_dl([(f"{name:<{width}}", text) for name, text in rows], col_max=width)
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[Any, Any, list[str]]:
+        """Return the command that is named; the error for another name has the nearest, or what a file is for."""
+        word = args[0]
+        if self.get_command(ctx, word) is None and not ctx.resilient_parsing and not word.startswith("-"):
+            known = [name for name in self.list_commands(ctx) if not self.commands[name].hidden]
+            asked = did_you_mean(word, known)
+            if not asked and "explain" in known and os.path.isfile(word):
+                asked = f"; did you mean explain {printable(word)}?"
+            raise click.UsageError(f"No such command {word!r}{asked}", ctx)
+        return super().resolve_command(ctx, args)
+
+
+Group.group_class = Group

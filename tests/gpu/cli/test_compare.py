@@ -1,0 +1,49 @@
+"""cuDNN by version and config beside torch's backends: all are timed, and one plan takes as long wherever it runs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cudnn_backend_py.cli.compare.comparison import Comparison, as_markdown, as_text, compare
+from tests.support.child import run_python
+from tests.support.figures import add_figure
+from tests.support.logs import LOGS
+
+pytest.importorskip("torch", reason="did not run: torch is not installed, and these measurements need it")
+
+
+def test_a_log_is_compared_by_its_graphs() -> None:
+    """Its plan was built by torch; ours of the same graph is timed beside torch's backends on the same shape."""
+    log = str(LOGS / "torch-attention-9.19.0.log.gz")
+    wanted = Comparison(log, rounds=7)
+    record = compare(wanted)
+    assert [row["direction"] for row in record["rows"]] == ["forward", "backward"]
+    title = f"cuDNN {record['versions'][0]}"
+    for row in record["rows"]:
+        assert {title, "torch flash", "torch math"} <= set(row["gpu"]), row["notes"]
+        assert row["plans"][title].startswith("eng")
+        assert row["gpu"][title]["samples"] == 7
+        assert row["host"][title]["median_us"] > 1
+        assert set(row["fastest"]) <= set(row["gpu"])
+    for text in (as_text(record), as_markdown(record)):
+        assert wanted.command in text
+        assert record["rows"][0]["plans"][title] in text
+
+
+def test_the_command_compares_and_repeats_itself(tmp_path: Path) -> None:
+    output = tmp_path / "record.json"
+    command = ["-m", "cudnn_backend_py", "compare", "--grid", "little", "--rounds", "7", "--limit", "60"]
+    run_python([*command, "--format", "json", "--output", str(output)], timeout_s=300, check=True)
+    record: Any = json.loads(output.read_text())
+    rows = record["rows"]
+    assert rows
+    assert record["command"].startswith("cudnn-backend compare --grid=little ")
+    title = f"cuDNN {record['versions'][0]}"
+    same = [row for row in rows if row["plans"].get(title) == row["plans"].get("ours, exact")]
+    ratios = sorted(row["gpu"][title]["median_us"] / row["gpu"]["ours, exact"]["median_us"] for row in same)
+    add_figure("compare: one plan, timed by its own process / by torch's operator", ratios=ratios)
+    assert all(row["configs"][title][0]["tag"] == row["plans"][title] for row in rows if title in row["plans"])

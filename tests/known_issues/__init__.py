@@ -1,0 +1,32 @@
+"""Examples of known issues of cuDNN: the graphs for the rows of `cudnn_backend_py.faults`, by the code of the row."""
+
+from __future__ import annotations
+
+from .attention_backward import ATTENTION_BACKWARD
+from .attention_eight_bit import ATTENTION_EIGHT_BIT
+from .attention_forward import ATTENTION_FORWARD
+from .attention_refused import ATTENTION_REFUSED
+from .convolution import CONVOLUTION
+from .example import BASE, Examples, MakesGraph, Reproduction, graph_of
+from .experts import EXPERTS
+from .matmul import MATMUL
+from .norm import NORM
+from .others import OTHERS
+from .pointwise import POINTWISE
+from .resampling import RESAMPLING
+
+__all__ = ["BASE", "EXAMPLES", "Examples", "MakesGraph", "Reproduction", "graph_of"]
+
+EXAMPLES: dict[str, Examples] = {
+    **ATTENTION_REFUSED,
+    **ATTENTION_BACKWARD,
+    **ATTENTION_FORWARD,
+    **ATTENTION_EIGHT_BIT,
+    **CONVOLUTION,
+    **MATMUL,
+    **EXPERTS,
+    **NORM,
+    **RESAMPLING,
+    **POINTWISE,
+    **OTHERS,
+}

@@ -1,0 +1,207 @@
+"""Examples of known issues of forward attention, and of attention in both directions."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from cudnn_backend_py.generated.enums import DataType, DescriptorType, RngDistribution
+from cudnn_backend_py.graph.attention.forward import composite_forward
+from cudnn_backend_py.graph.attention.problem import Attention
+from cudnn_backend_py.graph.ir import Graph, Operation, Pointwise
+
+from .attention_graphs import backward, forward
+from .example import BASE, Examples, Reproduction
+
+__all__ = ["ATTENTION_FORWARD"]
+
+
+def _changed(graph: Graph, name: str, **changes: Any) -> Graph:
+    """Return a graph with a tensor of its pointwise operations changed."""
+    old = graph.tensor(name)
+    new = dataclasses.replace(old, **changes)
+    ops = []
+    for op in graph.ops:
+        ports: dict[str, Any] = {port: new for port, tensor in op.ports() if tensor.uid == old.uid}
+        ops.append(dataclasses.replace(op, **ports) if isinstance(op, Pointwise) else op)
+    return Graph(tuple(ops), graph.name)
+
+
+_RAGGED_DECODING: dict[str, Any] = {"seq_q": 1, "seq_kv": 512, "ragged": True, "ragged_stats": True, "stats": True}
+_SINK: dict[str, Any] = {"sink": True, "dsink": True}
+_OVERLAPPING = {"q": (128, 64, 128, 1), "k": "bshd", "v": "bshd", "o": "bshd"}
+
+
+def _scaled_by(value: float) -> Graph:
+    return composite_forward(Attention(**BASE | {"scale": value, "right_bound": 0, "stats": True}), None)
+
+
+def _drawn(distribution: RngDistribution, **facts: Any) -> Graph:
+    """Return a forward pass whose dropout mask is drawn from a distribution, and written."""
+    graph = composite_forward(Attention(**BASE | {"dropout": 0.25, "rng_dump": True, "stats": True}), None)
+    ops = []
+    for op in graph.ops:
+        if isinstance(op, Operation) and op.kind is DescriptorType.OPERATION_RNG:
+            rng = dataclasses.replace(op.fields["rng"], fields={"distribution": distribution, **facts})
+            op = dataclasses.replace(op, fields={**op.fields, "rng": rng})
+        ops.append(op)
+    return Graph(tuple(ops), graph.name)
+
+
+ATTENTION_FORWARD: dict[str, Examples] = {
+    "attention-of-9-10": Examples(
+        reproductions={"": Reproduction(False, {})},
+        unlike=Reproduction(False, {"data_type": DataType.FP8_E4M3}),
+    ),
+    "window-of-9-14": Examples(
+        reproductions={"": Reproduction(False, {"seq_kv": 2048, "left_bound": 64})},
+        unlike=Reproduction(False, {"seq_kv": 2048, "left_bound": 64, "causal": True}),
+        cure=Reproduction(False, {"seq_kv": 2048, "left_bound": 64, "causal": True}),
+    ),
+    "long-keys-in-cuda-graphs": Examples(
+        reproductions={"": Reproduction(False, {"seq_kv": 2048}), "backward": Reproduction(True, {"seq_kv": 2048})},
+        unlike=Reproduction(False, {"seq_kv": 2048, "causal": True}),
+        cure=Reproduction(False, {"seq_kv": 2048, "causal": True}),
+    ),
+    "dropout-heuristics": Examples(
+        reproductions={"": Reproduction(False, {"dropout": 0.25})},
+        unlike=Reproduction(False, {"dropout_mask": True}),
+    ),
+    "decoding-on-blackwell": Examples(
+        reproductions={"": Reproduction(False, {"seq_q": 1, "seq_kv": 512})},
+        unlike=Reproduction(False, {"seq_q": 2, "seq_kv": 512}),
+    ),
+    "decoding-ragged-stats": Examples(
+        reproductions={
+            "": Reproduction(
+                False, {"seq_q": 1, "seq_kv": 300, "kv_heads": 1, "stats": True, "ragged_stats": True, "ragged": True}
+            )
+        },
+        unlike=Reproduction(False, {"seq_q": 1, "seq_kv": 300, "kv_heads": 1, "stats": True, "ragged": True}),
+        cure=Reproduction(False, {"seq_q": 1, "seq_kv": 300, "kv_heads": 1, "stats": True, "ragged": True}),
+    ),
+    "decoding-causal-groups": Examples(
+        reproductions={"": Reproduction(False, {"seq_q": 1, "seq_kv": 512, "kv_heads": 1, "causal": True})},
+        unlike=Reproduction(False, {"seq_q": 1, "seq_kv": 512, "kv_heads": 1}),
+        cure=Reproduction(False, {"seq_q": 1, "seq_kv": 512, "kv_heads": 1}),
+    ),
+    "sink-of-ragged-sequences": Examples(
+        reproductions={"": Reproduction(True, _SINK | {"ragged": True, "ragged_stats": True, "head_dim": 96})},
+        unlike=Reproduction(True, _SINK | {"ragged": True, "ragged_stats": True, "head_dim": 128}),
+        cure=Reproduction(True, _SINK | {"head_dim": 96, "padding": True}),
+    ),
+    "ragged-attention-of-9-1": Examples(
+        reproductions={"": Reproduction(False, {"ragged": True})},
+        unlike=Reproduction(False, {"padding": True}),
+    ),
+    "stats-of-large-scores": Examples(
+        reproductions={"": Reproduction(False, {"stats": True})},
+        unlike=Reproduction(False, {}),
+    ),
+    "paged-tail-not-finite": Examples(
+        reproductions={"": Reproduction(False, {"padding": True, "page_size": 16})},
+        unlike=Reproduction(False, {"padding": True}),
+        cure=Reproduction(False, {}),
+    ),
+    "paged-attention-on-ada": Examples(
+        reproductions={"": Reproduction(False, {"padding": True, "page_size": 16})},
+        unlike=Reproduction(False, {"padding": True}),
+        cure=Reproduction(False, {"padding": True}),
+    ),
+    "long-keys-hang": Examples(
+        reproductions={
+            "": Reproduction(
+                False, {"seq_q": 8192, "seq_kv": 131072, "causal": True, "alignment": "bottom_right", "head_dim": 128}
+            )
+        },
+        unlike=Reproduction(False, {"seq_q": 8192, "seq_kv": 131072, "causal": True, "head_dim": 128}),
+    ),
+    "forward-stats-layout": Examples(
+        reproductions={"": Reproduction(False, {"stats": True, "layout": {"stats": (256, 1, 2, 1)}})},
+        unlike=Reproduction(False, {"stats": True}),
+        cure=Reproduction(False, {"stats": True}),
+    ),
+    "stats-not-float": Examples(
+        reproductions={"": lambda: _changed(forward(stats=True), "stats", data_type=DataType.HALF)},
+        unlike=lambda: forward(stats=True),
+        cure=lambda: forward(stats=True),
+    ),
+    "float32-in-one-operation": Examples(
+        reproductions={"": Reproduction(False, {"data_type": DataType.FLOAT}, "unified", (9, 24, 0))},
+        unlike=Reproduction(False, {}, "unified", (9, 24, 0)),
+        cure=Reproduction(False, {}, "unified", (9, 24, 0)),
+    ),
+    "block-mask-first-block": Examples(
+        reproductions={"": Reproduction(False, {"block_mask": True}, "unified", (9, 14, 0))},
+        unlike=Reproduction(False, {}, "unified", (9, 14, 0)),
+        cure=Reproduction(False, {"bias": (1, 1, 128, 128)}),
+    ),
+    "eight-bit-bias": Examples(
+        reproductions={
+            "": lambda: _changed(forward(bias=(1, 2, 128, 128)), "bias", data_type=DataType.INT8),
+            "float": lambda: _changed(forward(bias=(1, 2, 128, 128)), "bias", data_type=DataType.FP8_E4M3),
+        },
+        unlike=lambda: forward(bias=(1, 2, 128, 128)),
+        cure=lambda: forward(bias=(1, 2, 128, 128)),
+    ),
+    "ragged-decoding-build": Examples(
+        reproductions={"": Reproduction(False, _RAGGED_DECODING, "unified", (9, 26, 0))},
+        unlike=Reproduction(False, _RAGGED_DECODING | {"seq_q": 2}, "unified", (9, 26, 0)),
+        cure=Reproduction(False, _RAGGED_DECODING | {"seq_q": 2}, "unified", (9, 26, 0)),
+    ),
+    "ragged-offsets-of-32-bits": Examples(
+        reproductions={"": Reproduction(False, {"batch": 64, "heads": 16, "seq_q": 32768, "ragged": True})},
+        unlike=Reproduction(
+            False, {"batch": 64, "heads": 16, "seq_q": 32768, "ragged": True, "offset_type": DataType.INT64}
+        ),
+        cure=Reproduction(
+            False, {"batch": 64, "heads": 16, "seq_q": 32768, "ragged": True, "offset_type": DataType.INT64}
+        ),
+    ),
+    "infinite-masks": Examples(
+        reproductions={"": lambda: forward(causal=True)},
+        unlike=lambda: composite_forward(Attention(**BASE | {"causal": True}), (9, 8, 0)),
+        cure=lambda: composite_forward(Attention(**BASE | {"causal": True}), (9, 8, 0)),
+    ),
+    "overlapping-sequences": Examples(
+        reproductions={"": Reproduction(False, {"layout": _OVERLAPPING})},
+        unlike=Reproduction(False, {"layout": "bshd"}),
+        cure=Reproduction(False, {"layout": "bshd"}),
+    ),
+    "boolean-bias": Examples(
+        reproductions={
+            "": lambda: _changed(forward(bias=(1, 2, 128, 128)), "bias", data_type=DataType.BOOLEAN),
+            "backward": lambda: _changed(backward(bias=(1, 2, 128, 128)), "bias", data_type=DataType.BOOLEAN),
+        },
+        unlike=lambda: forward(bias=(1, 2, 128, 128)),
+        cure=lambda: forward(bias=(1, 2, 128, 128)),
+    ),
+    "bias-inner-stride": Examples(
+        reproductions={
+            "": lambda: _changed(forward(bias=(1, 2, 128, 128)), "bias", strides=(2 * 128 * 256, 128 * 256, 256, 2))
+        },
+        unlike=lambda: forward(bias=(1, 2, 128, 128)),
+        cure=lambda: forward(bias=(1, 2, 128, 128)),
+    ),
+    "kernel-cache-of-attention": Examples(
+        reproductions={"": Reproduction(False, {})},
+        unlike=Reproduction(True, {}),
+    ),
+    "override-shapes-of-attention": Examples(
+        reproductions={"": Reproduction(False, {}), "unified": Reproduction(False, {}, "unified")},
+        unlike=Reproduction(False, {"ragged": True}),
+    ),
+    "scale-not-above-0": Examples(
+        reproductions={"": lambda: _scaled_by(-0.125), "zero": lambda: _scaled_by(0.0)},
+        unlike=lambda: _scaled_by(0.125),
+        cure=lambda: _scaled_by(0.125),
+    ),
+    "dropout-distribution": Examples(
+        reproductions={
+            "": lambda: _drawn(RngDistribution.UNIFORM, uniform_dist_minimum=-2.0, uniform_dist_maximum=3.0),
+            "normal": lambda: _drawn(RngDistribution.NORMAL, normal_dist_mean=5.0, normal_dist_standard_deviation=0.1),
+        },
+        unlike=lambda: _drawn(RngDistribution.BERNOULLI, bernoulli_dist_probability=0.75),
+        cure=lambda: _drawn(RngDistribution.BERNOULLI, bernoulli_dist_probability=0.75),
+    ),
+}

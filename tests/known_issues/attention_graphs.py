@@ -1,0 +1,24 @@
+"""Attention of many operations, with options over the problem that all examples share."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cudnn_backend_py.graph.attention.backward import composite_backward
+from cudnn_backend_py.graph.attention.forward import composite_forward
+from cudnn_backend_py.graph.attention.problem import Attention
+from cudnn_backend_py.graph.ir import Graph
+
+from .example import BASE
+
+__all__ = ["backward", "forward"]
+
+
+def forward(**options: Any) -> Graph:
+    """Return a forward pass."""
+    return composite_forward(Attention(**BASE | options), None)
+
+
+def backward(**options: Any) -> Graph:
+    """Return a backward pass."""
+    return composite_backward(Attention(**BASE | options), None)

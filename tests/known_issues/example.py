@@ -1,0 +1,56 @@
+"""`Examples`: graphs that show one known issue, graphs that are free of it, and how they are made."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from cudnn_backend_py import Graph, attention
+from cudnn_backend_py.graph.attention.problem import Implementation
+from cudnn_backend_py.system.version import VersionTuple
+
+__all__ = ["BASE", "Examples", "MakesGraph", "Reproduction", "graph_of"]
+
+BASE: dict[str, Any] = {"batch": 2, "heads": 2, "seq_q": 128, "head_dim": 64}  # what a reproduction does not say
+
+
+class Reproduction(NamedTuple):
+    """Attention that shows an issue: options over ``BASE``, and the arguments of the function that builds it."""
+
+    backward: bool
+    options: Mapping[str, Any]
+    implementation: Implementation = "composite"
+    version: VersionTuple | None = None
+
+
+MakesGraph = Callable[[], Graph]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Examples:
+    """Graphs of one known issue.
+
+    Parameters
+    ----------
+    reproductions
+        Graphs that have it, by a name that tells several apart; the first is usually called "".
+    unlike
+        A graph that does not have it, as similar as possible. Rows that builders refuse need none.
+    cure
+        The graph after the change that `fix` of the row describes, if there is one.
+    """
+
+    reproductions: Mapping[str, Reproduction | MakesGraph]
+    unlike: Reproduction | MakesGraph | None = None
+    cure: Reproduction | MakesGraph | None = None
+
+
+def graph_of(made: Reproduction | MakesGraph | None, version: VersionTuple | None = None) -> Graph:
+    """Return the graph of an example, in the form for a version if the example names none itself."""
+    assert made is not None
+    if not isinstance(made, Reproduction):
+        return made()
+    make = attention.sdpa_backward if made.backward else attention.sdpa_forward
+    problem = attention.Attention(**{**BASE, **made.options})
+    return make(problem, implementation=made.implementation, version=made.version or version, allow_hazards=True)

@@ -1,0 +1,201 @@
+"""Examples of known issues of matrix multiplication."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cudnn_backend_py.generated.enums import DataType, DescriptorType, PointwiseMode, TensorReordering
+from cudnn_backend_py.graph.builder import GraphBuilder
+from cudnn_backend_py.graph.ir import Graph
+from cudnn_backend_py.graph.strides import column_major, packed_strides
+
+from .convolution import one_convolution
+from .example import Examples
+
+__all__ = ["MATMUL"]
+
+
+def _batch_product(data_type: DataType, *, rows: int = 128, gap: int = 0, relu: bool = False) -> Graph:
+    """Return a batch of matmuls, with a gap after each row of the first operand, and a ReLU if wanted."""
+    g = GraphBuilder("product", io_type=data_type)
+    inner, columns = 256, 128
+    a = g.tensor("a", (4, rows, inner), strides=(rows * (inner + gap), inner + gap, 1))
+    b = g.tensor("b", (4, inner, columns), strides=(inner * columns, 1, inner))
+    result: dict[str, Any] = {"name": "y", "virtual": False, "data_type": DataType.HALF}
+    if relu:
+        g.pointwise(PointwiseMode.RELU_FWD, g.matmul(a, b), **result)
+    else:
+        g.matmul(a, b, **result)
+    return g.graph()
+
+
+def _float_product(*batch: int) -> Graph:
+    """Return a matmul of float32 matrices with these dims before them."""
+    g = GraphBuilder("float32 product", io_type=DataType.FLOAT)
+    g.matmul(g.tensor("a", (*batch, 64, 32)), g.tensor("b", (*batch, 32, 48)), name="y", virtual=False)
+    return g.graph()
+
+
+def _block_scaled(*, factor: bool) -> Graph:
+    """Return a matmul of mxfp8 tensors, times one number if wanted."""
+    g = GraphBuilder("block scaled", io_type=DataType.FP8_E4M3)
+    size, block = 256, 32
+
+    def side(name: str, transposed: bool) -> Any:
+        dims, blocks = (1, size, size), [1, size, size // block]
+        strides, scale_strides = (size * size, size, 1), (size * size // block, size // block, 1)
+        if transposed:
+            blocks = [1, size // block, size]
+            strides, scale_strides = (size * size, 1, size), (size * size // block, 1, size // block)
+        scales = g.tensor(
+            f"scale_{name}",
+            (blocks[0], blocks[1], blocks[2]),
+            DataType.FP8_E8M0,
+            strides=scale_strides,
+            reordering=TensorReordering.F8_128x4,
+        )
+        y = g.tensor(f"{name}_float", dims, DataType.FLOAT, virtual=True)
+        g.operation(
+            DescriptorType.OPERATION_BLOCK_SCALE_DEQUANTIZE,
+            x=g.tensor(name, dims, strides=strides),
+            scale=scales,
+            y=y,
+            block_size=block,
+            math_prec=DataType.FLOAT,
+        )
+        return y
+
+    a, b = side("a", False), side("b", True)
+    result: dict[str, Any] = {"name": "y", "virtual": False, "data_type": DataType.BFLOAT16}
+    if factor:
+        g.pointwise(PointwiseMode.MUL, g.matmul(a, b), g.tensor("factor", (1, 1, 1), DataType.FLOAT), **result)
+    else:
+        g.matmul(a, b, **result)
+    return g.graph()
+
+
+def _leaky(**numbers: float) -> Graph:
+    """Return a matmul and a ReLU, with a clip, a slope or without."""
+    g = GraphBuilder("leaky", io_type=DataType.BFLOAT16)
+    z = g.matmul(g.tensor("a", (2, 16, 128)), g.tensor("b", (2, 128, 8)))
+    g.pointwise(PointwiseMode.RELU_FWD, z, name="y", virtual=False, parameters=numbers)
+    return g.graph()
+
+
+def _product(
+    kind: DataType, result: DataType, *, gelu: bool = False, rows: int = 16, strides: tuple[int, int, int] | None = None
+) -> Graph:
+    """Return a matmul into a type, with a GELU if wanted."""
+    g, b = GraphBuilder("product", io_type=kind), (2, 128, 8)
+    left, right = g.tensor("a", (2, rows, 128)), g.tensor("b", b, strides=strides or packed_strides(b))
+    if gelu:
+        g.pointwise(PointwiseMode.GELU_FWD, g.matmul(left, right), name="y", virtual=False, data_type=result)
+    else:
+        g.matmul(left, right, name="y", virtual=False, data_type=result)
+    return g.graph()
+
+
+def _squared(*, copied: bool) -> Graph:
+    """Return the larger of a column and the square of a matmul, which reads a copy of one factor if wanted."""
+    g = GraphBuilder("squared", io_type=DataType.BFLOAT16)
+    z = g.matmul(g.tensor("a", (4, 64, 16)), g.tensor("b", (4, 16, 32)))
+    square = g.pointwise(PointwiseMode.MUL, g.pointwise(PointwiseMode.IDENTITY, z) if copied else z, z)
+    g.pointwise(PointwiseMode.MAX, square, g.tensor("row", (4, 64, 1)), name="y", virtual=False)
+    return g.graph()
+
+
+def _vector_product(*, rows: int = 1, select: bool = True, behind: int = 0) -> Graph:
+    """Return the product of a few rows and a matrix, what a mask selects of it and of another, and ReLUs behind it."""
+    g, whole = GraphBuilder("product", io_type=DataType.HALF), (1, rows, 32)
+    c = g.matmul(g.tensor("a", (1, rows, 64)), g.tensor("b", (1, 64, 32), strides=column_major((1, 64, 32))))
+    if select:
+        c = g.pointwise(
+            PointwiseMode.BINARY_SELECT, c, g.tensor("other", whole), t=g.tensor("t", whole), virtual=behind > 0
+        )
+    else:
+        c = g.pointwise(PointwiseMode.IDENTITY, c, virtual=behind > 0)
+    for left in reversed(range(behind)):
+        c = g.pointwise(PointwiseMode.RELU_FWD, c, virtual=left > 0)
+    return g.graph()
+
+
+MATMUL: dict[str, Examples] = {
+    "float32-matmul-dims": Examples(
+        reproductions={"": _float_product, "batches": lambda: _float_product(2, 1, 2)},
+        unlike=lambda: _float_product(1),
+        cure=lambda: _float_product(4),
+    ),
+    "matmul-on-two-gpus": Examples(
+        reproductions={"": lambda: _batch_product(DataType.HALF)},
+        unlike=lambda: one_convolution(DataType.HALF, (4, 64, 56, 56), (64, 64, 3, 3)),
+    ),
+    "matmul-with-gaps": Examples(
+        reproductions={"": lambda: _batch_product(DataType.HALF, gap=8, relu=True)},
+        unlike=lambda: _batch_product(DataType.HALF, gap=8),
+        cure=lambda: _batch_product(DataType.HALF, relu=True),
+    ),
+    "fp8-matmul-of-few-rows": Examples(
+        reproductions={"": lambda: _batch_product(DataType.FP8_E4M3, rows=16)},
+        unlike=lambda: _batch_product(DataType.FP8_E4M3),
+    ),
+    "block-scaled-matmul-factor": Examples(
+        reproductions={"": lambda: _block_scaled(factor=True)},
+        unlike=lambda: _block_scaled(factor=False),
+        cure=lambda: _block_scaled(factor=False),
+    ),
+    "block-scaled-matmul-threads": Examples(
+        reproductions={"": lambda: _block_scaled(factor=False)},
+        unlike=lambda: _batch_product(DataType.HALF),
+    ),
+    "block-scale-types-of-9-10": Examples(
+        reproductions={"": lambda: _block_scaled(factor=False)},
+        unlike=lambda: _batch_product(DataType.FP8_E4M3),
+    ),
+    "matmul-of-float32-in-tf32": Examples(
+        reproductions={"": lambda: _product(DataType.FLOAT, DataType.FLOAT)},
+        unlike=lambda: _product(DataType.HALF, DataType.FLOAT),
+        cure=lambda: _product(DataType.HALF, DataType.FLOAT),
+    ),
+    "matmul-of-float32-into-half": Examples(
+        reproductions={
+            "": lambda: _product(DataType.FLOAT, DataType.HALF),
+            "bfloat16": lambda: _product(DataType.FLOAT, DataType.BFLOAT16),
+        },
+        unlike=lambda: _product(DataType.HALF, DataType.HALF),
+        cure=lambda: _product(DataType.HALF, DataType.HALF),
+    ),
+    "matmul-gelu-by-tanh": Examples(
+        reproductions={"": lambda: _product(DataType.HALF, DataType.HALF, gelu=True)},
+        unlike=lambda: _product(DataType.HALF, DataType.HALF),
+        cure=lambda: _product(DataType.HALF, DataType.HALF),
+    ),
+    "matmul-relu-without-slope": Examples(
+        reproductions={
+            "": lambda: _leaky(relu_lower_clip_slope=0.1),
+            "upper": lambda: _leaky(relu_upper_clip=0.5),
+            "lower": lambda: _leaky(relu_lower_clip=0.25),
+        },
+        unlike=_leaky,
+        cure=_leaky,
+    ),
+    "matmul-beside-its-copy": Examples(
+        reproductions={"": lambda: _squared(copied=True)},
+        unlike=lambda: _squared(copied=False),
+        cure=lambda: _squared(copied=False),
+    ),
+    "matmul-of-one-row-with-gaps": Examples(
+        reproductions={"": lambda: _product(DataType.HALF, DataType.HALF, rows=1, strides=(1280, 1, 160))},
+        unlike=lambda: _product(DataType.HALF, DataType.HALF, rows=2, strides=(1280, 1, 160)),
+        cure=lambda: _product(DataType.HALF, DataType.HALF, rows=1, strides=(1024, 1, 128)),
+    ),
+    "vector-product-select": Examples(
+        reproductions={"": _vector_product},
+        unlike=lambda: _vector_product(rows=2),
+        cure=lambda: _vector_product(select=False),
+    ),
+    "vector-product-select-among-many": Examples(
+        reproductions={"": lambda: _vector_product(behind=4)},
+        unlike=lambda: _vector_product(select=False, behind=4),
+        cure=lambda: _vector_product(select=False, behind=4),
+    ),
+}

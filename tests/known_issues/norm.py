@@ -1,0 +1,122 @@
+"""Examples of known issues of norms."""
+
+from __future__ import annotations
+
+from cudnn_backend_py.generated.enums import (
+    DataType,
+    DescriptorType,
+    NormFwdPhase,
+    NormMode,
+    PointwiseMode,
+    TensorReordering,
+)
+from cudnn_backend_py.graph.builder import GraphBuilder
+from cudnn_backend_py.graph.ir import Graph
+
+from .example import Examples
+
+__all__ = ["NORM"]
+
+
+def _norm(*, quantized: bool) -> Graph:
+    """Return an RMS norm, block-scaled if wanted."""
+    g = GraphBuilder("norm", io_type=DataType.BFLOAT16)
+    dims, one = (1024, 512, 1, 1), (1, 512, 1, 1)
+    y = g.tensor("y", dims, virtual=quantized)
+    g.operation(
+        DescriptorType.OPERATION_NORM_FORWARD,
+        mode=NormMode.RMS_NORM,
+        phase=NormFwdPhase.INFERENCE,
+        x=g.tensor("x", dims),
+        scale=g.tensor("weight", one, DataType.FLOAT),
+        epsilon=g.scalar(1e-5),
+        y=y,
+    )
+    if quantized:
+        g.operation(
+            DescriptorType.OPERATION_BLOCK_SCALE_QUANTIZE,
+            x=y,
+            y=g.tensor("quantized", dims, DataType.FP8_E4M3),
+            scale=g.tensor("scales", (1024, 16, 1, 1), DataType.FP8_E8M0, reordering=TensorReordering.F8_128x4),
+            block_size=32,
+            math_prec=DataType.FLOAT,
+        )
+    return g.graph()
+
+
+def _added_to_batch_norm(operand: tuple[int, ...], kind: DataType = DataType.HALF) -> Graph:
+    """Return a ReLU of the sum of a batch norm in training, of images of a type, and an operand of float16."""
+    g, per = GraphBuilder("added", io_type=kind), (1, 32, 1, 1)
+    x = g.tensor("x", (4, 32, 4, 5), strides="channels_last")
+    scale, bias = (g.tensor(name, per, DataType.FLOAT, strides="channels_last") for name in ("scale", "bias"))
+    y = g.norm_forward(NormMode.BATCH_NORM, x, scale, bias, training=True).y
+    other = g.tensor("operand", operand, DataType.HALF, strides="channels_last")
+    y = g.pointwise(PointwiseMode.ADD, y, other, strides=x.strides)
+    g.pointwise(PointwiseMode.RELU_FWD, y, virtual=False, name="out", strides=x.strides)
+    return g.graph()
+
+
+def _normed(mode: PointwiseMode) -> Graph:
+    """Return a layer norm, and an elementwise operation of it and a tensor in memory."""
+    g = GraphBuilder("normed", io_type=DataType.FLOAT)
+    dims, per = (32, 32, 1, 1), (1, 32, 1, 1)
+    y = g.norm_forward(NormMode.LAYER_NORM, g.tensor("x", dims), g.tensor("scale", per), g.tensor("bias", per)).y
+    other = g.tensor("other", dims)
+    if mode is PointwiseMode.RELU_BWD:
+        g.pointwise(mode, other, dy=y, virtual=False, name="out")
+    else:
+        g.pointwise(mode, y, other, virtual=False, name="out")
+    return g.graph()
+
+
+def _shifted(operand: tuple[int, ...] | None) -> Graph:
+    """Return a layer norm, and the sum with an operand or a ReLU behind it."""
+    g = GraphBuilder("shifted", io_type=DataType.FLOAT)
+    dims, per = (16, 64, 1, 1), (1, 64, 1, 1)
+    y = g.norm_forward(NormMode.LAYER_NORM, g.tensor("x", dims), g.tensor("scale", per), g.tensor("bias", per)).y
+    if operand is None:
+        g.pointwise(PointwiseMode.RELU_FWD, y, virtual=False, name="out")
+    else:
+        g.pointwise(PointwiseMode.ADD, y, g.tensor("operand", operand), virtual=False, name="out")
+    return g.graph()
+
+
+def _doubled(*, twice: bool) -> Graph:
+    """Return a layer norm, and its sum with itself or another tensor."""
+    g = GraphBuilder("doubled", io_type=DataType.FLOAT)
+    dims, per = (16, 64, 1, 1), (1, 64, 1, 1)
+    y = g.norm_forward(NormMode.LAYER_NORM, g.tensor("x", dims), g.tensor("scale", per), g.tensor("bias", per)).y
+    g.pointwise(PointwiseMode.ADD, y, y if twice else g.tensor("other", dims), virtual=False, name="sum")
+    return g.graph()
+
+
+NORM: dict[str, Examples] = {
+    "norm-block-scaled": Examples(
+        reproductions={"": lambda: _norm(quantized=True)},
+        unlike=lambda: _norm(quantized=False),
+        cure=lambda: _norm(quantized=False),
+    ),
+    "batch-norm-operand": Examples(
+        reproductions={
+            "": lambda: _added_to_batch_norm((1, 32, 1, 1)),
+            "type": lambda: _added_to_batch_norm((4, 32, 4, 5), DataType.FLOAT),
+        },
+        unlike=lambda: _added_to_batch_norm((4, 32, 4, 5)),
+        cure=lambda: _added_to_batch_norm((4, 32, 4, 5)),
+    ),
+    "norm-activation-gradient": Examples(
+        reproductions={"": lambda: _normed(PointwiseMode.RELU_BWD)},
+        unlike=lambda: _normed(PointwiseMode.MUL),
+        cure=lambda: _normed(PointwiseMode.MUL),
+    ),
+    "norm-operand-twice": Examples(
+        reproductions={"": lambda: _doubled(twice=True)},
+        unlike=lambda: _doubled(twice=False),
+        cure=lambda: _doubled(twice=False),
+    ),
+    "norm-operands-in-turn": Examples(
+        reproductions={"": lambda: _shifted((1, 64, 1, 1)), "before": lambda: _shifted((16, 64, 1, 1))},
+        unlike=lambda: _shifted(None),
+        cure=lambda: _shifted(None),
+    ),
+}

@@ -1,0 +1,290 @@
+"""What `cudnn-backend compare` compares, names where there is no GPU, and how it tells it."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+import warnings
+from contextlib import nullcontext
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+
+from cudnn_backend_py.cli.compare import comparison as compare
+from cudnn_backend_py.cli.compare.contenders import torch_calls
+from cudnn_backend_py.cli.compare.problems import build_graph, count_flops, name_of
+from cudnn_backend_py.errors import EnvironmentNotReady, UsageError
+from cudnn_backend_py.graph import save_graph
+from cudnn_backend_py.graph.attention import Attention, sdpa_forward
+from cudnn_backend_py.graph.attention.recognize import read_attention
+from cudnn_backend_py.plans.build import shared_target
+from cudnn_backend_py.plans.engine import OperationGraph
+from cudnn_backend_py.plans.select import Selection, candidates
+from cudnn_backend_py.tuning.timed_plans import BuiltPlans, TimedPlans, _build_first, _build_one
+from tests.support.child import OLDER, Finished, run_python
+from tests.support.logs import LOGS
+from tools.campaign.graphs import random_graph
+
+LOG = str(LOGS / "torch-training-9.19.0.log.gz")
+
+
+def command(*arguments: str) -> Finished:
+    return run_python(["-m", "cudnn_backend_py", "compare", *arguments])
+
+
+def timing(median: float) -> dict[str, float]:
+    return {"median_us": median, "low_us": median - 0.1, "high_us": median + 0.1, "samples": 9}
+
+
+# what is compared
+
+
+def test_forty_shapes_are_compared_both_ways() -> None:
+    shapes = list(compare.compared_shapes())
+    assert len({name_of(shape) for shape in shapes}) == len(shapes) == 40
+    assert set(compare.grid_shapes()) < set(shapes)
+    assert {shape.head_dim for shape in shapes} == {64, 96, 128, 256}
+    assert {shape.data_type.name for shape in shapes} == {"BFLOAT16", "HALF"}
+    other = [shape for shape in shapes if shape.seq_kv != shape.seq_q]
+    assert [(shape.seq_q, shape.seq_kv) for shape in other] == [(4096, 128), (1024, 8192)]
+    assert "s4096/128" in name_of(other[0])
+    assert count_flops(other[0], "forward") == 4 * 4 * 16 * 4096 * 128 * 64
+    cases = compare.cases_of("--grid=whole")
+    assert [(case.name, case.direction) for case in cases[:2]] == [
+        (name_of(shapes[0]), "forward"),
+        (name_of(shapes[0]), "backward"),
+    ]
+    assert len(cases) == 80
+
+
+def test_graphs_of_a_log_are_cases() -> None:
+    cases = compare.cases_of(LOG)
+    assert [case.direction for case in cases] == ["forward", "backward"] * 3
+    assert cases[2].name == "graph 3: b2 h4 s384 d64 causal bf16"
+    assert all(case.problem is not None and not case.why_alone for case in cases)
+    with pytest.raises(UsageError, match="of 1 graphs that cuDNN logged there, none is"):
+        compare.cases_of(str(LOGS / "forum-9.1.1.log.gz"))
+
+
+def test_attention_that_could_not_be_rebuilt_is_named(tmp_path: Path) -> None:
+    log = tmp_path / "odd.log"
+    text = (LOGS / "torch-frontend-1.18.log").read_text(encoding="utf-8")
+    log.write_text(text.replace('"HALF"', '"HALFISH"'), encoding="utf-8")
+    with pytest.raises(UsageError, match="compare-no-attention") as caught:
+        compare.cases_of(str(log))
+    assert "1 could not be rebuilt, the first: " in str(caught.value.sections["cause"])
+    assert "HALFISH" in str(caught.value.sections["cause"])
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({"dropout": 0.1}, "dropout"),
+        ({"bias": (1, 2, 128, 128)}, "bias"),
+        ({"left_bound": 64, "causal": True}, "a window"),
+        ({"padding": True}, "padding"),
+        ({"head_dim_v": 32}, "values of another width"),
+        ({"causal": True, "seq_kv": 256, "alignment": "bottom_right"}, "causal from the bottom right"),
+    ],
+)
+def test_what_torchs_backends_would_compute_otherwise_is_not_compared_with_them(
+    options: dict[str, Any], why: str
+) -> None:
+    use = read_attention(sdpa_forward(batch=1, heads=2, seq_q=128, head_dim=64, **options))
+    assert use is not None
+    plain, words = compare._plain_problem(use.problem)
+    assert plain is None
+    assert words.endswith(why)
+
+
+def test_a_plain_problem_is_the_one_its_graph_was_made_of() -> None:
+    for problem in compare.compared_shapes():
+        use = read_attention(build_graph(problem, "forward", (9, 28, 0), 90))
+        assert use is not None
+        assert compare._plain_problem(use.problem) == (problem, "")
+
+
+# without a GPU
+
+
+def test_plans_are_named_for_a_described_gpu_and_the_command_says_the_same_again() -> None:
+    done = command(LOG, "--target", "h100", "--cudnn", OLDER, "--cudnn", "default", "--format", "json")
+    assert done.code == 0, done.stderr
+    record = json.loads(done.stdout)
+    assert record["described"] == "NVIDIA H100 SXM5 80GB"
+    assert record["versions"][0] == OLDER
+    assert len(set(record["versions"])) == 2
+    assert not {"gpu_name", "torch"} & set(record)
+    assert len(record["rows"]) == record["cases"] == 6
+    for row in record["rows"]:
+        assert list(row["plans"]) == [f"cuDNN {version}" for version in record["versions"]]
+        assert all(plan.startswith("eng") and plan.count(",") == 1 for plan in row["plans"].values())
+        assert "gpu" not in row
+    words = shlex.split(record["command"])
+    assert words[:2] == ["cudnn-backend", "compare"]
+    again = command(*words[2:], "--format", "json")
+    assert again.code == 0, again.stderr
+    assert json.loads(again.stdout)["rows"] == record["rows"]
+    text = compare.as_text(record)
+    assert "Time is not judged" in text
+    assert record["rows"][0]["plans"][f"cuDNN {OLDER}"] in text
+    assert record["command"] in compare.as_markdown(record)
+
+
+def test_a_record_that_came_to_its_limit_is_gone_on_with(tmp_path: Path) -> None:
+    """Rows that are there are kept as they are; the others are what the whole run says."""
+    path, target = tmp_path / "record.json", ("--target", "h100", "--format", "json", "--output")
+    assert command(LOG, *target, str(path)).code == 0
+    whole = json.loads(path.read_text())
+    kept = {**whole["rows"][2], "notes": ["kept"]}
+    path.write_text(json.dumps({**whole, "rows": [kept], "seconds": 100.0}))
+    assert command(LOG, "--resume", str(path), "--limit", "50", *target, str(path)).code == 0
+    record = json.loads(path.read_text())
+    assert record["rows"] == [*whole["rows"][:2], kept, *whole["rows"][3:]]
+    assert record["seconds"] > 100
+    assert [(part["rows"], part["seconds"]) for part in record["resumed"]] == [(1, 100.0)]
+    assert [one.name for one in tmp_path.iterdir()] == ["record.json"]
+    none = command(LOG, "--limit", "0", *target, str(tmp_path / "none.json"))
+    assert (none.code, "6 of 6 cases were not begun" in none.stderr) == (0, True)
+    other = command(LOG, "--resume", str(path), "--configs", "1", *target, str(path))
+    assert (other.code, "compare-resume" in other.stderr) == (2, True)
+    assert json.loads(path.read_text()) == record
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"rows": [{"shape": "b1"}], "seconds": 1, "command": "x"}', "\x00"])
+def test_what_is_no_record_is_not_gone_on_with(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "record.json"
+    path.write_text(text)
+    with pytest.raises(UsageError, match="compare-resume"):
+        compare.read_record(path)
+
+
+def test_each_row_is_told_as_soon_as_it_is_there() -> None:
+    told: list[int] = []
+    record = compare.compare(
+        compare.Comparison(LOG, target="h100"), keep=lambda so_far: told.append(len(so_far["rows"]))
+    )
+    assert told == list(range(1, len(record["rows"]) + 1))
+
+
+def test_without_a_gpu_times_are_refused() -> None:
+    done = command("--grid", "little")
+    assert done.code == 2
+    assert "no-gpu" in done.stderr
+    assert "--target" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ([LOG, "--grid", "little", "--target", "h100"], "--grid"),
+        (["--target", "h100", "--plot", "x.svg"], "nothing is timed"),
+        (["--target", "h1000"], "unknown-target"),
+        (["--target", "h100", "--cudnn", "9.1.1"], "cudnn-version-not-installed"),
+        ([str(LOGS / "forum-9.1.1.log.gz"), "--target", "h100"], "compare-no-attention"),
+    ],
+)
+def test_wrong_uses_are_named(arguments: list[str], words: str) -> None:
+    done = command(*arguments)
+    assert done.code == 2
+    assert words in done.stderr
+
+
+def test_a_version_says_what_it_refuses_and_lives_on(tmp_path: Path) -> None:
+    refused = sdpa_forward(batch=1, heads=1, seq_q=64, head_dim=20)
+    taken = sdpa_forward(batch=1, heads=1, seq_q=64, head_dim=64)
+    save_graph(taken, tmp_path / "taken.json")
+    with TimedPlans(None, "h100", 1) as plans:
+        found = plans.build(refused)
+        assert found.configs == ()
+        assert found.refused
+        assert len(plans.build(taken).configs) == 1
+        assert plans.facts["sm"] == 90
+    with TimedPlans(None) as plans:
+        assert plans.build(taken) == BuiltPlans(refused="no-gpu: there is no GPU in this process")
+
+
+def test_the_first_configs_are_those_that_can_be_built() -> None:
+    """The first config of this graph passes the check, and does not compile."""
+    target = shared_target("h100")
+    question = OperationGraph(random_graph(19, "pointwise", version=(9, 14, 0)), target)
+    configs = candidates(question, Selection()).configs[:3]
+    alone = [None if plan is None else plan.tag for plan in map(_build_one, configs)]
+    tags = [tag for tag in alone if tag is not None]
+    assert alone[0] is None
+    assert tags
+    assert [plan.tag for plan in _build_first(configs, 1)] == tags[:1]
+
+
+# how it is told
+
+
+def a_record() -> dict[str, Any]:
+    gpu = {"cuDNN 9.19.0": timing(10.0), "ours, exact": timing(10.1), "torch flash": timing(15.0)}
+    row = {"shape": "b1", "direction": "forward", "plans": {"cuDNN 9.19.0": "eng2"}, "gpu": gpu, "flops": 1e9}
+    more = {"host": {"torch flash": timing(20.0)}, "fastest": compare.fastest(gpu), "configs": {}, "notes": ["no GPU"]}
+    facts = {"cudnn": "9.19.0", "python": "3.12"}
+    record = {"rows": [row | more], "environment": facts, "gpu_name": "H200", "versions": ["9.19.0", "9.28.0"]}
+    return record | {"torch": "2.11", "date": "2026-11-22", "cases": 3, "command": "cudnn-backend compare --rounds=9"}
+
+
+def test_a_record_is_told_with_versions_plans_and_its_command() -> None:
+    text = compare.as_text(a_record())
+    assert "10.0 *" in text
+    assert "10.1 *" in text
+    assert "15.0 *" not in text
+    for told in (text, compare.as_markdown(a_record())):
+        for words in ("cuDNN 9.19.0 and 9.28.0", "torch 2.11", "eng2", "cudnn-backend compare --rounds=9"):
+            assert words in told
+        assert "no GPU (b1 forward)" in told
+        assert "2 of 3 cases were not begun" in told
+    assert "| 15.0 / 20.0 |" in compare.as_markdown(a_record())
+
+
+def test_another_config_is_told_only_where_it_is_faster_beyond_noise() -> None:
+    first, same, faster = ({"tag": name, "gpu": timing(us)} for name, us in (("a", 10.0), ("b", 9.95), ("c", 8.0)))
+    assert [suffix for suffix, _ in compare._first_and_best([first, same])] == [""]
+    assert [(suffix, one["tag"]) for suffix, one in compare._first_and_best([first, same, faster])] == [
+        ("", "a"),
+        (", best config", "c"),
+    ]
+    assert list(compare._first_and_best([])) == []
+
+
+def test_absence_of_matplotlib_is_said_before_anything_is_measured(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    monkeypatch.setattr(compare, "compare", lambda *_, **__: pytest.fail("it was measured"))
+    with pytest.raises(EnvironmentNotReady, match="matplotlib-missing"):
+        compare.run_command(compare.Comparison("--grid=little"), "text", tmp_path / "x.svg")
+    with pytest.raises(EnvironmentNotReady, match="matplotlib-missing"):
+        compare.draw(a_record(), tmp_path / "x.svg")
+
+
+def test_why_a_backend_of_torch_is_not_for_a_problem_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    """torch warns of each reason before it raises; a stand-in for it, which has no GPU to refuse."""
+
+    class Tensor:
+        def detach(self) -> Tensor:
+            return self
+
+        clone = detach
+
+    def refuse(*_arguments: object, **_options: object) -> None:
+        warnings.warn("Flash attention kernel not used because:", UserWarning, stacklevel=1)
+        raise RuntimeError("No available kernel. Aborting execution.")
+
+    torch, attention = ModuleType("torch"), ModuleType("torch.nn.attention")
+    torch.nn = SimpleNamespace(functional=SimpleNamespace(scaled_dot_product_attention=refuse))  # type: ignore[attr-defined]
+    attention.SDPBackend = SimpleNamespace(FLASH_ATTENTION=1)  # type: ignore[attr-defined]
+    attention.sdpa_kernel = lambda _backend: nullcontext()  # type: ignore[attr-defined]
+    for module in (torch, attention):
+        monkeypatch.setitem(sys.modules, module.__name__, module)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        problem = Attention(batch=1, heads=1, seq_q=64, head_dim=64, causal=True)
+        assert not list(torch_calls(problem, "forward", dict.fromkeys("qkv", Tensor())))

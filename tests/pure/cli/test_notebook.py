@@ -1,0 +1,152 @@
+"""What notebooks and prompts show of values: HTML and SVG that hold no names as markup, and texts of one short line."""
+
+from __future__ import annotations
+
+import pickle
+import sys
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+
+from benchmarks.tables import ragged_table
+from cudnn_backend_py import Graph, GraphBuilder, PointwiseMode, attention
+from cudnn_backend_py.cli.compare.figures import Record
+from cudnn_backend_py.diagnose import Outcome
+from cudnn_backend_py.diagnose.remedies import Remedies, Remedy
+from cudnn_backend_py.diagnose.report import html as page
+from cudnn_backend_py.diagnose.surveys.attention import SupportTable
+from cudnn_backend_py.diagnose.surveys.baseline import Checked
+from cudnn_backend_py.diagnose.surveys.matrix import Cell
+from cudnn_backend_py.diagnose.surveys.since import Since
+from cudnn_backend_py.diagnose.surveys.upgrade import Change as VersionChange
+from cudnn_backend_py.diagnose.surveys.upgrade import Upgrade
+from cudnn_backend_py.plans.candidate import Candidate
+from cudnn_backend_py.plans.record import PlanRecord
+from cudnn_backend_py.plans.refusals import Reason
+from cudnn_backend_py.rewrite.changes import Change
+from cudnn_backend_py.tuning.trial.trial import ConfigTrial, Trial
+from tests.pure.diagnose.test_page import Read
+from tests.support.reporting import small_matrix, two_matmuls, verdict
+
+# As a name can be: markup, what a terminal obeys, and long.
+NAME = "</script></style><script>hit()</script><img src=x onerror=hit()>\x1b[31m\u202e\n" * 3
+
+
+def hostile_graph() -> Graph:
+    g = GraphBuilder(NAME)
+    g.pointwise(PointwiseMode.RELU_FWD, g.tensor(NAME, (1, 8, 8)), name=NAME + "y", virtual=False)
+    return g.graph()
+
+
+GRAPH = hostile_graph()
+REMEDY = Remedy(NAME, "exact", (NAME,), GRAPH, NAME, "9.28.0", True, verdict(GRAPH), (GRAPH,), ("align",), (NAME,))
+CHANGE = Change("align", NAME, "exact", (NAME,), (GRAPH,))
+CELL = Cell(Outcome.NOT_SUPPORTED, NAME, NAME, stage="engine config")
+FIGURES = {"schema": NAME, "date": "today", "gpu_name": NAME, "seconds": 1.0}
+TIMES = {"ragged": {NAME: {"median_us": 1.0, "low_us": 0.5, "high_us": 2.0}}}
+
+AS_HTML: dict[str, Any] = {
+    "verdict": verdict(GRAPH, target_title=NAME),
+    "matrix": small_matrix(NAME, "plain"),
+    "change": CHANGE,
+    "remedy": REMEDY,
+    "remedies": Remedies(GRAPH, [REMEDY, REMEDY]),
+    "since": Since(NAME, NAME, ("9.14.0", "9.28.0"), {"9.28.0": CELL}),
+    "record": Record(FIGURES | TIMES, lambda record: [ragged_table(record)]),
+}
+AS_TEXT: dict[str, Any] = AS_HTML | {
+    "graph": GRAPH,
+    "tensor": GRAPH.tensors[0],
+    "operation": GRAPH.ops[0],
+    "candidate": Candidate("A", 0, {}, "refused", (Reason("CUDNN_STATUS_NOT_SUPPORTED", NAME),)),
+    "plan record": PlanRecord("9.28.0", NAME, 90, NAME, {"ops": [NAME]}, NAME),
+    "support table": SupportTable("9.28.0", (NAME, NAME), {}),
+    "upgrade": Upgrade("9.14.0", "9.28.0", (None, None), ()),
+    "change of versions": VersionChange(NAME, NAME, verdict(GRAPH), verdict(GRAPH)),
+    "checked": Checked(NAME, NAME, NAME, "9.28.0", "", CELL, True, NAME),
+    "trial": Trial(graph=NAME, target=NAME, sm=90, cudnn="9.28.0", data="uniform", seed=0, state="refused", words=NAME),
+    "config": ConfigTrial(tag=NAME, mode="A", state="failed", words=NAME),
+}
+del AS_TEXT["remedies"]  # a list: its members are
+
+
+@pytest.mark.parametrize("name", AS_HTML)
+def test_names_are_text_in_html(name: str) -> None:
+    shown = AS_HTML[name]._repr_html_()
+    fragment = Read(shown)
+    assert fragment.elements[0] == ("div", {"class": "cbp fragment"})
+    assert {"script", "img", "a"}.isdisjoint(tag for tag, _ in fragment.elements)
+    assert [tag for tag, _ in fragment.elements].count("style") == 1
+    assert not [given for _, given in fragment.elements if any(key.startswith("on") for key in given)]
+    assert "<script>hit()" in fragment.text
+    assert "\x1b" not in shown
+
+
+@pytest.mark.parametrize("name", AS_TEXT)
+def test_text_is_one_short_line(name: str) -> None:
+    text = repr(AS_TEXT[name])
+    assert text.isprintable()
+    assert len(text) <= 120
+    assert text[0] + text[-1] == "<>"
+
+
+def test_short_texts_say_what_there_is() -> None:
+    graph = two_matmuls()
+    assert repr(graph) == "<Graph 'two_matmuls': 2 operations, 5 tensors>"
+    assert repr(graph.tensor("q")) == "<Tensor 'q' uid 1: f16[1,10,64]>"
+    assert repr(graph.ops[0]).startswith("<Matmul s = matmul(q, k")
+    assert repr(verdict(graph)) == (
+        "<Verdict not supported: 'two_matmuls' on l40s, cuDNN 9.28.0: tensor 's' is in order F16x16, NONE is needed>"
+    )
+    assert repr(small_matrix("a", "b")).startswith("<Matrix of 2 graphs, 3 targets, 5 versions: ")
+
+
+def test_a_graph_is_a_picture_where_one_helps() -> None:
+    shown = GRAPH._repr_svg_()
+    assert shown is not None
+    assert ElementTree.fromstring(shown).tag.endswith("svg")
+    g = GraphBuilder("long")
+    x = g.tensor("x", (1, 8, 8))
+    for _ in range(250):
+        x = g.pointwise(PointwiseMode.RELU_FWD, x)
+    g.pointwise(PointwiseMode.RELU_FWD, x, virtual=False)
+    assert g.graph()._repr_svg_() is None
+
+
+def test_a_verdict_does_not_say_where_the_library_lies() -> None:
+    shown = verdict(two_matmuls(), library="/home/somebody/cudnn/lib/libcudnn.so.9")._repr_html_() or ""
+    assert "<dd>libcudnn.so.9</dd>" in shown
+    assert "somebody" not in shown
+
+
+def test_graphs_inside_operations_are_drawn_with_a_change() -> None:
+    graph = attention.sdpa_forward(batch=1, heads=2, seq_q=64, head_dim=64, causal=True, implementation="unified")
+    fragment = Read(Change("align", "t", "exact", (), (graph,))._repr_html_() or "")
+    inside = sum(1 for op in graph.ops for _ in op.subgraphs())
+    assert len(fragment.of_class("graph")) == 1 + inside
+
+
+def test_remedies_say_what_changes_in_the_graph() -> None:
+    before, after = two_matmuls(), two_matmuls(ordered=False)
+    remedy = Remedy("plain", "exact", ("plain",), after, "l40s", None, True, None, (after,))
+    shown = Read(Remedies(before, [remedy])._repr_html_() or "")
+    assert len(shown.of_class("drop")) == len(shown.of_class("add")) == 1
+    assert len(shown.of_class("graph")) == 1
+    alone = Read(remedy._repr_html_() or "")
+    assert "stays as it is" not in alone.text
+    assert len(alone.of_class("graph")) == 1
+    none = Remedies(before, ())
+    assert "No change was found" in Read(none._repr_html_() or "").text
+    assert none == []
+    assert pickle.loads(pickle.dumps(Remedies(before, [remedy]))) == [remedy]
+
+
+def test_without_jinja_there_is_text_and_the_picture(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "jinja2", None)
+    page._environment.cache_clear()
+    try:
+        assert {name: value._repr_html_() for name, value in AS_HTML.items()} == dict.fromkeys(AS_HTML)
+        assert GRAPH._repr_svg_()
+    finally:
+        page._environment.cache_clear()
