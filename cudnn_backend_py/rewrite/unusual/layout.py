@@ -17,7 +17,7 @@ from ...graph.data_types import LOW_PRECISION_TYPES
 from ...graph.ir import Graph, Matmul, Tensor
 from ...graph.replace import repack
 from ...graph.strides import channels_last, column_major, packed_strides, preserve_order
-from ..dims import BLOCK_SCALES
+from ..relations import BLOCK_SCALES
 from .blocks import orders_of_scales
 from .deviation import IMAGE, Deviation, differ, in_memory, key_of, of_several, order_word, with_fields
 

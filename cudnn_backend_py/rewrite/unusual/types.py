@@ -15,7 +15,7 @@ from ...generated.enums import (
 from ...generated.operations import CONVOLUTIONS
 from ...graph.data_types import HALF_TYPES, LOW_PRECISION_TYPES
 from ...graph.ir import Graph, Matmul, Op, Operation, Pointwise, Reduction, Tensor
-from ..dims import BLOCK_SCALES, NORMS
+from ..relations import BLOCK_SCALES, NORMS
 from .blocks import small_port, usual_format
 from .deviation import (
     Deviation,
