@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from cudnn_backend_py import DataType, Graph, GraphBuilder, TensorReordering
+from cudnn_backend_py import DataType, Graph, GraphBuilder
+from cudnn_backend_py.generated.enums import TensorReordering
 
 
 def graph() -> Graph:

@@ -8,19 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from cudnn_backend_py import (
-    Attr,
-    Descriptor,
-    DescriptorType,
-    Handle,
-    Target,
-    UsageError,
-    capture_log,
-    library,
-    load_plan,
-    open_target,
-)
-from cudnn_backend_py.target import device_profile, read_device
+from cudnn_backend_py import Attr, Descriptor, DescriptorType, UsageError, capture_log, library, load_plan, open_target
+from cudnn_backend_py.native import Handle
+from cudnn_backend_py.target import Target, device_profile, read_device
 from examples import flash_forward
 from tests.gpu.execution.test_execute import check_flash, first_plan
 from tests.support.figures import add_figure

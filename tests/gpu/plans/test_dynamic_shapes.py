@@ -32,12 +32,9 @@ from cudnn_backend_py import (
     DataType,
     Descriptor,
     DescriptorType,
-    EngineConfig,
     Graph,
     GraphBuilder,
     OperationGraph,
-    Plan,
-    Target,
     build_plan,
     open_target,
     reference,
@@ -50,6 +47,9 @@ from cudnn_backend_py.graph.attention import Attention, sdpa_backward, sdpa_forw
 from cudnn_backend_py.graph.attention.fault import Sharing, Use
 from cudnn_backend_py.native.cuda import Memory, Timer
 from cudnn_backend_py.native.launch import Launcher, Overrides
+from cudnn_backend_py.plans.engine import EngineConfig
+from cudnn_backend_py.plans.plan import Plan
+from cudnn_backend_py.target import Target
 from tests.support.child import ROOT, run_python
 from tests.support.figures import add_figure
 
