@@ -24,6 +24,7 @@ _PUBLIC: dict[str, tuple[str, str | None]] = {
     "HeurMode": ("generated.enums", "HeurMode"),
     "PointwiseMode": ("generated.enums", "PointwiseMode"),
     "Status": ("generated.enums", "Status"),
+    "TensorReordering": ("generated.enums", "TensorReordering"),
     "enums": ("generated.enums", None),
     "CudnnBackendError": ("errors", "CudnnBackendError"),
     "CudnnStatusError": ("errors", "CudnnStatusError"),
@@ -32,6 +33,7 @@ _PUBLIC: dict[str, tuple[str, str | None]] = {
     "NotSupported": ("errors", "NotSupported"),
     "UsageError": ("errors", "UsageError"),
     "Descriptor": ("native", "Descriptor"),
+    "Handle": ("native", "Handle"),
     "capi": ("native.capi", None),
     "capture_log": ("native", "capture_log"),
     "library": ("native", "library"),
@@ -78,6 +80,7 @@ if TYPE_CHECKING:
     from .generated.enums import HeurMode as HeurMode
     from .generated.enums import PointwiseMode as PointwiseMode
     from .generated.enums import Status as Status
+    from .generated.enums import TensorReordering as TensorReordering
     from .graph import Graph as Graph
     from .graph import GraphBuilder as GraphBuilder
     from .graph import attention as attention
@@ -85,6 +88,7 @@ if TYPE_CHECKING:
     from .graph import save_graph as save_graph
     from .interpreter import interpret as interpret
     from .native import Descriptor as Descriptor
+    from .native import Handle as Handle
     from .native import capi as capi
     from .native import capture_log as capture_log
     from .native import library as library

@@ -11,8 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from cudnn_backend_py import DataType, Graph, GraphBuilder
-from cudnn_backend_py.generated.enums import TensorReordering
+from cudnn_backend_py import DataType, Graph, GraphBuilder, TensorReordering
 
 
 def graph() -> Graph:

@@ -16,10 +16,10 @@ from cudnn_backend_py import (
     Descriptor,
     DescriptorType,
     HeurMode,
+    TensorReordering,
     capi,
     find_profile,
 )
-from cudnn_backend_py.generated.enums import TensorReordering
 
 
 def tensor_descriptor(

@@ -22,6 +22,7 @@ from cudnn_backend_py import (
     Graph,
     GraphBuilder,
     GraphError,
+    Handle,
     HeurMode,
     OperationGraph,
     Status,
@@ -34,7 +35,6 @@ from cudnn_backend_py import (
 )
 from cudnn_backend_py.generated.attributes import ATTRIBUTES
 from cudnn_backend_py.generated.enums import KnobType, PointwiseMode
-from cudnn_backend_py.native import Handle
 from tests.support.child import older_cudnn, run_code
 
 D = DescriptorType

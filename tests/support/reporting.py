@@ -5,12 +5,11 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from cudnn_backend_py import DataType, Graph, GraphBuilder
+from cudnn_backend_py import DataType, Graph, GraphBuilder, TensorReordering
 from cudnn_backend_py.diagnose import Basis, Candidate, Cause, Control, Outcome, Reason, Verdict
 from cudnn_backend_py.diagnose.remedies import Remedy
 from cudnn_backend_py.diagnose.surveys.matrix import Cell, Matrix
 from cudnn_backend_py.diagnose.verdict import STAGES, Stage
-from cudnn_backend_py.generated.enums import TensorReordering
 
 __all__ = ["HOSTILE", "report", "small_matrix", "two_matmuls", "verdict"]
 

@@ -8,8 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from cudnn_backend_py import Attr, Descriptor, DescriptorType, UsageError, capture_log, library, load_plan, open_target
-from cudnn_backend_py.native import Handle
+from cudnn_backend_py import (
+    Attr,
+    Descriptor,
+    DescriptorType,
+    Handle,
+    UsageError,
+    capture_log,
+    library,
+    load_plan,
+    open_target,
+)
 from cudnn_backend_py.target import Target, device_profile, read_device
 from examples import flash_forward
 from tests.gpu.execution.test_execute import check_flash, first_plan

@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from cudnn_backend_py import DataType, Graph, GraphError, OperationGraph, explain, open_target
-from cudnn_backend_py.generated.enums import TensorReordering
+from cudnn_backend_py import DataType, Graph, GraphError, OperationGraph, TensorReordering, explain, open_target
 from cudnn_backend_py.graph import graph_from_json, graph_to_json
 from cudnn_backend_py.graph.attention import SmallAttention, mha_bprop, mha_fprop
 from cudnn_backend_py.interpreter import interpret
