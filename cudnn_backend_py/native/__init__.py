@@ -1,14 +1,10 @@
-"""The only hand-written ctypes of the package: finding, loading and calling libcudnn.
-
-Names are imported when first used, so that the conditions of crashing graphs can be read without ctypes.
-"""
+"""The only hand-written ctypes of the package: finding, loading and calling libcudnn."""
 
 from typing import TYPE_CHECKING
 
 from ..system.later import import_later
 
 if TYPE_CHECKING:
-    from . import capi
     from .descriptor import Descriptor, Handle
     from .driver import Driver, current_device, load_driver
     from .from_values import build

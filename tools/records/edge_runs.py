@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cudnn_backend_py import CudnnBackendError, DataType, Graph, OperationGraph, PointwiseMode, build_plan, open_target
-from cudnn_backend_py.execution import execute
+from cudnn_backend_py.execution.run import execute
 from cudnn_backend_py.faults import name_failure
 from cudnn_backend_py.graph import Pointwise
 from cudnn_backend_py.graph.data_types import DATA_TYPES

@@ -40,7 +40,7 @@ from cudnn_backend_py import (
     reference,
 )
 from cudnn_backend_py.execution.checks import scalar_array
-from cudnn_backend_py.execution.run import live_handle
+from cudnn_backend_py.execution.stream_state import live_handle
 from cudnn_backend_py.faults import FAULTS, find_faults
 from cudnn_backend_py.generated.enums import AttributeName as Attr
 from cudnn_backend_py.graph.attention import Attention, sdpa_backward, sdpa_forward
