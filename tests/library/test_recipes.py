@@ -253,8 +253,8 @@ def follow_data_type(copy: Copy) -> None:
 def follow_known_issue(copy: Copy) -> None:
     """Matmuls with 96 rows."""
     copy.insert(
-        f"{PACKAGE}/faults/operations.py",
-        "OTHER_OPERATIONS: tuple[Fault, ...] = (\n",
+        f"{PACKAGE}/faults/matmul.py",
+        "MATMUL: tuple[Fault, ...] = (\n",
         """\
     Fault(
         "matmul-96-rows",
@@ -263,22 +263,18 @@ def follow_known_issue(copy: Copy) -> None:
         fix="pad the rows",
         source="https://example.org/1",
         graph=lambda graph: any(op.a.dims[-2] == 96 for op in look.matmuls(graph)),
-        reproductions={"": lambda: _rows(96)},
-        unlike=lambda: _rows(97),
-        cure=lambda: _rows(128),
     ),
 """,
     )
-    path = f"{PACKAGE}/faults/operations.py"
     copy.insert(
-        path,
-        "# Conditions that several rows share, or that need more than a line\n",
-        """
-
-def _rows(rows: int) -> Graph:
-    g = GraphBuilder("rows", io_type=DataType.HALF)
-    g.matmul(g.tensor("a", (1, rows, 64)), g.tensor("b", (1, 64, 64)), virtual=False)
-    return g.graph()
+        "tests/known_issues/matmul.py",
+        "MATMUL: dict[str, Examples] = {\n",
+        """\
+    "matmul-96-rows": Examples(
+        reproductions={"": lambda: _batch_product(DataType.HALF, rows=96)},
+        unlike=lambda: _batch_product(DataType.HALF, rows=97),
+        cure=lambda: _batch_product(DataType.HALF, rows=128),
+    ),
 """,
     )
     copy.rewrite("docs/faults.md")
