@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from types import ModuleType
 
-from . import frontend_costs, grid, matrix, ragged, run, shape_classes, torch_calls, verdict_cost
+from . import frontend_costs, matrix, ragged, run, shape_classes, torch_calls, verdict_cost
 from .endurance import any_shape, capture_soak, long_use, million_rounds, ten_million_calls
 from .model import run as model
 
@@ -21,7 +21,6 @@ NAMES: dict[str, ModuleType] = {
     "verdict-cost": verdict_cost,
     "matrix": matrix,
     "model": model,
-    "grid": grid,
     "shape-classes": shape_classes,
     "any-shape": any_shape,
     "capture-soak": capture_soak,

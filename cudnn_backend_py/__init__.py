@@ -3,7 +3,8 @@
 Level 0 is the C API, one to one: :class:`Descriptor`, :mod:`capi`, the enums. Level 1 is graphs as values:
 :class:`GraphBuilder`, :func:`explain`, :func:`build_plan`, :func:`execute`.
 
-Importing this package loads no library; names are imported when first used.
+Importing this package loads no library; names are imported when first used. Types that a program seldom writes are
+imported from their modules, such as :class:`~cudnn_backend_py.graph.Tensor`.
 """
 
 from __future__ import annotations
@@ -17,17 +18,11 @@ from typing import TYPE_CHECKING, Any
 _PUBLIC: dict[str, tuple[str, str | None]] = {
     "__version__": ("system.version", "__version__"),
     "Attr": ("generated.enums", "AttributeName"),
-    "AttributeName": ("generated.enums", "AttributeName"),
     "AttributeType": ("generated.enums", "AttributeType"),
-    "BehaviorNote": ("generated.enums", "BehaviorNote"),
     "DataType": ("generated.enums", "DataType"),
     "DescriptorType": ("generated.enums", "DescriptorType"),
     "HeurMode": ("generated.enums", "HeurMode"),
-    "KnobType": ("generated.enums", "KnobType"),
-    "NumericalNote": ("generated.enums", "NumericalNote"),
     "PointwiseMode": ("generated.enums", "PointwiseMode"),
-    "ReduceTensorOp": ("generated.enums", "ReduceTensorOp"),
-    "Severity": ("generated.enums", "Severity"),
     "Status": ("generated.enums", "Status"),
     "TensorReordering": ("generated.enums", "TensorReordering"),
     "enums": ("generated.enums", None),
@@ -36,7 +31,6 @@ _PUBLIC: dict[str, tuple[str, str | None]] = {
     "EnvironmentNotReady": ("errors", "EnvironmentNotReady"),
     "GraphError": ("errors", "GraphError"),
     "NotSupported": ("errors", "NotSupported"),
-    "NotSupportedStatus": ("errors", "NotSupportedStatus"),
     "UsageError": ("errors", "UsageError"),
     "Descriptor": ("native", "Descriptor"),
     "Handle": ("native", "Handle"),
@@ -45,37 +39,20 @@ _PUBLIC: dict[str, tuple[str, str | None]] = {
     "library": ("native", "library"),
     "Graph": ("graph", "Graph"),
     "GraphBuilder": ("graph", "GraphBuilder"),
-    "Matmul": ("graph", "Matmul"),
-    "Operation": ("graph", "Operation"),
-    "Parameters": ("graph", "Parameters"),
-    "Pointwise": ("graph", "Pointwise"),
-    "Reduction": ("graph", "Reduction"),
-    "Tensor": ("graph", "Tensor"),
     "attention": ("graph.attention", None),
     "interpret": ("interpreter", "interpret"),
     "reference": ("reference", None),
-    "graph_from_json": ("graph", "graph_from_json"),
-    "graph_to_json": ("graph", "graph_to_json"),
     "load_graph": ("graph", "load_graph"),
     "save_graph": ("graph", "save_graph"),
-    "Target": ("target", "Target"),
     "find_profile": ("target", "find_profile"),
-    "read_device": ("target", "read_device"),
     "open_target": ("target", "open_target"),
-    "EngineConfig": ("plans.engine", "EngineConfig"),
     "OperationGraph": ("plans.engine", "OperationGraph"),
-    "Plan": ("plans.plan", "Plan"),
     "build_plan": ("plans.plan", "build_plan"),
     "load_plan": ("plans.plan", "load_plan"),
     "execute": ("execution.run", "execute"),
-    "Executable": ("execution.executable", "Executable"),
-    "Selection": ("plans.select", "Selection"),
-    "select": ("plans.select", "select"),
-    "PlanCache": ("plans.cache", "PlanCache"),
     "build": ("plans.build", "build"),
     "plan": ("execution.plan", "plan"),
     "autotune": ("tuning.search", "autotune"),
-    "Verdict": ("diagnose", "Verdict"),
     "explain": ("diagnose", "explain"),
 }
 
@@ -86,43 +63,27 @@ __all__ = [*_PUBLIC]
 
 if TYPE_CHECKING:
     from . import reference as reference
-    from .diagnose import Verdict as Verdict
     from .diagnose import explain as explain
     from .errors import CudnnBackendError as CudnnBackendError
     from .errors import CudnnStatusError as CudnnStatusError
     from .errors import EnvironmentNotReady as EnvironmentNotReady
     from .errors import GraphError as GraphError
     from .errors import NotSupported as NotSupported
-    from .errors import NotSupportedStatus as NotSupportedStatus
     from .errors import UsageError as UsageError
-    from .execution.executable import Executable as Executable
     from .execution.plan import plan as plan
     from .execution.run import execute as execute
     from .generated import enums as enums
-    from .generated.enums import AttributeName as AttributeName
+    from .generated.enums import AttributeName
     from .generated.enums import AttributeType as AttributeType
-    from .generated.enums import BehaviorNote as BehaviorNote
     from .generated.enums import DataType as DataType
     from .generated.enums import DescriptorType as DescriptorType
     from .generated.enums import HeurMode as HeurMode
-    from .generated.enums import KnobType as KnobType
-    from .generated.enums import NumericalNote as NumericalNote
     from .generated.enums import PointwiseMode as PointwiseMode
-    from .generated.enums import ReduceTensorOp as ReduceTensorOp
-    from .generated.enums import Severity as Severity
     from .generated.enums import Status as Status
     from .generated.enums import TensorReordering as TensorReordering
     from .graph import Graph as Graph
     from .graph import GraphBuilder as GraphBuilder
-    from .graph import Matmul as Matmul
-    from .graph import Operation as Operation
-    from .graph import Parameters as Parameters
-    from .graph import Pointwise as Pointwise
-    from .graph import Reduction as Reduction
-    from .graph import Tensor as Tensor
     from .graph import attention as attention
-    from .graph import graph_from_json as graph_from_json
-    from .graph import graph_to_json as graph_to_json
     from .graph import load_graph as load_graph
     from .graph import save_graph as save_graph
     from .interpreter import interpret as interpret
@@ -132,19 +93,12 @@ if TYPE_CHECKING:
     from .native import capture_log as capture_log
     from .native import library as library
     from .plans.build import build as build
-    from .plans.cache import PlanCache as PlanCache
-    from .plans.engine import EngineConfig as EngineConfig
     from .plans.engine import OperationGraph as OperationGraph
-    from .plans.plan import Plan as Plan
     from .plans.plan import build_plan as build_plan
     from .plans.plan import load_plan as load_plan
-    from .plans.select import Selection as Selection
-    from .plans.select import select as select
     from .system.version import __version__ as __version__
-    from .target import Target as Target
     from .target import find_profile as find_profile
     from .target import open_target as open_target
-    from .target import read_device as read_device
     from .tuning.search import autotune as autotune
 
     Attr = AttributeName

@@ -22,8 +22,9 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Column, Table
 
-from cudnn_backend_py import CudnnBackendError, DataType, Graph, Tensor, attention, reference
+from cudnn_backend_py import CudnnBackendError, DataType, Graph, attention, reference
 from cudnn_backend_py.faults import FAULTS
+from cudnn_backend_py.graph import Tensor
 from cudnn_backend_py.graph.formats import decode, encode, round_to
 from cudnn_backend_py.interpreter.philox import dropout_mask
 from tests.known_issues import BASE, EXAMPLES, Reproduction

@@ -21,8 +21,9 @@ from cudnn_backend_py.native.find import CUDNN_SONAME, cudnn_places
 from tests.support.chromium import find_chromium
 
 if TYPE_CHECKING:
-    from cudnn_backend_py import EngineConfig, Plan
     from cudnn_backend_py.plans.cache import PlanCache
+    from cudnn_backend_py.plans.engine import EngineConfig
+    from cudnn_backend_py.plans.plan import Plan
 
 # The suite starts a thousand processes. Where bytecode may not be kept, each would compile the package again.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)

@@ -26,7 +26,6 @@ from cudnn_backend_py import (
     DescriptorType,
     HeurMode,
     OperationGraph,
-    Severity,
     build_plan,
     capi,
     capture_log,
@@ -34,6 +33,7 @@ from cudnn_backend_py import (
     open_target,
 )
 from cudnn_backend_py.generated.attributes import ATTRIBUTES, ENUM_OF_TYPE, AttributeFacts
+from cudnn_backend_py.generated.enums import Severity
 from cudnn_backend_py.native import build
 from cudnn_backend_py.native.values import show
 from cudnn_backend_py.plans.lower import lower

@@ -23,7 +23,7 @@ import numpy as np
 from ..errors import CudnnBackendError, GraphError
 from ..graph.formats import is_integer
 from ..interpreter.data import make_inputs
-from ..system.child import ONE_THREAD, Child, Say, serve
+from ..system.child import ONE_THREAD, LastingChild, Say, serve
 from ..tuning.trial.expectation import expectation
 from .case import Case, load_case
 from .part import Part, part_of
@@ -52,7 +52,7 @@ class Judging:
         self._waiting: queue.SimpleQueue[tuple[Callable[[], Case], Callable[[float], object]] | None]
         self._waiting = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
-        self._child: Child | None = None
+        self._child = LastingChild(f"{__name__}:{serve_judging.__name__}", _environment)
         self._added = self._done = 0
         self.judged = 0
         self.unjudged: dict[str, int] = {}
@@ -86,8 +86,7 @@ class Judging:
             thread.join(max(0.0, deadline - time.monotonic()))
             if self.waiting:
                 self._say(f"the program ended, and {patience_s:g} s were not enough", self.waiting)
-        if self._child is not None:
-            self._child.end()
+        self._child.end()
 
     def _say(self, why: str, count: int = 1) -> None:
         self.unjudged[why] = self.unjudged.get(why, 0) + count
@@ -106,9 +105,6 @@ class Judging:
 
     def _judge(self, case: Case, path: Path) -> None:
         path.write_bytes(case.to_bytes())
-        if self._child is None or not self._child.usable:
-            environment = {**os.environ, **ONE_THREAD, "CUDNN_BACKEND_AUDIT": ""}
-            self._child = Child.start(f"{__name__}:{serve_judging.__name__}", environment)
         early: dict[str, Any] = {}
         for said in self._child.ask({"case": str(path), "seed": self._done}, LIMIT_S):
             if "why" in said:
@@ -117,11 +113,14 @@ class Judging:
                 early = said
         if self._child.ending:
             self._say(f"the interpreter takes longer than {LIMIT_S:g} s, or ended: {self._child.ending}")
-            self._child = None
         else:
             self.judged += 1
         if early.get("wrong"):
             self._tell(replace(case, wrong=tuple(early["wrong"]), found=tuple(early["found"])))
+
+
+def _environment() -> dict[str, str]:
+    return {**os.environ, **ONE_THREAD, "CUDNN_BACKEND_AUDIT": ""}
 
 
 def serve_judging() -> None:

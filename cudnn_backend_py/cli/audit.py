@@ -10,73 +10,69 @@ from typing import Any
 import click
 
 from ..printable import printable
+from ..terminal.commands import Command
 from .options import GRAPH, with_format, with_seconds, with_target, with_versions
 from .output import as_json, progress_line, write_report
 from .output import write as write_lines
 
-__all__ = ["add_audit"]
+__all__ = ["audit"]
 
 SCHEMA, SCHEMA_VERSION = "cudnn-backend-py/audit-examined", 1
 
 
-def add_audit(main: click.Group) -> None:
-    """Add the command to the group."""
+@click.command(cls=Command)
+@click.argument("files", metavar="[FILE]...", nargs=-1, type=GRAPH)
+@with_versions("or the path of a library; all installed if not given")
+@with_target(other="what would be run there is said")
+@with_seconds("--limit", "limit_s", default=300.0, help="For each case.")
+@with_seconds("--reduce", "reduce_s", default=60.0, help="Of these, for the smallest form.")
+@click.option("--write/--no-write", default=True, show_default=True, help="Write the reproduction beside the case.")
+@click.option("--folder", metavar="FOLDER", help="Where cases are listed from.")
+@with_format("text", "json")
+def audit(
+    files: tuple[str, ...],
+    versions: tuple[str, ...],
+    target: str | None,
+    limit_s: float,
+    reduce_s: float,
+    write: bool,
+    folder: str | None,
+    style: str,
+    output: Any,
+) -> None:
+    """Find the engine and cuDNN version of a wrong result.
 
-    @main.command("audit")
-    @click.argument("files", metavar="[FILE]...", nargs=-1, type=GRAPH)
-    @with_versions("or the path of a library; all installed if not given")
-    @with_target(other="what would be run there is said")
-    @with_seconds("--limit", "limit_s", default=300.0, help="For each case.")
-    @with_seconds("--reduce", "reduce_s", default=60.0, help="Of these, for the smallest form.")
-    @click.option("--write/--no-write", default=True, show_default=True, help="Write the reproduction beside the case.")
-    @click.option("--folder", metavar="FOLDER", help="Where cases are listed from.")
-    @with_format("text", "json")
-    def audit(
-        files: tuple[str, ...],
-        versions: tuple[str, ...],
-        target: str | None,
-        limit_s: float,
-        reduce_s: float,
-        write: bool,
-        folder: str | None,
-        style: str,
-        output: Any,
-    ) -> None:
-        """Find the engine and cuDNN version of a wrong result.
+    FILE is a case that `audit` kept; without one, those that are kept are listed. Whether it is a known fault is
+    said, too. It runs again by every config of
+    its own version, then by the others, each beside the interpreter. Exit code 0 if nothing is wrong again, 1 if
+    something is, 2 if nothing could be said.
+    """
+    if not files:
+        _list(folder, style, output)
+        return
+    _check_versions(versions)
+    from ..audit.again import examine
 
-        FILE is a case that `audit` kept; without one, those that are kept are listed. Whether it is a known fault is
-        said, too. It runs again by every config of
-        its own version, then by the others, each beside the interpreter. Exit code 0 if nothing is wrong again, 1 if
-        something is, 2 if nothing could be said.
-        """
-        if not files:
-            _list(folder, style, output)
-            return
-        _check_versions(versions)
-        from ..audit.again import examine
-
-        with progress_line("examining") as step:
-            found = [
-                examine(
-                    file,
-                    cudnn=versions,
-                    target=target,
-                    limit_s=limit_s,
-                    reduce_s=reduce_s,
-                    write=write,
-                    step=_teller(file, step),
-                )
-                for file in files
-            ]
-        if style == "json":
-            cases = [one.to_dict() for one in found]
-            text = (
-                json.dumps({"schema": SCHEMA, "version": SCHEMA_VERSION, "cases": cases}, indent=1, default=str) + "\n"
+    with progress_line("examining") as step:
+        found = [
+            examine(
+                file,
+                cudnn=versions,
+                target=target,
+                limit_s=limit_s,
+                reduce_s=reduce_s,
+                write=write,
+                step=_teller(file, step),
             )
-        else:
-            text = "\n".join("".join(f"{printable(line)}\n" for line in str(one).splitlines()) for one in found)
-        write_report(text, output)
-        raise SystemExit(max(one.exit_code for one in found))
+            for file in files
+        ]
+    if style == "json":
+        cases = [one.to_dict() for one in found]
+        text = json.dumps({"schema": SCHEMA, "version": SCHEMA_VERSION, "cases": cases}, indent=1, default=str) + "\n"
+    else:
+        text = "\n".join("".join(f"{printable(line)}\n" for line in str(one).splitlines()) for one in found)
+    write_report(text, output)
+    raise SystemExit(max(one.exit_code for one in found))
 
 
 def _teller(file: str, step: Callable[[str], object]) -> Callable[[str], object]:

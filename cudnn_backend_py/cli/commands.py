@@ -14,9 +14,8 @@ from rich.text import Text
 from ..printable import printable
 from ..terminal.commands import Choice
 from ..terminal.table import WordTable
-from .audit import add_audit
+from .audit import audit
 from .draw import draw
-from .graph_file import load_graph_file
 from .options import InstalledVersion, TargetName, with_format
 from .output import (
     NOT_JUDGED,
@@ -31,8 +30,8 @@ from .output import (
     write,
     write_report,
 )
-from .plans import add_commands
-from .run import add_run
+from .plans import PLANS
+from .run import run
 from .verdicts import VERDICTS
 from .wheels import with_version
 
@@ -293,11 +292,8 @@ def completion(shell: str) -> None:
     write_report(source.replace("complete --no-files", "complete --keep-order --no-files") + "\n", None)
 
 
-for command in (*VERDICTS, draw):
+for command in (*VERDICTS, *PLANS, draw, run, audit):
     main.add_command(command)
-add_commands(main, load_graph_file, with_version)
-add_run(main, with_version)
-add_audit(main)
 
 if __name__ == "__main__":
     main()

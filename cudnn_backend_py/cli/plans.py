@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from ..errors import CudnnStatusError, NotSupported
-from ..terminal.commands import Choice
+from ..terminal.commands import Choice, Command, Group
 from ..terminal.table import WordTable
+from .graph_file import load_graph_file
 from .options import GRAPH, with_format, with_seconds, with_target, with_versions
 from .output import (
     NOT_JUDGED,
@@ -27,11 +27,12 @@ from .output import (
     write,
     write_report,
 )
+from .wheels import with_version
 
 if TYPE_CHECKING:
     from ..graph import Graph
 
-__all__ = ["add_commands"]
+__all__ = ["PLANS"]
 
 _OFF = "the plan cache is turned off (CUDNN_BACKEND_PLAN_CACHE is set to nothing)"
 
@@ -44,149 +45,152 @@ def _judge(graph: Graph, target: str | None) -> int:
     return verdict.exit_code or NOT_JUDGED
 
 
-def add_commands(main: click.Group, load: Callable[[str], Graph], with_version: Callable[[Any], Any]) -> None:
-    """Add the commands to the group; `load` reads a graph file, `with_version` adds ``--cudnn``."""
+@click.command(cls=Command)
+@with_version
+@click.argument("graph_file", metavar="GRAPH", type=GRAPH)
+@with_target()
+@click.option("--output", required=True, type=OutputFile(), help="Write the plan here; required.")
+@click.option("--mode", default="A", show_default=True, help="Heuristics mode: A, B or FALLBACK.")
+@click.option("--engine", type=int, default=None, help="Take this engine instead.")
+@click.option("--knob", "knobs", multiple=True, metavar="KNOB=VALUE", help="Knob value of the engine; repeatable.")
+def build(
+    graph_file: str, target: str | None, output: str, mode: str, engine: int | None, knobs: tuple[str, ...]
+) -> None:
+    """Build the plan of GRAPH ahead of time.
 
-    @main.command("build")
-    @with_version
-    @click.argument("graph_file", metavar="GRAPH", type=GRAPH)
-    @with_target()
-    @click.option("--output", required=True, type=OutputFile(), help="Write the plan here; required.")
-    @click.option("--mode", default="A", show_default=True, help="Heuristics mode: A, B or FALLBACK.")
-    @click.option("--engine", type=int, default=None, help="Take this engine instead.")
-    @click.option("--knob", "knobs", multiple=True, metavar="KNOB=VALUE", help="Knob value of the engine; repeatable.")
-    def build(
-        graph_file: str, target: str | None, output: str, mode: str, engine: int | None, knobs: tuple[str, ...]
-    ) -> None:
-        """Build the plan of GRAPH ahead of time.
+    It may be for a GPU that is not here. Exit code 1 if cuDNN does not support GRAPH, as explain says; 2 if the
+    plan cannot be had for another reason.
+    """
+    from ..plans.build import build as build_plan
+    from ..plans.build import parse_knobs
 
-        It may be for a GPU that is not here. Exit code 1 if cuDNN does not support GRAPH, as explain says; 2 if the
-        plan cannot be had for another reason.
-        """
-        from ..plans.build import build as build_plan
-        from ..plans.build import parse_knobs
+    choices = parse_knobs(knobs) or None
+    asked = load_graph_file(graph_file)
+    try:
+        with progress_line("building") as step:
+            step(asked.name)
+            plan = build_plan(asked, target, mode=mode, engine=engine, knobs=choices)
+    except (CudnnStatusError, NotSupported) as error:
+        warn(error.render())
+        raise SystemExit(_judge(asked, target)) from None
+    plan.save(output)
+    say(f"{output}: {plan.tag} for {plan.target.name} (sm_{plan.target.sm}), {plan.workspace_bytes} bytes")
 
-        choices = parse_knobs(knobs) or None
-        asked = load(graph_file)
-        try:
-            with progress_line("building") as step:
-                step(asked.name)
-                plan = build_plan(asked, target, mode=mode, engine=engine, knobs=choices)
-        except (CudnnStatusError, NotSupported) as error:
-            warn(error.render())
-            raise SystemExit(_judge(asked, target)) from None
-        plan.save(output)
-        say(f"{output}: {plan.tag} for {plan.target.name} (sm_{plan.target.sm}), {plan.workspace_bytes} bytes")
 
-    @main.group("cache")
-    def cache() -> None:
-        """List and clear the plans that are kept on disk."""
+@click.group(cls=Group)
+def cache() -> None:
+    """List and clear the plans that are kept on disk."""
 
-    @cache.command("list")
-    @with_format("text", "json")
-    def list_entries(style: str, output: str | None) -> None:
-        """List the kept plans, the last used first."""
-        from ..plans.cache import default_cache
 
-        kept = default_cache()
-        entries = () if kept is None else kept.entries()
-        if style == "json":
-            folder = None if kept is None else str(kept.folder)
-            write_report(as_json({"folder": folder, "plans": [asdict(entry) for entry in entries]}), output)
-        elif kept is None:
-            write(f"{_OFF}\n", output)
+@cache.command("list")
+@with_format("text", "json")
+def list_entries(style: str, output: str | None) -> None:
+    """List the kept plans, the last used first."""
+    from ..plans.cache import default_cache
+
+    kept = default_cache()
+    entries = () if kept is None else kept.entries()
+    if style == "json":
+        folder = None if kept is None else str(kept.folder)
+        write_report(as_json({"folder": folder, "plans": [asdict(entry) for entry in entries]}), output)
+    elif kept is None:
+        write(f"{_OFF}\n", output)
+    else:
+        table = WordTable("graph", "plan", "target", "cuDNN", "KB", "last used")
+        for entry in entries:
+            used = time.strftime("%Y-%m-%d %H:%M", time.localtime(entry.used))
+            kb = f"{entry.size_bytes / 1e3:.0f}"
+            add_row(table, entry.graph, entry.tag, entry.target, entry.cudnn, kb, used)
+        count = f"{len(entries)} plans in {kept.folder}"
+        if entries:
+            put_table(table, output, count)
         else:
-            table = WordTable("graph", "plan", "target", "cuDNN", "KB", "last used")
-            for entry in entries:
-                used = time.strftime("%Y-%m-%d %H:%M", time.localtime(entry.used))
-                kb = f"{entry.size_bytes / 1e3:.0f}"
-                add_row(table, entry.graph, entry.tag, entry.target, entry.cudnn, kb, used)
-            count = f"{len(entries)} plans in {kept.folder}"
-            if entries:
-                put_table(table, output, count)
-            else:
-                write(f"{count}\n", output)
+            write(f"{count}\n", output)
 
-    @cache.command("clear")
-    def clear() -> None:
-        """Delete the kept plans."""
-        from ..plans.cache import default_cache
 
-        kept = default_cache()
-        if kept is None:
-            say(_OFF)
-            return
-        say(f"{kept.clear()} plans removed from {kept.folder}")
+@cache.command("clear")
+def clear() -> None:
+    """Delete the kept plans."""
+    from ..plans.cache import default_cache
 
-    @main.command("tune")
-    @with_version
-    @click.argument("graph_file", metavar="GRAPH", type=GRAPH)
-    @with_seconds("--budget", default=30.0, help="For measuring.")
-    @click.option("--engines", is_flag=True, help="Also engines and knob values heuristics do not propose.")
-    @click.option("--max-candidates", default=32, show_default=True, help="The most configs that are timed.")
-    @click.option("--output", type=OutputFile(), help="Write the figures here, as JSON.")
-    def tune(graph_file: str, budget: float, engines: bool, max_candidates: int, output: str | None) -> None:
-        """Time the engine configs of GRAPH; keep the fastest.
+    kept = default_cache()
+    if kept is None:
+        say(_OFF)
+        return
+    say(f"{kept.clear()} plans removed from {kept.folder}")
 
-        They are timed on the GPU of this machine, and what is fastest is the plan of GRAPH from then on.
-        """
-        from ..tuning.search import tune as tune_graph
 
-        tune_graph(
-            load(graph_file),
-            json_path=output,
-            budget_s=budget,
-            engines=engines,
-            max_candidates=max_candidates,
-        )
+@click.command(cls=Command)
+@with_version
+@click.argument("graph_file", metavar="GRAPH", type=GRAPH)
+@with_seconds("--budget", default=30.0, help="For measuring.")
+@click.option("--engines", is_flag=True, help="Also engines and knob values heuristics do not propose.")
+@click.option("--max-candidates", default=32, show_default=True, help="The most configs that are timed.")
+@click.option("--output", type=OutputFile(), help="Write the figures here, as JSON.")
+def tune(graph_file: str, budget: float, engines: bool, max_candidates: int, output: str | None) -> None:
+    """Time the engine configs of GRAPH; keep the fastest.
 
-    @main.command("compare")
-    @click.argument("log_file", metavar="[LOG]", required=False, type=click.Path(exists=True, dir_okay=False))
-    @click.option("--grid", type=Choice(["whole", "little"]), help="Shapes, without LOG.  [default: whole]")
-    @with_versions("the cuDNN of this process if not given, which 'default' also is")
-    @with_target(other="plans are named for it, and nothing is timed")
-    @click.option(
-        "--configs", type=click.IntRange(1), default=2, show_default=True, help="Engine configs of a version."
+    They are timed on the GPU of this machine, and what is fastest is the plan of GRAPH from then on.
+    """
+    from ..tuning.search import tune as tune_graph
+
+    tune_graph(
+        load_graph_file(graph_file),
+        json_path=output,
+        budget_s=budget,
+        engines=engines,
+        max_candidates=max_candidates,
     )
-    @click.option("--rounds", type=click.IntRange(5), default=11, show_default=True, help="Of GPU times.")
-    @with_seconds("--limit", default=600.0, help="For all: nothing begins after it.")
-    @with_format("text", "json", "markdown")
-    @click.option("--plot", type=OutputFile(), help="Draw it here (needs matplotlib).")
-    @click.option(
-        "--resume",
-        "resumed",
-        metavar="JSON",
-        type=click.Path(exists=True, dir_okay=False),
-        help="Keep the rows of this record.",
-    )
-    def compare(
-        log_file: str | None,
-        grid: str | None,
-        versions: tuple[str, ...],
-        target: str | None,
-        configs: int,
-        rounds: int,
-        limit: float,
-        style: str,
-        output: str | None,
-        plot: str | None,
-        resumed: str | None,
-    ) -> None:
-        """Compare attention: cuDNN, torch's backends, flash-attn.
 
-        cuDNN is compared by version and engine config, on the GPU of this machine. For 40 shapes, or for each graph of
-        attention in LOG, a log of cuDNN: forward and backward, GPU and host time. Where there is no GPU, --target names
-        the plans that would be compared. A JSON --output is written as it goes, and --resume goes on with it.
-        """
-        from .compare.comparison import DEFAULT, Comparison, run_command
 
-        if log_file and grid:
-            raise click.UsageError("--grid is about shapes without LOG")
-        if plot and target:
-            raise click.UsageError("--plot draws times, and for --target nothing is timed")
-        what = log_file or f"--grid={grid or 'whole'}"
-        wanted = Comparison(what, versions or (DEFAULT,), target, configs, rounds, limit)
-        keep = keep_json(output, style)
-        text = run_command(wanted, style, Path(plot) if plot else None, resumed, lambda record: keep(lambda: record))
-        put = write if style == "text" else write_report
-        put(text, output)
+@click.command(cls=Command)
+@click.argument("log_file", metavar="[LOG]", required=False, type=click.Path(exists=True, dir_okay=False))
+@click.option("--grid", type=Choice(["whole", "little"]), help="Shapes, without LOG.  [default: whole]")
+@with_versions("the cuDNN of this process if not given, which 'default' also is")
+@with_target(other="plans are named for it, and nothing is timed")
+@click.option("--configs", type=click.IntRange(1), default=2, show_default=True, help="Engine configs of a version.")
+@click.option("--rounds", type=click.IntRange(5), default=11, show_default=True, help="Of GPU times.")
+@with_seconds("--limit", default=600.0, help="For all: nothing begins after it.")
+@with_format("text", "json", "markdown")
+@click.option("--plot", type=OutputFile(), help="Draw it here (needs matplotlib).")
+@click.option(
+    "--resume",
+    "resumed",
+    metavar="JSON",
+    type=click.Path(exists=True, dir_okay=False),
+    help="Keep the rows of this record.",
+)
+def compare(
+    log_file: str | None,
+    grid: str | None,
+    versions: tuple[str, ...],
+    target: str | None,
+    configs: int,
+    rounds: int,
+    limit: float,
+    style: str,
+    output: str | None,
+    plot: str | None,
+    resumed: str | None,
+) -> None:
+    """Compare attention: cuDNN, torch's backends, flash-attn.
+
+    cuDNN is compared by version and engine config, on the GPU of this machine. For 40 shapes, or for each graph of
+    attention in LOG, a log of cuDNN: forward and backward, GPU and host time. Where there is no GPU, --target names
+    the plans that would be compared. A JSON --output is written as it goes, and --resume goes on with it.
+    """
+    from .compare.comparison import DEFAULT, Comparison, run_command
+
+    if log_file and grid:
+        raise click.UsageError("--grid is about shapes without LOG")
+    if plot and target:
+        raise click.UsageError("--plot draws times, and for --target nothing is timed")
+    what = log_file or f"--grid={grid or 'whole'}"
+    wanted = Comparison(what, versions or (DEFAULT,), target, configs, rounds, limit)
+    keep = keep_json(output, style)
+    text = run_command(wanted, style, Path(plot) if plot else None, resumed, lambda record: keep(lambda: record))
+    put = write if style == "text" else write_report
+    put(text, output)
+
+
+PLANS = (build, cache, tune, compare)

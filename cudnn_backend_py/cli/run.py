@@ -20,17 +20,18 @@ from ..errors import CudnnBackendError, EnvironmentNotReady, GraphError
 from ..graph import Graph
 from ..printable import printable
 from ..system.strict import read_text
+from ..terminal.commands import Command
 from ..terminal.progress import progress_bar
 from .graph_file import read_any_graphs
 from .options import GRAPH, with_format, with_seconds, with_target
 from .output import NOT_JUDGED, say, warn, warn_of_python, write, write_report
-from .wheels import named_version
+from .wheels import named_version, with_version
 
 if TYPE_CHECKING:
     from ..tuning.trial import ConfigTrial, Trial
     from ..tuning.trial.runner import Runner
 
-__all__ = ["add_run"]
+__all__ = ["run"]
 
 SCHEMA, SCHEMA_VERSION = "cudnn-backend-py/run", 1
 _PATIENCE_S = 2.0  # before a progress bar is shown
@@ -109,72 +110,69 @@ def _configs(ctx: click.Context, parameter: click.Parameter, value: str) -> int 
     return int(value) if value.isdecimal() else value
 
 
-def add_run(main: click.Group, with_version: Callable[[Any], Any]) -> None:
-    """Add the command to the group; `with_version` adds ``--cudnn``."""
+@click.command(cls=Command)
+@with_version
+@click.argument("graph_files", metavar="GRAPH...", nargs=-1, type=GRAPH)
+@click.option("--batch", "batches", multiple=True, metavar="FILE", help="A file with one such command line a line.")
+@click.option("--graph", "number", type=click.IntRange(min=1), help="Which graph of a log; all if not given.")
+@click.option("--dims", multiple=True, metavar="NAME=SIZES", help="Other dims: x=4,64,56,56; 0 keeps one.")
+@click.option("--type", "types", multiple=True, metavar="NAME=TYPE", help="Another data type: w=bf16; * for all.")
+@click.option(
+    "--set",
+    "settings",
+    multiple=True,
+    metavar="NAME[=VALUE]",
+    help="An attribute (conv.stride=2), a number (scale=0.5), or an option of attention (causal, seq_q=512).",
+)
+@click.option(
+    "--data",
+    "kinds",
+    multiple=True,
+    default=("uniform",),
+    show_default=True,
+    metavar="KIND",
+    help="uniform, integers, hostile, or an .npz file by tensor names; repeatable.",
+)
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of the made-up data.")
+@click.option(
+    "--configs", default="first", show_default=True, callback=_configs, help="first, all, a number, or one tag."
+)
+@click.option("--time/--no-time", "timed", default=True, show_default=True, help="Time what is right.")
+@with_target(other="what would be run there is said")
+@with_seconds("--limit", "limit_s", more_than_0=True, default=600, help="For each graph.")
+@with_format("text", "json", "junit")
+@click.pass_context
+def run(ctx: click.Context, /, **params: Any) -> None:
+    """Run GRAPH on made-up data, and check the results.
 
-    @main.command("run")
-    @with_version
-    @click.argument("graph_files", metavar="GRAPH...", nargs=-1, type=GRAPH)
-    @click.option("--batch", "batches", multiple=True, metavar="FILE", help="A file with one such command line a line.")
-    @click.option("--graph", "number", type=click.IntRange(min=1), help="Which graph of a log; all if not given.")
-    @click.option("--dims", multiple=True, metavar="NAME=SIZES", help="Other dims: x=4,64,56,56; 0 keeps one.")
-    @click.option("--type", "types", multiple=True, metavar="NAME=TYPE", help="Another data type: w=bf16; * for all.")
-    @click.option(
-        "--set",
-        "settings",
-        multiple=True,
-        metavar="NAME[=VALUE]",
-        help="An attribute (conv.stride=2), a number (scale=0.5), or an option of attention (causal, seq_q=512).",
-    )
-    @click.option(
-        "--data",
-        "kinds",
-        multiple=True,
-        default=("uniform",),
-        show_default=True,
-        metavar="KIND",
-        help="uniform, integers, hostile, or an .npz file by tensor names; repeatable.",
-    )
-    @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of the made-up data.")
-    @click.option(
-        "--configs", default="first", show_default=True, callback=_configs, help="first, all, a number, or one tag."
-    )
-    @click.option("--time/--no-time", "timed", default=True, show_default=True, help="Time what is right.")
-    @with_target(other="what would be run there is said")
-    @with_seconds("--limit", "limit_s", more_than_0=True, default=600, help="For each graph.")
-    @with_format("text", "json", "junit")
-    @click.pass_context
-    def run(ctx: click.Context, /, **params: Any) -> None:
-        """Run GRAPH on made-up data, and check the results.
-
-        What each engine config writes is compared with the interpreter. GRAPH is as for explain, a log with several
-        graphs, or what a line to reproduce names. Each runs in a child process, so that a crash of cuDNN is a result.
-        Exit code 0 if all that ran is right, 1 if something is wrong or not supported, 2 if that could not be said: a
-        failure, a GPU that is only described, a graph that cannot be interpreted.
-        """
-        style, output = params["style"], params["output"]
-        cases = [*_cases(params), *(case for file in params["batches"] for case in _batch(ctx, file))]
-        if not cases:
-            raise click.UsageError("nothing to run: name a graph file, or --batch")
-        trials: list[Trial] = []
-        with progress_bar(len(cases), patience_s=_PATIENCE_S) as (step, hide):
-            for trial in _run(cases, params["limit_s"], step):
-                trials.append(trial)
-                if style == "text" and output is None:
-                    hide()
-                    say(_text(trial))
-        if style == "text":
-            lines = [_text(trial) for trial in trials] if output is not None else []
-            lines += [_summary(trials)] if len(trials) > 1 else []
-            write("".join(f"{line}\n" for line in lines), output)
-        elif style == "json":
-            report = {"schema": SCHEMA, "version": SCHEMA_VERSION, "trials": [trial.to_dict() for trial in trials]}
-            write_report(json.dumps(report, indent=1) + "\n", output)
-        else:
-            write_report(_junit(trials), output)
-        if output is not None:
-            warn(f"{printable(output)}: {_summary(trials)}")
-        raise SystemExit(max((trial.exit_code for trial in trials), default=NOT_JUDGED))
+    What each engine config writes is compared with the interpreter. GRAPH is as for explain, a log with several
+    graphs, or what a line to reproduce names. Each runs in a child process, so that a crash of cuDNN is a result.
+    Exit code 0 if all that ran is right, 1 if something is wrong or not supported, 2 if that could not be said: a
+    failure, a GPU that is only described, a graph that cannot be interpreted.
+    """
+    style, output = params["style"], params["output"]
+    cases = [*_cases(params), *(case for file in params["batches"] for case in _batch(ctx, file))]
+    if not cases:
+        raise click.UsageError("nothing to run: name a graph file, or --batch")
+    trials: list[Trial] = []
+    with progress_bar(len(cases), patience_s=_PATIENCE_S) as (step, hide):
+        for trial in _run(cases, params["limit_s"], step):
+            trials.append(trial)
+            if style == "text" and output is None:
+                hide()
+                say(_text(trial))
+    if style == "text":
+        lines = [_text(trial) for trial in trials] if output is not None else []
+        lines += [_summary(trials)] if len(trials) > 1 else []
+        write("".join(f"{line}\n" for line in lines), output)
+    elif style == "json":
+        report = {"schema": SCHEMA, "version": SCHEMA_VERSION, "trials": [trial.to_dict() for trial in trials]}
+        write_report(json.dumps(report, indent=1) + "\n", output)
+    else:
+        write_report(_junit(trials), output)
+    if output is not None:
+        warn(f"{printable(output)}: {_summary(trials)}")
+    raise SystemExit(max((trial.exit_code for trial in trials), default=NOT_JUDGED))
 
 
 def _cases(params: Mapping[str, Any], cudnn: str | None = None) -> list[_Case]:

@@ -6,13 +6,10 @@ from collections.abc import Iterable
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from ..errors import UsageError
 from ..generated.enums import DataType
 from ..graph.booleans import PACK_BOOLEANS
 from ..graph.data_types import DATA_TYPES, ELEMENT_BITS
-from ..graph.formats import encode
 from ..graph.ir import Tensor
 from ..native.cuda import pointer_facts
 from ..native.fast_call import Wanted
@@ -33,7 +30,7 @@ __all__ = [
 
 # The NumPy types of host scalars; the bits of a bfloat16 are made from a float64.
 _SCALAR_TYPES = {
-    kind: np.dtype(np.float64 if kind is DataType.BFLOAT16 else facts.storage)
+    kind: "float64" if kind is DataType.BFLOAT16 else facts.storage
     for kind, facts in DATA_TYPES.items()
     if facts.dlpack and facts.kind != "boolean"
 }
@@ -61,6 +58,10 @@ def scalar_array(tensor: Tensor, value: Any) -> NDArray[Any]:
     UsageError
         ``by-value-type``, ``by-value-size``.
     """
+    import numpy as np  # many programs give no number
+
+    from ..graph.formats import encode
+
     kind = _SCALAR_TYPES.get(tensor.data_type)
     if kind is None:
         raise UsageError(

@@ -41,8 +41,7 @@ from .arguments import Arguments
 from .buffers import buffer_address, dims_and_strides
 from .checks import SCRATCH_ALIGNMENT, scalar_array
 from .executable import framework_stream, torch_memory
-from .run import live_handle
-from .stream_state import thread_handle
+from .stream_state import live_handle, thread_handle
 
 __all__ = ["ClassPlan", "Sequences"]
 

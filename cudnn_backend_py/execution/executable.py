@@ -34,8 +34,8 @@ from .arguments import Arguments
 from .buffers import buffer_address, exchange
 from .checks import buffer_requirements, locate_buffer, locate_workspace, scalar_array, scratch_offsets
 from .cuda_graph import CudaGraph
-from .run import execute, live_handle
-from .stream_state import StreamState, _thread
+from .run import execute
+from .stream_state import StreamState, _thread, live_handle
 
 __all__ = ["Bound", "Executable", "framework_stream", "torch_memory"]
 

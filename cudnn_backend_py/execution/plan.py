@@ -67,7 +67,7 @@ def plan(
 ) -> Executable | AnyShape:
     """Return an :class:`Executable`: the plan of a graph, ready to be called with buffers.
 
-    :func:`build` returns the :class:`~cudnn_backend_py.Plan` alone, also for a described GPU.
+    :func:`build` returns the :class:`~cudnn_backend_py.plans.plan.Plan` alone, also for a described GPU.
 
     Parameters
     ----------
@@ -89,8 +89,8 @@ def plan(
     Returns
     -------
     Executable
-        Called with buffers, it runs the plan. Its ``plan`` is the :class:`~cudnn_backend_py.Plan` that :func:`build`
-        returns.
+        Called with buffers, it runs the plan. Its ``plan`` is the :class:`~cudnn_backend_py.plans.plan.Plan` that
+        :func:`build` returns.
 
     Raises
     ------

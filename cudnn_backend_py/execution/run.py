@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..errors import EnvironmentNotReady, UsageError
+from ..errors import UsageError
 from ..generated.enums import AttributeName as Attr
 from ..generated.enums import DescriptorType
 from ..graph.data_types import DATA_TYPES
@@ -23,11 +23,12 @@ from ..native.cuda import Memory
 from ..plans.plan import Plan
 from .arguments import Arguments
 from .checks import locate_buffer, scalar_array
+from .stream_state import live_handle
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["VariantPack", "execute", "live_handle", "trial_run", "variant_pack"]
+__all__ = ["VariantPack", "execute", "trial_run", "variant_pack"]
 
 
 # What a NumPy array may hold for a data type; types NumPy lacks travel as integers of their size, or as ml_dtypes.
@@ -167,23 +168,6 @@ def _on_stream(handle: Handle, stream: int | None) -> Iterator[None]:
         yield
     finally:
         handle.set_stream(before)
-
-
-def live_handle(plan: Plan) -> Handle:
-    """Return the handle of the GPU a plan runs on.
-
-    Raises
-    ------
-    EnvironmentNotReady
-        ``plan-without-device`` for a plan of a described target.
-    """
-    if plan.target.handle is None:
-        raise EnvironmentNotReady(
-            f"this plan was made for the described target {plan.target.name}, which cannot run",
-            code="plan-without-device",
-            fix="save it and load it where the GPU is, or build it there with target None",
-        )
-    return plan.target.handle
 
 
 def trial_run(plan: Plan) -> None:

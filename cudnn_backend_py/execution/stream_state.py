@@ -6,13 +6,31 @@ import threading
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from ..errors import EnvironmentNotReady
 from ..native import Handle
 from ..native.cuda import on_device
 from ..native.fast_call import LOOK_CLOSER, Call, HandleState, Launch
 from ..native.launch import Launcher
 from ..plans.plan import Plan
 
-__all__ = ["StreamState", "ThreadHandle", "thread_handle"]
+__all__ = ["StreamState", "ThreadHandle", "live_handle", "thread_handle"]
+
+
+def live_handle(plan: Plan) -> Handle:
+    """Return the handle of the GPU a plan runs on.
+
+    Raises
+    ------
+    EnvironmentNotReady
+        ``plan-without-device`` for a plan of a described target.
+    """
+    if plan.target.handle is None:
+        raise EnvironmentNotReady(
+            f"this plan was made for the described target {plan.target.name}, which cannot run",
+            code="plan-without-device",
+            fix="save it and load it where the GPU is, or build it there with target None",
+        )
+    return plan.target.handle
 
 
 class ThreadHandle:

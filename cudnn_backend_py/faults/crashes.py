@@ -16,9 +16,9 @@ __all__ = ["crashes", "versions_of_crash"]
 _BY_CODE = {crash.code: crash for crash in CRASHING_GRAPHS}
 
 
-def crashes(code: str) -> Callable[[Graph], bool]:
-    """Return the condition of the crash guard with this code, as one on graphs."""
-    crash = _BY_CODE[code]
+def crashes(issue: str) -> Callable[[Graph], bool]:
+    """Return the condition of the crash guard of this known issue, as one on graphs."""
+    crash = _BY_CODE[issue]
 
     def condition(graph: Graph) -> bool:
         if not crash.kinds([op.kind for op in graph.ops]):  # which costs less than to lower it
@@ -29,9 +29,9 @@ def crashes(code: str) -> Callable[[Graph], bool]:
     return condition
 
 
-def versions_of_crash(code: str) -> Window:
-    """Return the versions in which the crash guard with this code refuses graphs."""
-    return _BY_CODE[code].versions
+def versions_of_crash(issue: str) -> Window:
+    """Return the versions in which the crash guard of this known issue refuses graphs."""
+    return _BY_CODE[issue].versions
 
 
 def _part(value: DescriptorValue, made: dict[int, Part]) -> Part:

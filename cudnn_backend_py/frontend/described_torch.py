@@ -179,6 +179,24 @@ def _default_device() -> Any:
     return next(contexts, None)
 
 
+def _name_devices(
+    func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
+    """Return a call whose devices are those of torch: not indices, and ``x.cuda()`` as ``x.to("cuda")``."""
+    name = getattr(func, "__name__", "")
+    if name == "cuda" and args and isinstance(args[0], torch.Tensor):
+        where = next((item for item in (*args[1:], kwargs.get("device")) if type(item) is not bool), None)
+        func, args, kwargs, name = torch.Tensor.to, (args[0], CUDA if where is None else where), {}, "to"
+    if _is_index(kwargs.get("device")):
+        kwargs["device"] = torch.device("cuda", kwargs["device"])
+    return func, tuple(_device_of(name, at, arg) for at, arg in enumerate(args)), kwargs
+
+
+def _is_on_gpu(leaf: Any) -> bool:
+    """Return whether an argument is a tensor on the GPU, or names the GPU or the device that stands for it."""
+    return _is_meta(leaf) or _is_cuda(leaf) or (isinstance(leaf, torch.device) and leaf == META)
+
+
 class _CudaAsMeta(TorchFunctionMode):  # type: ignore[misc]
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -191,15 +209,11 @@ class _CudaAsMeta(TorchFunctionMode):  # type: ignore[misc]
             _inside.depth = depth
 
     def _answer(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        name = getattr(func, "__name__", "")
+        """Return what a call returns on a machine with the GPU."""
         if func is torch.device:
             return torch.device("cuda", *args) if args and _is_index(args[0]) else func(*args, **kwargs)
-        if name == "cuda" and args and isinstance(args[0], torch.Tensor):
-            where = next((item for item in (*args[1:], kwargs.get("device")) if type(item) is not bool), None)
-            func, args, kwargs, name = torch.Tensor.to, (args[0], CUDA if where is None else where), {}, "to"
-        if _is_index(kwargs.get("device")):
-            kwargs["device"] = torch.device("cuda", kwargs["device"])
-        args = tuple(_device_of(name, at, arg) for at, arg in enumerate(args))
+        func, args, kwargs = _name_devices(func, args, kwargs)
+        name = getattr(func, "__name__", "")
         if name in ("pin_memory", "is_pinned") and not _is_meta(args[0]):
             return _pin(args[0].detach()) if name == "pin_memory" else hasattr(args[0], "_compat_pinned")
         if name == "get_device" and _is_meta(args[0]):
@@ -210,17 +224,20 @@ class _CudaAsMeta(TorchFunctionMode):  # type: ignore[misc]
         if func in _device_constructors() and kwargs.get("device") is None and _is_cuda(_default_device()):
             kwargs["device"] = CUDA
         leaves = list(_leaves((args, kwargs)))
-        touches_meta = any(
-            _is_meta(leaf) or _is_cuda(leaf) or (isinstance(leaf, torch.device) and leaf == META) for leaf in leaves
-        )
-        if not touches_meta:
-            made = func(*args, **kwargs)
-            return _pin(made) if pinned else made
+        if any(_is_on_gpu(leaf) for leaf in leaves):
+            return self._answer_on_gpu(func, args, kwargs, [leaf for leaf in leaves if _is_meta(leaf)])
+        made = func(*args, **kwargs)
+        return _pin(made) if pinned else made
+
+    def _answer_on_gpu(
+        self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], tensors: list[torch.Tensor]
+    ) -> Any:
+        """Return what a call returns that names the GPU or takes tensors on it, which are `tensors`."""
+        name = getattr(func, "__name__", "")
         if name == "__reduce_ex__" and _is_meta(args[0]):
             return _reduce(args[0])
         if name in ("tensor", "as_tensor") and hasattr(args[0], "__cuda_array_interface__") and not _is_meta(args[0]):
             return _of_cuda_array(args[0].__cuda_array_interface__, kwargs.get("dtype"))
-        tensors = [leaf for leaf in leaves if _is_meta(leaf)]
         if kwargs.get("out") is None and (kind := cast_for(name, tensors)) is not None:
             args, kwargs = self._cast(args, kind), {key: self._cast(item, kind) for key, item in kwargs.items()}
         if name in _to_cpu or (name == "to" and self._goes_to_cpu(args, kwargs)):

@@ -74,7 +74,7 @@ class cudnnGraphNotSupportedError(_Telling):
 
     @property
     def verdict(self) -> Any:
-        """The :class:`~cudnn_backend_py.Verdict` of the graph, asked for when first read; None if it has no graph."""
+        """The :class:`~cudnn_backend_py.diagnose.Verdict` of the graph, made when first read; None without a graph."""
         if self._verdict is None and self.graph is not None:
             from ..diagnose import explain
 

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import os
+import sys
 import weakref
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
 from ..errors import CudnnBackendError
 from ..execution.buffers import device_buffer, exchange, host_address
 from ..execution.checks import scalar_array, scratch_offsets
-from ..execution.run import live_handle
+from ..execution.stream_state import live_handle
 from ..graph.ir import Graph, Tensor
 from ..native import Handle
 from ..native.cuda import Memory, captured_graph, keep_for_cuda_graph, make_current, release_ended
@@ -344,6 +343,8 @@ class Runner:
 
     def _upload(self) -> None:
         """Bring the graph's constants to the device, once."""
+        import numpy as np  # few graphs have constants
+
         try:
             memory = Memory(live_handle(self.plan).device or 0)
             for at, values in self._constants:
@@ -399,7 +400,8 @@ def _workspace_address(workspace: Any) -> int:
 def _address(value: Any, name: Any) -> int:
     """Return where a buffer lies, on a device or, for by-value scalars, in host memory."""
     what = name.name or str(name.uid) if isinstance(name, tensor) else str(name)
-    if isinstance(value, np.ndarray):
+    numpy = sys.modules.get("numpy")  # not imported: then it is no array
+    if numpy is not None and isinstance(value, numpy.ndarray):
         return host_address(value)
     try:
         return device_buffer(value, what, host=True).ptr

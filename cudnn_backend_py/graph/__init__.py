@@ -3,10 +3,10 @@
 from typing import TYPE_CHECKING
 
 from ..system.later import import_later
-from .builder import GraphBuilder
-from .ir import Graph, Matmul, Op, Operation, Parameters, Pointwise, Reduction, Tensor, packed_strides
 
 if TYPE_CHECKING:
+    from .builder import GraphBuilder
+    from .ir import Graph, Matmul, Op, Operation, Parameters, Pointwise, Reduction, Tensor, packed_strides
     from .serial import graph_from_json, graph_to_json, load_graph, save_graph
 
 __all__ = [
@@ -27,5 +27,19 @@ __all__ = [
 ]
 
 __getattr__ = import_later(
-    __name__, graph_from_json="serial", graph_to_json="serial", load_graph="serial", save_graph="serial"
+    __name__,
+    Graph="ir",
+    GraphBuilder="builder",
+    Matmul="ir",
+    Op="ir",
+    Operation="ir",
+    Parameters="ir",
+    Pointwise="ir",
+    Reduction="ir",
+    Tensor="ir",
+    graph_from_json="serial",
+    graph_to_json="serial",
+    load_graph="serial",
+    packed_strides="ir",
+    save_graph="serial",
 )

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from ..generated.enums import DataType
 
@@ -22,8 +21,7 @@ __all__ = [
 _T = DataType
 
 
-@dataclass(frozen=True, slots=True)
-class FloatFormat:
+class FloatFormat(NamedTuple):
     """A small float: sign, `exponent` bits with `bias`, `mantissa` bits; `top` is the code of its largest number."""
 
     exponent: int
@@ -35,8 +33,7 @@ class FloatFormat:
     saturates: bool  # numbers beyond the largest become it, else infinity
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class TypeFacts:
+class TypeFacts(NamedTuple):
     """The facts of one data type; what is left out it does not have, or is not known here.
 
     Attributes

@@ -6,7 +6,6 @@ mistake: it is told, so that it can be reported, and the others go on.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -52,6 +51,8 @@ def tell(line: str) -> None:
     """Say a line to who collects, else to the log of this package."""
     lines = _collected.get()
     if lines is None:
+        import logging  # few lines come here
+
         logging.getLogger(__name__).warning("%s", line)
     elif line not in lines:
         lines.append(line)

@@ -3,13 +3,12 @@
 from typing import TYPE_CHECKING
 
 from ..system.later import import_later
-from . import capi
-from .descriptor import Descriptor, Handle
-from .driver import Driver, current_device, load_driver
-from .from_values import build
-from .libcudnn import Answer, Library, library, loaded_library
 
 if TYPE_CHECKING:
+    from .descriptor import Descriptor, Handle
+    from .driver import Driver, current_device, load_driver
+    from .from_values import build
+    from .libcudnn import Answer, Library, library, loaded_library
     from .log import Log, LogRecord, capture_log
 
 __all__ = [
@@ -29,4 +28,19 @@ __all__ = [
     "loaded_library",
 ]
 
-__getattr__ = import_later(__name__, Log="log", LogRecord="log", capture_log="log")
+__getattr__ = import_later(
+    __name__,
+    Answer="libcudnn",
+    Descriptor="descriptor",
+    Driver="driver",
+    Handle="descriptor",
+    Library="libcudnn",
+    Log="log",
+    LogRecord="log",
+    build="from_values",
+    capture_log="log",
+    current_device="driver",
+    library="libcudnn",
+    load_driver="driver",
+    loaded_library="libcudnn",
+)

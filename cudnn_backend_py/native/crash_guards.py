@@ -7,7 +7,6 @@ inside another one, at what that was given.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -94,6 +93,8 @@ def _check_device_json(attribute: Attr, values: Sequence[Any]) -> None:
 
 def _pairs(attribute: Attr, text: str) -> list[tuple[str, Any]]:
     """Return every key and value of a JSON text, twins included: which of two cuDNN reads is its own affair."""
+    import json  # few programs give a descriptor JSON
+
     pairs: list[tuple[str, Any]] = []
     try:
         json.loads(text, object_pairs_hook=pairs.extend, strict=False)

@@ -10,9 +10,8 @@ import ctypes
 import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from functools import cache, partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..errors import CudnnBackendError
 from .driver import SONAME
@@ -61,8 +60,7 @@ def _driver() -> ctypes.CDLL:
     return ctypes.CDLL(SONAME)
 
 
-@dataclass(frozen=True, slots=True)
-class PointerFacts:
+class PointerFacts(NamedTuple):
     """Where an address lies: ``kind`` is ``device``, ``host`` (pinned) or ``unknown`` to CUDA.
 
     ``device`` is the GPU's ordinal, ``bytes_left`` the bytes from the address to the end of its allocation; None where

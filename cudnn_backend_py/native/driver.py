@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import ctypes
 import threading
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from ..system.interruption import pass_interruption
 from .find import find_built, find_loaded
@@ -26,8 +25,7 @@ _lock = threading.Lock()
 _driver: Driver | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Driver:
+class Driver(NamedTuple):
     """What answers to ``libcuda.so.1`` here.
 
     ``path`` is the file that is loaded, of a real one as the system says. ``version`` is ``cuDriverGetVersion``'s

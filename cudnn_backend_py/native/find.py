@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import os
-import platform
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
+from typing import NamedTuple
 
 from ..system.interruption import pass_interruption
 
@@ -46,8 +45,7 @@ CUBLAS_WHEELS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(NamedTuple):
     """One place that was looked at.
 
     ``path`` is a file to load, or a bare SONAME to leave to the loader; ``None`` if nothing was there.
@@ -126,7 +124,7 @@ def library_folders() -> dict[Path, str]:
     folders += [(f"{prefix}/{sub}", how) for prefix, how in prefixes if prefix for sub in ("lib64", "lib")]
     system = (
         "/usr/local/cuda/lib64",
-        f"/usr/lib/{platform.machine()}-linux-gnu",
+        f"/usr/lib/{os.uname().machine}-linux-gnu",
         "/usr/lib64",
         "/usr/lib",
         "/usr/local/lib",

@@ -11,7 +11,6 @@ import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from ..errors import CudnnStatusError, EnvironmentNotReady, NotSupportedStatus, UsageError
@@ -124,12 +123,13 @@ def _check_kinds(name: str, types: Sequence[Any], kinds: tuple[type, ...]) -> No
             )
 
 
-@dataclass(slots=True)
 class Answer:
     """What ``cudnnGetLastErrorString`` said after a question; ``truncated`` if it filled the buffer."""
 
-    text: str = ""
-    truncated: bool = False
+    __slots__ = ("text", "truncated")
+
+    def __init__(self, text: str = "", truncated: bool = False) -> None:
+        self.text, self.truncated = text, truncated
 
 
 class _Enumerators(dict[type[CudnnEnum], frozenset[int]]):

@@ -16,7 +16,6 @@ import os
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 from weakref import WeakValueDictionary
@@ -140,6 +139,8 @@ def build_plans(configs: Sequence[EngineConfig], *, workers: int | None = None) 
     threads = min(workers or len(os.sched_getaffinity(0)), len(configs))
     if threads <= 1:
         return [_plan_or_error(config) for config in configs]
+    from concurrent.futures import ThreadPoolExecutor  # one plan needs none, and it imports much
+
     with ThreadPoolExecutor(threads) as pool:
         return list(pool.map(_plan_or_error, configs))
 

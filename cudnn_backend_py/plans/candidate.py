@@ -27,8 +27,9 @@ class Candidate:
     engine, knobs
         Global index of the engine, None where cuDNN named none, and knob values by the C names of the knobs.
     state
-        ``supported``, ``refused`` (by the config check), ``deselected`` (by a :class:`~cudnn_backend_py.Selection`;
-        never in a verdict), ``built``, ``build failed``, or ``crashed`` (the process ended while its plan was built).
+        ``supported``, ``refused`` (by the config check), ``deselected`` (by a
+        :class:`~cudnn_backend_py.plans.select.Selection`; never in a verdict), ``built``, ``build failed``, or
+        ``crashed`` (the process ended while its plan was built).
     reasons
         Why it was refused: cuDNN's own reasons, innermost first, or that of the selection, which has no status.
     workspace_bytes

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from contextlib import AbstractContextManager, closing, nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..errors import CudnnBackendError, UsageError
 from ..generated.enums import (
@@ -57,8 +57,7 @@ def heur_mode(mode: HeurMode | str) -> HeurMode:
     return HeurMode[mode.upper()]
 
 
-@dataclass(frozen=True, slots=True)
-class Knob:
+class Knob(NamedTuple):
     """A knob of an engine: its range and step. C: ``CUDNN_BACKEND_KNOB_INFO_DESCRIPTOR``."""
 
     type: KnobType | int

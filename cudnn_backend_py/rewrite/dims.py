@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ..generated.enums import DescriptorType, NormMode, PointwiseMode, ReduceTensorOp
+from ..generated.enums import DescriptorType, PointwiseMode, ReduceTensorOp
 from ..generated.operations import CONVOLUTIONS
 from ..graph.ir import Graph, Matmul, Op, Operation, Pointwise, Reduction, Tensor
 from ..graph.replace import all_ops, attempt, repack, replace_tensors
+from .relations import BLOCK_SCALES, NORMS, Axis, AxisGroups, relation_of
 
 __all__ = ["DimClass", "dim_classes", "is_exact", "resize"]
 
 _D, _P, _R = DescriptorType, PointwiseMode, ReduceTensorOp
-Axis = tuple[int, int]  # uid of a tensor, index of its dim
-Link = tuple[Axis, Axis]
-
-BLOCK_SCALES = (_D.OPERATION_BLOCK_SCALE_DEQUANTIZE, _D.OPERATION_BLOCK_SCALE_QUANTIZE)
-NORMS = (_D.OPERATION_NORM_FORWARD, _D.OPERATION_NORM_BACKWARD)
 
 
 @dataclass(frozen=True)
@@ -37,145 +32,29 @@ class DimClass:
 def dim_classes(graph: Graph) -> dict[Axis, DimClass]:
     """Return the class of every dim of every tensor."""
     tensors = {tensor.uid: tensor for tensor in graph.tensors}
-    parent: dict[Axis, Axis] = {(uid, axis): (uid, axis) for uid, t in tensors.items() for axis in range(t.rank)}
-
-    def root(axis: Axis) -> Axis:
-        while parent[axis] != axis:
-            parent[axis] = axis = parent[parent[axis]]
-        return axis
-
+    groups = AxisGroups(tensors.values())
     fixed: set[Axis] = set()
     for op in all_ops(graph):
-        links = _links(op, tensors)
+        links = relation_of(op).same(tensors)
         if links is None:
             fixed |= {(t.uid, axis) for _, t in op.ports() for axis in range(t.rank)}
         for one, other in links or ():
-            if one in parent and other in parent:
-                parent[root(one)] = root(other)
+            if one in groups and other in groups:
+                groups.join(one, other)
             else:  # of ranks that do not fit to each other
-                fixed |= {one, other} & parent.keys()
+                fixed |= {axis for axis in (one, other) if axis in groups}
     fixed |= {(t.uid, a) for t in tensors.values() if t.ragged_offset or t.vector_count > 1 for a in range(t.rank)}
-    groups: dict[Axis, set[Axis]] = {}
-    for axis in parent:
-        groups.setdefault(root(axis), set()).add(axis)
-    return {axis: one for members in groups.values() for one in (_class(members, tensors, fixed),) for axis in members}
+    return {
+        axis: one
+        for members in groups.members().values()
+        for one in (_class(set(members), tensors, fixed),)
+        for axis in members
+    }
 
 
 def _class(members: set[Axis], tensors: dict[int, Tensor], fixed: set[Axis]) -> DimClass:
     size = max(tensors[uid].dims[index] for uid, index in members)
     return DimClass(size, frozenset(members), bool(members & fixed))
-
-
-def _links(op: Op, tensors: dict[int, Tensor]) -> Iterable[Link] | None:
-    """Return which dims of the operation's tensors are one and the same, None if that is not known."""
-    if isinstance(op, Matmul):
-        return _matmul_links(op)
-    if isinstance(op, Pointwise | Reduction):
-        return _same(op)
-    assert isinstance(op, Operation)
-    if op.kind in CONVOLUTIONS:
-        return _convolution_links(op)
-    if op.kind in (_D.OPERATION_SOFTMAX, _D.OPERATION_DIAGONAL_BAND_MASK):
-        return _same(op)
-    if op.kind is _D.OPERATION_RNG:
-        return ()
-    if op.kind in BLOCK_SCALES:
-        x, y = op.fields["x"], op.fields["y"]
-        return [((x.uid, axis), (y.uid, axis)) for axis in range(x.rank)]  # the scales are rounded up as it is
-    if op.kind in NORMS and op.fields.get("mode") is NormMode.BATCH_NORM:
-        return _channel_links(op)
-    if op.kind is _D.OPERATION_RESHAPE:
-        return _reshape_links(op.fields["x"], op.fields["y"])
-    if op.kind in (_D.OPERATION_SDPA_FWD, _D.OPERATION_SDPA_BWD) and "page_table_k" not in op.fields:
-        return _attention_links(op, tensors)
-    return None
-
-
-def _channel_links(op: Operation) -> Iterator[Link]:
-    x = op.fields["x"]
-    for _, tensor in op.ports():
-        if tensor.rank == x.rank:
-            yield from (((tensor.uid, a), (x.uid, a)) for a in range(x.rank) if tensor.dims[a] == x.dims[a] > 1)
-
-
-def _same(op: Op) -> Iterator[Link]:
-    """Yield the links of an operation that is elementwise where dims are equal."""
-    outputs = list(op.outputs().values())
-    first = max(outputs, key=lambda t: max(t.dims)) if outputs else None
-    for _, tensor in op.ports():
-        if first is None or tensor.uid == first.uid or tensor.rank != first.rank:
-            continue
-        for axis in range(tensor.rank):
-            if tensor.dims[axis] == first.dims[axis]:
-                yield (tensor.uid, axis), (first.uid, axis)
-
-
-def _matmul_links(op: Matmul) -> Iterator[Link]:
-    a, b, c = op.a, op.b, op.c
-    m, n = c.rank - 2, c.rank - 1
-    yield from (((a.uid, m), (c.uid, m)), ((b.uid, n), (c.uid, n)), ((a.uid, n), (b.uid, m)))
-    for axis in range(m):
-        for side in (a, b):
-            if side.dims[axis] == c.dims[axis]:
-                yield (side.uid, axis), (c.uid, axis)
-
-
-def _convolution_links(op: Operation) -> Iterator[Link] | None:
-    image, weights, response = (op.fields[port] for port in CONVOLUTIONS[op.kind])
-    if min(image.rank, weights.rank) < 2 or image.dims[1] != weights.dims[1]:
-        return None  # groups
-    return iter(
-        (
-            ((image.uid, 0), (response.uid, 0)),
-            ((image.uid, 1), (weights.uid, 1)),
-            ((weights.uid, 0), (response.uid, 1)),
-        )
-    )
-
-
-def _reshape_links(x: Tensor, y: Tensor) -> list[Link] | None:
-    if any(tensor.span_elements != math.prod(tensor.dims) for tensor in (x, y)):
-        return None  # without gaps, as they would be with other dims, they may not describe the same memory
-    if x.rank == 1:
-        return [((x.uid, 0), (y.uid, 0))] if x.dims == y.dims else None
-    turned = _is_transposed(x) != _is_transposed(y)
-    if x.dims == y.dims:
-        swapped = x.dims[-1] == x.dims[-2] and turned
-    elif y.dims == (*x.dims[:-2], x.dims[-1], x.dims[-2]) and (turned or 1 in x.dims[-2:]):
-        swapped = True
-    else:
-        return None
-    last = x.rank - 1
-    other = {last: last - 1, last - 1: last} if swapped else {}
-    return [((x.uid, axis), (y.uid, other.get(axis, axis))) for axis in range(x.rank)]
-
-
-def _is_transposed(tensor: Tensor) -> bool:
-    return tensor.strides[-1] > tensor.strides[-2]
-
-
-def _attention_links(op: Operation, tensors: dict[int, Tensor]) -> Iterator[Link]:
-    fields = op.fields
-    q, k, v, o = (fields[name] for name in ("q", "k", "v", "o"))
-    yield from (((q.uid, 3), (k.uid, 3)), ((v.uid, 3), (o.uid, 3)), ((k.uid, 2), (v.uid, 2)), ((q.uid, 2), (o.uid, 2)))
-    for name, of in (("dq", q), ("dk", k), ("dv", v), ("d_o", o)):
-        if name in fields:
-            yield from (((fields[name].uid, axis), (of.uid, axis)) for axis in range(4))
-    if "stats" in fields:
-        yield (fields["stats"].uid, 2), (q.uid, 2)
-    softmax = fields.get("softmax")
-    scores = [tensors[fields["subgraph_input_uid"]]] if fields.get("subgraph_input_uid") in tensors else []
-    scores += [softmax.fields["x"], softmax.fields["y"]] if isinstance(softmax, Operation) else []
-    for score in scores:
-        yield from (((score.uid, 2), (q.uid, 2)), ((score.uid, 3), (k.uid, 2)))
-    for name in ("dropout_rng_dump", "dbias"):
-        tensor = fields.get(name)
-        if isinstance(tensor, Tensor):
-            yield from (
-                ((tensor.uid, axis), (side.uid, 2))
-                for axis, side in ((2, q), (3, k))
-                if tensor.rank == side.rank == 4 and tensor.dims[axis] == side.dims[2]
-            )
 
 
 def resize(graph: Graph, classes: Iterable[DimClass], size: int) -> Graph | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -64,29 +65,20 @@ def as_unified(graph: Graph) -> Graph | None:
     """
     matmuls = [op for op in graph.ops if isinstance(op, Matmul)]
     softmax = _find_softmax(graph)
-    if len(matmuls) != 2 or softmax is None:
+    if len(matmuls) != 2 or softmax is None or matmuls[1].a.uid != softmax.y.uid or any(map(_has_lengths, matmuls)):
         return None
     first, second = matmuls
     q, k, v, o = first.a, first.b, second.b, second.c
-    plain = not any(tensor.virtual for tensor in (q, k, v, o)) and q.rank == 4
-    lengths = any((op.m_override, op.n_override, op.k_override) != (None, None, None) for op in matmuls)
-    if not plain or lengths or second.a.uid != softmax.y.uid:
-        return None
-    names = _Names(graph)
     scaling = _find_scaling(graph, first.c)
+    fused = [*matmuls, *softmax.ops, *([scaling] if scaling else [])]
+    inner = tuple(op for op in graph.ops if not any(op is one for one in fused))
+    if any(tensor.virtual for tensor in (q, k, v, o)) or q.rank != 4 or _rounds(fused) or not _is_modifier(inner):
+        return None
     score = first.c if scaling is None else scaling.y
     assert score is not None
-    gone = [*matmuls, *softmax.ops, *([scaling] if scaling else [])]
-    kinds = {tensor.data_type for op in gone for tensor in op.outputs().values() if tensor.virtual}
-    kinds |= {op.compute_type for op in gone if isinstance(op, Matmul | Pointwise | Reduction)}
-    if not kinds <= {DataType.FLOAT, *HALF_TYPES, *FP8_TYPES}:
-        return None  # what is cut off between operations would not be any more
-    left_out = {id(op) for op in gone}
-    inner = tuple(op for op in graph.ops if id(op) not in left_out)
-    if any(isinstance(op, Operation) and op.kind is not _D.OPERATION_DIAGONAL_BAND_MASK for op in inner):
+    if not inner and softmax.x.uid != score.uid:
         return None
-    if any(not tensor.virtual for op in inner for tensor in op.outputs().values()):
-        return None
+    names = _Names(graph)
     fields: dict[str, Any] = {"q": q, "k": _swap_last(k), "v": v, "o": o, "scale": _factor(scaling, names)}
     if inner:
         fields |= {
@@ -94,12 +86,27 @@ def as_unified(graph: Graph) -> Graph | None:
             "subgraph_input_uid": score.uid,
             "subgraph_output_uid": softmax.x.uid,
         }
-    elif softmax.x.uid != score.uid:
-        return None
     if softmax.statistics:
         x, y = names.virtual("softmax_x", softmax.x.dims), names.virtual("softmax_y", softmax.x.dims)
         fields["softmax"] = Operation(_D.OPERATION_SOFTMAX, "softmax", {"x": x, "y": y, **softmax.statistics})
     return Graph((Operation(_D.OPERATION_SDPA_FWD, "sdpa", fields),), graph.name)
+
+
+def _has_lengths(op: Matmul) -> bool:
+    return (op.m_override, op.n_override, op.k_override) != (None, None, None)
+
+
+def _rounds(ops: list[Op]) -> bool:
+    """Return whether operations round or cut off between them what one operation would not."""
+    kinds = {tensor.data_type for op in ops for tensor in op.outputs().values() if tensor.virtual}
+    kinds |= {op.compute_type for op in ops if isinstance(op, Matmul | Pointwise | Reduction)}
+    return not kinds <= {DataType.FLOAT, *HALF_TYPES, *FP8_TYPES}
+
+
+def _is_modifier(ops: Sequence[Op]) -> bool:
+    """Return whether operations can be the sub-graph of attention: pointwise ones and masks, without results."""
+    others = [op for op in ops if isinstance(op, Operation) and op.kind is not _D.OPERATION_DIAGONAL_BAND_MASK]
+    return not others and all(tensor.virtual for op in ops for tensor in op.outputs().values())
 
 
 def is_in_float(graph: Graph) -> bool:
@@ -305,27 +312,31 @@ def as_composite_backward(graph: Graph) -> Graph | None:
     op = graph.ops[0]
     if len(graph.ops) > 1 or not isinstance(op, Operation) or op.kind is not _D.OPERATION_SDPA_BWD:
         return None
-    fields: dict[str, Any] = dict(op.fields)
-    if set(fields) - _TAKEN_BACKWARD or "scale" not in fields:
+    if set(op.fields) - _TAKEN_BACKWARD or "scale" not in op.fields:
         return None
     use = read_attention(graph)
-    if use is None or use.problem.score_modifier is not None or use.problem.is_fp8:
+    if use is None or use.problem.score_modifier is not None or use.problem.is_fp8 or use.problem.alibi:
         return None
-    given = {_OURS.get(name, name): value for name, value in fields.items() if isinstance(value, Tensor)}
+    bias = _read_bias(op, use.problem.bias)
+    if bias is None:
+        return None
+    given = {_OURS.get(name, name): value for name, value in op.fields.items() if isinstance(value, Tensor)}
+    return _restore_tensors(graph, composite_backward(use.problem, None), given | bias)
+
+
+def _read_bias(op: Operation, dims: tuple[int, ...] | None) -> dict[str, Tensor] | None:
+    """Return the bias of some dims, or none for None, that attention adds in its sub-graph; None if that does more."""
     inner = [one for sub in op.subgraphs() for one in all_ops(sub)]
     read = [tensor for one in inner for tensor in one.inputs().values()]
     if any(tensor.by_value and tensor.value is None for tensor in read):
         return None  # a bound that is not known
-    lengths = [fields[name].uid for name in ("seq_len_q", "seq_len_kv") if name in fields]
-    biases = [t for t in read if not (t.virtual or t.by_value or t.uid in lengths)]
-    if inner and (any(one.kind is not _D.OPERATION_DIAGONAL_BAND_MASK for one in inner if isinstance(one, Operation))):
+    if any(isinstance(one, Operation) and one.kind is not _D.OPERATION_DIAGONAL_BAND_MASK for one in inner):
         return None
-    bias = [tensor for tensor in biases if tensor.dims == use.problem.bias]
-    if bool(bias) != (use.problem.bias is not None) or len(biases) > len(bias) or use.problem.alibi:
+    lengths = [op.fields[name].uid for name in ("seq_len_q", "seq_len_kv") if name in op.fields]
+    found = [tensor for tensor in read if not (tensor.virtual or tensor.by_value or tensor.uid in lengths)]
+    if any(tensor.dims != dims for tensor in found) or bool(found) != (dims is not None):
         return None
-    given |= {"bias": bias[0]} if bias else {}
-    made = composite_backward(use.problem, None)
-    return _restore_tensors(graph, made, given)
+    return {"bias": found[0]} if found else {}
 
 
 _OURS = {"d_o": "do"}
@@ -349,20 +360,30 @@ def _restore_tensors(graph: Graph, made: Graph, given: dict[str, Tensor]) -> Gra
     new: dict[int, Tensor] = {}
     for tensor in made.tensors:
         mine = given.get(tensor.name)
-        if mine is None:
-            name = tensor.name
-            while name in names:
-                name += "_"
-            names.add(name)
-            new[tensor.uid] = dataclasses.replace(tensor, uid=next(uids), name=name)
-        elif mine.by_value:
-            new[tensor.uid] = dataclasses.replace(tensor, uid=mine.uid, name=mine.name, value=mine.value)
-        else:
-            kept = _swap_last(mine) if tensor.name in ("k", "v") else mine
-            if math.prod(kept.dims) != math.prod(tensor.dims):
-                return None  # other numbers would be needed
-            strides = kept.strides if kept.dims == tensor.dims else tensor.strides
-            new[tensor.uid] = dataclasses.replace(mine, dims=tensor.dims, strides=strides)
+        like = _free_name(tensor, next(uids), names) if mine is None else _as_given(tensor, mine)
+        if like is None:
+            return None
         if tensor.uid in turned and turned[tensor.uid].dims == tensor.dims:
-            new[tensor.uid] = dataclasses.replace(new[tensor.uid], strides=turned[tensor.uid].strides)
+            like = dataclasses.replace(like, strides=turned[tensor.uid].strides)
+        new[tensor.uid] = like
     return Graph(replace_tensors_in(made.ops, new), graph.name)
+
+
+def _free_name(tensor: Tensor, uid: int, names: set[str]) -> Tensor:
+    """Return a tensor with a uid, and a name that is not among `names`, which get it."""
+    name = tensor.name
+    while name in names:
+        name += "_"
+    names.add(name)
+    return dataclasses.replace(tensor, uid=uid, name=name)
+
+
+def _as_given(tensor: Tensor, mine: Tensor) -> Tensor | None:
+    """Return the caller's tensor with the dims of another; None if it has another number of elements."""
+    if mine.by_value:
+        return dataclasses.replace(tensor, uid=mine.uid, name=mine.name, value=mine.value)
+    kept = _swap_last(mine) if tensor.name in ("k", "v") else mine
+    if math.prod(kept.dims) != math.prod(tensor.dims):
+        return None
+    strides = kept.strides if kept.dims == tensor.dims else tensor.strides
+    return dataclasses.replace(mine, dims=tensor.dims, strides=strides)

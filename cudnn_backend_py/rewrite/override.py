@@ -8,20 +8,17 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ..errors import GraphError
 from ..generated.enums import CudnnEnum, DataType, DescriptorType, PointwiseMode
-from ..generated.operations import CONVOLUTIONS
 from ..graph.attention import Attention, sdpa_backward, sdpa_forward
 from ..graph.attention.recognize import read_attention
 from ..graph.data_types import DATA_TYPES
-from ..graph.ir import Graph, Matmul, Op, Operation, Parameters, Pointwise, Reduction, Tensor
+from ..graph.ir import Graph, Matmul, Op, Operation, Parameters, Pointwise, Tensor
 from ..graph.replace import all_ops, repack, replace_tensors
-from ..graph.shapes import concatenated, convolution_input, convolved, permuted, pooled_size, scale_dims
-from .dims import NORMS, Axis, _links
+from .relations import Axis, AxisGroups, naming_operation, relation_of
 
 __all__ = ["find_type", "override", "scale_of", "with_dims", "with_settings", "with_types"]
 
@@ -113,16 +110,6 @@ def with_dims(graph: Graph, dims: Mapping[str, tuple[int, ...]]) -> Graph:
     return sizes.graph()
 
 
-@contextmanager
-def _naming(op: Op) -> Iterator[None]:
-    """Refuse an operation whose numbers no dims can follow from: any it may have, as that is for cuDNN to judge."""
-    try:
-        yield
-    except (ArithmeticError, LookupError, TypeError, ValueError) as error:
-        headline = f"no dims can follow from the tensors and numbers of {op.name!r}: {error}"
-        raise GraphError(headline, code="override", where=str(op)) from error
-
-
 class _Sizes:
     """The dims of all tensors while some are changed."""
 
@@ -130,31 +117,23 @@ class _Sizes:
         self._graph = graph
         self._tensors = {tensor.uid: tensor for tensor in graph.tensors}
         self._dims = {uid: list(tensor.dims) for uid, tensor in self._tensors.items()}
-        self._parent: dict[Axis, Axis] = {
-            (uid, axis): (uid, axis) for uid, tensor in self._tensors.items() for axis in range(tensor.rank)
-        }
+        self._groups = AxisGroups(graph.tensors)
         for op in all_ops(graph):
-            with _naming(op):
-                links = (*(_links(op, self._tensors) or ()), *_more_links(op))
+            with naming_operation(op):
+                relation = relation_of(op)
+                links = (*(relation.same(self._tensors) or ()), *relation.alike())
             for one, other in links:
-                if one in self._parent and other in self._parent and self._size(one) == self._size(other):
-                    self._parent[self._root(one)] = self._root(other)
+                if one in self._groups and other in self._groups and self._size(one) == self._size(other):
+                    self._groups.join(one, other)
         self._fixed: dict[Axis, int] = {}
-        self._members: dict[Axis, list[Axis]] = {}
-        for axis in self._parent:
-            self._members.setdefault(self._root(axis), []).append(axis)
+        self._members = self._groups.members()
 
     def _size(self, axis: Axis) -> int:
         return self._dims[axis[0]][axis[1]]
 
-    def _root(self, axis: Axis) -> Axis:
-        while self._parent[axis] != axis:
-            self._parent[axis] = axis = self._parent[self._parent[axis]]
-        return axis
-
     def fix(self, axis: Axis, size: int) -> None:
         """Give a dim, and those that are the same, a size that was asked for."""
-        root = self._root(axis)
+        root = self._groups.root(axis)
         if self._fixed.get(root, size) != size:
             name = self._tensors[axis[0]].name
             raise _fault(f"dim {axis[1]} of {name!r} is to be {size}, and {self._fixed[root]} for another tensor")
@@ -164,7 +143,7 @@ class _Sizes:
     def _set(self, axis: Axis, size: int) -> bool:
         if self._size(axis) == size:
             return False
-        root = self._root(axis)
+        root = self._groups.root(axis)
         if self._fixed.get(root, size) != size:
             name = self._tensors[axis[0]].name
             raise _fault(f"dim {axis[1]} of {name!r} follows from others: it is {size}, not {self._fixed[root]}")
@@ -177,8 +156,8 @@ class _Sizes:
         for _ in range(_ROUNDS):
             changed = False
             for op in all_ops(self._graph):
-                with _naming(op):
-                    following = _follows(op, self._dims)
+                with naming_operation(op):
+                    following = relation_of(op).results(self._dims)
                 for uid, dims in following.items():
                     if len(dims) != len(self._dims[uid]):
                         continue
@@ -219,117 +198,6 @@ def _with_limits(op: Op, before: Mapping[int, Tensor]) -> Op:
         now if limit == was else limit for limit, was, now in zip(op.fields["limit_indices"], old, x, strict=True)
     )
     return Operation(op.kind, op.name, {**op.fields, "limit_indices": limits})
-
-
-def _more_links(op: Op) -> Iterator[tuple[Axis, Axis]]:
-    """Yield dims that are the same beside those that diagnosis knows of: where sizes and places agree."""
-    if isinstance(op, (Matmul, Pointwise, Reduction)):
-        return
-    assert isinstance(op, Operation)
-    fields, tensors = op.fields, dict(op.ports())
-    if op.kind in (_D.OPERATION_RESAMPLE_FWD, _D.OPERATION_RESAMPLE_BWD):
-        yield from _same_axes(tensors.values(), (0, 1))
-    elif op.kind is _D.OPERATION_CONCAT:
-        axes = [axis for axis in range(fields["output"].rank) if axis != fields["axis"]]
-        yield from _same_axes(tensors.values(), axes)
-    elif op.kind is _D.OPERATION_SLICE:
-        whole = zip(fields["start_indices"], fields["limit_indices"], fields["strides"], fields["x"].dims, strict=True)
-        axes = [axis for axis, part in enumerate(whole) if part[:3] == (0, part[3], 1)]
-        yield from _same_axes((fields["x"], fields["y"]), axes)
-    elif op.kind is _D.OPERATION_TRANSPOSE:
-        x, y = fields["x"], fields["y"]
-        yield from (((y.uid, axis), (x.uid, source)) for axis, source in enumerate(fields["permutation"]))
-    elif op.kind is _D.OPERATION_MOE_GROUPED_MATMUL:
-        token, weight, output = (fields[name] for name in ("token", "weight", "output"))
-        yield from (((token.uid, 2), (weight.uid, 1)), ((weight.uid, 2), (output.uid, 2)))
-        yield from (((token.uid, 1), (output.uid, 1)), ((weight.uid, 0), (fields["first_token_offset"].uid, 0)))
-        for name in ("token_index", "token_ks"):
-            if name in fields:
-                yield (fields[name].uid, 1), (output.uid, 1)
-    elif op.kind in (_D.OPERATION_SDPA_FWD, _D.OPERATION_SDPA_BWD):
-        inner = [tensor for graph in op.subgraphs() for item in graph.ops for _, tensor in item.ports()]
-        yield from _same_axes([*tensors.values(), *inner], (0, 1))
-    elif op.kind in (*NORMS, _D.OPERATION_GEN_STATS, _D.OPERATION_BN_BWD_WEIGHTS, *_ALIKE):
-        first = max(tensors.values(), key=lambda tensor: math.prod(tensor.dims))
-        yield from _same_axes([first, *tensors.values()], range(first.rank))
-
-
-_ALIKE = (
-    _D.OPERATION_BN_FINALIZE_STATISTICS,
-    _D.OPERATION_ROPE_FWD,
-    _D.OPERATION_ROPE_BWD,
-    _D.OPERATION_SIGNAL,
-)
-
-
-def _same_axes(tensors: Iterable[Tensor], axes: Iterable[int]) -> Iterator[tuple[Axis, Axis]]:
-    """Yield these axes of the first tensor with those of all others of its rank and size there."""
-    first, *others = tensors
-    wanted = list(axes)
-    for tensor in others:
-        if tensor.rank == first.rank:
-            yield from (
-                ((tensor.uid, axis), (first.uid, axis))
-                for axis in wanted
-                if tensor.dims[axis] == first.dims[axis] and (first.dims[axis] > 1 or axis > 1)
-            )
-
-
-def _follows(op: Op, dims: Mapping[int, list[int]]) -> dict[int, tuple[int, ...]]:
-    """Return the dims of what an operation writes, for those whose dims are not all dims of what it reads."""
-    if not isinstance(op, Operation):
-        return {}
-    fields = op.fields
-    if op.kind in CONVOLUTIONS:
-        image, weights, response = (fields[port] for port in CONVOLUTIONS[op.kind])
-        facts = fields["convolution"].fields
-        names = ("pre_paddings", "post_paddings", "filter_strides", "dilations")
-        window = [facts[name] for name in names]
-        x, w, y = (dims[tensor.uid] for tensor in (image, weights, response))
-        fitting = convolved(x, w, window)
-        if op.kind is _D.OPERATION_CONVOLUTION_BACKWARD_DATA:  # as much larger than the smallest one as it was
-            groups = image.dims[1] // weights.dims[1]
-            least = convolution_input(response.dims, weights.dims, window, groups)
-            now = convolution_input(y, w, window, groups)
-            more = (was - small for was, small in zip(image.dims[2:], least[2:], strict=True))
-            return {image.uid: (*x[:2], *(size + extra for size, extra in zip(now[2:], more, strict=True)))}
-        if op.kind is _D.OPERATION_CONVOLUTION_FORWARD:
-            return {response.uid: fitting}
-        return {response.uid: (*y[:2], *fitting[2:])}  # the gradient that fits the image
-    if op.kind in (_D.OPERATION_RESAMPLE_FWD, _D.OPERATION_RESAMPLE_BWD):
-        facts = fields["resample"].fields
-        image, small = ("x", "y") if op.kind is _D.OPERATION_RESAMPLE_FWD else ("dx", "dy")
-        names = ("window_dims", "strides", "pre_paddings", "post_paddings")
-        sides = zip(*(_fractions(facts[name]) for name in names), strict=True)
-        x = dims[fields[image].uid]
-        sizes = (pooled_size(size, *side) for size, side in zip(x[2:], sides, strict=True))
-        found = (*x[:2], *sizes)
-        return {fields[name].uid: found for name in (small, "idx", "y") if name in fields}
-    if op.kind is _D.OPERATION_CONCAT:
-        return {fields["output"].uid: concatenated([dims[item.uid] for item in fields["input"]], fields["axis"])}
-    if op.kind is _D.OPERATION_TRANSPOSE:
-        return {fields["y"].uid: permuted(dims[fields["x"].uid], fields["permutation"])}
-    if op.kind in (_D.OPERATION_BLOCK_SCALE_DEQUANTIZE, _D.OPERATION_BLOCK_SCALE_QUANTIZE):
-        return _scales_follow(op, dims)
-    return {}
-
-
-def _fractions(values: Any) -> list[Any]:
-    from fractions import Fraction
-
-    return [Fraction(*item) if isinstance(item, tuple) else item for item in values]
-
-
-def _scales_follow(op: Operation, dims: Mapping[int, list[int]]) -> dict[int, tuple[int, ...]]:
-    from ..graph.shapes import block_axes
-
-    x, scale = op.fields["x"], op.fields["scale"]
-    given = op.fields.get("block_size", 32)
-    sizes = block_axes(x.dims, given if isinstance(given, tuple) else (given,), scale.dims)
-    if sizes is None:
-        return {}
-    tiled = scale.reordering.name == "F8_128x4"
-    return {scale.uid: scale_dims(dims[x.uid], sizes, tiled=tiled)}
 
 
 # settings
@@ -502,53 +370,72 @@ def _with_options(graph: Graph, settings: Mapping[str, str]) -> Graph:
     return Graph(made.ops, graph.name, made.is_subgraph)
 
 
-_SIZES = ("batch", "heads", "seq_q", "seq_kv", "head_dim", "head_dim_v", "kv_heads", "v_heads", "layout")
+def _bias_dims(text: str) -> tuple[int, ...] | None:
+    return tuple(_whole(part) for part in text.split(",")) if text else None
 
 
-def _change(options: dict[str, Any], key: str, text: str) -> None:
-    """Set one option of attention; sizes that were equal stay so, and tensors lie without gaps again."""
-    before = options[key]
-    if key == "layout" or (key == "bias" and text):
-        options[key] = text if key == "layout" else tuple(_whole(part) for part in text.split(","))
-    elif key in ("data_type", "output_type", "seed_type", "offset_type"):
-        options[key] = find_type(text)
-    elif (key == "scale" and text in ("tensor", "none")) or key == "alignment":
-        options[key] = text
-    elif key in _FLAGS:
-        options[key] = _flag(text)
-    elif key in ("scale", "dropout"):
-        options[key] = _number(text)
-    elif key in ("score_modifier",):
-        raise _fault("a score modifier cannot be set by a text")
-    else:
-        options[key] = None if text in ("none", "") else _whole(text)
-    for same in _FOLLOWERS.get(key, ()):
-        if options[same] == before:
-            options[same] = options[key]
-    if key == "data_type" and options["output_type"] == before:
-        options["output_type"] = options[key]
-    if key == "causal":
-        options["right_bound"] = 0 if options[key] else None
-    if key == "right_bound":
-        options["causal"] = False
-    if key == "ragged" and options[key]:
-        options["padding"] = True
-    if key in _SIZES[:-1] or key in ("ragged", "page_size"):
-        options["layout"] = _layout_names(options)
-    if options["bias"] is not None and key in ("batch", "heads", "seq_q", "seq_kv"):
-        axis = ("batch", "heads", "seq_q", "seq_kv").index(key)
-        dims = list(options["bias"])
-        dims[axis] = options[key] if dims[axis] == before and before != 1 else dims[axis]
-        options["bias"] = tuple(dims)
+def _scale(text: str) -> float | str:
+    return text if text in ("tensor", "none") else _number(text)
 
 
-_FLAGS = {item.name for item in dataclasses.fields(Attention) if str(item.type) == "bool"}
-_FOLLOWERS = {
+def _whole_or_none(text: str) -> int | None:
+    return None if text in ("none", "") else _whole(text)
+
+
+def _refuse_modifier(text: str) -> None:
+    raise _fault("a score modifier cannot be set by a text")
+
+
+# How the options of attention are read; the others are whole numbers or None.
+_READERS: dict[str, Callable[[str], Any]] = {
+    **{item.name: _flag for item in dataclasses.fields(Attention) if str(item.type) == "bool"},
+    **dict.fromkeys(("data_type", "output_type", "seed_type", "offset_type"), find_type),
+    **dict.fromkeys(("layout", "alignment"), str),
+    "bias": _bias_dims,
+    "scale": _scale,
+    "dropout": _number,
+    "score_modifier": _refuse_modifier,
+}
+_FOLLOWERS = {  # options that stay equal to another one where they were
     "heads": ("kv_heads", "v_heads"),
     "kv_heads": ("v_heads",),
     "seq_q": ("seq_kv",),
     "head_dim": ("head_dim_v",),
+    "data_type": ("output_type",),
 }
+_SCORES = ("batch", "heads", "seq_q", "seq_kv")  # the dims of the scores, and of a bias
+_LAID_OUT = (
+    *_SCORES,
+    "head_dim",
+    "head_dim_v",
+    "kv_heads",
+    "v_heads",
+    "ragged",
+    "page_size",
+)  # with these, strides change
+
+
+def _change(options: dict[str, Any], key: str, text: str) -> None:
+    """Set one option of attention; sizes that were equal stay so, and tensors are without gaps again."""
+    before = options[key]
+    value = options[key] = _READERS.get(key, _whole_or_none)(text)
+    options |= {same: value for same in _FOLLOWERS.get(key, ()) if options[same] == before}
+    if key == "causal":
+        options["right_bound"] = 0 if value else None
+    if key == "right_bound":
+        options["causal"] = False
+    if key == "ragged" and value:
+        options["padding"] = True
+    if key in _LAID_OUT:
+        options["layout"] = _layout_names(options)
+    if key in _SCORES and options["bias"] is not None:
+        place = _SCORES.index(key)
+        follows = options["bias"][place] == before != 1
+        options["bias"] = (
+            *options["bias"][:place],
+            value if follows else options["bias"][place],
+            *options["bias"][place + 1 :],
+        )
 
 
 def _layout_names(options: Mapping[str, Any]) -> Any:

@@ -16,21 +16,19 @@ from typing import Any
 
 from ..errors import GraphError
 from ..generated.attributes import ATTRIBUTES
-from ..generated.enums import DataType, DescriptorType
-from ..generated.operations import CONVOLUTIONS
+from ..generated.enums import DataType
 from ..graph import Graph, Op, Operation, Tensor
 from ..graph.data_types import BOOLEAN_TYPES
-from ..graph.ir import Parameters, convolved_size
+from ..graph.ir import Parameters
 from ..graph.replace import all_ops, attempt, drop_fields, keep_ops, replace_tensors, replace_tensors_in
-from ..graph.shapes import pooled_size
 from ..graph.strides import channels_last, packed_strides
 from .changes import changes
 from .dims import dim_classes
+from .relations import Window, naming_operation, relation_of
 from .shapes import set_dims
 
 __all__ = ["SIMPLER", "Fails", "Reduced", "reduce_failure"]
 
-_D = DescriptorType
 Fails = Callable[[Graph, str], bool]
 """Whether a graph fails with data of a kind; False also where it cannot be asked."""
 
@@ -39,7 +37,6 @@ _OPTIONS = ("drop_stats", "drop_dropout", "drop_bias", "mask")
 _WINDOWS = {
     "pre_paddings": 0, "post_paddings": 0, "filter_strides": 1, "dilations": 1, "strides": 1, "window_dims": 1,
 }  # fmt: skip
-_POOLS = (_D.OPERATION_RESAMPLE_FWD, _D.OPERATION_RESAMPLE_BWD)
 
 
 @dataclass
@@ -293,29 +290,14 @@ def _set(graph: Graph, sizes: Mapping[tuple[int, int], int]) -> Graph:
 
 def _spatial(op: Op) -> dict[tuple[int, int], int]:
     """Return the sizes that a convolution or pooling makes of its image, where its result has others."""
-    if not isinstance(op, Operation):
+    relation = relation_of(op)
+    if not isinstance(relation, Window):
         return {}
-    if op.kind in CONVOLUTIONS:
-        image, weights, response = (op.fields[port] for port in CONVOLUTIONS[op.kind])
-        given = op.fields["convolution"].fields
-        parts = [given[name] for name in ("pre_paddings", "post_paddings", "filter_strides", "dilations")]
-        sizes = [convolved_size(*item) for item in zip(image.dims[2:], weights.dims[2:], *parts, strict=True)]
-        results = [response]
-    elif op.kind in _POOLS:
-        forward = op.kind is _D.OPERATION_RESAMPLE_FWD
-        image = op.fields["x" if forward else "dx"]
-        given = op.fields["resample"].fields
-        names = ("window_dims", "strides", "pre_paddings", "post_paddings")
-        if any(isinstance(part, tuple) for name in names for part in given[name]):
-            return {}
-        sides = [given[name] for name in names]
-        sizes = [pooled_size(size, *item) for size, *item in zip(image.dims[2:], *sides, strict=True)]
-        results = [op.fields[port] for port in ("y", "idx", "dy") if port in op.fields]
-    else:
-        return {}
+    with naming_operation(op):
+        tensors, sizes = relation.windows({tensor.uid: tensor.dims for _, tensor in op.ports()})
     return {
         (tensor.uid, axis + 2): size
-        for tensor in results
+        for tensor in tensors
         for axis, size in enumerate(sizes)
         if tensor.dims[axis + 2] != size
     }

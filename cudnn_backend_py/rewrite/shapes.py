@@ -11,8 +11,9 @@ from ..generated.enums import DataType, DescriptorType, PointwiseMode, ReduceTen
 from ..generated.operations import CONVOLUTIONS
 from ..graph.ir import Graph, Matmul, Op, Operation, Parameters, Pointwise, Reduction, Tensor
 from ..graph.replace import all_ops, free_uids, repack, replace_tensors, replace_tensors_in
+from ..graph.shapes import SCALE_TILE
 from ..graph.strides import channels_last, packed_strides
-from .dims import BLOCK_SCALES
+from .relations import BLOCK_SCALES, Dims, naming_operation, relation_of
 
 __all__ = [
     "add_leading",
@@ -22,14 +23,13 @@ __all__ = [
     "flatten_leading",
     "give_ports",
     "pad_image",
-    "pooled_dims",
     "relu_before",
     "set_channels",
     "set_dims",
-    "sizes_of_attention",
     "view_of",
     "whole_scales",
     "widen_groups",
+    "wrong_dims",
 ]
 
 _D, _P, _R = DescriptorType, PointwiseMode, ReduceTensorOp
@@ -248,41 +248,13 @@ def set_channels(graph: Graph, dims: dict[int, tuple[int, ...]], image: Tensor) 
 # dims that follow from others
 
 
-def sizes_of_attention(op: Operation) -> dict[int, tuple[int, ...]]:
-    """Return the dims that tensors of the one operation of attention have to have, by uid, where they have others."""
-    ports = dict(op.ports())
-    q, k, v = ports["q"], ports["k"], ports["v"]
-    if {q.rank, k.rank, v.rank} != {_RANK}:
-        return {}
-    b, heads, s_q, s_kv = q.dims[0], q.dims[1], q.dims[2], k.dims[2]
-    needed: dict[str, tuple[int, ...]] = {"o": (b, heads, s_q, v.dims[3])}
-    needed |= dict.fromkeys(("stats", "max", "sum_exp"), (b, heads, s_q, 1))
-    needed |= dict.fromkeys(("seq_len_q", "seq_len_kv"), (b, 1, 1, 1))
-    needed |= {"dropout_rng_dump": (b, heads, s_q, s_kv), "sink": (1, heads, 1, 1)}
-    needed |= {"d_o": needed["o"], "dq": q.dims, "dk": k.dims, "dv": v.dims}
-    if "page_table_k" in ports or "page_table_v" in ports:  # then K has the dims of pages
-        needed.pop("dropout_rng_dump")
-    found = {ports[name].uid: dims for name, dims in needed.items() if name in ports}
-    return {t.uid: found[t.uid] for t in ports.values() if t.uid in found and found[t.uid] != t.dims}
-
-
-def pooled_dims(op: Operation) -> dict[int, tuple[int, ...]]:
-    """Return the dims that a pooling gives its results, by uid, where they have others."""
-    given, x = op.fields["resample"].fields, op.fields["x"]
-    names = ("window_dims", "pre_paddings", "post_paddings", "strides")
-    parts = [given.get(name, ()) for name in names]
-    if any(len(part) != x.rank - 2 or any(type(one) is not int for one in part) for part in parts):
-        return {}
-    sizes = zip(x.dims[2:], *parts, strict=True)
-    spatial = [(size + low + high - window) // step + 1 for size, window, low, high, step in sizes if step > 0]
-    dims = (*x.dims[:2], *spatial)
-    results = [op.fields[port] for port in ("y", "idx") if port in op.fields]
-    if len(dims) != x.rank or min(spatial, default=1) < 1:
-        return {}
-    return {tensor.uid: dims for tensor in results if tensor.rank == x.rank and tensor.dims != dims}
-
-
-_SCALES_AT_ONCE = (128, 4)  # that the order F8_128x4 keeps together: rows, and blocks of a row
+def wrong_dims(op: Op) -> dict[int, Dims]:
+    """Return by uid the dims that tensors of an operation need, given those of the others, where they have others."""
+    with naming_operation(op):
+        found = relation_of(op).needed({tensor.uid: tensor.dims for _, tensor in op.ports()})
+    tensors = {tensor.uid: tensor for _, tensor in op.ports()}
+    fitting = {uid: dims for uid, dims in found.items() if len(dims) == tensors[uid].rank and min(dims) > 0}
+    return {uid: dims for uid, dims in fitting.items() if dims != tensors[uid].dims}
 
 
 def whole_scales(graph: Graph) -> dict[int, tuple[int, ...]]:
@@ -298,7 +270,7 @@ def whole_scales(graph: Graph) -> dict[int, tuple[int, ...]]:
         if len(narrow) != 1:
             continue
         others = [axis for axis in range(scale.rank - 2, scale.rank) if axis != narrow[0]]
-        sizes = {narrow[0]: _SCALES_AT_ONCE[1], **dict.fromkeys(others, _SCALES_AT_ONCE[0])}
+        sizes = {narrow[0]: SCALE_TILE[1], **dict.fromkeys(others, SCALE_TILE[0])}
         dims = tuple(-(-dim // sizes.get(axis, 1)) * sizes.get(axis, 1) for axis, dim in enumerate(scale.dims))
         if dims != scale.dims:
             found[scale.uid] = dims

@@ -35,6 +35,7 @@ __all__ = [
     "ONE_THREAD",
     "TIMED_OUT",
     "Child",
+    "LastingChild",
     "Say",
     "call_command",
     "describe_ending",
@@ -410,6 +411,66 @@ class Child:
         for held in (self._socket, self._errors, self._lifeline):
             held.close()
         self._process.returncode = 0  # so that Popen does not look for it
+
+
+class LastingChild:
+    """A child process that is started when it is asked, and again where it has ended or a question was interrupted.
+
+    A context manager. Not for several threads.
+
+    Parameters
+    ----------
+    function
+        As :meth:`Child.start` takes it.
+    environment
+        Called before each start.
+
+    Attributes
+    ----------
+    ending, last_words
+        Those of :class:`Child`, of the process that was asked last.
+    """
+
+    def __init__(self, function: str, environment: Callable[[], Mapping[str, str]]) -> None:
+        self._function, self._environment = function, environment
+        self._child: Child | None = None
+        self.ending = self.last_words = ""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        self.end()
+
+    @property
+    def usable(self) -> bool:
+        """Whether the next question goes to the process that answered the one before."""
+        return self._child is not None and self._child.usable
+
+    def end(self) -> None:
+        """End the process; may be repeated. Asked again, another one is started."""
+        child, self._child = self._child, None
+        if child is not None:
+            child.end()
+
+    def ask(self, asked: Mapping[str, Any], limit_s: float) -> Iterator[dict[str, Any]]:
+        """Yield what the process says to a question; see ``ending``.
+
+        Raises
+        ------
+        EnvironmentNotReady, CudnnBackendError, UsageError
+            As :meth:`Child.start` and :meth:`Child.ask`.
+        """
+        if not self.usable:
+            self.end()
+            self._child = Child.start(self._function, self._environment())
+        child = self._child
+        assert child is not None
+        self.ending = self.last_words = ""
+        yield from child.ask(asked, limit_s)
+        if child.ending:
+            self.ending, self.last_words = child.ending, child.last_words
+            self.end()
 
 
 def _release(owner: int, process: subprocess.Popen[bytes], held: tuple[socket.socket | FileIO, ...]) -> None:

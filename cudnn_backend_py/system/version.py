@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import NamedTuple
 
 __all__ = [
@@ -100,8 +99,7 @@ class Version(NamedTuple):
 _FIRST = Version(9, 0, 0)  # the oldest cuDNN this package serves
 
 
-@dataclass(frozen=True, slots=True)
-class Window:
+class Window(NamedTuple):
     """The cuDNN versions something holds for: from ``since`` to before ``until``, other than those in ``except_``.
 
     Where ``until`` is None it holds for all later ones.
@@ -111,7 +109,7 @@ class Window:
     until: VersionTuple | None = None
     except_: tuple[VersionTuple, ...] = ()
 
-    def __contains__(self, version: VersionTuple) -> bool:
+    def __contains__(self, version: VersionTuple) -> bool:  # type: ignore[override]
         ended = self.until is not None and version >= self.until
         return version >= self.since and not ended and version not in self.except_
 

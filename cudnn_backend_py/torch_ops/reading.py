@@ -65,41 +65,24 @@ def read(backward: bool, named: Mapping[str, Any], options: OperatorOptions) -> 
     """Return how a call is read; its tensors and options were checked."""
     q, k, v, table, stats = (named[name] for name in ("q", "k", "v", "block_table", "stats"))
     packed = q.dim() == 3
-    batch = named["cu_seqlens_q"].shape[0] - 1 if packed else q.shape[0]
-    max_q = max(options.max_q or 1, 1) if packed else q.shape[2]
-    if table is not None:
-        whole = table.shape[1] * k.shape[2]
-        max_kv = max(whole if options.max_kv is None else min(whole, options.max_kv), 1)
-    elif packed:
-        max_kv = max(options.max_kv or max_q, 1)
-    else:
-        max_kv = k.shape[2]
+    batch, max_q, max_kv = _bounds_of_call(named, options)
     moved = [name for name in MOVED[backward] if table is None or name not in ("k", "v")]
     folded = 1 if packed or table is not None else _heads_to_fold(named, moved, backward)
+    heads = 1 if folded > 1 else q.shape[1]
     strides, multipliers, copied = {}, {}, []
     for name in moved:
-        x = named[name]
-        found = _as_sequences(x, packed, folded, backward and name in ("q", "dq"))
+        found = _as_sequences(named[name], packed, folded, backward and name in ("q", "dq"))
         if found is None:
             copied.append(name)
-            found = _packed_strides(x, packed)
+            found = _packed_strides(named[name], packed)
         head, token, multipliers[name] = found
         strides[name] = head, token
-    heads = 1 if folded > 1 else q.shape[1]
     if stats is not None:
         if not (stats.t() if packed else stats if folded > 1 else stats.transpose(1, 2)).is_contiguous():
             copied.append("stats")
         multipliers["stats"] = heads if packed else max_q * heads
-    if options.bottom_right and max_q == 1:  # the last token sees every key
-        options = options._replace(right_bound=None)
-    if options.left_bound is None and options.right_bound is None:
-        options = options._replace(bottom_right=False)
-    grouped_stats = (stats is not None) and k.shape[1] != q.shape[1]  # of ragged sequences: not all are written
-    if max_q == 1 and (is_fp8(q) or named["sink"] is not None or options.dropout or grouped_stats):
-        least_q = 2  # the kernels for decoding do not serve it, or get it wrong
-    else:
-        least_q = max_q
-    options = options._replace(max_q=None, max_kv=None, shapes="", deterministic=options.deterministic and backward)
+    least_q = 2 if max_q == 1 and not _serves_decoding(named, options) else max_q
+    options = _common_options(backward, options, max_q)
     kin = (
         *(backward, options, q.dtype, q.device, folded > 1, q.shape[1], k.shape[1], v.shape[1], q.shape[-1]),
         *(v.shape[-1], *strides.values(), *[named.get(name) is None for name in (*_OF_HEADS, "dbias", "stats")]),
@@ -120,6 +103,37 @@ def read(backward: bool, named: Mapping[str, Any], options: OperatorOptions) -> 
         strides,
         options,
     )
+
+
+def _bounds_of_call(named: Mapping[str, Any], options: OperatorOptions) -> Bounds:
+    """Return the sequences of a call, and the longest of its queries and keys."""
+    q, k, table = named["q"], named["k"], named["block_table"]
+    packed = q.dim() == 3
+    batch = named["cu_seqlens_q"].shape[0] - 1 if packed else q.shape[0]
+    max_q = max(options.max_q or 1, 1) if packed else q.shape[2]
+    if table is not None:
+        whole = table.shape[1] * k.shape[2]
+        return Bounds(batch, max_q, max(whole if options.max_kv is None else min(whole, options.max_kv), 1))
+    return Bounds(batch, max_q, max(options.max_kv or max_q, 1) if packed else k.shape[2])
+
+
+def _serves_decoding(named: Mapping[str, Any], options: OperatorOptions) -> bool:
+    """Return whether the kernels for single queries serve a call; others they do not, or get wrong.
+
+    Of ragged sequences with grouped heads they do not write all statistics.
+    """
+    grouped_stats = named["stats"] is not None and named["k"].shape[1] != named["q"].shape[1]
+    return not (is_fp8(named["q"]) or named["sink"] is not None or options.dropout or grouped_stats)
+
+
+def _common_options(backward: bool, options: OperatorOptions, max_q: int) -> OperatorOptions:
+    """Return the options as calls of all lengths have them that one class serves, without those that change nothing."""
+    if options.bottom_right and max_q == 1:  # the last token sees every key
+        options = options._replace(right_bound=None)
+    if options.left_bound is None and options.right_bound is None:
+        options = options._replace(bottom_right=False)
+    deterministic = options.deterministic and backward
+    return options._replace(max_q=None, max_kv=None, shapes="", deterministic=deterministic)
 
 
 def describe(backward: bool, named: Mapping[str, Any], reading: SequenceView) -> Attention:

@@ -19,7 +19,7 @@ from ..plans.build import shared_target
 from ..plans.engine import EngineConfig, OperationGraph
 from ..plans.plan import Plan, build_plan
 from ..plans.select import Selection, candidates, nothing_selected
-from ..system.child import Child, Say, serve
+from ..system.child import LastingChild, Say, serve
 from ..target import Target
 from ..versions.store import environment_for
 from .stage import Stage
@@ -41,7 +41,7 @@ class BuiltPlans:
 
 
 class TimedPlans:
-    """The plans of one cuDNN version: the parent's side of a child process, which is started again where one ends.
+    """The plans of one cuDNN version, in a child process that is started again where it ended.
 
     A context manager. Not for several threads.
 
@@ -56,17 +56,16 @@ class TimedPlans:
     """
 
     def __init__(self, version: str | None, target: str | None = None, configs: int = 1) -> None:
-        self._environment = environment_for(version)
+        environment = environment_for(version)
+        self._child = LastingChild(f"{__name__}:{serve_plans.__name__}", lambda: environment)
         self._asked = {"target": target, "configs": configs}
-        self._child: Child | None = None
         self._facts: dict[str, Any] = {}
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_exception: object) -> None:
-        if self._child is not None:
-            self._child.end()
+        self._child.end()
 
     @property
     def facts(self) -> Mapping[str, Any]:
@@ -102,10 +101,8 @@ class TimedPlans:
         return found
 
     def _ask(self, asked: Mapping[str, Any]) -> dict[str, Any]:
-        if self._child is None or not self._child.usable:
-            if "rounds" in asked:
-                return {}  # the process that had built them has ended
-            self._child = Child.start(f"{__name__}:{serve_plans.__name__}", self._environment)
+        if "rounds" in asked and not self._child.usable:
+            return {}  # the process that had built them has ended
         said: dict[str, Any] = {}
         try:
             for line in self._child.ask(asked, LIMIT_S):
@@ -114,7 +111,6 @@ class TimedPlans:
             return {"refused": str(error.sections.get("more") or error.headline).partition("\n")[0]}
         if self._child.ending:
             said = {"refused": f"its process ended: {self._child.ending}"}
-            self._child.end()
         return said
 
 

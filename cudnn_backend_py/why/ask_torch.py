@@ -12,6 +12,7 @@ import time
 import warnings
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -319,6 +320,8 @@ def _random(facts: TensorFacts) -> Any:
 
 
 def _time(name: str, usual: tuple[Any, ...], new: tuple[Any, ...], call: TorchCall, rounds: int) -> dict[str, float]:
+    from ..execution.timing import gpu_time
+
     backend = {
         "cudnn": torch.nn.attention.SDPBackend.CUDNN_ATTENTION,
         "flash": torch.nn.attention.SDPBackend.FLASH_ATTENTION,
@@ -341,13 +344,6 @@ def _time(name: str, usual: tuple[Any, ...], new: tuple[Any, ...], call: TorchCa
         once(*new)
         torch.cuda.synchronize()
         first = time.perf_counter() - started
-        times = []
-        for _ in range(rounds):
-            begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-            begin.record()
-            once(*usual)
-            end.record()
-            times.append((begin, end))
-        torch.cuda.synchronize()
-    passed = sorted(begin.elapsed_time(end) for begin, end in times)
-    return {"first_ms": 1000 * first, "ms": passed[len(passed) // 2]}
+        device, stream = torch.cuda.current_device(), torch.cuda.current_stream().cuda_stream
+        usual_us = gpu_time(partial(once, *usual), stream, device=device, repeats=rounds)
+    return {"first_ms": 1000 * first, "ms": usual_us / 1000}

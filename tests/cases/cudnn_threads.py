@@ -11,8 +11,9 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, TypeAlias
 
-from cudnn_backend_py import DataType, DescriptorType, Graph, GraphBuilder, Operation, Parameters, PointwiseMode
+from cudnn_backend_py import DataType, DescriptorType, Graph, GraphBuilder, PointwiseMode
 from cudnn_backend_py.generated.enums import ConvolutionMode, NormFwdPhase, NormMode, TensorReordering
+from cudnn_backend_py.graph import Operation, Parameters
 from cudnn_backend_py.graph.attention import sdpa_backward, sdpa_forward
 from cudnn_backend_py.graph.ir import Tensor, packed_strides
 from cudnn_backend_py.graph.strides import channels_last

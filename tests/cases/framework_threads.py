@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from cudnn_backend_py import DataType, DescriptorType, Graph, GraphBuilder, Parameters, attention
+from cudnn_backend_py import DataType, DescriptorType, Graph, GraphBuilder, attention
 from cudnn_backend_py.generated.enums import ConvolutionMode
+from cudnn_backend_py.graph import Parameters
 from cudnn_backend_py.graph.strides import channels_last
 
 from .case import NEWEST, Case

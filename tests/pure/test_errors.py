@@ -227,7 +227,7 @@ def test_nothing_else_is_a_status_error() -> None:
 
 def _places_of_code(tree: ast.Module) -> dict[str, int]:
     """Return the functions of a module that take a code, and where among the arguments of a call."""
-    places = {"Cause": 0}
+    places = {"Cause": 0, "Rule": 0}
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef):
             names = [item.arg for item in node.args.args if item.arg not in ("self", "cls")]

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import ast
 import json
+import re
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -82,20 +84,34 @@ def test_type_checkers_see_the_same_names_from_the_same_places() -> None:
         if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
     )
     seen: dict[str, str] = {}
+    private: dict[str, str] = {}  # an import is public by 'as' alone
     for node in block.body:
         if isinstance(node, ast.ImportFrom):
             assert node.level == 1
             start = f"{node.module}." if node.module else ""
-            assert all(alias.asname == alias.name for alias in node.names), "an import is public by 'as' alone"
-            seen |= {alias.name: start + alias.name for alias in node.names}
+            for alias in node.names:
+                assert alias.asname in (None, alias.name)
+                (seen if alias.asname else private)[alias.name] = start + alias.name
         else:
             assert isinstance(node, ast.Assign), ast.unparse(node)
             (name,), value = node.targets, node.value
             assert isinstance(name, ast.Name)
             assert isinstance(value, ast.Name)
-            seen[name.id] = seen[value.id]
+            seen[name.id] = private[value.id]
     assert seen == {name: ".".join(filter(None, place)) for name, place in cudnn_backend_py._PUBLIC.items()}
 
 
 def test_unknown_name_is_an_attribute_error() -> None:
     assert not hasattr(cudnn_backend_py, "no_such_name")
+
+
+def test_the_reference_tells_where_each_public_name_is_imported_from() -> None:
+    page = (Path(cudnn_backend_py.__file__).parents[1] / "docs/reference/index.md").read_text(encoding="utf-8")
+    at_the_top: set[str] = set()
+    rows = [row.split("|") for row in page.splitlines() if row.startswith("| [") and row.count("|") == 4]
+    for _, _, top, modules, _ in rows:
+        at_the_top |= set(re.findall(r"`(\w+)`", top))
+        for module, names in re.findall(r"`([\w.]+)`: ((?:`\w+`(?:, )?)+)", modules):
+            known = import_module(f"cudnn_backend_py.{module}")
+            assert all(hasattr(known, name) for name in re.findall(r"`(\w+)`", names)), module
+    assert at_the_top == set(cudnn_backend_py.__all__) - {"__version__"}

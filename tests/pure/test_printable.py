@@ -9,7 +9,7 @@ import unicodedata
 
 import pytest
 
-from cudnn_backend_py import DataType, GraphBuilder, GraphError, PointwiseMode, Tensor, graph_from_json, graph_to_json
+from cudnn_backend_py import DataType, GraphBuilder, GraphError, PointwiseMode
 from cudnn_backend_py.diagnose import Outcome, render_text
 from cudnn_backend_py.diagnose.logs import report_log
 from cudnn_backend_py.diagnose.remedies import Remedies
@@ -17,6 +17,7 @@ from cudnn_backend_py.diagnose.report.attention_page import _code
 from cudnn_backend_py.diagnose.report.tables import render_matrix, render_remedies, table_text
 from cudnn_backend_py.diagnose.verdict import Basis, Cause
 from cudnn_backend_py.errors import CudnnStatusError, EnvironmentNotReady
+from cudnn_backend_py.graph import Tensor, graph_from_json, graph_to_json
 from cudnn_backend_py.plans.refusals import Reason
 from cudnn_backend_py.printable import printable, printable_lines
 from tests.support.mutations import HOSTILE, check_printed

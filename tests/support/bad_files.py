@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from cudnn_backend_py import graph_to_json
+from cudnn_backend_py.graph import graph_to_json
 from cudnn_backend_py.target import find_profile
 from tests.support.mutations import HOSTILE
 from tests.support.reporting import two_matmuls

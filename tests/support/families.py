@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from cudnn_backend_py import DataType, DescriptorType, Graph, GraphBuilder, Parameters, PointwiseMode, ReduceTensorOp
+from cudnn_backend_py import DataType, DescriptorType, Graph, GraphBuilder, PointwiseMode
 from cudnn_backend_py.generated import enums
+from cudnn_backend_py.generated.enums import ReduceTensorOp
+from cudnn_backend_py.graph import Parameters
 from cudnn_backend_py.graph.ir import Tensor, convolved_size, packed_strides
 from cudnn_backend_py.graph.strides import channels_last
 from tests.support.operations import OPERATIONS

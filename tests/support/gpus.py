@@ -9,7 +9,9 @@ import pytest
 from cudnn_backend_py.native import load_driver
 
 if TYPE_CHECKING:
-    from cudnn_backend_py import EngineConfig, Graph, Target
+    from cudnn_backend_py import Graph
+    from cudnn_backend_py.plans.engine import EngineConfig
+    from cudnn_backend_py.target import Target
     from tests.support.child import Finished
 
 __all__ = [

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from cudnn_backend_py import DataType, DescriptorType, Graph, Operation, Parameters
+from cudnn_backend_py import DataType, DescriptorType, Graph
 from cudnn_backend_py.generated.enums import ConvolutionMode, PointwiseMode
-from cudnn_backend_py.graph import Pointwise, Tensor, packed_strides
+from cudnn_backend_py.graph import Operation, Parameters, Pointwise, Tensor, packed_strides
 
 __all__ = ["CONVOLUTION", "FILTER", "IMAGE", "RESULT", "convolution", "relu", "sdpa", "tensor"]
 

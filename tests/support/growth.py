@@ -7,7 +7,9 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from cudnn_backend_py import Graph, GraphBuilder, Operation, PointwiseMode, ReduceTensorOp
+from cudnn_backend_py import Graph, GraphBuilder, PointwiseMode
+from cudnn_backend_py.generated.enums import ReduceTensorOp
+from cudnn_backend_py.graph import Operation
 from cudnn_backend_py.graph.ir import Op, Tensor
 from cudnn_backend_py.graph.replace import replace_tensors
 

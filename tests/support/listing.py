@@ -23,19 +23,16 @@ from cudnn_backend_py import (
     DescriptorType,
     Graph,
     GraphError,
-    Operation,
     OperationGraph,
-    Parameters,
     PointwiseMode,
-    ReduceTensorOp,
     capture_log,
     explain,
 )
 from cudnn_backend_py.diagnose import Outcome
 from cudnn_backend_py.errors import CudnnStatusError
 from cudnn_backend_py.generated.descriptors import DESCRIPTORS
-from cudnn_backend_py.generated.enums import RngDistribution
-from cudnn_backend_py.graph import Matmul, Op, Pointwise, Reduction, Tensor, packed_strides
+from cudnn_backend_py.generated.enums import ReduceTensorOp, RngDistribution
+from cudnn_backend_py.graph import Matmul, Op, Operation, Parameters, Pointwise, Reduction, Tensor, packed_strides
 from cudnn_backend_py.target import Target, using
 from tests.support.child import run_python
 from tests.support.oracle import Item, Network, compare, logged_network, meant_network, plain_port

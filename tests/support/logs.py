@@ -8,8 +8,8 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from cudnn_backend_py import Graph, Operation, Parameters
-from cudnn_backend_py.graph import Op, Tensor
+from cudnn_backend_py import Graph
+from cudnn_backend_py.graph import Op, Operation, Parameters, Tensor
 from cudnn_backend_py.importers.cudnn_json import drop_defaults
 from cudnn_backend_py.native.log import LogRecord
 

@@ -11,10 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from cudnn_backend_py import DataType, DescriptorType, Graph, GraphError, graph_from_json, graph_to_json
+from cudnn_backend_py import DataType, DescriptorType, Graph, GraphError
 from cudnn_backend_py.generated import enums
 from cudnn_backend_py.generated.descriptors import DESCRIPTORS
 from cudnn_backend_py.generated.enums import CudnnEnum
+from cudnn_backend_py.graph import graph_from_json, graph_to_json
 from cudnn_backend_py.graph.attention import sdpa_backward, sdpa_forward
 from tests.support.attention_cases import draw
 from tests.support.operations import OPERATIONS

@@ -6,9 +6,9 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
-from cudnn_backend_py import DataType, DescriptorType, Graph, GraphBuilder, Parameters, PointwiseMode
+from cudnn_backend_py import DataType, DescriptorType, Graph, GraphBuilder, PointwiseMode
 from cudnn_backend_py.generated import enums
-from cudnn_backend_py.graph import Matmul, Pointwise, Tensor
+from cudnn_backend_py.graph import Matmul, Parameters, Pointwise, Tensor
 from cudnn_backend_py.graph.strides import channels_last
 from tests.support.graphs import sdpa, tensor
 

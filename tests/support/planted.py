@@ -10,9 +10,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from cudnn_backend_py import DataType, DescriptorType, Graph, Parameters, PointwiseMode, ReduceTensorOp
-from cudnn_backend_py.generated.enums import ConvolutionMode, ResampleMode, TensorReordering
-from cudnn_backend_py.graph import Tensor
+from cudnn_backend_py import DataType, DescriptorType, Graph, PointwiseMode
+from cudnn_backend_py.generated.enums import ConvolutionMode, ReduceTensorOp, ResampleMode, TensorReordering
+from cudnn_backend_py.graph import Parameters, Tensor
 from cudnn_backend_py.graph.ir import Op, Operation, Pointwise, Reduction
 from cudnn_backend_py.graph.replace import free_uids, replace_tensors
 from cudnn_backend_py.graph.strides import channels_last, column_major, packed_strides

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from cudnn_backend_py import DataType, DescriptorType, Graph, GraphBuilder, Operation, Parameters, PointwiseMode
+from cudnn_backend_py import DataType, DescriptorType, Graph, GraphBuilder, PointwiseMode
 from cudnn_backend_py.generated import enums
+from cudnn_backend_py.graph import Operation, Parameters
 from cudnn_backend_py.graph.strides import channels_last
 from tests.support.graphs import CONVOLUTION
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from cudnn_backend_py import DataType, DescriptorType, Graph, GraphBuilder, Parameters, PointwiseMode, ReduceTensorOp
+from cudnn_backend_py import DataType, DescriptorType, Graph, GraphBuilder, PointwiseMode
 from cudnn_backend_py.generated import enums
+from cudnn_backend_py.generated.enums import ReduceTensorOp
+from cudnn_backend_py.graph import Parameters
 from cudnn_backend_py.graph.attention import sdpa_forward
 from cudnn_backend_py.graph.ir import Tensor
 from cudnn_backend_py.graph.strides import channels_last

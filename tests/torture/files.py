@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from cudnn_backend_py import graph_to_json, load_graph
+from cudnn_backend_py import load_graph
 from cudnn_backend_py.audit.case import Case, load_case
 from cudnn_backend_py.cli.compare.comparison import as_text, read_record
 from cudnn_backend_py.cli.run import _text
@@ -35,6 +35,7 @@ from cudnn_backend_py.diagnose.surveys.baseline import _write_expected, read_bas
 from cudnn_backend_py.diagnose.surveys.matrix import Matrix
 from cudnn_backend_py.errors import CudnnBackendError
 from cudnn_backend_py.frontend.notebooks import read_cells
+from cudnn_backend_py.graph import graph_to_json
 from cudnn_backend_py.importers.cudnn_json import graph_from_log_json
 from cudnn_backend_py.importers.files import open_log, read_graph_data
 from cudnn_backend_py.importers.frontend_json import graph_from_frontend_json

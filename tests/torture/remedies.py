@@ -14,9 +14,10 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from cudnn_backend_py import Graph, GraphError, graph_to_json
+from cudnn_backend_py import Graph, GraphError
 from cudnn_backend_py.diagnose import Judge, Outcome, Question, whatif
 from cudnn_backend_py.diagnose.remedies import Remedy
+from cudnn_backend_py.graph import graph_to_json
 from cudnn_backend_py.graph.guard import collecting
 from cudnn_backend_py.graph.replace import attempt, replace_tensors
 from cudnn_backend_py.graph.strides import ordered_strides

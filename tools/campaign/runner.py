@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from cudnn_backend_py.errors import CudnnBackendError
-from cudnn_backend_py.system.child import ONE_THREAD, TIMED_OUT, Child
+from cudnn_backend_py.system.child import ONE_THREAD, TIMED_OUT, LastingChild
 from tools.repository import child_environment
 
 from .coverage import missing
@@ -244,33 +244,24 @@ def _work(
     until: float,
 ) -> None:
     """Ask one child after another about graphs until the time is over."""
-    child: Child | None = None
-    try:
+    with LastingChild(_WORKER, lambda: _environment(options, number)) as child:
         while time.monotonic() < until:
             with lock:
                 task = next(tasks, None)
             if task is None:
                 return
             for _ in range(2):
-                first = child is None
-                if child is None:
-                    child = Child.start(_WORKER, _environment(options, number))
-                record = _ask(
-                    child, options, *task, limit_s=options.limit_s + options.reduce_s + (_FIRST_S if first else 0)
-                )
+                limit_s = options.limit_s + options.reduce_s + (0 if child.usable else _FIRST_S)
+                record = _ask(child, options, *task, limit_s=limit_s)
                 spoiled = record.pop("spoiled", False)
-                if not child.usable or spoiled or "lost" in record["outcomes"] or "lost" in record:
+                if spoiled or "lost" in record["outcomes"] or "lost" in record:
                     child.end()
-                    child = None
                 if not spoiled:  # by a graph before this one, which another child is asked about
                     break
             with lock:
                 campaign.add(record)
                 kept.write(json.dumps(record) + "\n")
                 kept.flush()
-    finally:
-        if child is not None:
-            child.end()
 
 
 def _environment(options: Options, number: int) -> dict[str, str]:
@@ -280,7 +271,7 @@ def _environment(options: Options, number: int) -> dict[str, str]:
     return environment
 
 
-def _ask(child: Child, options: Options, seed: int, family: str, limit_s: float) -> dict[str, Any]:
+def _ask(child: LastingChild, options: Options, seed: int, family: str, limit_s: float) -> dict[str, Any]:
     """Return the record of one graph."""
     record: dict[str, Any] = {
         "seed": seed,

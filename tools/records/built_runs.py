@@ -21,10 +21,8 @@ from cudnn_backend_py import (
     CudnnStatusError,
     DataType,
     DescriptorType,
-    EngineConfig,
     Graph,
     NotSupported,
-    Operation,
     OperationGraph,
     UsageError,
     build_plan,
@@ -32,8 +30,10 @@ from cudnn_backend_py import (
     interpret,
     open_target,
 )
+from cudnn_backend_py.graph import Operation
 from cudnn_backend_py.graph.formats import encode
 from cudnn_backend_py.info import start_record, write_record
+from cudnn_backend_py.plans.engine import EngineConfig
 from cudnn_backend_py.tuning.agreement import TOLERANCES, compare, limit_of
 from tests.support.built import BUILT
 from tests.support.child import run_python

@@ -27,12 +27,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cudnn_backend_py import CudnnBackendError, DataType, Graph, Target, open_target, reference
+from cudnn_backend_py import CudnnBackendError, DataType, Graph, open_target, reference
 from cudnn_backend_py.faults import FaultWarning, known_hazards
 from cudnn_backend_py.graph.attention import Attention, sdpa_backward, sdpa_forward
 from cudnn_backend_py.graph.formats import round_to
 from cudnn_backend_py.info import start_record, write_record
 from cudnn_backend_py.system.child import ONE_THREAD
+from cudnn_backend_py.target import Target
 from tools.campaign.one import ask, run
 
 __all__ = ["LEVELS", "Deep", "deep_cases", "run_deep"]

@@ -5,23 +5,22 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Literal
 
-from ...generated.enums import DataType
 from ...graph import Graph
 from ...graph.attention import Attention, sdpa_backward, sdpa_forward
+from ...graph.data_types import DATA_TYPES
 from ...system.version import VersionTuple
 
 __all__ = ["DIRECTIONS", "Direction", "build_graph", "count_flops", "name_of"]
 
 Direction = Literal["forward", "backward"]
 DIRECTIONS: tuple[Direction, ...] = ("forward", "backward")
-_TYPES = {DataType.HALF: "f16", DataType.BFLOAT16: "bf16"}
 
 
 def name_of(p: Attention) -> str:
     """Return a short name such as ``b1 h16/4 s16384 d128 causal bf16``."""
     heads = str(p.heads) if p.kv_heads == p.heads else f"{p.heads}/{p.kv_heads}"
     seq = str(p.seq_q) if p.seq_kv == p.seq_q else f"{p.seq_q}/{p.seq_kv}"
-    return f"b{p.batch} h{heads} s{seq} d{p.head_dim}{' causal' if p.causal else ''} {_TYPES[p.data_type]}"
+    return f"b{p.batch} h{heads} s{seq} d{p.head_dim}{' causal' if p.causal else ''} {DATA_TYPES[p.data_type].short}"
 
 
 def count_flops(p: Attention, direction: Direction) -> float:

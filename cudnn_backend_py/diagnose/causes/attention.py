@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from dataclasses import dataclass
 
 from ...graph.data_types import HALF_TYPES, LOW_PRECISION_TYPES
 from ...graph.ir import Graph
@@ -34,53 +36,118 @@ def head_dim(case: Case, reason: Reason) -> Cause | None:
     both = [one for one in (dims.d, dims.d_v) if one is not None]
     if not both:
         return None
-    texts = [found.text for found in case.reasons]
-    multiple = re.search(r"multiple of (\d+)|% (\d+) != 0", reason.text)
-    limits = {int(n) for text in texts for n in re.findall(r"(?:equal to|<=|Only D=|to be) ?(\d+)", text)}
+    limits = {int(n) for one in case.reasons for n in re.findall(r"(?:equal to|<=|Only D=|to be) ?(\d+)", one.text)}
     limits |= {int(n) for n in re.findall(r"(?:equal to|<=|Only D=|to be|d_qk >|d_v >) ?(\d+)", reason.text)}
-    size = max(one.size for one in both)
-    if limits and not multiple:
-        alone = case.cure("smaller_head_dim", keep=lambda change: change.title.count("->") == 1)
-        if alone is not None:
-            what, found, limit = re.split(r": | -> ", alone.title)
-            rest = [one for one in both if one.size != int(limit) and not _is_about(alone, case.graph, one)]
-            beside = f" beside {rest[0].size} of {name_dims(case.graph, rest)[12:-3]}" if rest else ""
-            headline = f"{what} is {found}, at most {limit} is supported{beside} on sm_{case.target.sm}"
-            detail = f"with {alone.title}, and nothing else changed, cuDNN supports the graph"
-            remedy = f"{alone.title} ({alone.effect})"
-            return Cause("head-dim", headline + quote(reason), Basis.MEASURED, detail, remedy)
-    change = case.cure("pad_head_dim")
-    if change is None and (said := blame_others(case, "head dim")):
-        return said
-    wrong = [one for one in both if one.size == size]
-    if change is not None or (multiple and size % int(multiple[1] or multiple[2])):
-        wrong = [one for one in both if multiple and one.size % int(multiple[1] or multiple[2])] or wrong
-        needed = f"a multiple of {multiple[1] or multiple[2]} is needed" if multiple else "another is needed"
-        if change is not None and not multiple and (to := re.search(r"-> (\d+)", change.title)):
-            needed = f"{to[1]} is supported on sm_{case.target.sm}"
-        headline = f"{name_dims(case.graph, wrong)} {wrong[0].size}, {needed}"
-        if change is None:
-            blamed = case.blame is not None and ("head dim",) in case.blame.sets
-            basis, detail = (Basis.MEASURED, ALONE.format("it")) if blamed else (Basis.RULE, "")
-            remedy = "" if case.measure else "pad the head dim with zeros"
-            return Cause("head-dim", headline + quote(reason), basis, detail, remedy)
-        names = ", ".join(change.tensors)
-        detail = (
-            f"with {change.title.partition(': ')[2]} of {names}, and nothing else changed, cuDNN supports the graph"
-        )
-        return Cause("head-dim", headline + quote(reason), Basis.MEASURED, detail, f"{change.title} ({change.effect})")
-    if change is None and limits and (together := blame_beside(case, "head dim")):
-        return together
-    for limit in sorted(limits, reverse=True):
-        smaller = resize(case.graph, both, limit) if limit < size else None
-        headline = f"{name_dims(case.graph, wrong)} {size}, at most {limit} is supported on sm_{case.target.sm}"
+    multiple = re.search(r"multiple of (\d+)|% (\d+) != 0", reason.text)
+    refused = _HeadDims(case, reason, both, limits, int(multiple[1] or multiple[2]) if multiple else None)
+    return next(filter(None, (explain(refused) for explain in _EXPLANATIONS)), None)
+
+
+@dataclass(frozen=True)
+class _HeadDims:
+    """Head dims that a reason is about, with the limits and the multiple that cuDNN's messages name."""
+
+    case: Case
+    reason: Reason
+    dims: list[DimClass]
+    limits: set[int]
+    multiple: int | None
+
+    @property
+    def size(self) -> int:
+        """The larger of the head dims."""
+        return max(one.size for one in self.dims)
+
+    @property
+    def largest(self) -> list[DimClass]:
+        """The head dims of that size."""
+        return [one for one in self.dims if one.size == self.size]
+
+    @property
+    def wrong(self) -> list[DimClass]:
+        """The head dims that are not the multiple that is needed, else the largest."""
+        return [one for one in self.dims if self.multiple and one.size % self.multiple] or self.largest
+
+    def blame(self, dims: list[DimClass], needed: str, basis: Basis, detail: str = "", remedy: str = "") -> Cause:
+        """Return the cause that head dims, of one size, are not what is needed."""
+        headline = f"{name_dims(self.case.graph, dims)} {dims[0].size}, {needed}"
+        return Cause("head-dim", headline + quote(self.reason), basis, detail, remedy)
+
+    def at_most(self, limit: int) -> str:
+        """Return what is needed where a head dim is too large."""
+        return f"at most {limit} is supported on sm_{self.case.target.sm}"
+
+
+def _explain_by_smaller_one(refused: _HeadDims) -> Cause | None:
+    """One of the two head dims, made smaller, is enough."""
+    case = refused.case
+    if not refused.limits or refused.multiple:
+        return None
+    alone = case.cure("smaller_head_dim", keep=lambda change: change.title.count("->") == 1)
+    if alone is None:
+        return None
+    what, found, limit = re.split(r": | -> ", alone.title)
+    rest = [one for one in refused.dims if one.size != int(limit) and not _is_about(alone, case.graph, one)]
+    beside = f" beside {rest[0].size} of {name_dims(case.graph, rest)[12:-3]}" if rest else ""
+    headline = f"{what} is {found}, at most {limit} is supported{beside} on sm_{case.target.sm}{quote(refused.reason)}"
+    detail = f"with {alone.title}, and nothing else changed, cuDNN supports the graph"
+    return Cause("head-dim", headline, Basis.MEASURED, detail, f"{alone.title} ({alone.effect})")
+
+
+def _explain_by_padding(refused: _HeadDims) -> Cause | None:
+    """With head dims padded with zeros, the graph is supported."""
+    change = refused.case.cure("pad_head_dim")
+    if change is None:
+        return None
+    needed = "another is needed"
+    if refused.multiple:
+        needed = f"a multiple of {refused.multiple} is needed"
+    elif to := re.search(r"-> (\d+)", change.title):
+        needed = f"{to[1]} is supported on sm_{refused.case.target.sm}"
+    padded = f"{change.title.partition(': ')[2]} of {', '.join(change.tensors)}"
+    detail = f"with {padded}, and nothing else changed, cuDNN supports the graph"
+    return refused.blame(refused.wrong, needed, Basis.MEASURED, detail, f"{change.title} ({change.effect})")
+
+
+def _explain_by_multiple(refused: _HeadDims) -> Cause | None:
+    """A head dim is not the multiple that cuDNN's message names."""
+    case = refused.case
+    if not refused.multiple or refused.size % refused.multiple == 0:
+        return None
+    alone = case.blame is not None and ("head dim",) in case.blame.sets
+    basis, detail = (Basis.MEASURED, ALONE.format("it")) if alone else (Basis.RULE, "")
+    remedy = "" if case.measure else "pad the head dim with zeros"
+    return refused.blame(refused.wrong, f"a multiple of {refused.multiple} is needed", basis, detail, remedy)
+
+
+def _explain_by_limit(refused: _HeadDims) -> Cause | None:
+    """With a head dim of one of the limits, the graph is supported."""
+    case = refused.case
+    for limit in sorted(refused.limits, reverse=True):
+        smaller = resize(case.graph, refused.dims, limit) if limit < refused.size else None
         if smaller is not None and case.supports(smaller):
             detail = f"with a head dim of {limit}, and nothing else changed, cuDNN supports the graph"
-            return Cause("head-dim", headline + quote(reason), Basis.MEASURED, detail, judge_for(case.elsewhere))
-    if limits and size > max(limits):
-        headline = f"{name_dims(case.graph, wrong)} {size}, at most {max(limits)} is supported on sm_{case.target.sm}"
-        return Cause("head-dim", headline + quote(reason), Basis.RULE)
+            elsewhere = judge_for(case.elsewhere)
+            return refused.blame(refused.largest, refused.at_most(limit), Basis.MEASURED, detail, elsewhere)
     return None
+
+
+def _state_limit(refused: _HeadDims) -> Cause | None:
+    """A head dim is above all limits that cuDNN's messages name."""
+    most = max(refused.limits, default=refused.size)
+    return refused.blame(refused.largest, refused.at_most(most), Basis.RULE) if refused.size > most else None
+
+
+# Tried in this order; those that ask cuDNN least come first.
+_EXPLANATIONS: tuple[Callable[[_HeadDims], Cause | None], ...] = (
+    _explain_by_smaller_one,
+    _explain_by_padding,
+    lambda refused: blame_others(refused.case, "head dim"),
+    _explain_by_multiple,
+    lambda refused: blame_beside(refused.case, "head dim") if refused.limits else None,
+    _explain_by_limit,
+    _state_limit,
+)
 
 
 def _is_about(change: Change, graph: Graph, one: DimClass) -> bool:

@@ -19,7 +19,7 @@ from ...plans.engine import OperationGraph
 from ...plans.plan import build_plan
 from ...plans.refusals import Reason, read_error, read_refusals
 from ...rewrite.changes import Change, changes, describe
-from ...rewrite.dims import BLOCK_SCALES
+from ...rewrite.relations import BLOCK_SCALES
 from ...rewrite.unusual import Deviation
 from ...target import Target, open_target
 from ..fork import run_in_fork

@@ -19,7 +19,7 @@ from ...graph.ir import Graph, Matmul, Operation, Pointwise, Reduction, Tensor
 from ...graph.replace import attempt
 from ...plans.refusals import Reason
 from ...rewrite.changes import Change, describe, head_dims, response_dims
-from ...rewrite.dims import BLOCK_SCALES
+from ...rewrite.relations import BLOCK_SCALES
 from ...rewrite.shapes import give_ports
 from ...system.version import cuda_version_text
 from ...target import Target, open_target

@@ -11,7 +11,7 @@ from itertools import accumulate
 from ...generated.enums import DataType, DescriptorType, PointwiseMode, ReduceTensorOp
 from ...generated.operations import CONVOLUTIONS
 from ...graph.ir import Graph, Matmul, Op, Operation, Pointwise, Tensor
-from ...graph.replace import all_ops, find_tensors, replace_tensors_in
+from ...graph.replace import all_ops, attempt, find_tensors, replace_tensors_in
 from ..fusion import (
     add_row_statistics,
     as_composite,
@@ -28,12 +28,11 @@ from ..shapes import (
     find_lengths_of_other_rank,
     flatten_leading,
     pad_image,
-    pooled_dims,
     relu_before,
     set_dims,
-    sizes_of_attention,
     view_of,
     whole_scales,
+    wrong_dims,
 )
 from .change import (
     ATTENTION,
@@ -150,11 +149,14 @@ def _bias_dims(graph: Graph) -> Iterator[Change]:
 @register("dims")
 def _dims(graph: Graph) -> Iterator[Change]:
     """Dims that follow from those of other tensors: results of attention, and block scales in whole tiles."""
+    given = {
+        **dict.fromkeys(ATTENTION, "Q, K and V"),
+        _D.OPERATION_RESAMPLE_FWD: "image, window, stride and padding",
+    }
     for op in graph.ops:
-        if isinstance(op, Operation) and op.kind in ATTENTION:
-            yield from _dims_of(graph, sizes_of_attention(op), "idea", "as Q, K and V give")
-        if isinstance(op, Operation) and op.kind is _D.OPERATION_RESAMPLE_FWD:
-            yield from _dims_of(graph, pooled_dims(op), "idea", "as image, window, stride and padding give")
+        if op.kind in given:
+            wrong = attempt(lambda op=op: wrong_dims(op))  # type: ignore[misc]
+            yield from _dims_of(graph, wrong or {}, "idea", f"as {given[op.kind]} give")
     yield from _dims_of(graph, whole_scales(graph), "exact", "whole tiles of 128 x 4, the rest of which nobody reads")
 
 

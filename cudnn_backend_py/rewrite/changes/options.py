@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 
 from ...generated.enums import DataType, DescriptorType, PointwiseMode, ReduceTensorOp
 from ...generated.operations import CONVOLUTIONS
@@ -127,49 +127,61 @@ def _drop_dropout(graph: Graph) -> Iterator[Change]:
 def _drop_bias(graph: Graph) -> Iterator[Change]:
     """Without an additive bias of the scores or of a product, or without its gradient."""
     results = {one.uid for one in graph.outputs}
+    gradients: list[Op] = []
     for op in graph.ops:
         for tensor in op.outputs().values():
-            if "bias" in tensor.name and not tensor.virtual and not isinstance(op, Operation):
-                yield from _drop_output(graph, op, tensor, "drop_bias", results)
+            if "bias" in tensor.name and not tensor.virtual:
+                gradients.append(op)
+                if not isinstance(op, Operation):
+                    yield from _drop_output(graph, op, tensor, "drop_bias", results)
     yield from _fields_left_out(graph, "drop_bias", ("dbias",), "without output dbias (the others are the same)")
-    gradients = [op for op in graph.ops for t in op.outputs().values() if "bias" in t.name and not t.virtual]
-    ids = {id(op) for op in gradients}
-    kept = [op for op in graph.ops if id(op) not in ids]
-    if gradients and kept and (rest := attempt(lambda: keep_ops(graph, kept))) is not None:
-        names = [t for op in gradients for t in op.outputs().values()]
+    if gradients and (rest := attempt(lambda: _without_operations(graph, gradients))) is not None:
+        names = [tensor for op in gradients for tensor in op.outputs().values()]
         for change in _drop_bias(rest):
             yield dataclasses.replace(change, title=f"{change.title} and its gradient {describe(names)}")
     for op in all_ops(graph):
         if isinstance(op, Pointwise) and op.mode is _P.ADD and op.x is not None and op.b is not None:
             for one, other in ((op.b, op.x), (op.x, op.b)):
                 if not one.virtual and math.prod(one.dims) > 1:
-                    title = f"without the bias {one.name}"
-                    leave = {id(op): other}
-                    yield from offer("drop_bias", title, "idea", [one], lambda leave=leave: bypass(graph, leave))  # type: ignore[misc]
+                    yield from _bypassed(graph, "drop_bias", f"without the bias {one.name}", [one], {id(op): other})
+
+
+def _without_operations(graph: Graph, ops: list[Op]) -> Graph | None:
+    """Return the graph without some operations, None where none is left."""
+    ids = {id(op) for op in ops}
+    kept = [op for op in graph.ops if id(op) not in ids]
+    return keep_ops(graph, kept) if kept else None
+
+
+def _bypassed(
+    graph: Graph, kind: str, title: str, tensors: Collection[Tensor], leave: Mapping[int, Tensor]
+) -> Iterator[Change]:
+    """Yield the graph in which tensors take the place of what some operations, given by identity, write."""
+    return offer(kind, title, "idea", tensors, lambda: bypass(graph, leave))
 
 
 @register("mask")
 def _mask(graph: Graph) -> Iterator[Change]:
     """Without a mask of the scores, or one aligned at the top left."""
-    found: dict[int, Tensor] = {}
-    names: dict[int, str] = {}
-    for op in all_ops(graph):
-        names[id(op)] = op.name
-        lowest = isinstance(op, Pointwise) and op.mode is _P.BINARY_SELECT and op.b is not None and _is_lowest(op.b)
-        if lowest and isinstance(op, Pointwise) and op.x is not None:
-            found[id(op)] = op.x
-        if op.kind is _D.OPERATION_DIAGONAL_BAND_MASK:
-            found[id(op)] = dict(op.ports())["x"]
-    for number, x in found.items():
-        leave, title = {number: x}, f"without the mask {names[number]}"
-        yield from offer("mask", title, "idea", [x], lambda leave=leave: bypass(graph, leave))  # type: ignore[misc]
+    found = [(op, x) for op in all_ops(graph) if (x := _masked(op)) is not None]
+    for op, x in found:
+        yield from _bypassed(graph, "mask", f"without the mask {op.name}", [x], {id(op): x})
     if len(found) > 1:
-        yield from make("mask", "without any mask", "idea", found.values(), lambda: bypass(graph, found))
+        every = {id(op): x for op, x in found}
+        yield from make("mask", "without any mask", "idea", every.values(), lambda: bypass(graph, every))
     yield from _fields_left_out(graph, "mask", ("block_mask",), "without the block mask", "idea")
     for op in find_operations(graph.ops, _D.OPERATION_DIAGONAL_BAND_MASK):
         if "seq_len_kv" in op.fields:
             lengths = ("seq_len_kv", "seq_len_q")
             yield from _operation_changed(graph, op, lengths, "mask", f"{op.name}: aligned at the top left", "idea")
+
+
+def _masked(op: Op) -> Tensor | None:
+    """Return the scores that an operation masks, None if it is no mask."""
+    if op.kind is _D.OPERATION_DIAGONAL_BAND_MASK:
+        return dict(op.ports())["x"]
+    selects = isinstance(op, Pointwise) and op.mode is _P.BINARY_SELECT
+    return op.x if isinstance(op, Pointwise) and selects and op.b is not None and _is_lowest(op.b) else None
 
 
 def _is_lowest(tensor: Tensor) -> bool:
@@ -179,37 +191,53 @@ def _is_lowest(tensor: Tensor) -> bool:
 @register("drop_operation")
 def _drop_operation(graph: Graph) -> Iterator[Change]:
     """Without one operation, or all of a kind at the beginning: tells which one does not fit."""
+    yield from _without_each(graph)
+    if not any(op.kind in ATTENTION for op in graph.ops) and sum(isinstance(op, Matmul) for op in graph.ops) < 2:
+        yield from _without_unusual(graph)
+    yield from _without_first(graph)
+
+
+def _is_main(op: Op) -> bool:
+    """Return whether an operation is what a graph is for: a product, a convolution or attention."""
+    return isinstance(op, Matmul) or op.kind in CONVOLUTIONS or op.kind in ATTENTION
+
+
+def _without_each(graph: Graph) -> Iterator[Change]:
+    """Yield the graph without each operation: bypassed, or done outside where it is the last one."""
     read, top = uids_read(graph), {id(op) for op in graph.ops}
     for op in all_ops(graph):
         outputs = list(op.outputs().values())
-        if isinstance(op, Matmul) or op.kind in ATTENTION or op.kind in CONVOLUTIONS or not outputs:
+        if _is_main(op) or not outputs:
             continue
         same = [tensor for tensor in op.inputs().values() if tensor.dims == outputs[0].dims]
         title = f"without the operation {op.name} ({_kind_of(op)})"
         if same and len(outputs) == 1:
             first = next((tensor for tensor in same if tensor.virtual), same[0])
-            leave = {id(op): first}
-            yield from offer("drop_operation", title, "idea", outputs, lambda leave=leave: bypass(graph, leave))  # type: ignore[misc]
-        ends = [tensor for tensor in outputs if tensor.virtual or tensor.uid in read]
-        if len(graph.ops) > 1 and not ends and id(op) in top:
+            yield from _bypassed(graph, "drop_operation", title, outputs, {id(op): first})
+        if id(op) in top and not any(tensor.virtual or tensor.uid in read for tensor in outputs):
             given = [tensor for tensor in op.inputs().values() if tensor.virtual]
             yield from _done_outside(graph, [op], given, f"{title}, which is done outside")
-    entrances: dict[str, list[Op]] = {}
+
+
+def _without_unusual(graph: Graph) -> Iterator[Change]:
+    """Yield the graph without each operation that is unusual, also between others."""
+    known = {tensor.name for tensor in graph.tensors}
+    for one in deviations(graph):
+        if one.aspect == "operation":
+            tensors = [graph.tensor(name) for name in dict.fromkeys(one.names) if name in known]
+            yield from offer("drop_operation", one.title, one.effect, tensors, lambda one=one: one.undo(graph))  # type: ignore[misc]
+
+
+def _without_first(graph: Graph) -> Iterator[Change]:
+    """Yield the graph without all operations of a kind that read tensors in memory only."""
+    first: dict[str, list[Op]] = {}
     for op in graph.ops:
-        product = isinstance(op, Matmul) or op.kind in CONVOLUTIONS or op.kind in ATTENTION
-        if not product and not any(tensor.virtual for tensor in op.inputs().values()):
-            entrances.setdefault(_kind_of(op), []).append(op)
-    if not any(op.kind in ATTENTION for op in graph.ops) and sum(isinstance(op, Matmul) for op in graph.ops) < 2:
-        names = {tensor.name for tensor in graph.tensors}
-        for one in deviations(graph):  # also those between others
-            if one.aspect == "operation":
-                tensors = [graph.tensor(name) for name in dict.fromkeys(one.names) if name in names]
-                yield from offer("drop_operation", one.title, one.effect, tensors, lambda one=one: one.undo(graph))  # type: ignore[misc]
-    for name, ops in entrances.items():
+        if not _is_main(op) and not any(tensor.virtual for tensor in op.inputs().values()):
+            first.setdefault(_kind_of(op), []).append(op)
+    for name, ops in first.items():
         made = [tensor for op in ops for tensor in op.outputs().values()]
         title = f"without the operations {', '.join(op.name for op in ops)} ({name}), which are done outside"
-        if len(ops) < len(graph.ops):
-            yield from _done_outside(graph, ops, made, title)
+        yield from _done_outside(graph, ops, made, title)
 
 
 def _kind_of(op: Op) -> str:

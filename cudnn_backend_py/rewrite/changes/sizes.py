@@ -10,7 +10,8 @@ from ...generated.enums import DataType, DescriptorType, PointwiseMode, ReduceTe
 from ...generated.operations import CONVOLUTIONS
 from ...graph.ir import Graph, Matmul, Operation, convolved_size
 from ...graph.replace import find_tensors
-from ..dims import NORMS, DimClass, dim_classes, is_exact, resize
+from ..dims import DimClass, dim_classes, is_exact, resize
+from ..relations import NORMS
 from ..shapes import set_channels, set_dims, widen_groups
 from .change import (
     ATTENTION,

@@ -17,7 +17,7 @@ from ...graph.replace import (
     keep_ops,
     replace_tensors,
 )
-from ..dims import BLOCK_SCALES
+from ..relations import BLOCK_SCALES
 from .change import (
     ATTENTION,
     Change,

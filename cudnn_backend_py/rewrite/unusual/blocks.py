@@ -14,7 +14,7 @@ from ...graph.data_types import FP8_TYPES
 from ...graph.ir import Graph, Matmul, Op, Operation, Tensor
 from ...graph.replace import repack, replace_tensors_in
 from ...graph.strides import ordered_strides
-from ..dims import BLOCK_SCALES
+from ..relations import BLOCK_SCALES
 from .deviation import Deviation, made_of, of_several, type_word, with_fields, wrong_dims
 
 __all__ = ["find_scales", "odd_orders", "odd_scales", "orders_of_scales", "small_port", "usual_format"]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, replace
 
 from ...generated.enums import (
     DataType,
@@ -17,7 +17,7 @@ from ...graph.data_types import LOW_PRECISION_TYPES
 from ...graph.ir import Graph, Matmul, Tensor
 from ...graph.replace import repack
 from ...graph.strides import channels_last, column_major, packed_strides, preserve_order
-from ..dims import BLOCK_SCALES
+from ..relations import BLOCK_SCALES
 from .blocks import orders_of_scales
 from .deviation import IMAGE, Deviation, differ, in_memory, key_of, of_several, order_word, with_fields
 
@@ -26,65 +26,114 @@ __all__ = ["low_alignments", "odd_layouts"]
 _D, _T = DescriptorType, DataType
 
 
-def odd_layouts(graph: Graph) -> Iterator[Deviation]:
-    """Yield tensors that lie in memory otherwise than the others, or not without gaps."""
-    reshaped = {t.uid for op in graph.ops if op.kind in (_D.OPERATION_RESHAPE,) for _, t in op.ports()}
-    tensors = [t for t in graph.tensors if not t.by_value and t.uid not in reshaped and t.ragged_offset is None]
+Strides = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class _Orders:
+    """What the rules ask of a graph: the strides of scales, the second operands of products, and orders in words."""
+
+    scales: Mapping[int, Strides]
+    operands: Collection[int]
+    words: Mapping[int, str]
+    usual: str
+
+    def in_usual_order(self, dims: tuple[int, ...]) -> Strides:
+        """Return strides in the order that most tensors have."""
+        return channels_last(dims) if self.usual == "NHWC" else packed_strides(dims)
+
+    def is_unusual(self, tensor: Tensor) -> bool:
+        """Return whether a tensor is stored in another order than most."""
+        return self.words[tensor.uid] not in ("", self.usual) and self.usual != "other"
+
+
+def _read_orders(graph: Graph, tensors: list[Tensor]) -> _Orders:
     scales = {t.uid: wanted for t, wanted in orders_of_scales(graph)}
-    words = {t.uid: order_word(t) for t in tensors if t.uid not in scales}
-    memory = [t for t in tensors if not t.virtual]
     operands = {op.b.uid for op in graph.ops if isinstance(op, Matmul)} | _dequantized(graph)
-    counted = Counter(words[t.uid] for t in (memory or tensors) if words.get(t.uid) and t.uid not in operands)
+    words = {t.uid: order_word(t) for t in tensors if t.uid not in scales}
+    memory = [t for t in tensors if not t.virtual] or tensors
+    counted = Counter(words[t.uid] for t in memory if words.get(t.uid) and t.uid not in operands)
     if len(counted) > 1:
         counted.pop("other", None)
     usual = max(counted, key=lambda word: (counted[word], word == "NHWC")) if counted else ""
+    return _Orders(scales, operands, words, usual)
+
+
+def _without_gaps(tensor: Tensor, orders: _Orders) -> Strides:
+    """Return strides without gaps, in the order of the tensor or, for images, in the usual one."""
+    operand = tensor.uid in orders.operands
+    wanted = repack(tensor, tensor.dims).strides
+    if any(stride == 0 for dim, stride in zip(tensor.dims, tensor.strides, strict=True) if dim > 1):
+        narrow = operand and tensor.data_type in LOW_PRECISION_TYPES
+        wanted = column_major(tensor.dims) if narrow else packed_strides(tensor.dims)
+    order = order_word(replace(tensor, strides=wanted))
+    other = orders.usual and order not in ("", orders.usual)
+    return orders.in_usual_order(tensor.dims) if other and tensor.rank >= IMAGE and not operand else wanted
+
+
+def _for_product(tensor: Tensor, orders: _Orders) -> Strides | None:
+    """Return the strides that kernels of products read best: column-major for narrow types."""
+    word = orders.words[tensor.uid]
+    if tensor.data_type in (*LOW_PRECISION_TYPES, _T.INT8) and not tensor.virtual and word == "row-major":
+        return column_major(tensor.dims)
+    return packed_strides(tensor.dims) if word == "other" and differ(tensor, column_major(tensor.dims)) else None
+
+
+def _in_usual_order(tensor: Tensor, orders: _Orders) -> Strides:
+    return orders.in_usual_order(tensor.dims)
+
+
+def _unchanged(tensor: Tensor, orders: _Orders) -> None:
+    return None
+
+
+# The first rule that applies gives the strides a tensor should have; None where they are usual.
+_RULES: tuple[tuple[Callable[[Tensor, _Orders], object], Callable[[Tensor, _Orders], Strides | None]], ...] = (
+    (lambda tensor, orders: tensor.uid in orders.scales, lambda tensor, orders: orders.scales[tensor.uid]),
+    (lambda tensor, orders: tensor.reordering is not TensorReordering.NONE, _unchanged),
+    (lambda tensor, orders: tensor.span_elements != math.prod(tensor.dims), _without_gaps),
+    (lambda tensor, orders: tensor.uid in orders.operands, _for_product),
+    (lambda tensor, orders: orders.is_unusual(tensor), _in_usual_order),
+)
+
+
+def odd_layouts(graph: Graph) -> Iterator[Deviation]:
+    """Yield tensors whose strides are not those of most others, or have gaps."""
+    reshaped = {t.uid for op in graph.ops if op.kind is _D.OPERATION_RESHAPE for _, t in op.ports()}
+    tensors = [t for t in graph.tensors if not t.by_value and t.uid not in reshaped and t.ragged_offset is None]
+    orders = _read_orders(graph, tensors)
     for tensor in tensors:
-        wanted: tuple[int, ...] | None = None
-        found, needed = f"{list(tensor.strides)}", ""
-        if tensor.uid in scales:
-            wanted = scales[tensor.uid]
-        elif tensor.reordering is not TensorReordering.NONE:
-            continue
-        elif tensor.span_elements != math.prod(tensor.dims):
-            wanted = repack(tensor, tensor.dims).strides
-            if any(stride == 0 for dim, stride in zip(tensor.dims, tensor.strides, strict=True) if dim > 1):
-                narrow = tensor.uid in operands and tensor.data_type in LOW_PRECISION_TYPES
-                wanted = column_major(tensor.dims) if narrow else packed_strides(tensor.dims)
-            order = order_word(replace(tensor, strides=wanted))
-            if usual and order not in ("", usual) and tensor.rank >= IMAGE and tensor.uid not in operands:
-                wanted = channels_last(tensor.dims) if usual == "NHWC" else packed_strides(tensor.dims)
-        elif tensor.uid in operands:
-            narrow = tensor.data_type in (*LOW_PRECISION_TYPES, _T.INT8) and not tensor.virtual
-            if narrow and words[tensor.uid] == "row-major":
-                wanted = column_major(tensor.dims)
-            elif words[tensor.uid] == "other" and differ(tensor, column_major(tensor.dims)):
-                wanted = packed_strides(tensor.dims)
-        elif words[tensor.uid] and words[tensor.uid] != usual and (usual != "other"):
-            wanted = channels_last(tensor.dims) if usual == "NHWC" else packed_strides(tensor.dims)
-            if not tensor.virtual or words[tensor.uid] == "NCHW":
-                found = words[tensor.uid] if words[tensor.uid] in ("NHWC", "NCHW") else found
-            needed = usual
+        rule = next((rule for applies, rule in _RULES if applies(tensor, orders)), _unchanged)
+        wanted = rule(tensor, orders)
         if wanted is None or not differ(tensor, wanted):
             continue
+        word = orders.words[tensor.uid] if rule is _in_usual_order and orders.usual else ""
+        named = word == "NCHW" or (word == "NHWC" and not tensor.virtual)
         yield Deviation(
             f"strides {tensor.uid}",
             "layout",
-            f"{tensor.name} has {'layout' if needed and found in ('NHWC', 'NCHW') else 'strides'} {found}",
-            needed if needed and found in ("NHWC", "NCHW") else f"{list(wanted)}",
+            f"{tensor.name} has {f'layout {word}' if named else f'strides {list(tensor.strides)}'}",
+            orders.usual if named else f"{list(wanted)}",
             f"{tensor.name}: strides {list(tensor.strides)} -> {list(wanted)}",
             "exact",
             (tensor.name,),
             _restride(tensor, wanted),
         )
-    whole = [t for t in tensors if words.get(t.uid) == usual == "NCHW" and t.rank >= IMAGE]
-    if whole and any(op.kind in CONVOLUTIONS for op in graph.ops):
-        shown = [t for t in whole if not t.virtual] or whole
-        one = of_several(
-            whole, "strides of all", "layout", "NCHW", "NHWC", "exact", strides=lambda t: channels_last(t.dims)
-        )
-        names = tuple(t.name for t in shown)
-        what = f"{', '.join(names[:6])} {'has' if len(names) == 1 else 'have'} layout NCHW"
-        yield replace(one, names=names, what=what, title=f"{', '.join(names[:6])}: strides -> channels last (NHWC)")
+    if any(op.kind in CONVOLUTIONS for op in graph.ops):
+        yield from _all_row_major(tensors, orders)
+
+
+def _all_row_major(tensors: list[Tensor], orders: _Orders) -> Iterator[Deviation]:
+    """Yield that all images of a convolution are row-major, where they are: kernels read them channels last."""
+    whole = [t for t in tensors if orders.words.get(t.uid) == orders.usual == "NCHW" and t.rank >= IMAGE]
+    if not whole:
+        return
+    one = of_several(
+        whole, "strides of all", "layout", "NCHW", "NHWC", "exact", strides=lambda t: channels_last(t.dims)
+    )
+    names = tuple(t.name for t in ([t for t in whole if not t.virtual] or whole))
+    what = f"{', '.join(names[:6])} {'has' if len(names) == 1 else 'have'} layout NCHW"
+    yield replace(one, names=names, what=what, title=f"{', '.join(names[:6])}: strides -> channels last (NHWC)")
 
 
 def _dequantized(graph: Graph) -> set[int]:

@@ -11,7 +11,7 @@ from ...generated.enums import (
 from ...generated.operations import CONVOLUTIONS
 from ...graph.ir import Graph, Op, Pointwise, Tensor
 from ...graph.replace import bypass, can_bypass, keep_ops, replace_tensors_in
-from ..dims import NORMS
+from ..relations import NORMS
 from .deviation import Deviation, in_memory, key_of, with_fields
 from .types import FINALIZED
 

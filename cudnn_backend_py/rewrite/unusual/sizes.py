@@ -13,7 +13,8 @@ from ...generated.enums import (
 from ...generated.operations import CONVOLUTIONS
 from ...graph.ir import Graph, Matmul, Operation, Pointwise, Tensor
 from ...graph.shapes import ends_experts
-from ..dims import NORMS, dim_classes, resize
+from ..dims import dim_classes, resize
+from ..relations import NORMS
 from .deviation import IMAGE, Deviation, wrong_dims
 
 __all__ = ["broadcasts", "dims_that_follow", "norm_dims", "odd_sizes"]

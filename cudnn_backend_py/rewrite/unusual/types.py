@@ -15,7 +15,7 @@ from ...generated.enums import (
 from ...generated.operations import CONVOLUTIONS
 from ...graph.data_types import HALF_TYPES, LOW_PRECISION_TYPES
 from ...graph.ir import Graph, Matmul, Op, Operation, Pointwise, Reduction, Tensor
-from ..dims import BLOCK_SCALES, NORMS
+from ..relations import BLOCK_SCALES, NORMS
 from .blocks import small_port, usual_format
 from .deviation import (
     Deviation,
@@ -55,24 +55,30 @@ FINALIZED = (_D.OPERATION_BN_FINALIZE_STATISTICS, _D.OPERATION_BN_BWD_WEIGHTS)
 
 
 def _types_of_ports(graph: Graph) -> dict[int, DataType]:
-    """Return the types that tensors have in their ports, by uid, where the operation says them."""
-    found: dict[int, DataType] = {}
+    """Return the types that tensors have in their ports, by uid, where the operation determines them."""
     small = usual_format(graph)
+    found: dict[int, DataType] = {}
     for op in graph.ops:
         if isinstance(op, Reduction) and not op.y.virtual:
             found[op.y.uid] = _T.FLOAT
         for port, tensor in op.ports():
-            name = port.split("[")[0]
-            of_norm = op.kind in NORMS and op.parameters().get("mode") is not NormMode.ADA_LAYER_NORM
-            if name in _OF_PORTS:
-                found[tensor.uid] = _OF_PORTS[name]
-            elif of_norm and (name in _OF_NORMS or "running" in name or name == "peer_stat"):
-                found[tensor.uid] = _T.FLOAT
-            elif op.kind in BLOCK_SCALES and name == small_port(op) and small:
-                found[tensor.uid] = small
-            elif op.kind in FINALIZED and (port not in ("x", "dy") or op.kind is FINALIZED[0]):
-                found[tensor.uid] = _T.HALF if port.startswith("eq_") and op.kind is FINALIZED[0] else _T.FLOAT
+            kind = _type_of_port(op, port.split("[")[0], small)
+            if kind is not None:
+                found[tensor.uid] = kind
     return found
+
+
+def _type_of_port(op: Op, port: str, small: DataType | None) -> DataType | None:
+    """Return the type that an operation determines for a port, None for the numbers of a model; `small` of scales."""
+    if port in _OF_PORTS:
+        return _OF_PORTS[port]
+    if op.kind in NORMS and op.parameters().get("mode") is not NormMode.ADA_LAYER_NORM:
+        return _T.FLOAT if port in _OF_NORMS or "running" in port or port == "peer_stat" else None
+    if op.kind in BLOCK_SCALES:
+        return small if port == small_port(op) else None
+    if op.kind is _D.OPERATION_BN_FINALIZE_STATISTICS:
+        return _T.HALF if port.startswith("eq_") else _T.FLOAT
+    return _T.FLOAT if op.kind is _D.OPERATION_BN_BWD_WEIGHTS and port not in ("x", "dy") else None
 
 
 def _usual_type(tensors: list[Tensor]) -> DataType | None:
@@ -93,29 +99,36 @@ def odd_types(graph: Graph) -> Iterator[Deviation]:
     usual = _usual_type(main)
     reduced = made_of(graph, Reduction)
     for tensor in in_memory(graph):
+        in_port = tensor.uid in known
         needed = known.get(tensor.uid, None if tensor.uid in scales else usual)
-        if needed is None or tensor.data_type is needed:
-            continue
-        if {needed, tensor.data_type} == {_T.FP8_E4M3, _T.FP8_E5M2} and tensor.uid in known:
-            continue
-        if tensor.uid in written and tensor.data_type in _widened(tensor.uid in reduced, usual):
-            continue
-        as_others = "" if tensor.uid in known else ", as the others"
-        yield Deviation(
-            f"type {tensor.uid}",
-            "data type",
-            f"{tensor.name} has data type {type_word(tensor.data_type)}",
-            type_word(needed),
-            f"{tensor.name}: {type_word(tensor.data_type)} -> {type_word(needed)}{as_others}",
-            "changes numerics",
-            (tensor.name,),
-            lambda g, uid=tensor.uid, new=needed: with_fields(g, uid, data_type=new),  # type: ignore[misc]
-        )
+        fitting = {needed, *(_widened(tensor.uid in reduced, usual) if tensor.uid in written else ())}
+        if in_port and needed in _EIGHT_BITS:
+            fitting |= _EIGHT_BITS
+        if needed is not None and tensor.data_type not in fitting:
+            yield _other_type(tensor, tensor.name, needed, "" if in_port else ", as the others")
     if usual in (_T.DOUBLE, _T.INT64, _T.INT32, _T.BOOLEAN, _T.UINT8):
         same = [tensor for tensor in main if tensor.data_type is usual]
         old, new = type_word(usual), type_word(_T.FLOAT)
         one = of_several(same, "type of all", "data type", old, new, "changes numerics", data_type=_T.FLOAT)
         yield replace(one, undo=lambda g: _in_float(one.undo(g)))
+
+
+_EIGHT_BITS = {_T.FP8_E4M3, _T.FP8_E5M2}  # either of which a port holds that holds one of them
+
+
+def _other_type(tensor: Tensor, name: str, needed: DataType, as_others: str = "") -> Deviation:
+    """Return the deviation of a tensor, called `name`, that has another type than the one needed."""
+    found, uid = type_word(tensor.data_type), tensor.uid
+    return Deviation(
+        f"type {uid}",
+        "data type",
+        f"{name} has data type {found}",
+        type_word(needed),
+        f"{name}: {found} -> {type_word(needed)}{as_others}",
+        "changes numerics",
+        (tensor.name,),
+        lambda graph: with_fields(graph, uid, data_type=needed),
+    )
 
 
 def _widened(is_reduced: bool, usual: DataType | None) -> tuple[DataType, ...]:
@@ -136,48 +149,59 @@ def virtual_types(graph: Graph) -> Iterator[Deviation]:
     """Yield virtual tensors that are not float32, nor of the type in which a product or a norm holds them."""
     given = {one.data_type for one in in_memory(graph)}
     for tensor in graph.tensors:
-        if not tensor.virtual:
-            continue
-        needed = _type_between(graph.users([tensor.uid]), tensor, given)
-        if tensor.data_type is not needed:
-            yield Deviation(
-                f"type {tensor.uid}",
-                "data type",
-                f"virtual tensor {tensor.name} has data type {type_word(tensor.data_type)}",
-                type_word(needed),
-                f"virtual tensor {tensor.name}: {type_word(tensor.data_type)} -> {type_word(needed)}",
-                "changes numerics",
-                (tensor.name,),
-                lambda g, uid=tensor.uid, new=needed: with_fields(g, uid, data_type=new),  # type: ignore[misc]
-            )
+        if tensor.virtual:
+            needed = _type_between(graph.users([tensor.uid]), tensor, given)
+            if tensor.data_type is not needed:
+                yield _other_type(tensor, f"virtual tensor {tensor.name}", needed)
 
 
 def _type_between(users: Sequence[Op], tensor: Tensor, given: Collection[DataType]) -> DataType:
-    """Return the type that a virtual tensor usually has: that of the other operand, of the input of a norm.
+    """Return the type that a virtual tensor usually has, by the operations that read or write it.
 
-    By the operations that read or write it, and the types of tensors in memory.
+    Parameters
+    ----------
+    given
+        The types of tensors in memory.
     """
     for op in users:
-        ports = op.inputs()
-        if isinstance(op, Matmul) and tensor.uid in (op.a.uid, op.b.uid):
-            other = op.b if op.a.uid == tensor.uid else op.a
-            return other.data_type if other.uid != tensor.uid and not other.virtual else tensor.data_type
-        if op.kind in NORMS and tensor.uid in {one.uid for one in ports.values()} and ports["x"].uid != tensor.uid:
-            kinds = (_T.FLOAT, ports["x"].data_type)
-            return tensor.data_type if tensor.data_type in kinds else kinds[1]
-        if op.kind in CONVOLUTIONS and any(one.uid == tensor.uid for one in ports.values()):
-            return next((one.data_type for one in ports.values() if one.uid != tensor.uid), _T.FLOAT)
-        if op.kind in NORMS and any(t.uid == tensor.uid for t in op.outputs().values()) and "x" in ports:
-            kinds = (_T.FLOAT, ports["x"].data_type)
-            return tensor.data_type if tensor.data_type in kinds else kinds[1]
-    integers = [op for op in users if tensor.uid in {t.uid for t in op.outputs().values()} and multiplies_integers(op)]
+        for rule in (_as_other_operand, _as_input_of_norm, _as_other_factor):
+            if (kind := rule(op, tensor)) is not None:
+                return kind
     kind = tensor.data_type
-    if integers and kind is _T.INT32:
+    writers = [op for op in users if tensor.uid in {one.uid for one in op.outputs().values()}]
+    integers = kind is _T.INT32 and any(map(multiplies_integers, writers))
+    if integers or any(map(_is_logical, writers)) or (kind in HALF_TYPES and kind in given):
         return kind
-    logical = {op.mode for op in users if isinstance(op, Pointwise) and op.y == tensor}
-    if any(mode.name.startswith(("CMP_", "LOGICAL_")) or mode is _P.GEN_INDEX for mode in logical):
-        return kind
-    return kind if kind in HALF_TYPES and kind in given else _T.FLOAT
+    return _T.FLOAT
+
+
+def _as_other_operand(op: Op, tensor: Tensor) -> DataType | None:
+    """Return the type of the other operand of a product that reads the tensor, its own where that is virtual, too."""
+    if not isinstance(op, Matmul) or tensor.uid not in (op.a.uid, op.b.uid):
+        return None
+    other = op.b if op.a.uid == tensor.uid else op.a
+    return tensor.data_type if other.virtual or other.uid == tensor.uid else other.data_type
+
+
+def _as_input_of_norm(op: Op, tensor: Tensor) -> DataType | None:
+    """Return the type of the input of a norm for what else it reads or writes, which may also be float32."""
+    x = op.inputs().get("x") if op.kind in NORMS else None
+    if x is None or x.uid == tensor.uid:
+        return None
+    return tensor.data_type if tensor.data_type is _T.FLOAT else x.data_type
+
+
+def _as_other_factor(op: Op, tensor: Tensor) -> DataType | None:
+    """Return the type of the other input of a convolution that reads the tensor."""
+    inputs = op.inputs() if op.kind in CONVOLUTIONS else {}
+    if all(one.uid != tensor.uid for one in inputs.values()):
+        return None
+    return next((one.data_type for one in inputs.values() if one.uid != tensor.uid), _T.FLOAT)
+
+
+def _is_logical(op: Op) -> bool:
+    """Return whether an operation compares, combines truth values or makes an index."""
+    return isinstance(op, Pointwise) and (op.mode.name.startswith(("CMP_", "LOGICAL_")) or op.mode is _P.GEN_INDEX)
 
 
 _INNER = {"convolution": "comp_type", "resample": "comp_type"}

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike
 from ... import errors
 from ...errors import CudnnBackendError
 from ...graph import Graph, graph_from_json, graph_to_json
-from ...system.child import Child, Say, serve
+from ...system.child import LastingChild, Say, serve
 from ...versions.store import environment_for
 from .reproduce import command_line
 from .trial import STATES, ConfigTrial, Trial, run_graph
@@ -44,8 +44,9 @@ class Runner:
         self, *, limit_s: float = 600.0, version: str | None = None, environment: Mapping[str, str] | None = None
     ) -> None:
         self._limit_s = limit_s
-        self._version, self._environment = version, environment
-        self._child: Child | None = None
+        self._child = LastingChild(
+            f"{__name__}:{serve_trials.__name__}", lambda: environment or environment_for(version)
+        )
 
     def __enter__(self) -> Self:
         return self
@@ -55,9 +56,7 @@ class Runner:
 
     def close(self) -> None:
         """End the process."""
-        if self._child is not None:
-            self._child.end()
-            self._child = None
+        self._child.end()
 
     def run(
         self,
@@ -126,11 +125,6 @@ class Runner:
         self, asked: Mapping[str, Any], found: dict[str, ConfigTrial], step: Callable[[str], object]
     ) -> tuple[Trial | None, tuple[str, str] | None]:
         """Return the trial, or the config at which the process ended and its words."""
-        if self._child is None or not self._child.usable:
-            self.close()
-            self._child = Child.start(
-                f"{__name__}:{serve_trials.__name__}", self._environment or environment_for(self._version)
-            )
         child, at = self._child, ""
         for said in child.ask(asked, self._limit_s):
             if "step" in said:
@@ -147,7 +141,6 @@ class Runner:
                 trial = Trial.from_dict(said["trial"])
         if child.ending:
             words = f"{child.ending}: {child.last_words}" if child.last_words else child.ending
-            self.close()
             return None, (at, words)
         return trial, None
 

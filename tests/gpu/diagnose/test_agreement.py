@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from cudnn_backend_py import CudnnStatusError, KnobType, OperationGraph, library, open_target
+from cudnn_backend_py import CudnnStatusError, OperationGraph, library, open_target
 from cudnn_backend_py.diagnose.causes.phrases import NEEDS_DEVICE
+from cudnn_backend_py.generated.enums import KnobType
 from cudnn_backend_py.target import Profile, find_profile
 from tests.support.agreement import judge
 from tests.support.figures import add_figure

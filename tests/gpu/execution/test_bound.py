@@ -18,7 +18,6 @@ from cudnn_backend_py import (
     EnvironmentNotReady,
     GraphBuilder,
     PointwiseMode,
-    Target,
     UsageError,
     build_plan,
     open_target,
@@ -26,6 +25,7 @@ from cudnn_backend_py import (
 from cudnn_backend_py.execution.executable import Executable
 from cudnn_backend_py.graph import Graph
 from cudnn_backend_py.graph.attention import sdpa_backward, sdpa_forward
+from cudnn_backend_py.target import Target
 from tests.support.gpus import first_config, needs_two_gpus
 
 torch: Any = pytest.importorskip("torch", reason="did not run: these buffers are torch's")

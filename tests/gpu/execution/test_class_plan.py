@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
-from cudnn_backend_py import DataType, Target, UsageError, open_target
+from cudnn_backend_py import DataType, UsageError, open_target
 from cudnn_backend_py.execution.class_plan import ClassPlan, Sequences
 from cudnn_backend_py.graph.attention.shape_class import Bounds, bounds_of, class_problem
+from cudnn_backend_py.target import Target
 from tests.support.ragged_attention import Call, Kind, Mode, error, ints, reference
 
 torch: Any = pytest.importorskip("torch", reason="did not run: these buffers are torch's")

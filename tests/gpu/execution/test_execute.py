@@ -13,18 +13,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from cudnn_backend_py import (
-    DataType,
-    OperationGraph,
-    Plan,
-    Target,
-    UsageError,
-    build_plan,
-    execute,
-    open_target,
-)
+from cudnn_backend_py import DataType, OperationGraph, UsageError, build_plan, execute, open_target
 from cudnn_backend_py.execution.run import variant_pack
 from cudnn_backend_py.graph.attention import sdpa_forward
+from cudnn_backend_py.plans.plan import Plan
+from cudnn_backend_py.target import Target
 from examples import forum_two_matmul
 from tests.support.figures import add_figure
 from tests.support.flash import SHAPE, causal_attention, flash_graph

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from cudnn_backend_py import Target, UsageError, attention, plan
+from cudnn_backend_py import UsageError, attention, plan
 from cudnn_backend_py.execution.any_shape import OFTEN, AnyShape
 from cudnn_backend_py.execution.class_plan import ClassPlan, Sequences
 from cudnn_backend_py.execution.executable import Executable
@@ -19,6 +19,7 @@ from cudnn_backend_py.execution.plan_pool import PlanPool
 from cudnn_backend_py.graph.attention import Attention
 from cudnn_backend_py.graph.attention.shape_class import Bounds, class_problem
 from cudnn_backend_py.plans.build import build, forget_plans, shared_target
+from cudnn_backend_py.target import Target
 from tests.support.ragged_attention import Call, Kind
 
 torch: Any = pytest.importorskip("torch", reason="did not run: these buffers are torch's")

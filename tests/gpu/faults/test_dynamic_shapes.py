@@ -32,24 +32,24 @@ from cudnn_backend_py import (
     DataType,
     Descriptor,
     DescriptorType,
-    EngineConfig,
     Graph,
     GraphBuilder,
     OperationGraph,
-    Plan,
-    Target,
     build_plan,
     open_target,
     reference,
 )
 from cudnn_backend_py.execution.checks import scalar_array
-from cudnn_backend_py.execution.run import live_handle
+from cudnn_backend_py.execution.stream_state import live_handle
 from cudnn_backend_py.faults import FAULTS, find_faults
 from cudnn_backend_py.generated.enums import AttributeName as Attr
 from cudnn_backend_py.graph.attention import Attention, sdpa_backward, sdpa_forward
 from cudnn_backend_py.graph.attention.fault import Sharing, Use
 from cudnn_backend_py.native.cuda import Memory, Timer
 from cudnn_backend_py.native.launch import Launcher, Overrides
+from cudnn_backend_py.plans.engine import EngineConfig
+from cudnn_backend_py.plans.plan import Plan
+from cudnn_backend_py.target import Target
 from tests.support.child import ROOT, run_python
 from tests.support.figures import add_figure
 

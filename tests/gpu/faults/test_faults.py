@@ -30,7 +30,6 @@ from cudnn_backend_py import (
     GraphBuilder,
     OperationGraph,
     PointwiseMode,
-    Target,
     attention,
     build_plan,
     execute,
@@ -48,6 +47,7 @@ from cudnn_backend_py.interpreter import interpret
 from cudnn_backend_py.interpreter.data import make_inputs
 from cudnn_backend_py.plans.build import shared_target
 from cudnn_backend_py.system.child import TIMED_OUT, Child, Say, serve
+from cudnn_backend_py.target import Target
 from examples import attention_hazards
 from tests.known_issues import EXAMPLES, graph_of
 from tests.known_issues.convolution import one_convolution

@@ -13,14 +13,13 @@ from cudnn_backend_py import (
     Descriptor,
     DescriptorType,
     Handle,
-    Target,
     UsageError,
     capture_log,
     library,
     load_plan,
     open_target,
 )
-from cudnn_backend_py.target import device_profile, read_device
+from cudnn_backend_py.target import Target, device_profile, read_device
 from tests.gpu.execution.test_execute import check_flash, first_plan
 from tests.support.figures import add_figure
 from tests.support.flash import flash_graph

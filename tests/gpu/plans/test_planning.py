@@ -10,13 +10,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cudnn_backend_py import Graph, Plan, execute, open_target, read_device
+from cudnn_backend_py import Graph, execute, open_target
 from cudnn_backend_py.execution.plan import plan
 from cudnn_backend_py.graph.attention import sdpa_forward
 from cudnn_backend_py.native import current_device
 from cudnn_backend_py.plans.build import build, build_plans, forget_plans, shared_target
 from cudnn_backend_py.plans.cache import plan_key
-from cudnn_backend_py.target import list_profiles
+from cudnn_backend_py.plans.plan import Plan
+from cudnn_backend_py.target import list_profiles, read_device
 from tests.support.child import run_python
 from tests.support.figures import add_figure
 from tests.support.flash import causal_attention

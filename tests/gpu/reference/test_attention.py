@@ -15,19 +15,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from cudnn_backend_py import (
-    DataType,
-    Graph,
-    OperationGraph,
-    Target,
-    attention,
-    build_plan,
-    execute,
-    open_target,
-    reference,
-)
+from cudnn_backend_py import DataType, Graph, OperationGraph, attention, build_plan, execute, open_target, reference
 from cudnn_backend_py.graph.formats import decode, encode
 from cudnn_backend_py.interpreter.philox import dropout_mask
+from cudnn_backend_py.target import Target
 from tests.support.attention_runs import LIMITS, Run, run_many
 from tests.support.figures import add_figure
 from tests.support.gpus import first_config, measured_here, skip_refused

@@ -6,9 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from cudnn_backend_py import DescriptorType, Graph, GraphBuilder, PointwiseMode, Target, open_target
+from cudnn_backend_py import DescriptorType, Graph, GraphBuilder, PointwiseMode, open_target
 from cudnn_backend_py.interpreter import pointwise
 from cudnn_backend_py.rewrite.reduce import reduce_failure
+from cudnn_backend_py.target import Target
 from tools.campaign.graphs import FAMILIES, random_graph
 from tools.campaign.one import ask, on_device
 from tools.campaign.runner import Options, run_campaign

@@ -11,11 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cudnn_backend_py import DataType, Graph, Target, UsageError, build_plan, execute, open_target
+from cudnn_backend_py import DataType, Graph, UsageError, build_plan, execute, open_target
 from cudnn_backend_py.graph import attention
 from cudnn_backend_py.native.cuda import Memory
 from cudnn_backend_py.plans.cache import PlanCache, plan_key
 from cudnn_backend_py.plans.select import Selection, tuned_options
+from cudnn_backend_py.target import Target
 from cudnn_backend_py.tuning.search import autotune
 from cudnn_backend_py.tuning.statistics import MIN_ROUNDS
 from tests.support.figures import add_figure

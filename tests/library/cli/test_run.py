@@ -21,6 +21,7 @@ from cudnn_backend_py import EnvironmentNotReady, Graph, GraphError, UsageError,
 from cudnn_backend_py.cli import run as run_module
 from cudnn_backend_py.cli.commands import main
 from cudnn_backend_py.graph.serial import graph_to_json
+from cudnn_backend_py.system.child import LastingChild
 from cudnn_backend_py.target import profiles
 from cudnn_backend_py.tuning.statistics import Timing
 from cudnn_backend_py.tuning.trial import ConfigTrial, Trial, run_graph
@@ -388,15 +389,14 @@ def crash_at_second_config() -> None:
 
 
 def test_a_crash_costs_one_config(monkeypatch: pytest.MonkeyPatch) -> None:
-    start = runner_module.Child.start
+    def dying(_function: str, environment: Any) -> LastingChild:
+        def with_tests() -> dict[str, str]:
+            given = environment()
+            return {**given, "PYTHONPATH": os.pathsep.join([str(ROOT), given.get("PYTHONPATH", "")])}
 
-    class Dying(runner_module.Child):
-        @classmethod
-        def start(cls, function: str, environment: Any) -> Any:
-            path = os.pathsep.join([str(ROOT), environment.get("PYTHONPATH", "")])
-            return start(f"{__name__}:{crash_at_second_config.__name__}", {**environment, "PYTHONPATH": path})
+        return LastingChild(f"{__name__}:{crash_at_second_config.__name__}", with_tests)
 
-    monkeypatch.setattr(runner_module, "Child", Dying)
+    monkeypatch.setattr(runner_module, "LastingChild", dying)
     with Runner(limit_s=60) as runner:
         found = runner.run(BUILT["matmul"].make(), target="h100", configs=3)
     assert [item.state for item in found.configs] == ["right", "failed", "right"]

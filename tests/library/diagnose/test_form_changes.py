@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 
-from cudnn_backend_py import DataType, Graph, GraphBuilder, Operation, PointwiseMode, ReduceTensorOp, library
+from cudnn_backend_py import DataType, Graph, GraphBuilder, PointwiseMode, library
 from cudnn_backend_py.diagnose import Judge, Question, whatif
 from cudnn_backend_py.diagnose.causes.case import FORMS
 from cudnn_backend_py.diagnose.verdict import Basis
+from cudnn_backend_py.generated.enums import ReduceTensorOp
+from cudnn_backend_py.graph import Operation
 from cudnn_backend_py.graph.attention import sdpa_backward, sdpa_forward
 from cudnn_backend_py.graph.ir import Parameters, packed_strides
 from cudnn_backend_py.rewrite.changes import changes

@@ -12,17 +12,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from cudnn_backend_py import (
-    DataType,
-    Graph,
-    GraphError,
-    OperationGraph,
-    TensorReordering,
-    explain,
-    graph_from_json,
-    graph_to_json,
-    open_target,
-)
+from cudnn_backend_py import DataType, Graph, GraphError, OperationGraph, TensorReordering, explain, open_target
+from cudnn_backend_py.graph import graph_from_json, graph_to_json
 from cudnn_backend_py.graph.attention import SmallAttention, mha_bprop, mha_fprop
 from cudnn_backend_py.interpreter import interpret
 from cudnn_backend_py.plans.refusals import read_refusals
@@ -210,7 +201,8 @@ def test_plans_are_built_and_their_kernels_read_every_tensor(pattern: str) -> No
 
 def selected_mask() -> Graph:
     """Return the forward graph with a mask that selects scores, which the builder does not offer."""
-    from cudnn_backend_py import GraphBuilder, PointwiseMode, ReduceTensorOp
+    from cudnn_backend_py import GraphBuilder, PointwiseMode
+    from cudnn_backend_py.generated.enums import ReduceTensorOp
 
     g = GraphBuilder("selected", io_type=DataType.HALF)
     q, v, o = (g.tensor(name, (2, 4, 128, 64)) for name in "qvo")

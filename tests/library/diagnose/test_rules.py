@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from cudnn_backend_py import DataType, Graph, GraphBuilder, PointwiseMode, ReduceTensorOp
+from cudnn_backend_py import DataType, Graph, GraphBuilder, PointwiseMode
 from cudnn_backend_py.diagnose import explain
 from cudnn_backend_py.diagnose.causes import find
 from cudnn_backend_py.diagnose.causes.case import Case, supports
@@ -19,6 +19,7 @@ from cudnn_backend_py.diagnose.causes.find import find_cause, find_graph_cause, 
 from cudnn_backend_py.diagnose.fork import run_in_fork
 from cudnn_backend_py.diagnose.verdict import Basis, Candidate, Cause
 from cudnn_backend_py.errors import CudnnStatusError
+from cudnn_backend_py.generated.enums import ReduceTensorOp
 from cudnn_backend_py.graph.attention import SoftCap, sdpa_backward, sdpa_forward
 from cudnn_backend_py.graph.replace import replace_tensors
 from cudnn_backend_py.plans.engine import OperationGraph

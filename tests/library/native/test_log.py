@@ -21,12 +21,12 @@ from cudnn_backend_py import (
     Graph,
     GraphBuilder,
     OperationGraph,
-    Severity,
     capi,
     capture_log,
     library,
     open_target,
 )
+from cudnn_backend_py.generated.enums import Severity
 from cudnn_backend_py.native import Log
 from cudnn_backend_py.native.callbacks import LogCallback
 from cudnn_backend_py.native.log import LogRecord, _Hub, _read_strings, _write_on

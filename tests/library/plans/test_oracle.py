@@ -16,12 +16,11 @@ from cudnn_backend_py import (
     NotSupported,
     OperationGraph,
     PointwiseMode,
-    ReduceTensorOp,
-    TensorReordering,
     capture_log,
     library,
     open_target,
 )
+from cudnn_backend_py.generated.enums import ReduceTensorOp, TensorReordering
 from cudnn_backend_py.graph import Matmul, Pointwise, Tensor
 from cudnn_backend_py.graph.attention import sdpa_forward
 from cudnn_backend_py.graph.ir import pointwise_ports

@@ -11,25 +11,23 @@ from typing import Any
 import pytest
 
 from cudnn_backend_py import (
-    BehaviorNote,
     CudnnStatusError,
-    EngineConfig,
     EnvironmentNotReady,
     GraphBuilder,
     GraphError,
     NotSupported,
-    NumericalNote,
     OperationGraph,
-    Plan,
     UsageError,
     build_plan,
     library,
     load_plan,
     open_target,
 )
-from cudnn_backend_py.generated.enums import KnobType
+from cudnn_backend_py.generated.enums import BehaviorNote, KnobType, NumericalNote
 from cudnn_backend_py.graph import Graph
 from cudnn_backend_py.graph.attention import sdpa_forward
+from cudnn_backend_py.plans.engine import EngineConfig
+from cudnn_backend_py.plans.plan import Plan
 from cudnn_backend_py.plans.record import seal
 from tests.support.child import older_cudnn, run_code
 

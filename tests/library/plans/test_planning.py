@@ -16,27 +16,26 @@ from typing import Any
 import pytest
 
 from cudnn_backend_py import (
-    BehaviorNote,
     EnvironmentNotReady,
     Graph,
     GraphBuilder,
     HeurMode,
-    KnobType,
     NotSupported,
-    NotSupportedStatus,
     OperationGraph,
-    Plan,
     Status,
     UsageError,
     find_profile,
     load_plan,
     open_target,
 )
+from cudnn_backend_py.errors import NotSupportedStatus
 from cudnn_backend_py.execution.plan import plan
+from cudnn_backend_py.generated.enums import BehaviorNote, KnobType
 from cudnn_backend_py.graph.attention import sdpa_forward
 from cudnn_backend_py.plans import build as planning_module
 from cudnn_backend_py.plans.build import build, build_plans, forget_plans, parse_knobs, shared_target
 from cudnn_backend_py.plans.cache import PlanCache, PlanCacheWarning, plan_files, plan_key
+from cudnn_backend_py.plans.plan import Plan
 from cudnn_backend_py.plans.select import Selection, tuned_options
 from cudnn_backend_py.target import Target
 from tests.support.child import older_cudnn, run_python

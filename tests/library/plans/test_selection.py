@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from cudnn_backend_py import (
-    BehaviorNote,
     CudnnStatusError,
     Graph,
     HeurMode,
@@ -17,7 +16,7 @@ from cudnn_backend_py import (
     UsageError,
     open_target,
 )
-from cudnn_backend_py.generated.enums import KnobType, NumericalNote
+from cudnn_backend_py.generated.enums import BehaviorNote, KnobType, NumericalNote
 from cudnn_backend_py.graph import attention
 from cudnn_backend_py.plans.select import NothingSelected, Selection, candidates, select, tuned_options
 

@@ -93,8 +93,9 @@ def test_products_are_computed_by_one_thread() -> None:
     judging.add(lambda: attended(False, 1.0, (0, 0)))
     while judging.waiting:
         time.sleep(0.01)
-    assert judging._child is not None
-    environment = Path(f"/proc/{judging._child._process.pid}/environ").read_bytes().split(b"\0")
+    child = judging._child._child
+    assert child is not None
+    environment = Path(f"/proc/{child._process.pid}/environ").read_bytes().split(b"\0")
     assert {b"OPENBLAS_NUM_THREADS=1", b"OMP_NUM_THREADS=1", b"MKL_NUM_THREADS=1"} <= set(environment)
     judging.finish(60.0)
 

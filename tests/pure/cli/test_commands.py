@@ -22,12 +22,13 @@ from click.shell_completion import get_completion_class
 from click.testing import CliRunner, Result
 from rich.text import Text
 
-from cudnn_backend_py import GraphBuilder, PointwiseMode, graph_to_json, save_graph
+from cudnn_backend_py import GraphBuilder, PointwiseMode, save_graph
 from cudnn_backend_py.audit.__main__ import _command as audit_program
 from cudnn_backend_py.cli import options, output
 from cudnn_backend_py.cli.commands import SECTIONS, main
 from cudnn_backend_py.cli.graph_file import load_graph_file
 from cudnn_backend_py.cli.wheels import _without_option
+from cudnn_backend_py.graph import graph_to_json
 from cudnn_backend_py.importers.graphs import read_graphs
 from cudnn_backend_py.plans.record import seal
 from cudnn_backend_py.system.child import call_command

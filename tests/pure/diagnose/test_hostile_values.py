@@ -10,20 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cudnn_backend_py import (
-    DataType,
-    Graph,
-    GraphBuilder,
-    GraphError,
-    PointwiseMode,
-    UsageError,
-    attention,
-    graph_to_json,
-    interpret,
-)
+from cudnn_backend_py import DataType, Graph, GraphBuilder, GraphError, PointwiseMode, UsageError, attention, interpret
 from cudnn_backend_py.diagnose import explain, matrix, since, whatif
 from cudnn_backend_py.generated.enums import ResampleMode
-from cudnn_backend_py.graph import Tensor
+from cudnn_backend_py.graph import Tensor, graph_to_json
 from cudnn_backend_py.versions.store import find_installed
 
 ENDLESS: list[Callable[[], Any]] = [lambda: range(10**12), lambda: itertools.repeat(1), lambda: np.ones(10**7, np.int8)]

@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cudnn_backend_py import DataType, Graph, GraphBuilder, PointwiseMode, ReduceTensorOp, attention
+from cudnn_backend_py import DataType, Graph, GraphBuilder, PointwiseMode, attention
 from cudnn_backend_py.diagnose.linting import Finding, lint
+from cudnn_backend_py.generated.enums import ReduceTensorOp
 from tests.support.attention_cases import draw
 from tests.support.zoo import ZOO
 

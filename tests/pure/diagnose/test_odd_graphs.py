@@ -10,11 +10,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from cudnn_backend_py import DataType, DescriptorType, Graph, GraphBuilder, GraphError, Matmul, Operation, PointwiseMode
+from cudnn_backend_py import DataType, DescriptorType, Graph, GraphBuilder, GraphError, PointwiseMode
 from cudnn_backend_py.diagnose import lint
 from cudnn_backend_py.diagnose.causes.find import suspects
 from cudnn_backend_py.faults import find, known_hazards
-from cudnn_backend_py.graph import Pointwise
+from cudnn_backend_py.graph import Matmul, Operation, Pointwise
 from cudnn_backend_py.graph.attention import recognize as attention_graph
 from cudnn_backend_py.graph.attention import sdpa_forward
 from cudnn_backend_py.graph.guard import collecting, iterate_guarded, run_guarded, tell

@@ -12,9 +12,10 @@ from typing import Any
 
 import pytest
 
-from cudnn_backend_py import GraphError, graph_from_json, graph_to_json, load_graph, load_plan
+from cudnn_backend_py import GraphError, load_graph, load_plan
 from cudnn_backend_py.diagnose import SupportTable
 from cudnn_backend_py.errors import UsageError
+from cudnn_backend_py.graph import graph_from_json, graph_to_json
 from cudnn_backend_py.plans.record import load_record, seal
 from cudnn_backend_py.plans.refusals import read_refusals
 from cudnn_backend_py.system.strict import MAX_BYTES, MAX_DEPTH, MAX_NUMBER, parse_json, read_json

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from cudnn_backend_py import DataType, PointwiseMode, ReduceTensorOp
+from cudnn_backend_py import DataType, PointwiseMode
 from cudnn_backend_py.faults import FAULTS
+from cudnn_backend_py.generated.enums import ReduceTensorOp
 from tests.support.edges import CASES, REFUSED
 from tools.records.edge_runs import RANDOM, make_record, random_names
 

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 import cudnn_backend_py
-from cudnn_backend_py import DataType, DescriptorType, Graph, GraphBuilder, GraphError, Operation, Parameters
+from cudnn_backend_py import DataType, DescriptorType, Graph, GraphBuilder, GraphError
 from cudnn_backend_py.generated.attributes import ATTRIBUTES, ENUM_OF_TYPE
 from cudnn_backend_py.generated.enums import (
     AttributeType,
@@ -27,7 +27,7 @@ from cudnn_backend_py.generated.enums import (
     TensorReordering,
 )
 from cudnn_backend_py.generated.operations import OUTPUT_PORTS
-from cudnn_backend_py.graph import Matmul, Op, Pointwise, Reduction, Tensor, packed_strides
+from cudnn_backend_py.graph import Matmul, Op, Operation, Parameters, Pointwise, Reduction, Tensor, packed_strides
 from cudnn_backend_py.graph.attention import sdpa_forward
 from cudnn_backend_py.graph.data_types import ELEMENT_BITS, SHORT_TYPES
 from cudnn_backend_py.graph.ir import pointwise_ports

@@ -14,22 +14,9 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator, ValidationError
 
-from cudnn_backend_py import (
-    DataType,
-    DescriptorType,
-    Graph,
-    GraphBuilder,
-    Operation,
-    Parameters,
-    PointwiseMode,
-    ReduceTensorOp,
-    TensorReordering,
-    attention,
-    generated,
-    graph_from_json,
-    graph_to_json,
-)
-from cudnn_backend_py.generated.enums import ConvolutionMode
+from cudnn_backend_py import DataType, DescriptorType, Graph, GraphBuilder, PointwiseMode, attention, generated
+from cudnn_backend_py.generated.enums import ConvolutionMode, ReduceTensorOp, TensorReordering
+from cudnn_backend_py.graph import Operation, Parameters, graph_from_json, graph_to_json
 from cudnn_backend_py.graph.ir import Matmul, Pointwise, Reduction, Tensor
 from cudnn_backend_py.graph.serial import SCHEMA, SCHEMA_VERSION
 

@@ -12,19 +12,9 @@ from typing import Any
 
 import pytest
 
-from cudnn_backend_py import (
-    DataType,
-    DescriptorType,
-    Graph,
-    GraphError,
-    Operation,
-    graph_from_json,
-    graph_to_json,
-    load_graph,
-    save_graph,
-)
+from cudnn_backend_py import DataType, DescriptorType, Graph, GraphError, load_graph, save_graph
 from cudnn_backend_py.generated.enums import PointwiseMode, ReduceTensorOp, TensorReordering
-from cudnn_backend_py.graph import Matmul, Pointwise, Reduction
+from cudnn_backend_py.graph import Matmul, Operation, Pointwise, Reduction, graph_from_json, graph_to_json
 from cudnn_backend_py.graph.attention import sdpa_forward
 from cudnn_backend_py.graph.ir import pointwise_ports
 from tests.support.graphs import convolution, relu, sdpa, tensor

@@ -13,8 +13,9 @@ from typing import Any
 
 import pytest
 
-from cudnn_backend_py import CudnnBackendError, DataType, Graph, GraphError, PointwiseMode, Severity, UsageError
+from cudnn_backend_py import CudnnBackendError, DataType, Graph, GraphError, PointwiseMode, UsageError
 from cudnn_backend_py.diagnose.logs import report_log
+from cudnn_backend_py.generated.enums import Severity
 from cudnn_backend_py.graph import Operation
 from cudnn_backend_py.importers.cudnn_json import graph_from_log_json
 from cudnn_backend_py.importers.frontend_json import graph_from_frontend_json, number_in

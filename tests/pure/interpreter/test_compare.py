@@ -7,7 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from cudnn_backend_py import DataType, DescriptorType, Graph, GraphBuilder, Operation, PointwiseMode
+from cudnn_backend_py import DataType, DescriptorType, Graph, GraphBuilder, PointwiseMode
+from cudnn_backend_py.graph import Operation
 from cudnn_backend_py.graph.attention import sdpa_backward, sdpa_forward
 from cudnn_backend_py.graph.replace import replace_tensors
 from cudnn_backend_py.interpreter.compare import compare

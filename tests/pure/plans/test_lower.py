@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from cudnn_backend_py import DataType, DescriptorType, Graph, GraphBuilder, Operation
+from cudnn_backend_py import DataType, DescriptorType, Graph, GraphBuilder
 from cudnn_backend_py.generated import descriptors as d
 from cudnn_backend_py.generated.enums import (
     ConvolutionMode,
@@ -16,7 +16,7 @@ from cudnn_backend_py.generated.enums import (
     ReduceTensorOp,
     TensorReordering,
 )
-from cudnn_backend_py.graph import Matmul, Pointwise, Reduction
+from cudnn_backend_py.graph import Matmul, Operation, Pointwise, Reduction
 from cudnn_backend_py.plans.lower import lower
 from tests.support.graphs import convolution, relu, sdpa, tensor
 from tests.support.zoo import ZOO

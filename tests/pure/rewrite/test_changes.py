@@ -8,18 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cudnn_backend_py import (
-    DataType,
-    DescriptorType,
-    Graph,
-    GraphBuilder,
-    GraphError,
-    Operation,
-    PointwiseMode,
-    ReduceTensorOp,
-)
+from cudnn_backend_py import DataType, DescriptorType, Graph, GraphBuilder, GraphError, PointwiseMode
 from cudnn_backend_py.diagnose import attention_rows
-from cudnn_backend_py.generated.enums import TensorReordering
+from cudnn_backend_py.generated.enums import ReduceTensorOp, TensorReordering
+from cudnn_backend_py.graph import Operation
 from cudnn_backend_py.graph.attention import SoftCap, sdpa_backward, sdpa_forward
 from cudnn_backend_py.graph.ir import Matmul, Tensor
 from cudnn_backend_py.graph.replace import bypass, replace_tensors

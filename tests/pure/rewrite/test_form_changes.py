@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cudnn_backend_py import DataType, DescriptorType, Graph, GraphBuilder, Operation, PointwiseMode, ReduceTensorOp
+from cudnn_backend_py import DataType, DescriptorType, Graph, GraphBuilder, PointwiseMode
+from cudnn_backend_py.generated.enums import ReduceTensorOp
+from cudnn_backend_py.graph import Operation
 from cudnn_backend_py.graph.attention import SoftCap, sdpa_backward, sdpa_forward
 from cudnn_backend_py.graph.ir import Matmul, Parameters, Pointwise, packed_strides
 from cudnn_backend_py.graph.replace import replace_tensors

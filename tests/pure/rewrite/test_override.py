@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cudnn_backend_py import DataType, DescriptorType, Graph, Tensor
+from cudnn_backend_py import DataType, DescriptorType, Graph
 from cudnn_backend_py.generated.enums import ConvolutionMode
-from cudnn_backend_py.graph import Operation, Parameters, attention
+from cudnn_backend_py.graph import Operation, Parameters, Tensor, attention
 from cudnn_backend_py.interpreter import interpret
 from cudnn_backend_py.rewrite.override import find_type, override, scale_of
 from tests.support.built import BUILT

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from cudnn_backend_py import DataType, Graph, GraphBuilder, PointwiseMode, Tensor
+from cudnn_backend_py import DataType, Graph, GraphBuilder, PointwiseMode
+from cudnn_backend_py.graph import Tensor
 from cudnn_backend_py.graph.replace import replace_tensors
 from cudnn_backend_py.graph.strides import channels_last
 from cudnn_backend_py.interpreter.compare import compare

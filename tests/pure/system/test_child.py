@@ -23,6 +23,7 @@ from cudnn_backend_py.system import child
 from cudnn_backend_py.system.child import (
     TIMED_OUT,
     Child,
+    LastingChild,
     describe_ending,
     run_undisturbed,
     script_command,
@@ -135,6 +136,29 @@ def test_a_forked_process_leaves_nothing_behind_and_the_child_ends_as_it_did() -
     with start("forking") as child:
         ask(child, "exit")
         assert child.ending == "exit code 1"
+
+
+def test_a_lasting_child_is_started_again_where_it_ended_or_was_interrupted() -> None:
+    starts: list[int] = []
+
+    def environment() -> dict[str, str]:
+        starts.append(1)
+        return {**os.environ, "PYTHONPATH": str(ROOT)}
+
+    with LastingChild(f"{LIARS}:forking", environment) as child:
+        assert not starts
+        assert list(child.ask({"word": "here"}, 60)) == [{"count": 1}]
+        assert list(child.ask({"word": "here"}, 60)) == [{"count": 2}]
+        assert (child.usable, child.ending, len(starts)) == (True, "", 1)
+        list(child.ask({"word": "die"}, 60))
+        assert (child.usable, child.ending) == (False, describe_ending(-signal.SIGRTMIN - 3))
+        assert list(child.ask({"word": "here"}, 60)) == [{"count": 1}]
+        assert (child.ending, len(starts)) == ("", 2)
+        assert next(child.ask({"word": "here"}, 60)) == {"count": 2}  # and is asked no further
+        assert list(child.ask({"word": "here"}, 60)) == [{"count": 1}]
+        child.end()
+        assert list(child.ask({"word": "here"}, 60)) == [{"count": 1}]
+        assert len(starts) == 4
 
 
 def test_a_child_that_does_not_begin_says_why() -> None:

@@ -7,9 +7,10 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from cudnn_backend_py import DataType, Graph, GraphBuilder, GraphError, graph_from_json, graph_to_json
+from cudnn_backend_py import DataType, Graph, GraphBuilder, GraphError
 from cudnn_backend_py.errors import UsageError
 from cudnn_backend_py.generated.enums import DescriptorType, NormMode, PointwiseMode
+from cudnn_backend_py.graph import graph_from_json, graph_to_json
 from cudnn_backend_py.graph.replace import all_ops
 from cudnn_backend_py.interpreter import convolution, interpret, pointwise
 from cudnn_backend_py.interpreter.data import make_inputs

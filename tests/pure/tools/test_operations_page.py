@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 import cudnn_backend_py.frontend as cudnn
-from cudnn_backend_py import DescriptorType, GraphBuilder, graph_from_json, graph_to_json
+from cudnn_backend_py import DescriptorType, GraphBuilder
 from cudnn_backend_py.diagnose import Matrix, Outcome
 from cudnn_backend_py.diagnose.surveys.matrix import Cell
+from cudnn_backend_py.graph import graph_from_json, graph_to_json
 from cudnn_backend_py.interpreter import OPERATIONS, interpret
 from tests.support.built import BUILT, ELSEWHERE, FRONTEND, KINDS
 from tests.support.interpreting import inputs_of

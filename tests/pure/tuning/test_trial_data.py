@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cudnn_backend_py import DataType, Graph, GraphBuilder, PointwiseMode, UsageError
-from cudnn_backend_py.generated.enums import TensorReordering
+from cudnn_backend_py import DataType, Graph, GraphBuilder, PointwiseMode, TensorReordering, UsageError
 from cudnn_backend_py.graph import attention
 from cudnn_backend_py.graph.strides import channels_last
 from cudnn_backend_py.interpreter import interpret

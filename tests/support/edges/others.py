@@ -8,11 +8,11 @@ from functools import partial
 
 import numpy as np
 
-from cudnn_backend_py import DataType, DescriptorType, Graph, GraphBuilder, Parameters, attention
+from cudnn_backend_py import DataType, DescriptorType, Graph, GraphBuilder, attention
 from cudnn_backend_py.generated.enums import (
     RngDistribution,
 )
-from cudnn_backend_py.graph import Operation
+from cudnn_backend_py.graph import Operation, Parameters
 from tests.support import built
 from tests.support.edges.case import CASES, OUT, Array, Edge, add
 

@@ -1,0 +1,404 @@
+"""`relation_of`: how the dims of an operation's tensors depend on each other, one class for each kind of operation.
+
+Changes of dims, overrides and reductions all take from here which dims change together and what follows from them. The
+sizes themselves are computed by `graph/shapes.py`, as in builders.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from fractions import Fraction
+from typing import Any, ClassVar
+
+from ..errors import GraphError
+from ..generated.enums import DescriptorType, NormMode
+from ..generated.operations import CONVOLUTIONS
+from ..graph.ir import Matmul, Op, Operation, Tensor
+from ..graph.shapes import block_axes, concatenated, convolution_input, convolved, permuted, pooled_size, scale_dims
+
+__all__ = [
+    "BLOCK_SCALES",
+    "NORMS",
+    "Axis",
+    "AxisGroups",
+    "Dims",
+    "Link",
+    "Relation",
+    "Window",
+    "naming_operation",
+    "relation_of",
+]
+
+_D = DescriptorType
+Axis = tuple[int, int]  # uid of a tensor, index of its dim
+Link = tuple[Axis, Axis]  # axes that are one and the same dim
+Dims = tuple[int, ...]
+DimsByUid = Mapping[int, Sequence[int]]
+
+BLOCK_SCALES = (_D.OPERATION_BLOCK_SCALE_DEQUANTIZE, _D.OPERATION_BLOCK_SCALE_QUANTIZE)
+NORMS = (_D.OPERATION_NORM_FORWARD, _D.OPERATION_NORM_BACKWARD)
+
+
+class AxisGroups:
+    """Axes of tensors in groups, which grow together where two of their axes turn out to be the same dim."""
+
+    def __init__(self, tensors: Iterable[Tensor]) -> None:
+        self._parent: dict[Axis, Axis] = {(t.uid, axis): (t.uid, axis) for t in tensors for axis in range(t.rank)}
+
+    def __contains__(self, axis: Axis) -> bool:
+        return axis in self._parent
+
+    def root(self, axis: Axis) -> Axis:
+        """Return the axis that stands for the group."""
+        parent = self._parent
+        while parent[axis] != axis:
+            parent[axis] = axis = parent[parent[axis]]
+        return axis
+
+    def join(self, one: Axis, other: Axis) -> None:
+        """Make the groups of two axes one."""
+        self._parent[self.root(one)] = self.root(other)
+
+    def members(self) -> dict[Axis, list[Axis]]:
+        """Return the axes of each group, by the axis that stands for it."""
+        found: dict[Axis, list[Axis]] = {}
+        for axis in self._parent:
+            found.setdefault(self.root(axis), []).append(axis)
+        return found
+
+
+class Relation:
+    """How the dims of one operation's tensors depend on each other. This class: of an operation that is not known."""
+
+    def __init__(self, op: Op) -> None:
+        self.op = op
+        self.fields: Mapping[str, Any] = op.fields if isinstance(op, Operation) else {}
+
+    def same(self, tensors: Mapping[int, Tensor]) -> Iterable[Link] | None:
+        """Return the axes that are the same dim; None where more may depend on a dim than is known here.
+
+        Parameters
+        ----------
+        tensors
+            All tensors of the graph, by uid.
+        """
+        del tensors
+        return None
+
+    def alike(self) -> Iterable[Link]:
+        """Return further axes that are the same dim as far as their places and sizes tell."""
+        return ()
+
+    def results(self, dims: DimsByUid) -> dict[int, Dims]:
+        """Return, by uid, the dims that follow from `dims` of other tensors by more than being the same."""
+        del dims
+        return {}
+
+    def needed(self, dims: DimsByUid) -> dict[int, Dims]:
+        """Return, by uid, the dims that cuDNN needs where other tensors have `dims`."""
+        return self.results(dims)
+
+
+class _Elementwise(Relation):
+    def same(self, tensors: Mapping[int, Tensor]) -> Iterable[Link]:
+        outputs = list(self.op.outputs().values())
+        first = max(outputs, key=lambda t: max(t.dims)) if outputs else None
+        for _, tensor in self.op.ports():
+            if first is None or tensor.uid == first.uid or tensor.rank != first.rank:
+                continue
+            for axis in range(tensor.rank):
+                if tensor.dims[axis] == first.dims[axis]:
+                    yield (tensor.uid, axis), (first.uid, axis)
+
+
+class _Matmul(Relation):
+    def same(self, tensors: Mapping[int, Tensor]) -> Iterable[Link]:
+        assert isinstance(self.op, Matmul)
+        a, b, c = self.op.a, self.op.b, self.op.c
+        m, n = c.rank - 2, c.rank - 1
+        yield from (((a.uid, m), (c.uid, m)), ((b.uid, n), (c.uid, n)), ((a.uid, n), (b.uid, m)))
+        for axis in range(m):
+            for side in (a, b):
+                if side.dims[axis] == c.dims[axis]:
+                    yield (side.uid, axis), (c.uid, axis)
+
+
+class _Random(Relation):
+    def same(self, tensors: Mapping[int, Tensor]) -> Iterable[Link]:
+        return ()
+
+
+class Window(Relation):
+    """Of an operation that moves a window over an image: a convolution or a pooling, or a gradient of one."""
+
+    image: Tensor
+
+    def windows(self, dims: DimsByUid) -> tuple[list[Tensor], Dims]:
+        """Return the tensors with one element for each window, and their spatial dims."""
+        raise NotImplementedError
+
+
+class _Convolution(Window):
+    def __init__(self, op: Op) -> None:
+        super().__init__(op)
+        self.image, self.weights, self.response = (self.fields[port] for port in CONVOLUTIONS[op.kind])
+
+    def same(self, tensors: Mapping[int, Tensor]) -> Iterable[Link] | None:
+        image, weights, response = self.image, self.weights, self.response
+        if min(image.rank, weights.rank) < 2 or image.dims[1] != weights.dims[1]:
+            return None  # groups
+        return (
+            ((image.uid, 0), (response.uid, 0)),
+            ((image.uid, 1), (weights.uid, 1)),
+            ((weights.uid, 0), (response.uid, 1)),
+        )
+
+    def _sides(self) -> list[Any]:
+        facts = self.fields["convolution"].fields
+        return [facts[name] for name in ("pre_paddings", "post_paddings", "filter_strides", "dilations")]
+
+    def windows(self, dims: DimsByUid) -> tuple[list[Tensor], Dims]:
+        return [self.response], convolved(dims[self.image.uid], dims[self.weights.uid], self._sides())[2:]
+
+    def results(self, dims: DimsByUid) -> dict[int, Dims]:
+        x, w, y = (dims[tensor.uid] for tensor in (self.image, self.weights, self.response))
+        if self.op.kind is _D.OPERATION_CONVOLUTION_BACKWARD_DATA:
+            return {self.image.uid: (*x[:2], *self._image_sizes(w, y))}
+        _, sizes = self.windows(dims)
+        if self.op.kind is _D.OPERATION_CONVOLUTION_FORWARD:
+            return {self.response.uid: (x[0], w[0], *sizes)}
+        return {self.response.uid: (*y[:2], *sizes)}  # the gradient that fits the image
+
+    def _image_sizes(self, weights: Sequence[int], response: Sequence[int]) -> Dims:
+        """Return the spatial dims of the image: as much larger than the smallest one as they were."""
+        sides, groups = self._sides(), self.image.dims[1] // self.weights.dims[1]
+        before = convolution_input(self.response.dims, self.weights.dims, sides, groups)
+        now = convolution_input(response, weights, sides, groups)
+        sizes = zip(self.image.dims[2:], before[2:], now[2:], strict=True)
+        return tuple(size + new - old for size, old, new in sizes)
+
+
+class _Pooling(Window):
+    def __init__(self, op: Op) -> None:
+        super().__init__(op)
+        self.image = self.fields["x" if op.kind is _D.OPERATION_RESAMPLE_FWD else "dx"]
+
+    def windows(self, dims: DimsByUid) -> tuple[list[Tensor], Dims]:
+        facts = self.fields["resample"].fields
+        names = ("window_dims", "strides", "pre_paddings", "post_paddings")
+        sides = zip(*([_number(part) for part in facts[name]] for name in names), strict=True)
+        sizes = zip(dims[self.image.uid][2:], sides, strict=True)
+        found = tuple(pooled_size(size, *side) for size, side in sizes)
+        return [self.fields[port] for port in ("y", "idx", "dy") if port in self.fields], found
+
+    def alike(self) -> Iterable[Link]:
+        return _same_axes((tensor for _, tensor in self.op.ports()), (0, 1))
+
+    def results(self, dims: DimsByUid) -> dict[int, Dims]:
+        tensors, sizes = self.windows(dims)
+        return {tensor.uid: (*dims[self.image.uid][:2], *sizes) for tensor in tensors}
+
+
+def _number(part: Any) -> Any:
+    return Fraction(*part) if isinstance(part, tuple) else part
+
+
+class _BlockScale(Relation):
+    def same(self, tensors: Mapping[int, Tensor]) -> Iterable[Link]:
+        x, y = self.fields["x"], self.fields["y"]
+        return [((x.uid, axis), (y.uid, axis)) for axis in range(x.rank)]  # the scales are rounded up as it is
+
+    def results(self, dims: DimsByUid) -> dict[int, Dims]:
+        x, scale = self.fields["x"], self.fields["scale"]
+        given = self.fields.get("block_size", 32)
+        sizes = block_axes(x.dims, given if isinstance(given, tuple) else (given,), scale.dims)
+        if sizes is None:
+            return {}
+        return {scale.uid: scale_dims(dims[x.uid], sizes, tiled=scale.reordering.name == "F8_128x4")}
+
+
+class _Reshape(Relation):
+    def same(self, tensors: Mapping[int, Tensor]) -> Iterable[Link] | None:
+        x, y = self.fields["x"], self.fields["y"]
+        if any(tensor.span_elements != math.prod(tensor.dims) for tensor in (x, y)):
+            return None  # without gaps, as they would be with other dims, they may not describe the same memory
+        if x.rank == 1:
+            return [((x.uid, 0), (y.uid, 0))] if x.dims == y.dims else None
+        turned = _is_transposed(x) != _is_transposed(y)
+        if x.dims == y.dims:
+            swapped = x.dims[-1] == x.dims[-2] and turned
+        elif y.dims == (*x.dims[:-2], x.dims[-1], x.dims[-2]) and (turned or 1 in x.dims[-2:]):
+            swapped = True
+        else:
+            return None
+        last = x.rank - 1
+        other = {last: last - 1, last - 1: last} if swapped else {}
+        return [((x.uid, axis), (y.uid, other.get(axis, axis))) for axis in range(x.rank)]
+
+
+def _is_transposed(tensor: Tensor) -> bool:
+    return tensor.strides[-1] > tensor.strides[-2]
+
+
+class _Concatenation(Relation):
+    def alike(self) -> Iterable[Link]:
+        axes = [axis for axis in range(self.fields["output"].rank) if axis != self.fields["axis"]]
+        return _same_axes((tensor for _, tensor in self.op.ports()), axes)
+
+    def results(self, dims: DimsByUid) -> dict[int, Dims]:
+        inputs = [dims[item.uid] for item in self.fields["input"]]
+        return {self.fields["output"].uid: concatenated(inputs, self.fields["axis"])}
+
+
+class _Slice(Relation):
+    def alike(self) -> Iterable[Link]:
+        x, y = self.fields["x"], self.fields["y"]
+        names = ("start_indices", "limit_indices", "strides")
+        parts = zip(*(self.fields[name] for name in names), x.dims, strict=True)
+        return _same_axes((x, y), [axis for axis, part in enumerate(parts) if part[:3] == (0, part[3], 1)])
+
+
+class _Transpose(Relation):
+    def alike(self) -> Iterable[Link]:
+        x, y = self.fields["x"], self.fields["y"]
+        return [((y.uid, axis), (x.uid, source)) for axis, source in enumerate(self.fields["permutation"])]
+
+    def results(self, dims: DimsByUid) -> dict[int, Dims]:
+        return {self.fields["y"].uid: permuted(dims[self.fields["x"].uid], self.fields["permutation"])}
+
+
+class _Experts(Relation):
+    def alike(self) -> Iterable[Link]:
+        token, weight, output = (self.fields[name] for name in ("token", "weight", "output"))
+        yield from (((token.uid, 2), (weight.uid, 1)), ((weight.uid, 2), (output.uid, 2)))
+        yield from (((token.uid, 1), (output.uid, 1)), ((weight.uid, 0), (self.fields["first_token_offset"].uid, 0)))
+        for name in ("token_index", "token_ks"):
+            if name in self.fields:
+                yield (self.fields[name].uid, 1), (output.uid, 1)
+
+
+class _Attention(Relation):
+    _RANK: ClassVar[int] = 4
+
+    def same(self, tensors: Mapping[int, Tensor]) -> Iterable[Link] | None:
+        return None if "page_table_k" in self.fields else self._same(tensors)
+
+    def _same(self, tensors: Mapping[int, Tensor]) -> Iterator[Link]:
+        fields = self.fields
+        q, k, v, o = (fields[name] for name in ("q", "k", "v", "o"))
+        yield from (((q.uid, 3), (k.uid, 3)), ((v.uid, 3), (o.uid, 3)))
+        yield from (((k.uid, 2), (v.uid, 2)), ((q.uid, 2), (o.uid, 2)))
+        for name, of in (("dq", q), ("dk", k), ("dv", v), ("d_o", o)):
+            if name in fields:
+                yield from (((fields[name].uid, axis), (of.uid, axis)) for axis in range(4))
+        if "stats" in fields:
+            yield (fields["stats"].uid, 2), (q.uid, 2)
+        softmax = fields.get("softmax")
+        scores = [tensors[fields["subgraph_input_uid"]]] if fields.get("subgraph_input_uid") in tensors else []
+        scores += [softmax.fields["x"], softmax.fields["y"]] if isinstance(softmax, Operation) else []
+        for score in scores:
+            yield from (((score.uid, 2), (q.uid, 2)), ((score.uid, 3), (k.uid, 2)))
+        for name in ("dropout_rng_dump", "dbias"):
+            tensor = fields.get(name)
+            if isinstance(tensor, Tensor):
+                yield from (
+                    ((tensor.uid, axis), (side.uid, 2))
+                    for axis, side in ((2, q), (3, k))
+                    if tensor.rank == side.rank == 4 and tensor.dims[axis] == side.dims[2]
+                )
+
+    def alike(self) -> Iterable[Link]:
+        inner = [tensor for graph in self.op.subgraphs() for item in graph.ops for _, tensor in item.ports()]
+        return _same_axes([*(tensor for _, tensor in self.op.ports()), *inner], (0, 1))
+
+    def needed(self, dims: DimsByUid) -> dict[int, Dims]:
+        ports = dict(self.op.ports())
+        if {ports[name].rank for name in ("q", "k", "v")} != {self._RANK}:
+            return {}
+        q, k, v = (tuple(dims[ports[name].uid]) for name in ("q", "k", "v"))
+        b, heads, s_q, s_kv = q[0], q[1], q[2], k[2]
+        needed: dict[str, Dims] = {"o": (b, heads, s_q, v[3])}
+        needed |= dict.fromkeys(("stats", "max", "sum_exp"), (b, heads, s_q, 1))
+        needed |= dict.fromkeys(("seq_len_q", "seq_len_kv"), (b, 1, 1, 1))
+        needed |= {"dropout_rng_dump": (b, heads, s_q, s_kv), "sink": (1, heads, 1, 1)}
+        needed |= {"d_o": needed["o"], "dq": q, "dk": k, "dv": v}
+        if "page_table_k" in ports or "page_table_v" in ports:  # then K has the dims of pages
+            needed.pop("dropout_rng_dump")
+        return {ports[name].uid: sizes for name, sizes in needed.items() if name in ports}
+
+
+class _AroundTheLargest(Relation):
+    """Of an operation whose tensors have the dims of its largest one, or 1."""
+
+    def alike(self) -> Iterable[Link]:
+        tensors = [tensor for _, tensor in self.op.ports()]
+        first = max(tensors, key=lambda tensor: math.prod(tensor.dims))
+        return _same_axes([first, *tensors], range(first.rank))
+
+
+class _Norm(_AroundTheLargest):
+    def same(self, tensors: Mapping[int, Tensor]) -> Iterable[Link] | None:
+        return self._channels() if self.fields.get("mode") is NormMode.BATCH_NORM else None
+
+    def _channels(self) -> Iterator[Link]:
+        x = self.fields["x"]
+        for _, tensor in self.op.ports():
+            if tensor.rank == x.rank:
+                yield from (((tensor.uid, a), (x.uid, a)) for a in range(x.rank) if tensor.dims[a] == x.dims[a] > 1)
+
+
+def _same_axes(tensors: Iterable[Tensor], axes: Iterable[int]) -> Iterator[Link]:
+    """Yield these axes of the first tensor with those of all others of its rank and size there."""
+    first, *others = tensors
+    wanted = list(axes)
+    for tensor in others:
+        if tensor.rank == first.rank:
+            yield from (
+                ((tensor.uid, axis), (first.uid, axis))
+                for axis in wanted
+                if tensor.dims[axis] == first.dims[axis] and (first.dims[axis] > 1 or axis > 1)
+            )
+
+
+_RELATIONS: dict[DescriptorType, type[Relation]] = {
+    _D.OPERATION_MATMUL: _Matmul,
+    **dict.fromkeys((_D.OPERATION_POINTWISE, _D.OPERATION_REDUCTION), _Elementwise),
+    **dict.fromkeys((_D.OPERATION_SOFTMAX, _D.OPERATION_DIAGONAL_BAND_MASK), _Elementwise),
+    _D.OPERATION_RNG: _Random,
+    **dict.fromkeys(CONVOLUTIONS, _Convolution),
+    **dict.fromkeys((_D.OPERATION_RESAMPLE_FWD, _D.OPERATION_RESAMPLE_BWD), _Pooling),
+    **dict.fromkeys(BLOCK_SCALES, _BlockScale),
+    _D.OPERATION_RESHAPE: _Reshape,
+    _D.OPERATION_CONCAT: _Concatenation,
+    _D.OPERATION_SLICE: _Slice,
+    _D.OPERATION_TRANSPOSE: _Transpose,
+    _D.OPERATION_MOE_GROUPED_MATMUL: _Experts,
+    **dict.fromkeys((_D.OPERATION_SDPA_FWD, _D.OPERATION_SDPA_BWD), _Attention),
+    **dict.fromkeys(NORMS, _Norm),
+    **dict.fromkeys((_D.OPERATION_GEN_STATS, _D.OPERATION_BN_BWD_WEIGHTS), _AroundTheLargest),
+    **dict.fromkeys((_D.OPERATION_BN_FINALIZE_STATISTICS, _D.OPERATION_SIGNAL), _AroundTheLargest),
+    **dict.fromkeys((_D.OPERATION_ROPE_FWD, _D.OPERATION_ROPE_BWD), _AroundTheLargest),
+}
+
+
+def relation_of(op: Op) -> Relation:
+    """Return how the dims of an operation's tensors depend on each other."""
+    return _RELATIONS.get(op.kind, Relation)(op)
+
+
+@contextmanager
+def naming_operation(op: Op) -> Iterator[None]:
+    """Refuse an operation whose numbers no dims can follow from: it may have any, as they are for cuDNN to judge.
+
+    Raises
+    ------
+    GraphError
+        ``override``.
+    """
+    try:
+        yield
+    except (ArithmeticError, LookupError, TypeError, ValueError) as error:
+        headline = f"no dims can follow from the tensors and numbers of {op.name!r}: {error}"
+        raise GraphError(headline, code="override", where=str(op)) from error
