@@ -6,6 +6,7 @@ import ast
 import re
 import sys
 from collections.abc import Iterator
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from importlib.util import resolve_name
 from pathlib import Path
@@ -49,6 +50,11 @@ CTYPES_OUTSIDE = table("### ctypes outside native")
 FILES = sorted(PACKAGE.rglob("*.py"))
 
 
+@cache
+def parse(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
 def room_of(path: Path) -> str:
     """Return the room a file of the package is in: its name, or that of its folder."""
     parts = path.relative_to(PACKAGE).parts
@@ -64,10 +70,15 @@ def module_of(path: Path) -> str:
 MODULES = {module_of(path): path for path in FILES}
 
 
-def imported(path: Path) -> Iterator[str]:
-    """Yield the full name of every module, or member of a module, a file imports anywhere, if only for its types."""
+@cache
+def imported(path: Path) -> tuple[str, ...]:
+    """Return the full name of every module, or member of a module, a file imports anywhere, if only for its types."""
+    return tuple(_imported(path))
+
+
+def _imported(path: Path) -> Iterator[str]:
     package = ["cudnn_backend_py", *path.relative_to(PACKAGE).parent.parts]
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in ast.walk(parse(path)):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -84,7 +95,7 @@ def imported_file(name: str) -> Path | None:
 def named_modules(path: Path) -> Iterator[str]:
     """Yield the modules of the package that texts of a file name: whole texts, and what ``import_later`` is given."""
     package = ".".join(["cudnn_backend_py", *path.relative_to(PACKAGE).parent.parts])
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in ast.walk(parse(path)):
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             name = node.value.partition(":")[0]
             if re.fullmatch(r"cudnn_backend_py(\.\w+)+", name):
@@ -218,30 +229,38 @@ def test_folders_of_tests_are_rooms(ring: str) -> None:
 
 
 def imported_by_test(path: Path, seen: set[Path]) -> Iterator[str]:
-    """Yield the modules of the package that a test imports at its head, itself or by what it takes of other tests."""
+    """Yield the modules of the package that a test imports at its head, itself or through files that it imports."""
     seen.add(path)
-    for node in ast.parse(path.read_text(encoding="utf-8")).body:
-        if not isinstance(node, ast.ImportFrom) or node.module is None:
+    for node in parse(path).body:
+        if not isinstance(node, ast.ImportFrom):
             continue
+        parts = path.relative_to(ROOT).parent.parts
+        base = parts[: len(parts) - node.level + 1] if node.level else ()
+        module = ".".join([*base, *([node.module] if node.module else [])])
         for name in (alias.name for alias in node.names):
-            if node.module == PACKAGE.name:
+            if module == PACKAGE.name:
                 yield f"{PACKAGE.name}.{cudnn_backend_py._PUBLIC.get(name, (name,))[0]}"
-            elif node.module.startswith(PACKAGE.name):
-                yield f"{node.module}.{name}"
-            elif node.module.startswith("tests."):
-                module = ROOT / node.module.replace(".", "/")
-                other = next(file for file in (module / f"{name}.py", module.with_suffix(".py")) if file.is_file())
+            elif module.startswith(PACKAGE.name):
+                yield f"{module}.{name}"
+            elif (folder := ROOT / module.replace(".", "/")).with_suffix(".py").is_file() or folder.is_dir():
+                places = (
+                    folder / f"{name}.py",
+                    folder.with_suffix(".py"),
+                    folder / name / "__init__.py",
+                    folder / "__init__.py",
+                )
+                other = next(file for file in places if file.is_file())
                 if other not in seen:
                     yield from imported_by_test(other, seen)
 
 
-def test_tests_of_the_binding_run_without_the_layers_above() -> None:
-    """In the pure ring: those of the library ring ask about verdicts, too."""
+@pytest.mark.parametrize("ring", ["pure", "library", "gpu"])
+def test_tests_of_a_layer_run_without_the_layers_above(ring: str) -> None:
     upward = {
         (path.relative_to(ROOT).as_posix(), name)
-        for room in LAYERS[0]
-        for path in (ROOT / "tests" / "pure" / room).glob("test_*.py")
+        for room in ROOMS
+        for path in (ROOT / "tests" / ring / room).glob("test_*.py")
         for name in imported_by_test(path, set())
-        if (found := imported_file(name)) is not None and LAYER_OF[room_of(found)] > 0
+        if (found := imported_file(name)) is not None and LAYER_OF[room_of(found)] > LAYER_OF[room]
     }
     assert upward == set()

@@ -7,9 +7,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-import numpy as np
-
-from cudnn_backend_py import DataType, DescriptorType, Graph, GraphBuilder, PointwiseMode, interpret
+from cudnn_backend_py import DataType, DescriptorType, Graph, GraphBuilder, PointwiseMode
 from cudnn_backend_py.generated.enums import (
     MoeGroupedMatmulMode,
     NormMode,
@@ -19,9 +17,7 @@ from cudnn_backend_py.generated.enums import (
     TensorReordering,
 )
 from cudnn_backend_py.graph import Tensor
-from cudnn_backend_py.graph.formats import round_to
 from cudnn_backend_py.graph.strides import channels_last
-from cudnn_backend_py.interpreter.run import Numbers
 
 __all__ = [
     "BLOCKS",
@@ -32,7 +28,6 @@ __all__ = [
     "KINDS",
     "Built",
     "bilinear_upsampling",
-    "inputs_of",
 ]
 
 D, M, N, P, R, T = DescriptorType, MoeGroupedMatmulMode, NormMode, PointwiseMode, ResampleMode, DataType
@@ -651,43 +646,3 @@ def _contract(g: GraphBuilder) -> None:
     q, o, do = _heads(g, "q", "o", "do")
     keys, values = (_keys(g, f"{name}_t") for name in ("k", "v"))
     _gradients(g, q, o, do, _banded_scores(g, q, keys), keys, values, band=BAND)
-
-
-def inputs_of(graph: Graph, seed: int = 0) -> dict[str | int, Numbers]:
-    """Return numbers for the tensors in memory that a graph of this file reads."""
-    random = np.random.default_rng(seed)
-    written = {tensor.uid for op in graph.ops for tensor in op.outputs().values()}
-    given: dict[str | int, Numbers] = {}
-    for tensor in graph.variant_pack_tensors:
-        if tensor.uid in written or tensor.value is not None:
-            continue
-        if tensor.name == "offsets":
-            value: Numbers = np.sort(random.integers(0, 256, tensor.dims), axis=0)
-            value[0] = 0
-        elif tensor.name == "token_ks":
-            value = np.arange(256).reshape(tensor.dims) % 2
-        elif tensor.name == "token_index":
-            value = np.arange(256).reshape(tensor.dims) // 2
-        elif tensor.name == "idx":  # of a window of three by three, what is never padding
-            value = random.choice([4, 5, 7, 8], tensor.dims)
-        elif tensor.name == "rows":
-            value = np.full(tensor.dims, 128)
-        elif tensor.name == "columns":
-            value = random.integers(64, 129, tensor.dims)
-        elif tensor.data_type in (T.INT8, T.INT32, T.INT64):
-            value = random.integers(0, 8, tensor.dims)
-        elif tensor.name.startswith(("inv", "running_var", "sqsum", "scale")):
-            value = random.uniform(0.5, 2.0, tensor.dims)
-        else:
-            value = random.normal(size=tensor.dims)
-        given[tensor.name] = value
-    if "x" in given and "y" in given:  # the gradient of a pool: y is what was the largest
-        given["x"] = round_to(given["x"], graph.tensor("x").data_type)
-        given["y"] = interpret(_pool_of(graph.tensor("x")), {"x": given["x"]})["y"]
-    return given
-
-
-def _pool_of(x: Tensor) -> Graph:
-    g = GraphBuilder("pool")
-    g.resample(R.MAXPOOL, g.tensor("x", x.dims), window=3, stride=2, padding=1, name="y", virtual=False)
-    return g.graph()

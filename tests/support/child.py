@@ -10,9 +10,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import pytest
+
 from cudnn_backend_py.system.child import describe_ending
 
-__all__ = ["ROOT", "Finished", "children_cpu_s", "older_cudnn", "run_code", "run_python"]
+__all__ = ["ROOT", "Finished", "children_cpu_s", "cudnn_environment", "older_cudnn", "run_code", "run_python"]
 
 ROOT = Path(__file__).parents[2]
 OLDER = "9.19.0"
@@ -67,11 +69,21 @@ def children_cpu_s() -> float:
     return used.ru_utime + used.ru_stime
 
 
+def cudnn_environment(version: str, *, optional: bool = False) -> dict[str, str]:
+    """Return the environment of a child that loads an installed cuDNN, which `versions/` finds.
+
+    The test is skipped without that room, and without the version if it is optional.
+    """
+    store = pytest.importorskip("cudnn_backend_py.versions.store")
+    installed = store.find_installed(version)
+    if installed is None and optional:
+        pytest.skip(f"did not run: cuDNN {version} is not installed")
+    if installed is None:
+        raise AssertionError(f"cuDNN {version} is not installed: cudnn-backend cudnn install {version}")
+    found: dict[str, str] = store.child_environment(installed)
+    return found
+
+
 def older_cudnn() -> dict[str, str]:
     """Return the environment of a child that loads cuDNN 9.19.0."""
-    from cudnn_backend_py.versions.store import child_environment, find_installed  # tests of lower layers ask no other
-
-    installed = find_installed(OLDER)
-    if installed is None:
-        raise AssertionError(f"cuDNN {OLDER} is not installed: cudnn-backend cudnn install {OLDER}")
-    return child_environment(installed)
+    return cudnn_environment(OLDER)

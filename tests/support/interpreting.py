@@ -1,4 +1,4 @@
-"""What the tests of the NumPy interpreter share."""
+"""Shared by tests of the NumPy interpreter, and by those that compare with it."""
 
 from __future__ import annotations
 
@@ -10,10 +10,13 @@ import pytest
 from numpy.typing import NDArray
 
 from cudnn_backend_py.errors import GraphError
-from cudnn_backend_py.generated.enums import DataType
-from cudnn_backend_py.graph import Tensor, packed_strides
+from cudnn_backend_py.generated.enums import DataType, ResampleMode
+from cudnn_backend_py.graph import Graph, GraphBuilder, Tensor, packed_strides
+from cudnn_backend_py.graph.formats import round_to
+from cudnn_backend_py.interpreter import interpret
+from cudnn_backend_py.interpreter.run import Numbers
 
-__all__ = ["Array", "lengths", "numbers", "refused", "tensor"]
+__all__ = ["Array", "inputs_of", "lengths", "numbers", "refused", "tensor"]
 
 Array = NDArray[Any]
 
@@ -35,3 +38,43 @@ def refused(code: str, match: str, call: Callable[[], object]) -> None:
 def tensor(name: str, dims: tuple[int, ...], strides: tuple[int, ...] | None = None, **options: Any) -> Tensor:
     fields: dict[str, Any] = {"name": name, "uid": sum(name.encode()), "dims": dims, "data_type": DataType.DOUBLE}
     return Tensor(**{**fields, "strides": packed_strides(dims) if strides is None else strides, **options})
+
+
+def inputs_of(graph: Graph, seed: int = 0) -> dict[str | int, Numbers]:
+    """Return numbers for the tensors in memory that a graph of `built.py` reads."""
+    random = np.random.default_rng(seed)
+    written = {tensor.uid for op in graph.ops for tensor in op.outputs().values()}
+    given: dict[str | int, Numbers] = {}
+    for tensor in graph.variant_pack_tensors:
+        if tensor.uid in written or tensor.value is not None:
+            continue
+        if tensor.name == "offsets":
+            value: Numbers = np.sort(random.integers(0, 256, tensor.dims), axis=0)
+            value[0] = 0
+        elif tensor.name == "token_ks":
+            value = np.arange(256).reshape(tensor.dims) % 2
+        elif tensor.name == "token_index":
+            value = np.arange(256).reshape(tensor.dims) // 2
+        elif tensor.name == "idx":  # of a window of three by three, what is never padding
+            value = random.choice([4, 5, 7, 8], tensor.dims)
+        elif tensor.name == "rows":
+            value = np.full(tensor.dims, 128)
+        elif tensor.name == "columns":
+            value = random.integers(64, 129, tensor.dims)
+        elif tensor.data_type in (DataType.INT8, DataType.INT32, DataType.INT64):
+            value = random.integers(0, 8, tensor.dims)
+        elif tensor.name.startswith(("inv", "running_var", "sqsum", "scale")):
+            value = random.uniform(0.5, 2.0, tensor.dims)
+        else:
+            value = random.normal(size=tensor.dims)
+        given[tensor.name] = value
+    if "x" in given and "y" in given:  # the gradient of a pool: y is what was the largest
+        given["x"] = round_to(given["x"], graph.tensor("x").data_type)
+        given["y"] = interpret(_pool_of(graph.tensor("x")), {"x": given["x"]})["y"]
+    return given
+
+
+def _pool_of(x: Tensor) -> Graph:
+    g = GraphBuilder("pool")
+    g.resample(ResampleMode.MAXPOOL, g.tensor("x", x.dims), window=3, stride=2, padding=1, name="y", virtual=False)
+    return g.graph()

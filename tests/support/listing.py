@@ -1,6 +1,6 @@
 """Attention graphs written down line by line: read as graph values, and what cuDNN logs written in the same way.
 
-The notation is explained at the head of ``tests/library/graph/data/attention_graphs.txt``. A listing becomes a
+The notation is explained at the head of ``tests/library/diagnose/data/attention_graphs.txt``. A listing becomes a
 ``Graph``; a graph that cuDNN logged is compared with it up to names and order (``difference``), or rendered as text.
 """
 

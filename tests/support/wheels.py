@@ -1,13 +1,28 @@
-"""Tiny wheels with the layout of cuDNN's: for unpacking, checking and installing; nothing in them is ever loaded."""
+"""Tiny wheels with the layout of cuDNN's, for unpacking, checking and installing. Their libraries are never loaded."""
 
 from __future__ import annotations
 
 import base64
 import hashlib
+import os
 import zipfile
 from pathlib import Path
 
-__all__ = ["FULL_FILES", "GRAPH_LIBRARY", "JIT_FILES", "LIBRARY", "NVRTC_FILES", "make_wheel", "record_hash"]
+import pytest
+
+from cudnn_backend_py.versions import store
+
+__all__ = [
+    "FULL_FILES",
+    "GRAPH_LIBRARY",
+    "JIT_FILES",
+    "LIBRARY",
+    "NVRTC_FILES",
+    "make_index",
+    "make_wheel",
+    "place",
+    "record_hash",
+]
 
 LIBRARY = "nvidia/cudnn_jit/lib/libcudnn.so.9"
 GRAPH_LIBRARY = "nvidia/cudnn_jit/lib/libcudnn_graph.so.9"
@@ -44,3 +59,25 @@ def make_wheel(
             archive.writestr(name, content)
         archive.writestr(f"{stem}.dist-info/RECORD", "\n".join([*lines, f"{stem}.dist-info/RECORD,,", ""]))
     return wheel
+
+
+def make_index(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Write a folder of wheels, and make it the only index of pip."""
+    make_wheel(folder)
+    make_wheel(folder, "nvidia-cuda-nvrtc-cu12", "12.9.86", NVRTC_FILES)
+    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(folder))
+    return folder
+
+
+def place(root: Path, version: str = "9.19.0.56", cuda: str = "12", wheel: Path | None = None) -> store.Installed:
+    """Put a version into the cache without pip."""
+    root.mkdir(mode=0o700, exist_ok=True)
+    if wheel is None:
+        wheel = make_wheel(root.parent / "placed", f"nvidia-cudnn-jit-cu{cuda}", version)
+    folder = root / f"{version}-cu{cuda}"
+    store._place_wheel(wheel, folder, store._CUDNN_FILE, store._progress(False))
+    installed = store._load_installed(folder)
+    assert installed is not None
+    return installed

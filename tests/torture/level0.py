@@ -10,8 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from cudnn_backend_py.versions.store import child_environment, find_installed
-from tests.support.child import run_python
+from tests.support.child import cudnn_environment, run_python
 from tests.torture.harness import VERSIONS, Broken
 
 __all__ = ["attack", "fuzz"]
@@ -44,10 +43,7 @@ def attack(seed: int, folder: Path) -> Counter[str]:
     version = VERSIONS[seed % len(VERSIONS)]
     environment = None
     if version is not None:
-        installed = find_installed(version)
-        if installed is None:
-            raise Broken(f"cuDNN {version} is not installed: cudnn-backend cudnn install {version}")
-        environment = child_environment(installed)
+        environment = cudnn_environment(version)
     threads = THREADS if seed // len(VERSIONS) % 4 == 3 else 0
     counted = fuzz(seed, CALLS_PER_TYPE // max(1, threads), folder, environment, threads)
     calls = sum(counted["calls"].values())

@@ -35,8 +35,9 @@ from cudnn_backend_py.graph.formats import encode
 from cudnn_backend_py.info import start_record, write_record
 from cudnn_backend_py.plans.engine import EngineConfig
 from cudnn_backend_py.tuning.agreement import TOLERANCES, compare, limit_of
-from tests.support.built import BUILT, inputs_of
+from tests.support.built import BUILT
 from tests.support.child import run_python
+from tests.support.interpreting import inputs_of
 from tools.records.operations_page import AGREES, REFUSED
 
 __all__ = ["limit_for", "run_graph", "run_in_child"]

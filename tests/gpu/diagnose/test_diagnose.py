@@ -8,7 +8,7 @@ from pathlib import Path
 from cudnn_backend_py import OperationGraph, open_target
 from cudnn_backend_py.diagnose import Basis, Judge, Outcome, Question, explain, read_graphs
 from cudnn_backend_py.graph.attention import sdpa_forward
-from examples import flash_forward
+from examples import flash_forward, forum_two_matmul
 from examples.attention_hazards import graph_of
 from tests.support.child import run_python
 from tests.support.figures import add_figure
@@ -79,3 +79,10 @@ def test_causes_of_a_refusal_by_this_gpu_are_measured() -> None:
             described = judge.ask(Question(graph, f"sm{live.sm}", build=build)).cause
             assert described is not None
             assert described.headline == live.cause.headline
+
+
+def test_a_verdict_says_since_when_two_matmuls_alone_are_refused() -> None:
+    target = open_target()
+    verdict = explain(forum_two_matmul.graph(), target)
+    assert (verdict.outcome is Outcome.SUPPORTED) == (target.library.version < (9, 25, 0))
+    assert verdict.cause is None or verdict.cause.code == "pattern-removed"

@@ -6,10 +6,8 @@ import random
 from dataclasses import fields
 
 import pytest
-from click.testing import CliRunner
 
 from cudnn_backend_py import UsageError
-from cudnn_backend_py.cli.commands import main
 from cudnn_backend_py.diagnose.surveys.attention import (
     BASE,
     FORMS,
@@ -122,33 +120,6 @@ def test_plain_attention_is_supported_everywhere() -> None:
 def test_reason_is_that_of_the_engine_that_came_furthest() -> None:
     row = TABLES["9.19.0"].cells["backward: dropout, int32 seed"]["composite"]
     assert "does not support seed tensor of data type != int64" in row["sm100"].reason
-
-
-def test_command_renders_the_page() -> None:
-    result = CliRunner().invoke(main, ["attention-page", *FILES.values()], catch_exceptions=False)
-    page = (ROOT / "docs" / "attention-support.md").read_text(encoding="utf-8")
-    assert result.output == page, "run `make regen`, or `make attention-table` for new rows"
-    refused = {cell.reason for table in TABLES.values() for cell in table.all_cells() if cell.answer in ("no", "crash")}
-    assert all(f"`{reason}`" in page.partition("## Notes")[2] for reason in refused)
-
-
-def test_command_asks_for_chosen_rows() -> None:
-    arguments = ["attention-table", "--target", "sm120", "--row", "fp8, causal", "--row", "forward: plain"]
-    result = CliRunner().invoke(main, arguments, catch_exceptions=False)
-    assert result.exit_code == 0
-    asked = SupportTable.from_json(result.output)
-    assert list(asked.cells) == [
-        "forward: plain",
-        *(f"{way}: {fp8}, causal" for way in ("forward", "backward") for fp8 in ("fp8", "mxfp8")),
-    ]
-    assert asked.targets == ("sm120",)
-    assert_as_stored(asked)
-
-
-def test_command_refuses_a_row_that_is_not_there() -> None:
-    result = CliRunner().invoke(main, ["attention-table", "--row", "mamba"])
-    assert result.exit_code == 2
-    assert "no row has 'mamba' in its name" in result.output
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[]", '{"schema": "cudnn-backend-py/verdict", "version": 1}'])

@@ -18,12 +18,16 @@ from cudnn_backend_py import (
     EnvironmentNotReady,
     Graph,
     GraphBuilder,
+    OperationGraph,
     PointwiseMode,
+    attention,
     explain,
     library,
+    open_target,
 )
 from cudnn_backend_py.diagnose import Basis, Judge, Outcome, Question, Verdict, control_graph
 from cudnn_backend_py.graph.attention import sdpa_forward
+from cudnn_backend_py.plans.select import select
 from tests.support.child import ROOT, Finished, older_cudnn, run_code, run_python
 
 FORUM = "examples/forum_two_matmul.py"
@@ -395,3 +399,14 @@ def test_booleans_in_memory_are_a_remark_and_no_fault(target: str) -> None:
     verdict = explain(g.graph(), target)
     assert (verdict.supported, verdict.hazards) == (True, ())
     assert [remark for remark in verdict.remarks if "(booleans-in-memory): of 'mask' eight elements" in remark]
+
+
+def test_a_selection_and_a_verdict_tell_the_same_of_what_cudnn_refuses() -> None:
+    """One type for both: an engine config that was considered, where it came from, and why it was refused."""
+    graph = attention.sdpa_forward(batch=1, heads=2, seq_q=128, head_dim=64, causal=True, stats=True)
+    question = OperationGraph(graph, open_target("h100"))
+    verdict = explain(question.graph, question.target, mode="A")
+    theirs = [item for item in verdict.candidates if item.state == "refused"]
+    assert [item for item in select(question, modes="A").refused if item.by_cudnn] == theirs
+    passed = [item.tag for item in verdict.candidates if item.state == "supported"]
+    assert passed == [config.tag for config in question.heuristics("A").configs]

@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 
 from cudnn_backend_py import Graph, UsageError, attention, find_profile, library, load_graph
-from cudnn_backend_py.cli.commands import load_graph_file
 from cudnn_backend_py.diagnose import Verdict
 from cudnn_backend_py.diagnose.report import archive as repro
 from cudnn_backend_py.diagnose.report.archive import archive_name, write_repro
 from cudnn_backend_py.system.version import cuda_version_text
 from cudnn_backend_py.versions.store import find_installed
+from examples import forum_two_matmul
 from tests.support.child import ROOT, run_python
 from tests.support.families import FAMILIES
 from tests.support.zoo import ZOO
@@ -42,7 +42,7 @@ OLDER = "9.19.0"
 
 
 def forum() -> Graph:
-    return load_graph_file(str(ROOT / "examples/forum_two_matmul.py"))
+    return forum_two_matmul.graph()
 
 
 def backward() -> Graph:

@@ -16,7 +16,7 @@ import cudnn_backend_py.frontend as cudnn
 from cudnn_backend_py import Graph
 from cudnn_backend_py.frontend.handles import set_default_target
 from cudnn_backend_py.graph.attention import Attention
-from tests.library.graph.test_attention_graphs import LISTINGS, OPTIONS, SIZE, VERSIONS, ours
+from tests.library.diagnose.test_attention_graphs import LISTINGS, OPTIONS, SIZE, VERSIONS, ours
 from tests.support.frontend_attention import FLOAT, HALF, INT32, Recorder, call
 from tests.support.oracle import compare, meant_network
 

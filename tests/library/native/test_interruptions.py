@@ -28,7 +28,6 @@ from cudnn_backend_py import (
     library,
     open_target,
 )
-from cudnn_backend_py.diagnose.fork import run_in_fork
 from cudnn_backend_py.graph.attention import sdpa_forward
 from cudnn_backend_py.graph.guard import collecting, run_guarded
 from cudnn_backend_py.native.callbacks import exceptions
@@ -37,7 +36,10 @@ from cudnn_backend_py.native.launch import Launcher
 from cudnn_backend_py.native.libcudnn import DescriptorPointer, HandlePointer
 from cudnn_backend_py.native.log import _read_strings
 from tests.support.child import run_code
-from tests.support.shooting import Limit
+
+
+class Limit(Exception):
+    """A limit of time, as programs have them."""
 
 
 class Beat:
@@ -288,20 +290,6 @@ def test_a_handler_is_no_mistake_of_a_rule(error: BaseException, handled: Any) -
         run_guarded("the rule x", None, beat)
     assert caught.value is error
     assert lines == []
-
-
-class Unpickled:
-    """What calls something where it is unpickled."""
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return signal.raise_signal, (signal.SIGUSR1,)
-
-
-def test_a_handler_that_raises_where_a_fork_is_heard_arrives(error: BaseException, handled: Any) -> None:
-    handled(error)
-    with pytest.raises(type(error)) as caught:
-        run_in_fork(Unpickled, lambda: "otherwise")
-    assert caught.value is error
 
 
 def test_an_exception_from_another_thread_arrives_as_it_is() -> None:

@@ -22,11 +22,9 @@ from cudnn_backend_py import (
     Descriptor,
     DescriptorType,
     Graph,
-    GraphBuilder,
     OperationGraph,
     UsageError,
     capi,
-    explain,
     library,
     open_target,
 )
@@ -138,27 +136,6 @@ def test_the_check_fails_where_nothing_is_destroyed(way: Callable[[], None]) -> 
             assert_nothing_left(live)
 
 
-def test_a_verdict_leaves_nothing_alive() -> None:
-    explain(flash(), "sm90")  # fills what is kept per process
-    gc.collect()
-    with counting() as live:
-        explain(flash(), "sm90")
-        assert_nothing_left(live)
-
-
-def test_a_refused_graph_leaves_nothing_alive() -> None:
-    def refused() -> Graph:
-        g = GraphBuilder("odd", io_type=DataType.DOUBLE)
-        g.matmul(g.tensor("a", (1, 3, 5)), g.tensor("b", (1, 5, 7)), virtual=False)
-        return g.graph()
-
-    explain(refused(), "sm90")
-    gc.collect()
-    with counting() as live:
-        assert not explain(refused(), "sm90").supported
-        assert_nothing_left(live)
-
-
 def test_children_live_as_long_as_their_parent_and_no_longer() -> None:
     with counting() as live:
         x, y = tensor(1), tensor(2)
@@ -227,8 +204,7 @@ def test_a_forked_child_that_ends_leaves_the_parent_working() -> None:
     done = run_code(
         """
 import os
-from cudnn_backend_py import explain
-from tests.library.native.test_lifetime import flash, tensor
+from tests.library.native.test_lifetime import *
 made = tensor(5)
 child = os.fork()
 if child == 0:
@@ -237,10 +213,10 @@ if child == 0:
 assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
 from cudnn_backend_py import Attr
 assert made.get(Attr.TENSOR_UNIQUE_ID) == 5
-print(explain(flash(), "sm90").outcome)
+print(bool(OperationGraph(flash(), open_target("sm90")).heuristics("A").configs))
 """
     )
-    assert done.stdout.strip() == "supported"
+    assert done.stdout.strip() == "True"
     assert done.stderr == ""
 
 

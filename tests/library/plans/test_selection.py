@@ -9,21 +9,16 @@ import pytest
 
 from cudnn_backend_py import (
     CudnnStatusError,
-    EnvironmentNotReady,
     Graph,
     HeurMode,
     NotSupported,
     OperationGraph,
     UsageError,
-    build_plan,
-    explain,
     open_target,
 )
 from cudnn_backend_py.generated.enums import BehaviorNote, KnobType, NumericalNote
 from cudnn_backend_py.graph import attention
 from cudnn_backend_py.plans.select import NothingSelected, Selection, candidates, select, tuned_options
-from cudnn_backend_py.tuning.search import _gather, autotune
-from cudnn_backend_py.tuning.statistics import Budget
 
 
 def forward() -> Graph:
@@ -153,15 +148,6 @@ def test_a_knob_value_that_cudnn_refuses_is_told_in_its_words(question: Operatio
     assert all(reason.text in caught.value.last_error for reason in refused.reasons)
 
 
-def test_a_selection_and_a_verdict_tell_the_same_of_what_cudnn_refuses(question: OperationGraph) -> None:
-    """One type for both: an engine config that was considered, where it came from, and why it was refused."""
-    verdict = explain(question.graph, question.target, mode="A")
-    theirs = [item for item in verdict.candidates if item.state == "refused"]
-    assert [item for item in select(question, modes="A").refused if item.by_cudnn] == theirs
-    passed = [item.tag for item in verdict.candidates if item.state == "supported"]
-    assert passed == [config.tag for config in question.heuristics("A").configs]
-
-
 def test_a_graph_cudnn_refuses_altogether_has_its_words() -> None:
     graph = attention.sdpa_forward(batch=1, heads=2, seq_q=128, head_dim=64, causal=True)
     with pytest.raises(NothingSelected) as caught:
@@ -265,51 +251,6 @@ def test_a_wrong_wish_is_refused(options: dict[str, Any], code: str) -> None:
 
 def test_modes_keep_their_order() -> None:
     assert Selection(modes=("FALLBACK", "A")).modes == (HeurMode.FALLBACK, HeurMode.A)
-
-
-# what tuning tries
-
-
-def test_engines_beyond_the_heuristics_are_configs_cudnn_takes_and_builds(question: OperationGraph) -> None:
-    tried, refused = _gather(question, Selection(modes=("A", "B")), True, 16, Budget(60))
-    proposed = len(candidates(question, Selection(modes=("A", "B"))).configs)
-    extra = [item.config for item in tried if item.config.origin == "engine"]
-    assert proposed < len(tried) <= 16
-    assert len(extra) == len(tried) - proposed
-    keys = {(item.config.engine, frozenset(item.config.knobs.items())) for item in tried}
-    assert len(keys) == len(tried)
-    assert {config.engine for config in extra} > {tried[0].config.engine}
-    assert build_plan(extra[0]).tag == extra[0].tag
-    assert all(item["state"] == "refused" and item["reason"] for item in refused)
-
-
-def test_engines_beyond_the_heuristics_obey_the_selection(question: OperationGraph) -> None:
-    wanted = Selection(modes=("A",), shared_memory_bytes=50_000)
-    tried, _ = _gather(question, wanted, True, 16, Budget(60))
-    assert any(item.config.origin == "engine" for item in tried)
-    assert all(item.config.shared_memory_bytes <= 50_000 for item in tried)
-
-
-def test_without_time_only_the_heuristics_are_tried(question: OperationGraph) -> None:
-    tried, _ = _gather(question, Selection(modes=("A",)), True, 16, Budget(1e-9))
-    assert {item.config.origin for item in tried} == {"A"}
-
-
-def test_a_described_target_is_not_timed() -> None:
-    with pytest.raises(EnvironmentNotReady, match="tuning-without-device"):
-        autotune(forward(), "h100")
-
-
-def test_without_a_gpu_it_is_said_where_to_tune() -> None:
-    with pytest.raises(EnvironmentNotReady, match="no-gpu") as caught:
-        autotune(forward())
-    assert caught.value.sections["fix"].startswith("tune on the GPU itself")  # no target would help
-
-
-@pytest.mark.parametrize("options", [{"max_candidates": 0}, {"budget_s": 0}, {"by": "hot"}])
-def test_wrong_options_of_tuning_are_refused(options: dict[str, Any]) -> None:
-    with pytest.raises(UsageError, match="tuning-option"):
-        autotune(forward(), "h100", **options)
 
 
 def test_tuned_plans_are_kept_by_what_was_selected_whatever_modes_were_asked() -> None:

@@ -1,4 +1,4 @@
-"""What cuDNN 9.19 did at the edges on an H200, as the interpreter does it since; tests/gpu/graph compares all of it."""
+"""The interpreter does what cuDNN 9.19 did at the edges on an H200; tests/gpu/interpreter compares all of it."""
 
 from __future__ import annotations
 

@@ -15,7 +15,6 @@ from rich.console import Console
 from rich.table import Column
 from rich.text import Text
 
-from cudnn_backend_py.cli.output import write_report
 from cudnn_backend_py.terminal.table import UNFOLDED, WordTable, columns_of, open_console, table_text
 
 PATH = "/a folder/with blanks/9.19.0.56-cu12"
@@ -95,10 +94,3 @@ def test_layout_makes_no_command_of_a_ci(colours: str, monkeypatch: pytest.Monke
             for line in re.sub(r"\x1b\[[\d;]*m", "", text).splitlines():
                 assert not line.lstrip().startswith("::"), (width, line)
                 assert "##[" not in line
-
-
-def test_reports_hold_no_command_but_annotations_do(capfd: pytest.CaptureFixture[str]) -> None:
-    write_report("<pre>\n  ::error::x\n##[error]y ##vso[z]\na::b</pre>\n", None)
-    assert capfd.readouterr().out == "<pre>\n  &#58;:error::x\n&#35;#[error]y &#35;#vso[z]\na::b</pre>\n"
-    write_report("::error file=x::y\n", None, annotations=True)
-    assert capfd.readouterr().out == "::error file=x::y\n"

@@ -14,7 +14,8 @@ from cudnn_backend_py.diagnose import Matrix, Outcome
 from cudnn_backend_py.diagnose.surveys.matrix import Cell
 from cudnn_backend_py.graph import graph_from_json, graph_to_json
 from cudnn_backend_py.interpreter import OPERATIONS, interpret
-from tests.support.built import BUILT, ELSEWHERE, FRONTEND, KINDS, inputs_of
+from tests.support.built import BUILT, ELSEWHERE, FRONTEND, KINDS
+from tests.support.interpreting import inputs_of
 from tests.support.records import needs_records
 from tools.records.operation_support import read_support, say_support
 from tools.records.operations_page import AGREES, REFUSED, UNMEASURED, operations_page, read_records
@@ -111,7 +112,7 @@ def test_kinds_for_other_gpus_are_refused_as_not_supported_on_hopper(name: str, 
 
 @pytest.mark.parametrize("where", needs_records("operations-", read_records()))
 def test_every_recorded_graph_agrees_where_a_gpu_ran_it(where: str) -> None:
-    """tests/gpu/graph/test_built.py runs them again."""
+    """tests/gpu/interpreter/test_built.py runs them again."""
     graphs = read_records()[where]
     assert set(graphs) <= set(BUILT)
     assert [name for name, found in graphs.items() if found["said"] not in (AGREES, REFUSED)] == []

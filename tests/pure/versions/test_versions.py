@@ -17,28 +17,29 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
-from cudnn_backend_py.cli.commands import main
-from cudnn_backend_py.cli.wheels import versions_at_hand
 from cudnn_backend_py.errors import EnvironmentNotReady, UsageError
 from cudnn_backend_py.versions import pip
 from cudnn_backend_py.versions import store as versions
 from cudnn_backend_py.versions.pip import announced_bytes
 from tests.support.child import run_python
-from tests.support.wheels import FULL_FILES, GRAPH_LIBRARY, JIT_FILES, LIBRARY, NVRTC_FILES, make_wheel, record_hash
+from tests.support.wheels import (
+    FULL_FILES,
+    GRAPH_LIBRARY,
+    JIT_FILES,
+    LIBRARY,
+    NVRTC_FILES,
+    make_index,
+    make_wheel,
+    place,
+    record_hash,
+)
 
 
 @pytest.fixture
 def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder that is all pip looks at."""
-    folder = tmp_path / "index"
-    make_wheel(folder)
-    make_wheel(folder, "nvidia-cuda-nvrtc-cu12", "12.9.86", NVRTC_FILES)
-    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
-    monkeypatch.setenv("PIP_NO_INDEX", "1")
-    monkeypatch.setenv("PIP_FIND_LINKS", str(folder))
-    return folder
+    return make_index(tmp_path / "index", monkeypatch)
 
 
 @pytest.fixture
@@ -54,18 +55,6 @@ def no_environment_nvrtc(monkeypatch: pytest.MonkeyPatch) -> None:
 def visible(root: Path) -> set[str]:
     """Return what lies in the cache beside its lock."""
     return {path.name for path in root.iterdir()} - {".lock"}
-
-
-def place(root: Path, version: str = "9.19.0.56", cuda: str = "12", wheel: Path | None = None) -> versions.Installed:
-    """Put a version into the cache without pip."""
-    root.mkdir(mode=0o700, exist_ok=True)
-    if wheel is None:
-        wheel = make_wheel(root.parent / "placed", f"nvidia-cudnn-jit-cu{cuda}", version)
-    folder = root / f"{version}-cu{cuda}"
-    versions._place_wheel(wheel, folder, versions._CUDNN_FILE, versions._progress(False))
-    installed = versions._load_installed(folder)
-    assert installed is not None
-    return installed
 
 
 def place_nvrtc(root: Path) -> Path:
@@ -140,35 +129,6 @@ def test_install_takes_the_full_wheel_where_there_is_no_jit(index: Path, root: P
     installed = versions.install("9.8.0", cuda="12", root=root, progress=False)
     assert (installed.version, installed.flavor) == ("9.8.0.87", "full")
     assert installed.library.read_bytes() == b"the full library"
-
-
-def test_a_jit_wheel_that_judges_nothing_is_installed_only_where_it_is_asked_for(
-    index: Path, root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    make_wheel(index, version="9.12.0.46")
-    make_wheel(index, "nvidia-cudnn-cu12", "9.12.0.46", FULL_FILES)
-    monkeypatch.setenv("CUDNN_BACKEND_CACHE", str(root))
-    asked = CliRunner().invoke(main, ["cudnn", "install", "9.12.0", "--cuda", "12", "--jit", "--quiet"])
-    assert asked.exit_code == 0, asked.output
-    assert "the jit wheel of 9.12.0 is of no use" in asked.stderr
-    assert versions.list_judging() == []
-    taken = CliRunner().invoke(main, ["cudnn", "install", "9.12.0", "--cuda", "12", "--quiet"])
-    assert "of no use" not in taken.stderr
-    [full] = versions.list_judging()
-    assert (full.name, full.judges) == ("9.12.0.46-full", True)
-    assert len(versions.list_installed()) == 2
-    assert versions.install("9.12", cuda="12", progress=False) == full
-
-
-def test_a_jit_wheel_that_judges_nothing_is_none_of_all_versions(
-    root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("CUDNN_BACKEND_CACHE", str(root))
-    place(root)
-    place(root, "9.12.0.46")
-    assert "9.12.0" not in versions_at_hand()
-    assert "9.19.0" in versions_at_hand()
-    assert "9.12.0 is left out: its jit wheel judges nothing" in capsys.readouterr().err
 
 
 def test_both_wheels_of_a_version_lie_side_by_side(index: Path, root: Path) -> None:

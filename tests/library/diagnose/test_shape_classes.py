@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import json
 from functools import cache
-from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
 from cudnn_backend_py import attention, explain
-from cudnn_backend_py.cli.commands import main
 from cudnn_backend_py.diagnose import render_text
-from cudnn_backend_py.versions.store import child_environment, find_installed
 from examples import rope_attention
-from tests.support.child import run_python
+from tests.support.child import cudnn_environment, run_python
 from tests.support.shape_class_answers import CASES
 
 GPUS = ("h100", "a100", "b200")
@@ -39,11 +35,7 @@ REFUSED = {
 
 @cache
 def answers(version: str) -> dict[str, dict[str, str]]:
-    environment = None
-    if version != "own":
-        installed = find_installed(version)
-        assert installed is not None, f"cudnn-backend cudnn install {version}"
-        environment = child_environment(installed)
+    environment = None if version == "own" else cudnn_environment(version)
     program = ["-W", "ignore", "-m", "tests.support.shape_class_answers", *GPUS]
     done = run_python(program, environment=environment, check=True, timeout_s=280)
     found: dict[str, dict[str, str]] = json.loads(done.stdout)
@@ -90,12 +82,6 @@ def test_a_verdict_on_another_graph_says_nothing_of_shapes() -> None:
 
 def test_a_verdict_says_nothing_of_shapes_unless_it_is_asked() -> None:
     assert explain(attention.sdpa_forward(batch=2, heads=8, seq_q=128, head_dim=64), "h100").shapes == ""
-
-
-def test_the_command_explain_asks_about_shapes() -> None:
-    graph = Path(__file__).parents[3] / "examples" / "flash_forward.py"
-    result = CliRunner().invoke(main, ["explain", str(graph), "--target", "h100", "--format", "json"])
-    assert json.loads(result.output)["shapes"].startswith("one plan can serve every batch and length"), result.output
 
 
 def test_a_verdict_on_attention_with_other_operations_says_nothing_of_shapes() -> None:

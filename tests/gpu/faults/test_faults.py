@@ -1,7 +1,7 @@
 """The rows of the table of faults that hold on the GPU at hand: each is wrong there, and its cure is right.
 
 A few child processes are asked about the graphs, one after another; one that dies, or whose CUDA context is lost, is
-replaced. ``python -m tests.gpu.graph.test_faults NAME`` says in words what is seen of one.
+replaced. ``python -m tests.gpu.faults.test_faults NAME`` says in words what is seen of one.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Two ways: a kernel cache shared by plans with dynamic shapes, and override shapes in the variant pack. Each is tried
 with attention, as many operations and as one, forward and backward, and with a matrix product as the control. A case
-runs in a process of its own, which an illegal address ends: ``python -m tests.gpu.plans.test_dynamic_shapes CASE``
+runs in a process of its own, which an illegal address ends: ``python -m tests.gpu.faults.test_dynamic_shapes CASE``
 runs one, without CASE it lists them.
 
 Buffers lie in memory several times as large as they need to be, so that what a kernel reads or writes outside of them
@@ -573,7 +573,7 @@ def seen_of(case: Case) -> dict[str, Any]:
     seen: dict[str, Any] = {}
     environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}  # as many processes run as there are cores
     try:
-        module = "tests.gpu.plans.test_dynamic_shapes"
+        module = "tests.gpu.faults.test_dynamic_shapes"
         done = run_python(["-m", module, case.name], cwd=ROOT, environment=environment, timeout_s=60)
     except subprocess.TimeoutExpired:
         return {"said": "it does not end"}

@@ -48,7 +48,7 @@ def judge() -> Iterator[Judge]:
 
 def command(tmp_path: Path, name: str, *arguments: str, graph: str = "backward(head_dim=256)") -> Result:
     path = tmp_path / "asked.py"
-    path.write_text(f"from tests.library.diagnose.test_build_stage import *\ndef graph():\n    return {graph}\n")
+    path.write_text(f"from tests.library.cli.test_build_stage import *\ndef graph():\n    return {graph}\n")
     return CliRunner().invoke(main, [name, str(path), *arguments], catch_exceptions=False)
 
 

@@ -1,0 +1,45 @@
+"""Commands that print verdicts: `explain`, `attention-table` and `attention-page`."""
+
+from __future__ import annotations
+
+import json
+
+from click.testing import CliRunner
+
+from cudnn_backend_py.cli.commands import main
+from cudnn_backend_py.diagnose.surveys.attention import SupportTable
+from tests.library.diagnose.test_attention_support import FILES, TABLES, assert_as_stored
+from tests.support.child import ROOT
+
+
+def test_the_command_explain_asks_about_shapes() -> None:
+    graph = ROOT / "examples" / "flash_forward.py"
+    result = CliRunner().invoke(main, ["explain", str(graph), "--target", "h100", "--format", "json"])
+    assert json.loads(result.output)["shapes"].startswith("one plan can serve every batch and length"), result.output
+
+
+def test_command_renders_the_page() -> None:
+    result = CliRunner().invoke(main, ["attention-page", *FILES.values()], catch_exceptions=False)
+    page = (ROOT / "docs" / "attention-support.md").read_text(encoding="utf-8")
+    assert result.output == page, "run `make regen`, or `make attention-table` for new rows"
+    refused = {cell.reason for table in TABLES.values() for cell in table.all_cells() if cell.answer in ("no", "crash")}
+    assert all(f"`{reason}`" in page.partition("## Notes")[2] for reason in refused)
+
+
+def test_command_asks_for_chosen_rows() -> None:
+    arguments = ["attention-table", "--target", "sm120", "--row", "fp8, causal", "--row", "forward: plain"]
+    result = CliRunner().invoke(main, arguments, catch_exceptions=False)
+    assert result.exit_code == 0
+    asked = SupportTable.from_json(result.output)
+    assert list(asked.cells) == [
+        "forward: plain",
+        *(f"{way}: {fp8}, causal" for way in ("forward", "backward") for fp8 in ("fp8", "mxfp8")),
+    ]
+    assert asked.targets == ("sm120",)
+    assert_as_stored(asked)
+
+
+def test_command_refuses_a_row_that_is_not_there() -> None:
+    result = CliRunner().invoke(main, ["attention-table", "--row", "mamba"])
+    assert result.exit_code == 2
+    assert "no row has 'mamba' in its name" in result.output

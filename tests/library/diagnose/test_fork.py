@@ -1,0 +1,32 @@
+"""`run_in_fork`: exceptions that arrive while its answer is read."""
+
+from __future__ import annotations
+
+import signal
+from typing import Any
+
+import pytest
+
+from cudnn_backend_py.diagnose.fork import run_in_fork
+from tests.library.native.test_interruptions import ERRORS
+
+
+class Unpickled:
+    """Sends a signal when it is unpickled."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return signal.raise_signal, (signal.SIGUSR1,)
+
+
+@pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
+def test_an_exception_of_a_signal_handler_arrives(error: BaseException) -> None:
+    def handler(_number: int, _frame: object) -> None:
+        raise error
+
+    before = signal.signal(signal.SIGUSR1, handler)
+    try:
+        with pytest.raises(type(error)) as caught:
+            run_in_fork(Unpickled, lambda: "otherwise")
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert caught.value is error

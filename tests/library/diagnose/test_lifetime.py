@@ -1,0 +1,30 @@
+"""A verdict destroys each native object that it made."""
+
+from __future__ import annotations
+
+import gc
+
+from cudnn_backend_py import DataType, Graph, GraphBuilder, explain
+from tests.library.native.test_lifetime import assert_nothing_left, flash
+from tests.support.live import counting
+
+
+def test_a_verdict_leaves_nothing_alive() -> None:
+    explain(flash(), "sm90")  # fills what is kept per process
+    gc.collect()
+    with counting() as live:
+        explain(flash(), "sm90")
+        assert_nothing_left(live)
+
+
+def test_a_refused_graph_leaves_nothing_alive() -> None:
+    def refused() -> Graph:
+        g = GraphBuilder("odd", io_type=DataType.DOUBLE)
+        g.matmul(g.tensor("a", (1, 3, 5)), g.tensor("b", (1, 5, 7)), virtual=False)
+        return g.graph()
+
+    explain(refused(), "sm90")
+    gc.collect()
+    with counting() as live:
+        assert not explain(refused(), "sm90").supported
+        assert_nothing_left(live)

@@ -1,0 +1,102 @@
+"""Damaged files of an installed cuDNN are named: before they are loaded, after a crash, and by verdicts."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cudnn_backend_py.versions.store import Installed, require_installed
+from tests.library.target.test_environment import ask, ask_all, newest, older
+from tests.support.child import OLDER, run_code
+
+
+@pytest.fixture
+def copied(tmp_path: Path) -> Installed:
+    """Return a copy of the older cuDNN, as it was installed, in a cache of its own."""
+    root = tmp_path / "cache"
+    root.mkdir(0o700)
+    folder = older().parents[2]
+    shutil.copytree(folder, root / folder.name)
+    return require_installed(OLDER, root=root)
+
+
+def flip(path: Path, place: int | None = None) -> None:
+    """Flip one byte and set the times back, so that nothing but the byte tells."""
+    status = path.stat()
+    with path.open("r+b") as file:
+        file.seek(status.st_size // 2 if place is None else place)
+        byte = file.read(1)
+        file.seek(-1, os.SEEK_CUR)
+        file.write(bytes([byte[0] ^ 1]))
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+
+AFTER_CRASH = """
+import json
+from cudnn_backend_py.target.environment import fault_after_crash
+from cudnn_backend_py.versions.setup import read_setup
+setup = read_setup({version!r})
+fault = fault_after_crash(setup.library, setup.nvrtc, in_start={in_start})
+print(json.dumps(None if fault is None else [fault.code, fault.headline, fault.detail, fault.repair, fault.blocks]))
+"""
+
+
+def ask_after_crash(version: str | None, in_start: bool = False, **environment: str | Path) -> list[Any] | None:
+    variables = {name: str(value) for name, value in (os.environ | environment).items()}
+    done = run_code(AFTER_CRASH.format(version=version, in_start=in_start), environment=variables)
+    found: list[Any] | None = json.loads(done.stdout)
+    return found
+
+
+@pytest.mark.parametrize("name", ["libcudnn.so.9", "libcudnn_graph.so.9", "libcudnn_engines_runtime_compiled.so.9"])
+def test_a_flipped_byte_is_named_after_a_crash(copied: Installed, name: str) -> None:
+    root = copied.path.parent
+    assert ask_after_crash(OLDER, CUDNN_BACKEND_CACHE=root) is None
+    flip(copied.library.with_name(name))
+    for version, environment in ((OLDER, {}), (None, {"CUDNN_BACKEND_LIBRARY": copied.library})):
+        fault = ask_after_crash(version, CUDNN_BACKEND_CACHE=root, **environment)
+        assert fault is not None
+        code, headline, detail, repair, blocks = fault
+        assert (code, blocks) == ("installed-files-changed", True)
+        assert name in headline
+        assert "has SHA-256" in detail
+        assert "was installed" in detail
+        assert repair == f"cudnn-backend cudnn install {copied.version} --cuda {copied.cuda}"
+
+
+@pytest.mark.parametrize("size", [0, 100, 100_000])
+@pytest.mark.parametrize("name", ["libcudnn.so.9", "libcudnn_graph.so.9"])
+def test_a_cut_library_is_named_before_it_is_loaded(copied: Installed, name: str, size: int) -> None:
+    os.truncate(copied.library.with_name(name), size)
+    fault = ask(CUDNN_BACKEND_LIBRARY=copied.library)["installed-files-changed"]
+    assert fault["blocks"]
+    assert f"{name} has {size} bytes" in fault["headline"]
+
+
+def test_a_library_that_is_refused_is_compared_with_what_was_installed(copied: Installed) -> None:
+    flip(copied.library, 0)
+    faults = ask_all(CUDNN_BACKEND_LIBRARY=copied.library)
+    assert [fault["code"] for fault in faults[:2]] == ["installed-files-changed", "cudnn-library-not-found"]
+
+
+def test_explain_says_that_damage_cannot_be_judged(copied: Installed) -> None:
+    copied.library.with_name("libcudnn_graph.so.9").unlink()
+    code = """
+from cudnn_backend_py.diagnose.explanation import control_graph, explain
+verdict = explain(control_graph(), "sm90")
+print(verdict.outcome.value, verdict.exit_code, verdict.cause.code)
+"""
+    done = run_code(code, environment={**os.environ, "CUDNN_BACKEND_LIBRARY": str(copied.library)})
+    assert done.stdout == "could not be judged 2 installed-files-changed\n"
+
+
+def test_a_crash_beside_another_cudnn_is_not_the_graphs() -> None:
+    fault = ask_after_crash(OLDER, in_start=True, LD_LIBRARY_PATH=newest())
+    assert fault is not None
+    assert fault[0] == "loader-path-shadows-cudnn"
+    assert ask_after_crash(OLDER, LD_LIBRARY_PATH=newest()) is None, "later it is known what was loaded"

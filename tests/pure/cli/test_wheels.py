@@ -1,0 +1,52 @@
+"""Which wheels of cuDNN the commands install and judge with: tiny wheels, the real pip, no network."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from cudnn_backend_py.cli.commands import main
+from cudnn_backend_py.cli.wheels import versions_at_hand
+from cudnn_backend_py.versions import store as versions
+from tests.support.wheels import FULL_FILES, make_index, make_wheel, place
+
+
+@pytest.fixture
+def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    return make_index(tmp_path / "index", monkeypatch)
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    return tmp_path / "cache"
+
+
+def test_a_jit_wheel_that_judges_nothing_is_installed_only_where_it_is_asked_for(
+    index: Path, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_wheel(index, version="9.12.0.46")
+    make_wheel(index, "nvidia-cudnn-cu12", "9.12.0.46", FULL_FILES)
+    monkeypatch.setenv("CUDNN_BACKEND_CACHE", str(root))
+    asked = CliRunner().invoke(main, ["cudnn", "install", "9.12.0", "--cuda", "12", "--jit", "--quiet"])
+    assert asked.exit_code == 0, asked.output
+    assert "the jit wheel of 9.12.0 is of no use" in asked.stderr
+    assert versions.list_judging() == []
+    taken = CliRunner().invoke(main, ["cudnn", "install", "9.12.0", "--cuda", "12", "--quiet"])
+    assert "of no use" not in taken.stderr
+    [full] = versions.list_judging()
+    assert (full.name, full.judges) == ("9.12.0.46-full", True)
+    assert len(versions.list_installed()) == 2
+    assert versions.install("9.12", cuda="12", progress=False) == full
+
+
+def test_a_jit_wheel_that_judges_nothing_is_none_of_all_versions(
+    root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("CUDNN_BACKEND_CACHE", str(root))
+    place(root)
+    place(root, "9.12.0.46")
+    assert "9.12.0" not in versions_at_hand()
+    assert "9.19.0" in versions_at_hand()
+    assert "9.12.0 is left out: its jit wheel judges nothing" in capsys.readouterr().err
