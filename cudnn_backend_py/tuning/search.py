@@ -22,7 +22,6 @@ from ..plans.plan import Plan, build_plan
 from ..plans.select import Selection, candidates, nothing_selected, tuned_options
 from ..printable import brief
 from ..target import Target
-from ..terminal.progress import progress_bar
 from .agreement import Difference, compare, limit_of
 from .neighbours import _find_others
 from .stage import Stage
@@ -271,6 +270,8 @@ def autotune(
     tried, refused = _gather(OperationGraph(graph, live), wanted, engines, max_candidates, budget)
     stage = Stage(graph, live, buffers)
     try:
+        from ..terminal import progress_bar  # imports rich
+
         with progress_bar(1.0, "asking cuDNN", shown=progress is True, still=True) as (step, _):
             report = progress if callable(progress) else lambda text, done: step(done, text)
             ready = _prepare(stage, tried, budget, tolerance, report)
@@ -382,7 +383,7 @@ def tune(graph: Graph, *, json_path: str | None = None, **options: Any) -> Tuned
     import json
     from pathlib import Path
 
-    from ..terminal.table import open_console
+    from ..terminal import open_console
 
     tuned = autotune(graph, **{"progress": True} | options)
     if json_path is not None:

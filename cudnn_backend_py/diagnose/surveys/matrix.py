@@ -30,7 +30,6 @@ from ...system.private_folder import EntryFolder, PrivateFolder, user_folder
 from ...system.typed import read_as, read_fields
 from ...system.version import leading_numbers
 from ...target import Profile, find_profile
-from ...terminal.progress import progress_bar
 from ...versions.setup import Setup, read_setup
 from ...versions.store import find_installed, list_judging
 from ..engines import ENGINES_ABSENT
@@ -303,6 +302,8 @@ def matrix(
         coming = _from_children(todo, workers or _cores(), limit_s, answers.keep)
     else:
         coming = _from_executor(executor, todo, limit_s, answers.keep)
+    from ...terminal import progress_bar  # imports rich
+
     with closing(coming), progress_bar(len(wanted), "asking cuDNN", shown=progress) as (step, _):
         step(len(found), "asking cuDNN")
         for key, cell in coming:

@@ -16,7 +16,7 @@ from ...graph import Graph
 from ...plans.candidate import Candidate
 from ...printable import brief
 from ...target import Profile
-from ...terminal.progress import progress_bar
+from ...terminal import progress_bar
 from ...versions.setup import Setup
 from ..judges import Judge, Question
 from ..report.ci import Case
