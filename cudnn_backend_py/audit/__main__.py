@@ -9,11 +9,11 @@ from typing import Any
 
 import click
 
+from ..command_line import Command
 from ..errors import CudnnBackendError
 from ..frontend.__main__ import start_of
 from ..printable import printable_lines
 from ..system.whole_file import write_whole
-from ..terminal.commands import Command
 from .look import COST, EVERY, audit
 
 __all__ = ["main"]

@@ -13,10 +13,10 @@ from typing import Any
 
 import click
 
+from ..command_line import Command
 from ..errors import CudnnBackendError
 from ..system.nearest import did_you_mean
 from ..system.python_file import is_python_file
-from ..terminal.commands import Command
 from .as_cudnn import SUBMODULES, describe_torch, for_children, install
 from .errors import FrontendUsageError
 from .notebooks import read_cells, run_notebook

@@ -11,6 +11,7 @@ from typing import Any
 
 import click
 
+from ..command_line import Command, Seconds
 from ..errors import CudnnBackendError
 from ..frontend.__main__ import start_of
 from ..frontend.as_cudnn import describe_torch
@@ -19,8 +20,6 @@ from ..system.after_import import after_import
 from ..system.nearest import did_you_mean
 from ..system.whole_file import write_whole
 from ..target.profiles import find_profile
-from ..terminal.commands import Command
-from ..terminal.seconds import Seconds
 from .calls import Machine
 from .report import WhyReport
 

@@ -1,7 +1,8 @@
-"""Commands and groups of them: help in sections that cuts nothing off, and one suggestion for what is misspelt."""
+"""Commands, groups and types of options: help that cuts nothing off, and one suggestion for what is misspelt."""
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -9,10 +10,10 @@ from typing import Any
 
 import click
 
-from ..printable import printable
-from ..system.nearest import did_you_mean
+from .printable import printable
+from .system.nearest import did_you_mean
 
-__all__ = ["Choice", "Command", "Group"]
+__all__ = ["Choice", "Command", "Group", "Seconds"]
 
 _NARROWEST, _WIDEST = 30, 80
 
@@ -26,6 +27,22 @@ class Choice(click.Choice):  # type: ignore[type-arg]  # click 8.1 has no argume
             known = ", ".join(self.choices)
             self.fail(f"{value!r} is not one of {known}{did_you_mean(str(value), self.choices)}", param, ctx)
         return value
+
+
+class Seconds(click.FloatRange):
+    """A time in seconds: 0 or more, and never nan, which is neither more nor less than any limit."""
+
+    name = "number of seconds"
+
+    def __init__(self, *, more_than_0: bool = False) -> None:
+        super().__init__(min=0, min_open=more_than_0)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the seconds."""
+        seconds = super().convert(value, param, ctx)
+        if math.isnan(seconds):
+            self.fail(f"{value!r} is not a valid {self.name}.", param, ctx)
+        return seconds
 
 
 class _Formatter(click.HelpFormatter):
@@ -81,7 +98,7 @@ class Group(_Answering, click.Group):
 
     def make_context(self, *arguments: Any, **options: Any) -> click.Context:
         """Read the command line; help is as wide as the terminal, and no wider than 80 columns."""
-        from .table import columns_of  # imports rich, which a single command does without
+        from .terminal import columns_of  # imports rich, which a single command does without
 
         columns = columns_of(sys.stdout)
         options.setdefault("terminal_width", max(min(columns, _WIDEST) - 2, _NARROWEST))
