@@ -4,7 +4,6 @@ from typing import TYPE_CHECKING
 
 from ..system.later import import_later
 from .explanation import control_graph, explain
-from .judges import Judge, Question, judge
 from .verdict import Basis, Candidate, Cause, Control, Outcome, Stage, Verdict
 
 if TYPE_CHECKING:
@@ -12,6 +11,7 @@ if TYPE_CHECKING:
     from ..importers.graphs import LoggedGraph, read_graphs
     from ..plans.refusals import Reason, Refusal, read_refusals
     from ..target.environment import Fault, check_environment
+    from .judges import Judge, Question, judge
     from .linting import Finding, lint
     from .logs import report_log
     from .remedies import Remedy, whatif
@@ -68,6 +68,9 @@ __getattr__ = import_later(
     check_environment=".target.environment",
     Finding="linting",
     lint="linting",
+    Judge="judges",
+    Question="judges",
+    judge="judges",
     KnownHazard=".faults",
     known_hazards=".faults",
     LoggedGraph=".importers.graphs",

@@ -14,7 +14,7 @@ from ..target import Profile, find_profile
 from ..versions.setup import Setup, read_setup
 from .verdict import SCHEMA_VERSION
 
-__all__ = ["GPU", "Question", "describe_device", "graph_text", "read_device"]
+__all__ = ["GPU", "Question", "describe_device", "graph_text", "read_device", "read_target"]
 
 GPU = "gpu"
 
@@ -68,9 +68,7 @@ class Question:
     def __post_init__(self) -> None:
         for mode in self.modes:
             heur_mode(mode)
-        profile = self.target if isinstance(self.target, Profile) else None
-        if profile is None and self.target != GPU:
-            profile = find_profile(str(self.target))
+        profile = read_target(self.target)
         setup = self.version if isinstance(self.version, Setup) else read_setup(self.version)
         values = {
             "target": self.target.name if isinstance(self.target, Profile) else self.target,
@@ -103,6 +101,21 @@ class Question:
             "modes": list(self.modes),
             **{name: getattr(self, name) for name in names},
         }
+
+
+def read_target(target: str | Profile) -> Profile | None:
+    """Return the described GPU that a profile, its name or the path of a device JSON names; None for ``gpu``.
+
+    Raises
+    ------
+    UsageError
+        ``unknown-target``.
+    GraphError
+        What :func:`~cudnn_backend_py.target.profiles.load_profile` refuses about a device JSON.
+    """
+    if isinstance(target, Profile):
+        return target
+    return None if target == GPU else find_profile(target)
 
 
 def describe_device(profile: Profile | None) -> str:

@@ -27,7 +27,7 @@ from ..rewrite.solution import EFFECTS, Solution, find_solution
 from ..system.child import TIMED_OUT, Child, Say, serve
 from ..system.notebook import ShownAsHtml
 from ..system.version import leading_numbers, version_numbers
-from ..target import Profile, Target, find_profile, open_target
+from ..target import Profile, Target, open_target
 from ..target.environment import Fault, check_environment
 from ..versions.setup import Setup, read_setup
 from ..versions.store import list_judging
@@ -40,7 +40,7 @@ from .causes.phrases import kinds_for
 from .explanation import CRASHED, explain
 from .fork import TIME_RAN_OUT, run_in_fork
 from .judges import CUDNN_TIMED_OUT, DID_NOT_START, GPU, Judge, Question
-from .question import describe_device, read_device
+from .question import describe_device, read_device, read_target
 from .verdict import Asked, Outcome, Verdict
 
 if TYPE_CHECKING:
@@ -234,7 +234,7 @@ def whatif(
     Loads cuDNN: yes, in child processes. A verdict takes some 3 to 15 ms, a child some 0.4 s to start.
     """
     check_graph(graph)
-    profile = None if target == GPU else find_profile(target)
+    profile = read_target(target)
     names = tuple(heur_mode(mode).name for mode in modes)
     asked = _Asked(target, profile, version, read_setup(version), names, build)
     deadline = math.inf if budget_s is None else time.monotonic() + budget_s

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import sys
 from functools import cache
 from typing import Any
 
@@ -69,9 +70,18 @@ _python = _Python(
 )
 
 
+def _yes() -> bool:
+    return True
+
+
 @cache
 def compiled_library() -> Any:
-    """Return the compiled functions, None where they were not built."""
+    """Return the compiled functions, None where they were not built, or threads run without Python's lock.
+
+    That lock is what keeps two threads out of one row of addresses, and a dict as it is while it is read.
+    """
+    if not getattr(sys, "_is_gil_enabled", _yes)():  # since Python 3.13
+        return None
     for path in find_built("_fast_call"):
         try:
             library = ctypes.PyDLL(str(path))

@@ -21,7 +21,6 @@ from ..generated.enums import (
 )
 from ..graph.ir import Graph, check_writes
 from ..native import Answer, Descriptor, Library, build
-from ..system.nearest import did_you_mean
 from ..target import Target, open_target
 from .choice import EngineChoice, Knobs
 from .lower import lower
@@ -50,6 +49,8 @@ def heur_mode(mode: HeurMode | str) -> HeurMode:
         return mode
     known = [name for name in HeurMode.__members__ if name != "MODES_COUNT"]
     if mode.upper() not in known:
+        from ..system.nearest import did_you_mean  # for this error alone
+
         raise UsageError(
             f"no heuristics mode is called {mode!r}, known are {', '.join(known)}{did_you_mean(mode, known)}",
             code="unknown-enumerator",

@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from ..errors import CudnnStatusError, NotSupported, UsageError
 from ..generated.enums import BehaviorNote, CudnnEnum, DataType, HeurMode, KnobType, NumericalNote
 from ..graph import Graph, Matmul
 from ..target import Target, open_target
-from .candidate import Candidate, read_candidates
 from .choice import EngineChoice
 from .engine import EngineConfig, OperationGraph
-from .refusals import read_error
+
+if TYPE_CHECKING:
+    from .candidate import Candidate  # and in functions: most graphs have no refused config to be read
 
 __all__ = [
     "NothingSelected",
@@ -180,6 +181,8 @@ class Candidates:
     @cached_property
     def refused(self) -> tuple[Candidate, ...]:
         """Those the selection refused, then those cuDNN refused; one that several modes propose is there once."""
+        from .candidate import read_candidates
+
         found = [*self.deselected, *self.by_status]
         for mode, text in self.answers:
             found += read_candidates(mode, text)
@@ -275,6 +278,8 @@ def candidates(question: OperationGraph, selection: Selection, *, every_mode: bo
         if reason is None:
             found.configs.append(config)
         else:
+            from .candidate import Candidate
+
             found.deselected.append(Candidate.from_deselected(config, reason))
     return found
 
@@ -314,6 +319,9 @@ def _try_choice(
 
 
 def _add_refused(found: Candidates, origin: str, choice: EngineChoice | None, error: CudnnStatusError) -> None:
+    from .candidate import Candidate
+    from .refusals import read_error
+
     engine, knobs = (None, {}) if choice is None else (choice.engine, choice.c_knobs)
     found.by_status.append(Candidate(origin, engine, knobs, "refused", read_error(error)))
     found.texts.append(error.last_error)

@@ -17,19 +17,22 @@ import re
 import stat
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 
 __all__ = [
     "METADATA",
     "Damage",
+    "FileChangedError",
     "FileRecord",
     "Installation",
     "Signature",
     "find_damage",
     "find_differences",
+    "find_sha256",
     "installations_of",
     "read_installation",
+    "read_sha256",
+    "remember_sha256",
     "sign",
 ]
 
@@ -201,7 +204,8 @@ def _difference(installation: Installation, name: str, record: FileRecord, full:
             return f"changed: {name} has {status.st_size} bytes, {record.size_bytes} were installed"
         if not full and record.mtime_ns in (None, status.st_mtime_ns):
             return None
-        sha256 = _sha256_once(path, sign(status)) if remembered else _sha256(path)
+        signature = sign(status) if remembered else None
+        sha256 = (signature and find_sha256(path, signature)) or read_sha256(path, signature)
     except FileNotFoundError:
         return f"missing: {name}, {record.size_bytes} bytes were installed"
     except OSError as error:
@@ -220,14 +224,43 @@ def sign(status: os.stat_result) -> Signature:
     return (status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
 
 
-def _sha256(path: str) -> str:
+class FileChangedError(OSError):
+    """A file does not have the signature that it had, or changed while it was read."""
+
+
+_remembered: dict[tuple[str, Signature], str] = {}  # SHA-256 of files that this process has read
+
+
+def find_sha256(path: str, signature: Signature) -> str | None:
+    """Return the SHA-256 of a file with this signature if this process knows it."""
+    return _remembered.get((path, signature))
+
+
+def remember_sha256(path: str, signature: Signature, sha256: str) -> str:
+    """Keep the SHA-256 of a file with this signature for the rest of this process, and return it."""
+    _remembered[path, signature] = sha256
+    return sha256
+
+
+def read_sha256(path: str, signature: Signature | None = None) -> str:
+    """Read a file and return its SHA-256, which is remembered where the signature of the file is given.
+
+    Raises
+    ------
+    OSError
+        It cannot be read.
+    FileChangedError
+        It has another signature than the one given.
+    """
     with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-@lru_cache(maxsize=1024)
-def _sha256_once(path: str, _signature: Signature) -> str:
-    return _sha256(path)
+        before = sign(os.fstat(file.fileno()))
+        sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+        after = sign(os.fstat(file.fileno()))
+    if signature is None:
+        return sha256
+    if not before == after == signature:
+        raise FileChangedError(f"{path} changed while it was read")
+    return remember_sha256(path, signature, sha256)
 
 
 def _all_names(folder: Path) -> set[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from importlib import import_module
 from typing import Any
@@ -23,6 +24,8 @@ def import_later(package: str, **names: str) -> Callable[[str], Any]:
     def find(name: str) -> Any:
         if name not in names:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        return getattr(import_module(f".{names[name]}", package), name)
+        value = getattr(import_module(f".{names[name]}", package), name)
+        setattr(sys.modules[package], name, value)  # found at once from now on
+        return value
 
     return find

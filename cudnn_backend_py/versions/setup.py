@@ -28,7 +28,7 @@ from ..native.find import (
     nvrtc_places,
 )
 from ..native.variables import LOG_VARIABLES, Variables, library_variables
-from ..system.integrity import Signature, sign
+from ..system.integrity import FileChangedError, Signature, find_sha256, read_sha256, remember_sha256, sign
 from ..system.private_folder import EntryFolder, PrivateFolder
 from .store import child_environment, default_root, require_installed
 
@@ -118,7 +118,10 @@ def _differ(path: str, before: Files, now: Files) -> bool:
     old, new = dict(before).get(path), dict(now).get(path)
     if old == new:
         return False
-    return old is None or new is None or (path, old) not in _digests or _digests[path, old] != _digest(path, new)
+    if old is None or new is None:
+        return True
+    known = find_sha256(path, old)
+    return known is None or known != _digest(path, new)
 
 
 def read_setup(version: str | None, environ: Mapping[str, str] | None = None) -> Setup:
@@ -212,34 +215,24 @@ def _libraries_in(folder: str) -> Iterator[str]:
 
 # Content of files
 
-_digests: dict[tuple[str, Signature], str] = {}
-
 
 def _digest(path: str, signature: Signature) -> str:
     """Return the SHA-256 of a file with this signature, as this process, or an earlier one, has read it."""
-    if (path, signature) not in _digests:
-        _digests[path, signature] = _read_digest(path, signature)
-    return _digests[path, signature]
-
-
-def _read_digest(path: str, signature: Signature) -> str:
+    known = find_sha256(path, signature)
+    if known is not None:
+        return known
     key = hashlib.sha256(json.dumps([path, signature]).encode()).hexdigest()
     kept = _kept_digests(default_root() / "digests")
     with suppress(CudnnBackendError):  # a folder that cannot be used costs time only
         record = kept.read(key)
         if record is not None and isinstance(record.get("sha256"), str):
-            return str(record["sha256"])
+            return remember_sha256(path, signature, record["sha256"])
     try:
-        with open(path, "rb") as file:
-            before = sign(os.fstat(file.fileno()))
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
-            after = sign(os.fstat(file.fileno()))
+        digest = read_sha256(path, signature)
+    except FileChangedError as error:
+        raise EnvironmentNotReady(str(error), code="cudnn-files-changed", fix="ask again when it is in place") from None
     except OSError as error:
         raise EnvironmentNotReady(f"{path} cannot be read: {error}", code="cudnn-files-changed") from error
-    if not before == after == signature:
-        raise EnvironmentNotReady(
-            f"{path} changed while it was read", code="cudnn-files-changed", fix="ask again when it is in place"
-        )
     with suppress(CudnnBackendError):
         kept.write(key, {"sha256": digest})
     return digest

@@ -16,7 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from cudnn_backend_py.diagnose.surveys.matrix import _read_setups
+from cudnn_backend_py.diagnose.surveys.inputs import read_setups
 from cudnn_backend_py.diagnose.surveys.upgrade import SLOWER
 from cudnn_backend_py.graph import Graph, load_graph, save_graph
 from cudnn_backend_py.graph.attention import sdpa_backward, sdpa_forward
@@ -66,7 +66,7 @@ def time_again(
 def make_record(folder: Path, checked: Mapping[str, Any], seconds: float) -> dict[str, Any]:
     """Return the record; graphs of changed time come first, and the time being over leaves the last ones out."""
     until = time.monotonic() + seconds
-    old, new = (setup.version for setup in _read_setups([str(checked["old"]), str(checked["new"])]).values())
+    old, new = (setup.version for setup in read_setups([str(checked["old"]), str(checked["new"])]).values())
     asked = {graph.name: graph for graph in map(load_graph, folder.glob("*.json"))}
     timed = {one["graph"]: one["times"] for one in checked["changes"] if one["times"] is not None}
     first = {name: ratio((times["old_us"], times["new_us"])) for name, times in timed.items()}

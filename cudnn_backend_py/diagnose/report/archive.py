@@ -23,9 +23,10 @@ from ...graph import Graph, graph_to_json
 from ...printable import printable
 from ...system.child import call_command, describe_ending, script_command
 from ...system.whole_file import write_whole
-from ...target import Profile, find_profile, using
+from ...target import Profile, using
 from ..explanation import CRASHED
 from ..judges import CUDNN_TIMED_OUT, DID_NOT_START, GPU, Question, judge
+from ..question import read_target
 from ..verdict import Verdict
 from .cpp import cpp_program
 from .text import render_text
@@ -41,7 +42,8 @@ _SUFFIXES = (".tar.gz", ".tgz", ".zip")
 
 def archive_name(graph: Graph, target: str | Profile = GPU) -> str:
     """Return the usual file name of a reproduction: ``forum_two_matmul-l40s.tar.gz``."""
-    name = target.name if isinstance(target, Profile) else GPU if target == GPU else find_profile(target).name
+    profile = read_target(target)
+    name = GPU if profile is None else profile.name
     return f"{_file_name(f'{graph.name}-{name}')}.tar.gz"
 
 
@@ -127,10 +129,9 @@ def _check_path(path: Path) -> Path:
 
 
 def _profile(target: str | Profile) -> Profile:
-    if isinstance(target, Profile):
-        return target
-    if target != GPU:
-        return find_profile(target)
+    profile = read_target(target)
+    if profile is not None:
+        return profile
     with using(None) as live:
         return live.profile
 

@@ -6,42 +6,44 @@ Every answer is kept on disk as it comes, so a run that was stopped asks nothing
 from __future__ import annotations
 
 import hashlib
-import os
-import subprocess
 import threading
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor, as_completed
 from contextlib import closing
 from dataclasses import asdict, dataclass, field
-from functools import lru_cache
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
 from ...errors import CudnnBackendError, UsageError
 from ...graph import Graph
-from ...graph.ir import check_graph
-from ...native import library
 from ...printable import brief, shown
-from ...system.child import call_command
 from ...system.notebook import ShownAsHtml
 from ...system.private_folder import EntryFolder, PrivateFolder, user_folder
 from ...system.typed import read_as, read_fields
-from ...system.version import leading_numbers
-from ...target import Profile, find_profile
 from ...terminal.progress import progress_bar
-from ...versions.setup import Setup, read_setup
-from ...versions.store import find_installed, list_judging
+from ...versions.setup import Setup
 from ..engines import ENGINES_ABSENT
 from ..explanation import CRASHED
 from ..fork import TIME_RAN_OUT
-from ..judges import CUDNN_TIMED_OUT, GPU, Judge, Question, judge
+from ..judges import CUDNN_TIMED_OUT, Judge, Question, judge
 from ..verdict import Outcome, Verdict
+from .inputs import (
+    DEFAULT,
+    available_versions,
+    count_cores,
+    number_of,
+    places_of,
+    read_graphs,
+    read_setups,
+    read_targets,
+)
 
 __all__ = [
     "DEFAULT",
     "Cell",
+    "KeptAnswers",
     "Matrix",
     "available_versions",
     "default_cache",
@@ -52,8 +54,6 @@ __all__ = [
 
 SCHEMA = "cudnn-backend-py/matrix"
 SCHEMA_VERSION = 1
-
-DEFAULT = "default"  # name of the cuDNN this process would load
 
 _KEPT = "cudnn-backend-py/kept-answer 1"
 _BATCH = 32
@@ -191,28 +191,6 @@ def _plain(cell: Cell) -> dict[str, Any]:
     return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(cell).items()}
 
 
-def available_versions() -> tuple[str, ...]:
-    """Return every cuDNN that can judge, oldest first: the installed ones, and the one this process would load."""
-    names = {one.short for one in list_judging()} | ({own} if (own := _own_version()) else set())
-    return tuple(sorted(names, key=leading_numbers))
-
-
-def number_of(name: str) -> str:
-    """Return the version that a name such as ``default`` stands for."""
-    return (_own_version() or name) if name == DEFAULT else name
-
-
-def places_of(names: Iterable[str], wheels: Mapping[str, str]) -> dict[str, str | None]:
-    """Return what :func:`matrix` is to ask for each name, where some versions are to be judged with a certain wheel.
-
-    Parameters
-    ----------
-    wheels
-        By version, such as ``{"9.19.0": "9.19.0-jit"}``.
-    """
-    return {name: wheels.get(number_of(name), name) if wheels else name for name in names}
-
-
 def default_cache() -> Path:
     """Return the folder where answers are kept."""
     return user_folder("answers")
@@ -280,9 +258,9 @@ def matrix(
     Anything else that could not be judged is asked again the next time, and so is everything about ``gpu``, which may
     be another one by then. After a KeyboardInterrupt the answers so far are kept.
     """
-    named = _named(graphs)
-    profiles = _read_targets(targets)
-    setups = _read_setups(available_versions() if versions is None else versions)
+    named = read_graphs(graphs)
+    profiles = read_targets(targets)
+    setups = read_setups(available_versions() if versions is None else versions)
     for what, given in (("graphs", named), ("targets", profiles), ("versions", setups)):
         if not given:
             raise UsageError(f"there are no {what} to ask about", code="matrix-empty")
@@ -294,13 +272,13 @@ def matrix(
     }
     keys = {triple: question.key() or str(triple) for triple, question in questions.items()}
     wanted = {keys[triple]: question for triple, question in questions.items()}
-    answers = _Answers(cache)
+    answers = KeptAnswers(cache)
     found = {}
     if not fresh:
         found = {key: cell for key, question in wanted.items() if (cell := answers.find(question)) is not None}
     todo = [(key, question) for key, question in wanted.items() if key not in found]
     if executor is None:
-        coming = _from_children(todo, workers or _cores(), limit_s, answers.keep)
+        coming = _from_children(todo, workers or count_cores(), limit_s, answers.keep)
     else:
         coming = _from_executor(executor, todo, limit_s, answers.keep)
     with closing(coming), progress_bar(len(wanted), "asking cuDNN", shown=progress) as (step, _):
@@ -312,81 +290,9 @@ def matrix(
     return Matrix(tuple(named), tuple(profiles), tuple(setups), cells, len(todo))
 
 
-# Bisection
-
-_Supports = Callable[[str], bool | None]
-
-
-# Names
-
-
-def _named(graphs: Mapping[str, Graph] | Iterable[Graph]) -> dict[str, Graph]:
-    listed = list(graphs.values() if isinstance(graphs, Mapping) else graphs)
-    for graph in listed:
-        check_graph(graph)
-    if isinstance(graphs, Mapping):
-        return dict(graphs)
-    twice = [name for name, count in Counter(graph.name for graph in listed).items() if count > 1]
-    if twice:
-        raise UsageError(
-            f"{len(listed)} graphs go by {len({graph.name for graph in listed})} names, "
-            f"twice there is {', '.join(map(repr, twice))}",
-            code="matrix-graph-names",
-            fix="give a mapping of names to graphs",
-        )
-    return {graph.name: graph for graph in listed}
-
-
-def _read_targets(targets: Iterable[str]) -> dict[str, Profile | str]:
-    """Return the targets once each, with the description of each; ``gpu`` has none."""
-    return {name: name if name == GPU else find_profile(name) for name in dict.fromkeys(targets)}
-
-
-def _read_setups(versions: Mapping[str, str | None] | Iterable[str | None]) -> dict[str, Setup]:
-    """Return the setup for each version, by the name it goes by; all have the variables of one moment."""
-    environ = dict(os.environ)
-    if isinstance(versions, Mapping):
-        return {name: _read_setup(version, environ) for name, version in versions.items()}
-    return {version or DEFAULT: _read_setup(version, environ) for version in versions}
-
-
-def _read_setup(version: str | None, environ: Mapping[str, str]) -> Setup:
-    """Return the setup of an installed version, or of this process' own cuDNN where that is the better one of it."""
-    if version in (None, DEFAULT):
-        return read_setup(None, environ)
-    assert version is not None
-    there = find_installed(version)
-    if there is None or there.flavor == "jit":
-        own = read_setup(None, environ)
-        if version == _version_of(own):
-            return own
-    return read_setup(version, environ)
-
-
-def _own_version() -> str | None:
-    """Return the version of the cuDNN this process would load, None if there is none."""
-    return _version_of(read_setup(None))
-
-
-@lru_cache
-def _version_of(setup: Setup) -> str | None:
-    command = call_command(f"{__name__}:_tell_version")
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=setup.environment())
-    return done.stdout.splitlines()[-1] if done.returncode == 0 else None
-
-
-def _tell_version() -> None:
-    """In a child process: print the version of the cuDNN it loads, behind what cuDNN may print."""
-    print(f"\n{library().version_text}")
-
-
 def _order(graphs: Iterable[str], targets: Sequence[str], versions: Iterable[str]) -> list[tuple[str, str, str]]:
     kept = list(versions)
     return [(graph, target, version) for graph in graphs for target in targets for version in kept]
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 # Asking
@@ -523,7 +429,7 @@ def kept_answers(folder: Path) -> EntryFolder:
     return EntryFolder(private, schema=_KEPT, suffix="answer", max_bytes=None, durable=False)
 
 
-class _Answers:
+class KeptAnswers:
     """A folder with one small file for each answer."""
 
     def __init__(self, folder: Path | None) -> None:

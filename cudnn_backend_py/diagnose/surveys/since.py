@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from itertools import takewhile
 from pathlib import Path
@@ -14,12 +14,15 @@ from ...graph.ir import check_graph
 from ...printable import brief
 from ...system.notebook import ShownAsHtml
 from ...system.version import leading_numbers
-from ...target import find_profile
-from ..judges import GPU, Judge, Question
+from ..judges import Judge
+from ..question import GPU, Question, read_target
 from ..verdict import Outcome
-from .matrix import DEFAULT, Cell, _Answers, _own_version, _read_setups, _Supports, available_versions
+from .inputs import DEFAULT, available_versions, own_version, read_setups
+from .matrix import Cell, KeptAnswers
 
 __all__ = ["Since", "since"]
+
+_Supports = Callable[[str], bool | None]
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -159,13 +162,13 @@ def since(
         ``cudnn-version-not-installed``.
     """
     check_graph(graph)
-    given = _read_setups(available_versions() if versions is None else versions)
-    setups = {(_own_version() or DEFAULT) if name == DEFAULT else name: setup for name, setup in given.items()}
+    given = read_setups(available_versions() if versions is None else versions)
+    setups = {(own_version() or DEFAULT) if name == DEFAULT else name: setup for name, setup in given.items()}
     if not setups:
         raise UsageError("there are no versions to ask about", code="matrix-empty")
-    profile = target if target == GPU else find_profile(target)
+    profile = read_target(target) or GPU
     ordered = sorted(setups, key=leading_numbers)
-    answers = _Answers(cache)
+    answers = KeptAnswers(cache)
     asked: dict[str, Cell] = {}
     with Judge(limit_s=limit_s) as children:
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import closing
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from typing import Any
@@ -15,13 +16,11 @@ from ...errors import UsageError
 from ...graph import Graph
 from ...plans.candidate import Candidate
 from ...printable import brief
-from ...target import Profile
 from ...terminal.progress import progress_bar
-from ...versions.setup import Setup
 from ..judges import Judge, Question
 from ..report.ci import Case
 from ..verdict import Outcome, Verdict
-from .matrix import _cores, _named, _read_setups, _read_targets, places_of
+from .inputs import count_cores, places_of, read_graphs, read_setups, read_targets
 
 __all__ = ["SPEED_LIMIT", "Change", "Difference", "Effect", "Times", "Upgrade", "compare_versions"]
 
@@ -302,7 +301,7 @@ def compare_versions(
     limit_s
         Seconds one question may take.
     wheels
-        The wheel that is to judge for a version, as of :func:`~cudnn_backend_py.diagnose.surveys.matrix.places_of`.
+        The wheel that is to judge for a version, as of :func:`~cudnn_backend_py.diagnose.surveys.inputs.places_of`.
     until
         The time of ``time.monotonic()`` from which on no question is begun: graphs that were not asked of both versions
         are named in the answer.
@@ -326,53 +325,76 @@ def compare_versions(
     Loads cuDNN: in child processes only. Plans are built, so cuDNN compiles: 0.3 s for each graph and version, and more
     for backward passes.
     """
-    named, chosen = _named(graphs), _read_targets(targets)
+    named, chosen = read_graphs(graphs), read_targets(targets)
     for what, given in (("graphs", named), ("targets", chosen)):
         if not given:
             raise UsageError(f"there are no {what} to ask about", code="matrix-empty")
-    setups = _read_setups(places_of((old, new), wheels or {}))
+    setups = read_setups(places_of((old, new), wheels or {}))
     if len(setups) < 2 or setups[old].files == setups[new].files:
         raise UsageError(f"{old} and {new} are one version: nothing can have changed", code="upgrade-versions")
+    places = (setups[old].version, setups[new].version)
     pairs = [(graph, target) for target in chosen for graph in named]
-    answers: dict[tuple[str, str, str], Verdict] = {}
+    questions = {
+        (graph, target, name): Question(named[graph], chosen[target], setups[name], _MODES, build=True)
+        for graph, target in pairs
+        for name in (old, new)
+    }
+    answers: dict[_Key, Verdict] = {}
 
     def so_far() -> Upgrade:
-        changes, left = [], []
-        for pair in pairs:
-            before, after = (answers.get((*pair, version)) for version in (old, new))
-            if before is None or after is None:
-                left.append(pair[0])
-            else:
-                changes.append(Change(*pair, before, after))
-        return Upgrade(old, new, (setups[old].version, setups[new].version), tuple(changes), tuple(dict.fromkeys(left)))
+        return _upgrade(old, new, places, pairs, answers)
+
+    with (
+        Judge(limit_s=limit_s, fresh=True) as judge,
+        progress_bar(len(questions), "asking cuDNN", shown=progress) as (step, _),
+        closing(_ask_all(judge, questions, workers or count_cores(), until)) as coming,
+    ):
+        for key, verdict in coming:
+            if verdict is not None:
+                answers[key] = verdict
+                keep(so_far)
+            step(len(answers), "asking cuDNN")
+    return so_far()
+
+
+_Key = tuple[str, str, str]  # graph, target, version
+
+
+def _upgrade(
+    old: str,
+    new: str,
+    places: tuple[str | None, str | None],
+    pairs: Iterable[tuple[str, str]],
+    answers: Mapping[_Key, Verdict],
+) -> Upgrade:
+    """Return the answer as far as both versions judged; graphs that one of them did not judge are named."""
+    changes: list[Change] = []
+    left: dict[str, None] = {}
+    for graph, target in pairs:
+        before, after = (answers.get((graph, target, version)) for version in (old, new))
+        if before is None or after is None:
+            left[graph] = None
+        else:
+            changes.append(Change(graph, target, before, after))
+    return Upgrade(old, new, places, tuple(changes), tuple(left))
+
+
+def _ask_all(
+    judge: Judge, questions: Mapping[_Key, Question], workers: int, until: float
+) -> Generator[tuple[_Key, Verdict | None], None, None]:
+    """Yield verdicts as they come; None for a question that was not begun before `until`."""
 
     def ask(question: Question) -> Verdict | None:
         return _ask(judge.ask, question) if time.monotonic() < until else None
 
-    with (
-        Judge(limit_s=limit_s, fresh=True) as judge,
-        progress_bar(2 * len(pairs), "asking cuDNN", shown=progress) as (step, _),
-        ThreadPoolExecutor(workers or _cores()) as pool,
-    ):
-        asked = {
-            pool.submit(ask, _question(named[graph], chosen[target], setups[name])): (graph, target, name)
-            for graph, target in pairs
-            for name in (old, new)
-        }
+    with ThreadPoolExecutor(workers) as pool:
+        asked = {pool.submit(ask, question): key for key, question in questions.items()}
         try:
             for future in as_completed(asked):
-                if (verdict := future.result()) is not None:
-                    answers[asked[future]] = verdict
-                    keep(so_far)
-                step(len(answers), "asking cuDNN")
+                yield asked[future], future.result()
         finally:
             for future in asked:
                 future.cancel()
-    return so_far()
-
-
-def _question(graph: Graph, target: Profile | str, setup: Setup) -> Question:
-    return Question(graph, target, setup, _MODES, build=True)
 
 
 def _ask(ask: Callable[[Question], Verdict], question: Question) -> Verdict:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import sys
 import threading
 import weakref
 from dataclasses import dataclass
@@ -136,6 +137,12 @@ def framework() -> Framework:
 @pytest.fixture
 def launcher(plan: Plan) -> Launcher:
     return Launcher(plan.descriptor, [tensor.uid for tensor in plan.graph.variant_pack_tensors])
+
+
+def test_without_pythons_lock_nothing_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert compiled_library.__wrapped__() is not None
+    monkeypatch.setattr(sys, "_is_gil_enabled", lambda: False, raising=False)
+    assert compiled_library.__wrapped__() is None
 
 
 def no_handle(plan: Plan) -> Launch:

@@ -1,0 +1,130 @@
+"""What surveys are asked about: graphs by name, targets, and cuDNN versions with the files and variables of each."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+
+from ...errors import UsageError
+from ...graph import Graph
+from ...graph.ir import check_graph
+from ...native import library
+from ...system.child import call_command
+from ...system.version import leading_numbers
+from ...target import Profile
+from ...versions.setup import Setup, read_setup
+from ...versions.store import find_installed, list_judging
+from ..question import GPU, read_target
+
+__all__ = [
+    "DEFAULT",
+    "available_versions",
+    "count_cores",
+    "number_of",
+    "own_version",
+    "places_of",
+    "read_graphs",
+    "read_setups",
+    "read_targets",
+]
+
+DEFAULT = "default"  # name of the cuDNN this process would load
+
+
+def available_versions() -> tuple[str, ...]:
+    """Return every cuDNN that can judge, oldest first: the installed ones, and the one this process would load."""
+    names = {one.short for one in list_judging()} | ({own} if (own := own_version()) else set())
+    return tuple(sorted(names, key=leading_numbers))
+
+
+def number_of(name: str) -> str:
+    """Return the version that a name such as ``default`` stands for."""
+    return (own_version() or name) if name == DEFAULT else name
+
+
+def places_of(names: Iterable[str], wheels: Mapping[str, str]) -> dict[str, str | None]:
+    """Return what :func:`matrix` is to ask for each name, where some versions are to be judged with a certain wheel.
+
+    Parameters
+    ----------
+    wheels
+        By version, such as ``{"9.19.0": "9.19.0-jit"}``.
+    """
+    return {name: wheels.get(number_of(name), name) if wheels else name for name in names}
+
+
+def read_graphs(graphs: Mapping[str, Graph] | Iterable[Graph]) -> dict[str, Graph]:
+    """Return graphs by name; those that are given without names go by their own.
+
+    Raises
+    ------
+    UsageError
+        ``matrix-graph-names``.
+    GraphError
+        ``not-a-graph``.
+    """
+    listed = list(graphs.values() if isinstance(graphs, Mapping) else graphs)
+    for graph in listed:
+        check_graph(graph)
+    if isinstance(graphs, Mapping):
+        return dict(graphs)
+    twice = [name for name, count in Counter(graph.name for graph in listed).items() if count > 1]
+    if twice:
+        raise UsageError(
+            f"{len(listed)} graphs go by {len({graph.name for graph in listed})} names, "
+            f"twice there is {', '.join(map(repr, twice))}",
+            code="matrix-graph-names",
+            fix="give a mapping of names to graphs",
+        )
+    return {graph.name: graph for graph in listed}
+
+
+def read_targets(targets: Iterable[str]) -> dict[str, Profile | str]:
+    """Return targets once each, as a question takes them: described GPUs are read now."""
+    return {name: read_target(name) or GPU for name in dict.fromkeys(targets)}
+
+
+def read_setups(versions: Mapping[str, str | None] | Iterable[str | None]) -> dict[str, Setup]:
+    """Return the setup for each version, by the name it goes by; all have the variables of one moment."""
+    environ = dict(os.environ)
+    if isinstance(versions, Mapping):
+        return {name: _read_setup(version, environ) for name, version in versions.items()}
+    return {version or DEFAULT: _read_setup(version, environ) for version in versions}
+
+
+def _read_setup(version: str | None, environ: Mapping[str, str]) -> Setup:
+    """Return the setup of an installed version, or of this process' own cuDNN where that is the better one of it."""
+    if version in (None, DEFAULT):
+        return read_setup(None, environ)
+    assert version is not None
+    there = find_installed(version)
+    if there is None or there.flavor == "jit":
+        own = read_setup(None, environ)
+        if version == _version_of(own):
+            return own
+    return read_setup(version, environ)
+
+
+def own_version() -> str | None:
+    """Return the version of the cuDNN this process would load, None if there is none."""
+    return _version_of(read_setup(None))
+
+
+@lru_cache
+def _version_of(setup: Setup) -> str | None:
+    command = call_command(f"{__name__}:_tell_version")
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=setup.environment())
+    return done.stdout.splitlines()[-1] if done.returncode == 0 else None
+
+
+def _tell_version() -> None:
+    """In a child process: print the version of the cuDNN it loads, behind what cuDNN may print."""
+    print(f"\n{library().version_text}")
+
+
+def count_cores() -> int:
+    """Return the number of processor cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
