@@ -21,7 +21,7 @@ from tests.support.attention_cases import draw
 from tests.support.operations import OPERATIONS
 from tests.support.zoo import ZOO
 
-__all__ = ["mutants", "random_graph"]
+__all__ = ["mutants"]
 
 Json = dict[str, Any]
 
@@ -52,7 +52,7 @@ def _plain(name: str) -> str:
     return json.dumps(graph_to_json({**ZOO, **OPERATIONS}[name]()))
 
 
-def random_graph(rng: random.Random) -> Json:
+def _pick_graph(rng: random.Random) -> Json:
     """Return a graph that is meant to be right, as JSON: of the collections, or attention."""
     if rng.random() < 0.2:
         return graph_to_json(_attention(rng))
@@ -64,7 +64,7 @@ def random_graph(rng: random.Random) -> Json:
 def mutants(rng: random.Random) -> Iterator[Graph | GraphError]:
     """Yield graphs without end, or why one cannot be made, each with none to six changes."""
     while True:
-        data = random_graph(rng)
+        data = _pick_graph(rng)
         for _ in range(rng.choice((0, 1, 1, 1, 2, 3, 6))):
             before = copy.deepcopy(data)
             rng.choice(_CHANGES)(data, rng)

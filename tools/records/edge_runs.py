@@ -214,7 +214,7 @@ def run_random(name: str) -> Record:
     """Run the first problem of a number that cuDNN has an engine for; compare it with PyTorch and the interpreter."""
     import torch
 
-    from tests.support.random_operations import draw_convolution, draw_norm, share_of_allowed
+    from tools.records.random_operations import draw_convolution, draw_norm, share_of_allowed
 
     torch.set_num_threads(1)
     _, family, number = name.split("/")

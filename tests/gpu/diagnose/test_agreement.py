@@ -13,9 +13,9 @@ from cudnn_backend_py import CudnnStatusError, OperationGraph, library, open_tar
 from cudnn_backend_py.diagnose.causes.phrases import NEEDS_DEVICE
 from cudnn_backend_py.generated.enums import KnobType
 from cudnn_backend_py.target import Profile, find_profile
-from tests.support.agreement import judge
 from tests.support.figures import add_figure
 from tests.support.zoo import ZOO
+from tools.records.agreement import judge
 
 DATA = Path(__file__).parent / "data"
 

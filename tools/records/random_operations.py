@@ -52,7 +52,7 @@ def _tensor(values: Array) -> torch.Tensor:
 
 def _numpy(values: torch.Tensor | None) -> Array:
     assert values is not None
-    return values.detach().numpy()
+    return np.asarray(values.detach().numpy())
 
 
 # convolutions
@@ -149,6 +149,9 @@ def _norm(random: np.random.Generator, mode: NormMode, which: str) -> Problem:
 
     kind = pick(T.HALF, T.BFLOAT16, T.FLOAT)
     epsilon = pick(1e-5, 1e-3, 0.1)
+    x_dims: tuple[int, ...]
+    w_dims: tuple[int, ...]
+    sets: tuple[int, ...]
     if mode in (N.BATCH_NORM, N.INSTANCE_NORM):
         x_dims = (pick(2, 3, 8), pick(8, 16, 32, 64), pick(4, 7, 16), pick(4, 8, 15))
         w_dims, layout = (1, x_dims[1], 1, 1), "channels_last"
@@ -249,7 +252,7 @@ def _norm_backward(
     inverse = 1 / (variance + epsilon).sqrt()
     inputs |= {"dy": dy.numpy(), "inv_variance": round_to(inverse.numpy(), T.FLOAT)}
     gradient = g.tensor("dy", tuple(x.shape), **options)
-    given = {"inv_variance": g.tensor("inv_variance", tuple(inverse.shape), T.FLOAT, **options)}
+    given: dict[str, Any] = {"inv_variance": g.tensor("inv_variance", tuple(inverse.shape), T.FLOAT, **options)}
     if mode is not N.RMS_NORM:
         inputs["mean"] = round_to(mean.numpy(), T.FLOAT)
         given["mean"] = g.tensor("mean", tuple(mean.shape), T.FLOAT, **options)

@@ -1,4 +1,7 @@
-"""Engine-config lists of the zoo on a target; ``python -m tests.support.agreement TARGET FILE`` writes them."""
+"""Engine configs of forty graphs on a target: ``python -m tools.records.agreement TARGET FILE`` writes them.
+
+``tests/gpu/diagnose/data`` has those of described GPUs, which a test compares with the real GPU.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Verdicts on a quiet and on a busy machine: the same graphs explained by one process, then by six at a time.
 
-``python -m tests.support.busy`` does so for random graphs, mostly refused ones, some of which are built, and prints
+``python -m tests.torture.busy`` does so for random graphs, mostly refused ones, some of which are built, and prints
 what differs.
 """
 
@@ -74,7 +74,7 @@ def _answer(verdict: Verdict) -> tuple[object, ...]:
 
 def main(given: Sequence[str] | None = None) -> int:
     """Explain random graphs alone and several at a time, and print what differs."""
-    parser = argparse.ArgumentParser(prog="python -m tests.support.busy", description=main.__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tests.torture.busy", description=main.__doc__)
     parser.add_argument("--graphs", type=int, default=200)
     parser.add_argument("--processes", type=int, default=6)
     parser.add_argument("--seed", type=int, default=0)
