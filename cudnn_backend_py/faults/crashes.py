@@ -1,26 +1,30 @@
-"""Conditions of the native crash guards, evaluated on the lowered values of a graph."""
+"""Conditions of the native crash guards, evaluated on the lowered values of a graph.
+
+What they need is imported when one is evaluated first: attention is built without ``ctypes``.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..generated.descriptors import DescriptorValue
 from ..graph.ir import Graph
-from ..native.crashing_graphs import CRASHING_GRAPHS, Part
-from ..plans.lower import lower
-from ..system.version import Window
 
-__all__ = ["crashes", "versions_of_crash"]
+if TYPE_CHECKING:
+    from ..native.crashing_graphs import Part
 
-_BY_CODE = {crash.code: crash for crash in CRASHING_GRAPHS}
+__all__ = ["crashes"]
 
 
 def crashes(code: str) -> Callable[[Graph], bool]:
     """Return the condition of the crash guard with this code, as one on graphs."""
-    crash = _BY_CODE[code]
 
     def condition(graph: Graph) -> bool:
+        from ..native.crashing_graphs import CRASHING_GRAPHS
+        from ..plans.lower import lower
+
+        crash = next(crash for crash in CRASHING_GRAPHS if crash.code == code)
         if not crash.kinds([op.kind for op in graph.ops]):  # which costs less than to lower it
             return False
         made: dict[int, Part] = {}
@@ -29,13 +33,10 @@ def crashes(code: str) -> Callable[[Graph], bool]:
     return condition
 
 
-def versions_of_crash(code: str) -> Window:
-    """Return the versions in which the crash guard with this code refuses graphs."""
-    return _BY_CODE[code].versions
-
-
 def _part(value: DescriptorValue, made: dict[int, Part]) -> Part:
     """Return a descriptor value as crash guards see native descriptors; `made` is by the identity of values."""
+    from ..native.crashing_graphs import Part
+
     if id(value) not in made:
         given = {}
         for facts in value.attributes:

@@ -8,7 +8,7 @@ from ..graph.data_types import FP8_TYPES
 from ..graph.ir import Graph
 from ..system.version import Window
 from . import look
-from .crashes import crashes, versions_of_crash
+from .crashes import crashes
 from .sources import MEASURED_ON_GPU, MEASURED_WITHOUT_GPU
 
 __all__ = ["EXPERTS"]
@@ -74,7 +74,7 @@ EXPERTS: tuple[Fault, ...] = (
         fix="leave the other matmul to a graph of its own",
         source=MEASURED_WITHOUT_GPU,
         evidence="measured deviceless with 9.18.0 to 9.28.0 on sm_90: before it, after it, and after an activation",
-        versions=versions_of_crash("experts-and-matmul"),
+        versions=Window(since=(9, 18, 0)),
         graph=crashes("experts-and-matmul"),
         step="check",
     ),

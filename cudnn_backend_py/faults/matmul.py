@@ -8,7 +8,7 @@ from ..graph.data_types import FP8_TYPES, HALF_TYPES
 from ..graph.ir import Graph, Pointwise
 from ..system.version import Window
 from . import look
-from .crashes import crashes, versions_of_crash
+from .crashes import crashes
 from .sources import MEASURED_ON_GPU, MEASURED_WITHOUT_GPU
 
 __all__ = ["MATMUL"]
@@ -277,7 +277,7 @@ MATMUL: tuple[Fault, ...] = (
             "and 32 bits and INT8, rows and columns, masks of all types; booleans only by the eight; 9.16.0 to 9.20.0 "
             "and 9.28.0 answer"
         ),
-        versions=versions_of_crash("vector-product-select"),
+        versions=Window(since=(9, 21, 0), until=(9, 28, 0)),
         graph=_selects_vector_product,
         step="check",
     ),

@@ -9,8 +9,9 @@ from ..graph.attention.fault import Fault
 from ..graph.data_types import HALF_TYPES
 from ..graph.ir import Graph, Operation
 from ..graph.strides import channels_last
+from ..system.version import Window
 from . import look
-from .crashes import crashes, versions_of_crash
+from .crashes import crashes
 from .sources import MEASURED_ON_GPU, MEASURED_WITHOUT_GPU
 
 __all__ = ["RESAMPLING"]
@@ -151,7 +152,7 @@ RESAMPLING: tuple[Fault, ...] = (
         fix="give the index that the forward pass writes, or use 9.20.0 or later, which refuses the graph",
         source=MEASURED_WITHOUT_GPU,
         evidence="measured deviceless with 9.16.0 and 9.19.0 on sm_90; 9.20.0 and later refuse it",
-        versions=versions_of_crash("max-pool-gradient-of-both"),
+        versions=Window(until=(9, 20, 0)),
         graph=crashes("max-pool-gradient-of-both"),
         step="check",
     ),
