@@ -53,7 +53,7 @@ _PUBLIC: dict[str, tuple[str, str | None]] = {
     "Tensor": ("graph", "Tensor"),
     "attention": ("graph.attention", None),
     "interpret": ("interpreter", "interpret"),
-    "reference": ("reference", None),
+    "reference": ("interpreter.reference", None),
     "graph_from_json": ("graph", "graph_from_json"),
     "graph_to_json": ("graph", "graph_to_json"),
     "load_graph": ("graph", "load_graph"),
@@ -85,7 +85,6 @@ _FILLERS = {"attention": "faults"}
 __all__ = [*_PUBLIC]
 
 if TYPE_CHECKING:
-    from . import reference as reference
     from .diagnose import Verdict as Verdict
     from .diagnose import explain as explain
     from .errors import CudnnBackendError as CudnnBackendError
@@ -126,6 +125,7 @@ if TYPE_CHECKING:
     from .graph import load_graph as load_graph
     from .graph import save_graph as save_graph
     from .interpreter import interpret as interpret
+    from .interpreter import reference as reference
     from .native import Descriptor as Descriptor
     from .native import Handle as Handle
     from .native import capi as capi
