@@ -68,9 +68,9 @@ _PORTS = {
 
 def alibi_slopes(heads: int) -> list[float]:
     """Return the slopes of ALiBi, one a head, as numbers that are saved with the graph."""
-    from ... import reference
+    from ...interpreter.reference import alibi_slopes as slopes
 
-    return [float(slope) for slope in reference.alibi_slopes(heads).ravel()]
+    return [float(slope) for slope in slopes(heads).ravel()]
 
 
 class AttentionNode(Node):
