@@ -8,7 +8,7 @@ from .judges import Judge, Question, judge
 from .verdict import Basis, Candidate, Cause, Control, Outcome, Stage, Verdict
 
 if TYPE_CHECKING:
-    from ..faults import KnownHazard, known_hazards
+    from ..faults import KnownIssue, known_hazards
     from ..importers.graphs import LoggedGraph, read_graphs
     from ..plans.refusals import Reason, Refusal, read_refusals
     from ..target.environment import Fault, check_environment
@@ -30,7 +30,7 @@ __all__ = [
     "Fault",
     "Finding",
     "Judge",
-    "KnownHazard",
+    "KnownIssue",
     "LoggedGraph",
     "Matrix",
     "Outcome",
@@ -68,7 +68,7 @@ __getattr__ = import_later(
     check_environment=".target.environment",
     Finding="linting",
     lint="linting",
-    KnownHazard=".faults",
+    KnownIssue=".faults",
     known_hazards=".faults",
     LoggedGraph=".importers.graphs",
     read_graphs=".importers.graphs",
