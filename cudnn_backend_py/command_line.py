@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import click
@@ -13,7 +13,7 @@ import click
 from .printable import printable
 from .system.nearest import did_you_mean
 
-__all__ = ["Choice", "Command", "Group", "Seconds"]
+__all__ = ["Choice", "Command", "Group", "Seconds", "program_command"]
 
 _NARROWEST, _WIDEST = 30, 80
 
@@ -79,6 +79,26 @@ class _Answering(click.Command):
 
 class Command(_Answering):
     """A command."""
+
+
+def program_command(
+    text: str, *, help_names: Sequence[str] = ("-h", "--help"), options_metavar: str = "[OPTIONS]"
+) -> Callable[[Callable[..., Any]], click.Command]:
+    """Return a decorator for a command that runs a program, whose words it leaves as they are, as ``program``."""
+    settings = {
+        "ignore_unknown_options": True,
+        "allow_interspersed_args": False,
+        "help_option_names": list(help_names),
+    }
+    words = "SCRIPT|NOTEBOOK|-m MODULE [ARGUMENTS]..."
+
+    def decorate(function: Callable[..., Any]) -> click.Command:
+        function = click.argument("program", nargs=-1, type=click.UNPROCESSED, metavar=words)(function)
+        return click.command(cls=Command, help=text, context_settings=settings, options_metavar=options_metavar)(
+            function
+        )
+
+    return decorate
 
 
 class Group(_Answering, click.Group):
