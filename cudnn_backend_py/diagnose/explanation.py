@@ -29,9 +29,7 @@ from ..system.interruption import pass_interruption
 from ..system.version import version_text
 from ..target import Profile, Target, using
 from ..target.environment import Fault, check_environment
-from .advice import ask_remedy
 from .architectures import blame_architecture, control_target, describe_architecture
-from .causes.find import DEVICE_NEEDED, UNJUDGED, find_build_cause, find_cause, find_graph_cause, name_refused
 from .engines import CUDA_13_LIMIT, cause_of_absence, engines_not_asked, has_engine_in_cuda_13, limit_of_absence
 from .verdict import DEVICELESS_LIMIT, STAGES, Basis, Cause, Control, Outcome, Stage, Verdict
 
@@ -233,6 +231,8 @@ class _Question:
 
     def _why_refused(self, candidates: Sequence[Candidate], modes: Sequence[str]) -> Cause | None:
         """Return why these modes refuse the graph, or None if cuDNN was silent."""
+        from .causes.find import find_cause  # here and below: a supported graph needs no causes
+
         refused = [item for item in candidates if item.state == "refused"]
         return find_cause(refused, self.graph, self.target, modes, **self._asking())
 
@@ -248,6 +248,8 @@ class _Question:
         if any(item.state == "build failed" for item in refused):
             reason = next(item.reason for item in refused if item.state == "build failed")
             return Cause("no-plan-builds", f"none of its plans can be built: {reason}", Basis.RULE)
+        from .causes.find import find_cause
+
         return find_cause(refused, self.graph, self.target, others, **self._asking()) or silent
 
     @staticmethod
@@ -275,6 +277,8 @@ class _Question:
         return Control(graph.name, supported, () if supported else tuple(dict.fromkeys(reasons)))
 
     def _judge_refused_graph(self, control: Control, error: CudnnStatusError) -> Verdict:
+        from .causes.find import find_graph_cause, name_refused
+
         reasons = read_error(error)
         judged = error.refuses
         names = [mode.name for mode in self.modes]
@@ -312,6 +316,8 @@ class _Question:
             candidates += refused
             loose += unnamed
         if not survivors:
+            from .causes.find import DEVICE_NEEDED, UNJUDGED
+
             cause = self._why_refused(candidates, [mode.name for mode in self.modes])
             unjudged = UNJUDGED - {DEVICE_NEEDED} if self.not_asked else UNJUDGED  # other engines may do without one
             if cause is not None and cause.code in unjudged:
@@ -401,6 +407,8 @@ class _Question:
                 return cause_of(fault), False
             headline = "no plan can be built in this environment, not even the control graph's"
             return Cause("control-plan-fails", headline, Basis.MEASURED, "; ".join(self.environment)), False
+        from .causes.find import find_build_cause
+
         names = [mode.name for mode in self.modes]
         measure = self.causes and not self.not_asked
         cause = find_build_cause(failed, self.graph, self.target, names, measure=measure, step=self.step)
@@ -435,6 +443,8 @@ class _Question:
         elif self.not_asked:
             limits.append(limit_of_absence(self.not_asked))
         if cause is not None:
+            from .advice import ask_remedy
+
             measure = self.causes and not self.not_asked
             cause = ask_remedy(cause, self.graph, target, self.modes, build=self.build, measure=measure)
         if outcome is Outcome.NOT_SUPPORTED and stage in _OF_ENGINES and has_engine_in_cuda_13(self.graph, target):
