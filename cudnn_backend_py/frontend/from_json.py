@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..errors import CudnnBackendError
-from ..importers.frontend_json import number_in
+from ..importers.frontend_json import number_in, read_nodes, unread_node
 from .enums import (
     attention_implementation,
     convolution_mode,
@@ -27,9 +27,7 @@ from .ops.attention_node import AttentionNode, port_name
 from .ops.attention_rules import AttentionRequest, Kind
 from .tensors import tensor
 
-__all__ = ["is_read", "write_graph"]
-
-NODES = 4096
+__all__ = ["check_nodes", "write_graph"]
 
 
 @dataclass(frozen=True)
@@ -180,13 +178,18 @@ _NUMBERS = {
 _WITHOUT_COMPUTE = ("reshape", "concatenate", "rng", "paged_cache_load")
 
 
-def is_read(data: Any) -> bool:
-    """Return whether every node of a graph's JSON is one that :func:`write_graph` writes."""
-    nodes = data.get("nodes") if isinstance(data, dict) else None
-    tags = [node.get("tag") if isinstance(node, dict) else None for node in nodes] if isinstance(nodes, list) else []
-    return 0 < len(tags) <= NODES and all(
-        tag in CALLS or tag in _SPECIAL or str(tag).startswith("SDPA") for tag in tags
-    )
+def check_nodes(data: Any) -> None:
+    """Refuse the JSON of a graph unless every node is one that :func:`write_graph` writes.
+
+    Raises
+    ------
+    GraphError
+        ``frontend-json``.
+    """
+    for number, node in enumerate(read_nodes(data)):
+        tag = node["tag"]
+        if not (tag in CALLS or tag in _SPECIAL or tag.startswith("SDPA")):
+            raise unread_node(number, tag, f"{', '.join((*CALLS, *_SPECIAL))} and SDPA are")
 
 
 def write_graph(graph: Any, data: Mapping[str, Any]) -> None:

@@ -814,19 +814,14 @@ class pygraph(
 
     def _read_text(self, text: str) -> None:
         """Become the graph of a JSON text, to be built."""
-        from .from_json import is_read, write_graph
-        from .serialize import graph_of_text, read_text
+        from .from_json import check_nodes, write_graph
+        from .serialize import read_text
 
         with status_as(GraphRefused, "the JSON of the graph"):
             data = read_text(text)
-            if is_read(data):
-                self._take_context(data.get("context"))
-                write_graph(self, data)
-                return
-            memory = Placement(graph_of_text(data), {}, {})
-        self._become(memory)
-        self._validated = True
-        warn_of_graph(memory.graph, self.target.sm, self.target.library.version)
+            check_nodes(data)
+            self._take_context(data.get("context"))
+            write_graph(self, data)
 
     def _become(self, memory: Placement) -> None:
         """Be a graph that was written elsewhere."""

@@ -20,7 +20,6 @@ from ..generated.enums import DataType
 from ..graph.ir import Graph
 from ..graph.replace import replace_tensors
 from ..importers.cudnn_json import graph_from_log_json
-from ..importers.frontend_json import graph_from_frontend_json
 from ..plans.choice import EngineChoice, read_logged_choice
 from ..plans.plan import Plan, restore_plan
 from ..plans.record import PlanRecord
@@ -32,7 +31,7 @@ from .runner import Placement
 from .tensors import as_bits
 from .ubjson import read_ubjson, write_ubjson
 
-__all__ = ["dump", "graph_of_text", "load", "read_text"]
+__all__ = ["dump", "load", "read_text"]
 
 SCHEMA = "cudnn-backend-py/frontend-graph"
 SCHEMA_VERSION = 1
@@ -271,14 +270,3 @@ def read_text(text: str) -> Any:
         ``frontend-json`` if it is none.
     """
     return parse_json(text, "the JSON of a graph", code="frontend-json")
-
-
-def graph_of_text(data: Any) -> Graph:
-    """Return the graph of what :func:`read_text` returned, where its nodes are of an older kind.
-
-    Raises
-    ------
-    GraphError
-        ``frontend-json`` naming what cannot be read.
-    """
-    return graph_from_frontend_json(data)

@@ -18,7 +18,7 @@ from ..graph.attention import sdpa_backward, sdpa_forward
 from ..graph.ir import ACTIVATION_NUMBERS, Graph, Matmul, Op, Pointwise, Reduction, Tensor, packed_strides
 from ..system.version import Version
 
-__all__ = ["graph_from_frontend_json", "number_in"]
+__all__ = ["graph_from_frontend_json", "number_in", "read_nodes", "unread_node"]
 
 _INPUTS = {"IN_0": "x", "IN_1": "b", "IN_2": "t"}
 _NODES = 4096
@@ -26,6 +26,33 @@ _NODES = 4096
 
 def _fault(headline: str, fix: str | None = None) -> GraphError:
     return GraphError(headline, code="frontend-json", fix=fix)
+
+
+_NO_GRAPH = "this is no graph of cuDNN's frontend: it has no nodes or no tensors"
+
+
+def read_nodes(data: Any) -> list[dict[str, Any]]:
+    """Return the nodes of the JSON of a graph of cuDNN's frontend, each of which has a tag.
+
+    Raises
+    ------
+    GraphError
+        ``frontend-json``.
+    """
+    nodes = data.get("nodes") if isinstance(data, dict) else None
+    if not isinstance(nodes, list):
+        raise _fault(_NO_GRAPH)
+    if not nodes or len(nodes) > _NODES:
+        raise _fault(f"the frontend graph has {len(nodes)} nodes, 1 to {_NODES} are read")
+    for node in nodes:
+        if not isinstance(node, dict) or not isinstance(node.get("tag"), str):
+            raise _fault("a node of the frontend graph has no tag")
+    return nodes
+
+
+def unread_node(number: int, tag: str, read: str) -> GraphError:
+    """Return the error for a node whose tag is not read; `read` says which are."""
+    return _fault(f"node {number} of the frontend graph is {tag[:60]}, which is not read", read)
 
 
 def graph_from_frontend_json(data: Any) -> Graph:
@@ -39,18 +66,9 @@ def graph_from_frontend_json(data: Any) -> Graph:
     GraphError
         ``frontend-json`` naming the node and its tag, or what is missing; and everything a graph itself can refuse.
     """
-    if (
-        not isinstance(data, dict)
-        or not isinstance(data.get("nodes"), list)
-        or not isinstance(data.get("tensors"), dict)
-    ):
-        raise _fault("this is no graph of cuDNN's frontend: it has no nodes or no tensors")
-    nodes = data["nodes"]
-    if not nodes or len(nodes) > _NODES:
-        raise _fault(f"the frontend graph has {len(nodes)} nodes, 1 to {_NODES} are read")
-    for node in nodes:
-        if not isinstance(node, dict) or not isinstance(node.get("tag"), str):
-            raise _fault("a node of the frontend graph has no tag")
+    if not isinstance(data, dict) or not isinstance(data.get("tensors"), dict):
+        raise _fault(_NO_GRAPH)
+    nodes = read_nodes(data)
     reader = _Reader(data)
     if nodes[0]["tag"].startswith("SDPA_"):
         if len(nodes) > 1:
@@ -91,10 +109,8 @@ class _Reader:
         for number, node in enumerate(nodes):
             tag = node["tag"]
             if tag not in readers:
-                raise _fault(
-                    f"node {number} of the frontend graph is {tag[:60]}, which is not read",
-                    f"{', '.join(readers)} are, and SDPA_FWD, SDPA_FP8_FWD or SDPA_BWD alone",
-                )
+                read = f"{', '.join(readers)} are, and SDPA_FWD, SDPA_FP8_FWD or SDPA_BWD alone"
+                raise unread_node(number, tag, read)
             name = node.get("name")
             unique = name if isinstance(name, str) and name and name not in names else f"{tag.lower()}_{number}"
             names.add(unique)

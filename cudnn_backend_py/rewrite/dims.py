@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from ..generated.enums import DescriptorType, PointwiseMode, ReduceTensorOp
 from ..generated.operations import CONVOLUTIONS
@@ -183,33 +182,53 @@ def _pointwise_state(op: Pointwise, states: dict[int, str]) -> str:
 
 
 def _operation_state(op: Operation, axes: set[Axis], states: dict[int, str]) -> str:
-    fields: Any = op.fields
-    if op.kind in CONVOLUTIONS:
-        image, weights, response = (fields[port] for port in CONVOLUTIONS[op.kind])
-        if _ANY in states.values():
-            raise _InexactError
-        if op.kind is _D.OPERATION_CONVOLUTION_BACKWARD_FILTER:
-            read, summed = (image, response), None
-        elif op.kind is _D.OPERATION_CONVOLUTION_FORWARD:
-            read, summed = (image, weights), (weights.uid, 1)
-        else:
-            read, summed = (weights, response), (weights.uid, 0)
-        sides = [states.get(tensor.uid) for tensor in read]
-        if summed in axes and _ZERO not in sides:
-            raise _InexactError
-        return _ZERO if set(sides) <= {_ZERO, None} else _FINITE
-    if op.kind is _D.OPERATION_SOFTMAX:
-        if (fields["x"].uid, fields["x"].rank - 1) in axes:
-            raise _InexactError
-        return _FINITE
-    if op.kind in (_D.OPERATION_SDPA_FWD, _D.OPERATION_SDPA_BWD):
-        if (fields["k"].uid, 2) in axes and "seq_len_kv" not in fields:
-            raise _InexactError
-        return _FINITE if (fields["q"].uid, 2) in axes else _ZERO
-    if op.kind in NORMS:
-        if not all(axis == 1 for uid, axis in axes if uid == fields["x"].uid):
-            raise _InexactError
-        return _FINITE
-    if op.kind is _D.OPERATION_RESHAPE or op.kind in BLOCK_SCALES:
-        return next(iter(states.values()), _FINITE)
-    return _ANY
+    rule = _RULES.get(op.kind)
+    return _ANY if rule is None else rule(op, axes, states)
+
+
+def _convolution_state(op: Operation, axes: set[Axis], states: dict[int, str]) -> str:
+    image, weights, response = (op.fields[port] for port in CONVOLUTIONS[op.kind])
+    if _ANY in states.values():
+        raise _InexactError
+    if op.kind is _D.OPERATION_CONVOLUTION_BACKWARD_FILTER:
+        read, summed = (image, response), None
+    elif op.kind is _D.OPERATION_CONVOLUTION_FORWARD:
+        read, summed = (image, weights), (weights.uid, 1)
+    else:
+        read, summed = (weights, response), (weights.uid, 0)
+    sides = [states.get(tensor.uid) for tensor in read]
+    if summed in axes and _ZERO not in sides:
+        raise _InexactError
+    return _ZERO if set(sides) <= {_ZERO, None} else _FINITE
+
+
+def _softmax_state(op: Operation, axes: set[Axis], states: dict[int, str]) -> str:
+    if (op.fields["x"].uid, op.fields["x"].rank - 1) in axes:
+        raise _InexactError
+    return _FINITE
+
+
+def _attention_state(op: Operation, axes: set[Axis], states: dict[int, str]) -> str:
+    if (op.fields["k"].uid, 2) in axes and "seq_len_kv" not in op.fields:
+        raise _InexactError
+    return _FINITE if (op.fields["q"].uid, 2) in axes else _ZERO
+
+
+def _norm_state(op: Operation, axes: set[Axis], states: dict[int, str]) -> str:
+    if not all(axis == 1 for uid, axis in axes if uid == op.fields["x"].uid):
+        raise _InexactError
+    return _FINITE
+
+
+def _moved_state(op: Operation, axes: set[Axis], states: dict[int, str]) -> str:
+    return next(iter(states.values()), _FINITE)
+
+
+# What is in the padded part of what an operation writes; any number for operations that are not here.
+_RULES: dict[DescriptorType, Callable[[Operation, set[Axis], dict[int, str]], str]] = {
+    **dict.fromkeys(CONVOLUTIONS, _convolution_state),
+    _D.OPERATION_SOFTMAX: _softmax_state,
+    **dict.fromkeys((_D.OPERATION_SDPA_FWD, _D.OPERATION_SDPA_BWD), _attention_state),
+    **dict.fromkeys(NORMS, _norm_state),
+    **dict.fromkeys((_D.OPERATION_RESHAPE, *BLOCK_SCALES), _moved_state),
+}
