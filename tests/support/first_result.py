@@ -10,8 +10,8 @@ from typing import Any
 #: Of the package: what a program that builds one graph and runs it has no need of.
 UNUSED: dict[str, tuple[str, ...]] = {
     "": (
-        *("cli", "compare", "diagnose", "importers", "info", "interpreter", "testing", "torch_ops"),
-        *("rewrite", "tuning", "versions", "why"),
+        *("cli", "command_line", "diagnose", "importers", "info", "interpreter", "testing", "torch_ops"),
+        *("rewrite", "terminal", "tuning", "versions", "why"),
     ),
     "frontend.": (
         *("as_cudnn", "collect_env", "decorators", "described_torch", "experimental", "from_json", "serialize"),
