@@ -26,7 +26,7 @@ from cudnn_backend_py.cli.compare.timing import host_times, microseconds
 from cudnn_backend_py.errors import CudnnBackendError
 from cudnn_backend_py.execution.timing import repeat, rotate
 from cudnn_backend_py.info import start_record, write_record
-from cudnn_backend_py.terminal.table import open_console
+from cudnn_backend_py.terminal import open_console
 
 from .contenders import Frontend, fresh, open_frontend
 from .problems import SMALL

@@ -19,7 +19,7 @@ from cudnn_backend_py.info import start_record, write_record
 from cudnn_backend_py.native.fast_call import compiled_library
 from cudnn_backend_py.plans.build import build, shared_target
 from cudnn_backend_py.target import Target
-from cudnn_backend_py.terminal.table import open_console
+from cudnn_backend_py.terminal import open_console
 
 from .contenders import Frontend, c_loop, fresh, open_frontend
 from .judge import ACCEPTED, judge, verdict_lines

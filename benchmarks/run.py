@@ -40,8 +40,7 @@ from cudnn_backend_py.plans.choice import EngineChoice
 from cudnn_backend_py.plans.plan import Plan
 from cudnn_backend_py.system.child import script_command
 from cudnn_backend_py.target import Target
-from cudnn_backend_py.terminal.progress import progress_bar
-from cudnn_backend_py.terminal.table import open_console
+from cudnn_backend_py.terminal import open_console, progress_bar
 from cudnn_backend_py.torch_ops.operators import load_torch
 from cudnn_backend_py.tuning.search import autotune
 

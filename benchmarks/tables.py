@@ -10,7 +10,7 @@ from rich.table import Table
 
 from cudnn_backend_py.cli.compare.figures import new_figure
 from cudnn_backend_py.cli.compare.problems import DIRECTIONS
-from cudnn_backend_py.terminal.table import WordTable
+from cudnn_backend_py.terminal import WordTable
 
 __all__ = ["bench_tables", "draw", "draw_bars", "fresh_table", "gpu_table", "host_table", "ragged_table"]
 

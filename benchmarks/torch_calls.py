@@ -27,7 +27,7 @@ from cudnn_backend_py.graph.data_types import DATA_TYPES
 from cudnn_backend_py.info import start_record, write_record
 from cudnn_backend_py.native.fast_call import compiled_library
 from cudnn_backend_py.plans.build import build, shared_target
-from cudnn_backend_py.terminal.table import WordTable, open_console
+from cudnn_backend_py.terminal import WordTable, open_console
 from cudnn_backend_py.torch_ops.compiled import STEP
 
 from .contenders import c_loop, torch_varlen

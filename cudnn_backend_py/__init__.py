@@ -41,7 +41,7 @@ _PUBLIC: dict[str, tuple[str, str | None]] = {
     "GraphBuilder": ("graph", "GraphBuilder"),
     "attention": ("graph.attention", None),
     "interpret": ("interpreter", "interpret"),
-    "reference": ("reference", None),
+    "reference": ("interpreter.reference", None),
     "load_graph": ("graph", "load_graph"),
     "save_graph": ("graph", "save_graph"),
     "find_profile": ("target", "find_profile"),
@@ -62,7 +62,6 @@ _FILLERS = {"attention": "faults"}
 __all__ = [*_PUBLIC]
 
 if TYPE_CHECKING:
-    from . import reference as reference
     from .diagnose import explain as explain
     from .errors import CudnnBackendError as CudnnBackendError
     from .errors import CudnnStatusError as CudnnStatusError
@@ -87,6 +86,7 @@ if TYPE_CHECKING:
     from .graph import load_graph as load_graph
     from .graph import save_graph as save_graph
     from .interpreter import interpret as interpret
+    from .interpreter import reference as reference
     from .native import Descriptor as Descriptor
     from .native import Handle as Handle
     from .native import capi as capi

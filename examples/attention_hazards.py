@@ -262,12 +262,12 @@ def run_in_child(name: str) -> str:
     return lines[-1] if lines else f"exit code {done.returncode}"
 
 
-def hazard_of(name: str) -> attention.Hazard:
+def hazard_of(name: str) -> attention.KnownIssue:
     """Return the row of the table that a reproduction belongs to."""
     return next(hazard for hazard in FAULTS if hazard.code == name.partition(":")[0])
 
 
-def versions(hazard: attention.Hazard) -> str:
+def versions(hazard: attention.KnownIssue) -> str:
     """Return the cuDNN versions it is looked for in, in words."""
     return hazard.window.removeprefix("cuDNN ")
 

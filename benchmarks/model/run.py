@@ -30,7 +30,7 @@ from rich.table import Table
 from cudnn_backend_py.cli.compare.contenders import load_operators
 from cudnn_backend_py.info import start_record, write_record
 from cudnn_backend_py.system.child import call_command
-from cudnn_backend_py.terminal.table import WordTable, open_console
+from cudnn_backend_py.terminal import WordTable, open_console
 from tools.repository import child_environment
 
 from ..judge import Accepted, judge, verdict_lines

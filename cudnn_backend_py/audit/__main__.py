@@ -9,11 +9,11 @@ from typing import Any
 
 import click
 
+from ..command_line import program_command
 from ..errors import CudnnBackendError
 from ..frontend.__main__ import start_of
 from ..printable import printable_lines
 from ..system.whole_file import write_whole
-from ..terminal.commands import Command
 from .look import COST, EVERY, audit
 
 __all__ = ["main"]
@@ -28,21 +28,11 @@ python -m cudnn_backend_py.audit --every 10 --output audit.json -m package.train
 """
 
 
-@click.command(
-    cls=Command,
-    help=_HELP,
-    context_settings={
-        "ignore_unknown_options": True,
-        "allow_interspersed_args": False,
-        "help_option_names": ["-h", "--help"],
-    },
-    options_metavar="[OPTIONS]",
-)
+@program_command(_HELP)
 @click.option("--every", default=EVERY, show_default=True, help="One call in so many is checked, behind the first 16.")
 @click.option("--cost", default=COST, show_default=True, help="The part of the time that checks may take.")
 @click.option("--folder", metavar="FOLDER", help="Where cases are kept.")
 @click.option("--output", metavar="FILE", help="Write it here, not to standard error, and as JSON.")
-@click.argument("program", nargs=-1, type=click.UNPROCESSED, metavar="SCRIPT|NOTEBOOK|-m MODULE [ARGUMENTS]...")
 def _command(
     every: int, cost: float, folder: str | None, output: str | None, program: tuple[str, ...]
 ) -> Callable[[], None]:

@@ -93,7 +93,7 @@ What the condition is has to be found out: as it stands it holds for this graph 
 {near}
 """
 
-from cudnn_backend_py.graph.attention.fault import Fault
+from cudnn_backend_py.graph.attention.known_issue import KnownIssue
 from cudnn_backend_py.system.version import Window
 from cudnn_backend_py.tuning.trial.reproduce import from_word
 
@@ -101,7 +101,7 @@ GRAPH = (
 {word}
 )
 
-FAULT = Fault(
+FAULT = KnownIssue(
     {row!r},
     what="a graph of {what}",
     effect={effect!r},

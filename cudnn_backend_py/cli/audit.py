@@ -9,8 +9,8 @@ from typing import Any
 
 import click
 
+from ..command_line import Command
 from ..printable import printable
-from ..terminal.commands import Command
 from .options import GRAPH, with_format, with_seconds, with_target, with_versions
 from .output import as_json, progress_line, write_report
 from .output import write as write_lines

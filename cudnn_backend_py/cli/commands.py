@@ -11,9 +11,9 @@ import click
 from rich.table import Column
 from rich.text import Text
 
+from ..command_line import Choice
 from ..printable import printable
-from ..terminal.commands import Choice
-from ..terminal.table import WordTable
+from ..terminal import WordTable
 from .audit import audit
 from .draw import draw
 from .options import InstalledVersion, TargetName, with_format

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 
+from ..command_line import Command
 from ..errors import EnvironmentNotReady
-from ..terminal.commands import Command
 from .graph_file import load_any_graphs
 from .options import GRAPH, with_format
 from .output import write_report

@@ -10,8 +10,7 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
-from ..terminal.commands import Choice
-from ..terminal.seconds import Seconds
+from ..command_line import Choice, Seconds
 from .output import OutputFile
 
 __all__ = [

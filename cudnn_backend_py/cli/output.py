@@ -16,12 +16,12 @@ import click
 from rich.table import Table
 from rich.text import Text
 
+from ..command_line import Group
 from ..errors import CudnnBackendError, EnvironmentNotReady
 from ..printable import printable, printable_lines, without_commands
 from ..system.python_file import is_python_file
 from ..system.whole_file import write_whole
-from ..terminal.commands import Group
-from ..terminal.table import open_console
+from ..terminal import open_console
 
 __all__ = [
     "EXIT_CODES",

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ..command_line import Choice, Command, Group
 from ..errors import CudnnStatusError, NotSupported
-from ..terminal.commands import Choice, Command, Group
-from ..terminal.table import WordTable
+from ..terminal import WordTable
 from .graph_file import load_graph_file
 from .options import GRAPH, with_format, with_seconds, with_target, with_versions
 from .output import (

@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
+from ..command_line import Command
 from ..errors import CudnnBackendError, EnvironmentNotReady, GraphError
 from ..graph import Graph
 from ..printable import printable
 from ..system.strict import read_text
-from ..terminal.commands import Command
-from ..terminal.progress import progress_bar
+from ..terminal import progress_bar
 from .graph_file import read_any_graphs
 from .options import GRAPH, with_format, with_seconds, with_target
 from .output import NOT_JUDGED, say, warn, warn_of_python, write, write_report

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
+from ..command_line import Command
 from ..errors import GraphError
 from ..printable import printable
 from ..system.child import loading_program
 from ..system.strict import read_text
-from ..terminal.commands import Command
-from ..terminal.table import open_console
+from ..terminal import open_console
 from .graph_file import load_graph_file, read_any_graphs
 from .options import GRAPH, with_format, with_modes, with_seconds, with_target, with_versions
 from .output import (

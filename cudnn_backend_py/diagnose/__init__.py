@@ -7,7 +7,7 @@ from .explanation import control_graph, explain
 from .verdict import Basis, Candidate, Cause, Control, Outcome, Stage, Verdict
 
 if TYPE_CHECKING:
-    from ..faults import KnownHazard, known_hazards
+    from ..faults import KnownIssue, known_hazards
     from ..importers.graphs import LoggedGraph, read_graphs
     from ..plans.refusals import Reason, Refusal, read_refusals
     from ..target.environment import Fault, check_environment
@@ -30,7 +30,7 @@ __all__ = [
     "Fault",
     "Finding",
     "Judge",
-    "KnownHazard",
+    "KnownIssue",
     "LoggedGraph",
     "Matrix",
     "Outcome",
@@ -71,7 +71,7 @@ __getattr__ = import_later(
     Judge="judges",
     Question="judges",
     judge="judges",
-    KnownHazard=".faults",
+    KnownIssue=".faults",
     known_hazards=".faults",
     LoggedGraph=".importers.graphs",
     read_graphs=".importers.graphs",

@@ -17,6 +17,7 @@ from ..errors import UsageError
 from ..generated.enums import AttributeName as Attr
 from ..generated.enums import DescriptorType
 from ..graph.data_types import DATA_TYPES
+from ..graph.formats import strided_view
 from ..graph.ir import Tensor
 from ..native import Descriptor, Handle
 from ..native.cuda import Memory
@@ -211,20 +212,15 @@ def _is_memory(tensor: Tensor, array: NDArray[Any]) -> bool:
     return tensor.ragged_offset is not None and array.ndim == 1
 
 
-def _strided(tensor: Tensor, image: NDArray[Any]) -> NDArray[Any]:
-    step = image.itemsize
-    return np.lib.stride_tricks.as_strided(image, tensor.dims, tuple(stride * step for stride in tensor.strides))
-
-
 def _memory_image(tensor: Tensor, array: NDArray[Any]) -> NDArray[Any]:
     """Return the bytes of device memory for an array: its elements where the tensor's strides put them."""
     _check_array(tensor, array)
     if _is_memory(tensor, array):
         return np.ascontiguousarray(array)
     image = np.zeros(tensor.span_elements, dtype=array.dtype)
-    _strided(tensor, image)[...] = array
+    strided_view(image, tensor.dims, tensor.strides)[...] = array
     return image
 
 
 def _take_back(tensor: Tensor, array: NDArray[Any], image: NDArray[Any]) -> None:
-    array[...] = image if _is_memory(tensor, array) else _strided(tensor, image)
+    array[...] = image if _is_memory(tensor, array) else strided_view(image, tensor.dims, tensor.strides)

@@ -1,10 +1,10 @@
-"""Faults of cuDNN: one table of what it accepts and then gets wrong, asked wherever a graph is built or judged."""
+"""Known issues of cuDNN: one table of what it accepts and then gets wrong, checked where graphs are built or judged."""
 
 from __future__ import annotations
 
 from ..graph import Graph
-from ..graph.attention.fault import Fault, Form, Sharing, Use
 from ..graph.attention.hazards import HAZARDS, check_hazards, find_hazards
+from ..graph.attention.known_issue import Form, KnownIssue, Sharing, Use
 from ..graph.attention.recognize import read_attention
 from ..system.version import VersionTuple
 from .find import FaultWarning, find_faults, name_failure, warn_of, warn_once
@@ -15,11 +15,9 @@ __all__ = [
     "FAULTS_BY_OPERATION",
     "HAZARDS",
     "MEASURED",
-    "Fault",
     "FaultWarning",
     "Form",
-    "Hazard",
-    "KnownHazard",
+    "KnownIssue",
     "Sharing",
     "Use",
     "check_hazards",
@@ -32,12 +30,10 @@ __all__ = [
     "warn_once",
 ]
 
-Hazard = KnownHazard = Fault  # names of earlier versions
-
 
 def known_hazards(
     graph: Graph, sm: int, version: VersionTuple, sharing: Sharing | None = None, engine: int | None = None
-) -> list[Fault]:
+) -> list[KnownIssue]:
     """Return the known faults that a graph may meet on an architecture with a cuDNN version.
 
     Parameters
@@ -58,6 +54,6 @@ def known_hazards(
     return list(find_faults(read_attention(graph), graph, version=version, sm=sm, sharing=sharing, engine=engine))
 
 
-def ending_faults(graph: Graph, sm: int, version: VersionTuple) -> list[Fault]:
+def ending_faults(graph: Graph, sm: int, version: VersionTuple) -> list[KnownIssue]:
     """Return the known faults by which cuDNN ends the process, or fails, before a graph runs; see known_hazards."""
     return [fault for fault in known_hazards(graph, sm, version) if fault.step != "run"]

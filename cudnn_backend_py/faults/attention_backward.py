@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 
 from ..generated.enums import DataType, DescriptorType, PointwiseMode, ReduceTensorOp
-from ..graph.attention.fault import Fault, Use
 from ..graph.attention.hazards import BOUNDED_TOTAL, FRONTEND_NODE, SM80_KERNELS
+from ..graph.attention.known_issue import KnownIssue, Use
 from ..graph.data_types import ELEMENT_BITS
 from ..graph.ir import Graph, Reduction, Tensor
 from ..system.version import Window
@@ -110,8 +110,8 @@ def _dbias_shared(use: Use) -> bool:
     return (p.bias[2] == 1 < p.seq_q) or (p.bias[3] == 1 < p.seq_kv)
 
 
-ATTENTION_BACKWARD: tuple[Fault, ...] = (
-    Fault(
+ATTENTION_BACKWARD: tuple[KnownIssue, ...] = (
+    KnownIssue(
         "backward-in-cuda-graphs",
         what="a backward pass without padding, s_kv no multiple of 128",
         effect=(
@@ -123,7 +123,7 @@ ATTENTION_BACKWARD: tuple[Fault, ...] = (
         versions=Window(until=(9, 15, 1)),
         attention=_backward_with_key_tail,
     ),
-    Fault(
+    KnownIssue(
         "backward-key-tail",
         what=(
             "a backward pass in 16 bits without padding and not causal, s_kv an odd multiple of 64, head dim up to 128"
@@ -142,7 +142,7 @@ ATTENTION_BACKWARD: tuple[Fault, ...] = (
             and use.problem.head_dim <= 128
         ),
     ),
-    Fault(
+    KnownIssue(
         "backward-one-query",
         what="a backward pass with s_q of 1, without padding and not causal",
         effect="dK and dV are NaN where the scores are strongly negative; seen with s_kv of 64 and 128, not with 97",
@@ -155,7 +155,7 @@ ATTENTION_BACKWARD: tuple[Fault, ...] = (
             use.backward and use.problem.seq_q == 1 and not use.problem.padding and use.problem.right_bound != 0
         ),
     ),
-    Fault(
+    KnownIssue(
         "ragged-backward-gaps",
         what="a backward pass of ragged sequences",
         effect="gradients are NaN where the sequences have gaps between them: the workspace is not initialised",
@@ -165,7 +165,7 @@ ATTENTION_BACKWARD: tuple[Fault, ...] = (
         versions=Window(until=(9, 18, 0)),
         attention=lambda use: use.backward and use.problem.ragged,
     ),
-    Fault(
+    KnownIssue(
         "backward-stats-layout",
         what="a backward pass whose stats are neither ragged nor packed as b, h, s",
         effect="the Ampere-style kernels read stats at wrong places",
@@ -175,7 +175,7 @@ ATTENTION_BACKWARD: tuple[Fault, ...] = (
         versions=Window(until=(9, 26, 0)),
         attention=lambda use: use.backward and stats_not_packed(use),
     ),
-    Fault(
+    KnownIssue(
         "backward-head-dims-of-9-11",
         what="a backward pass with a head dim of Q from 129 to 191 and one of V from 65 to 127",
         effect="a known fault on Hopper; cudnn-frontend refuses it with these versions",
@@ -185,7 +185,7 @@ ATTENTION_BACKWARD: tuple[Fault, ...] = (
         versions=Window(since=(9, 11, 0), until=(9, 13, 0)),
         attention=_hopper_training_head_dims,
     ),
-    Fault(
+    KnownIssue(
         "backward-large-head-dims",
         what="a backward pass with head dims of Q and V of 128 and more that differ, other than 192 with 128",
         effect="a fault on Hopper that is not described; TransformerEngine refuses it until it is mended",
@@ -195,7 +195,7 @@ ATTENTION_BACKWARD: tuple[Fault, ...] = (
         versions=Window(since=(9, 11, 0)),
         attention=_unequal_training_head_dims,
     ),
-    Fault(
+    KnownIssue(
         "backward-stats-layout-with-dbias",
         what="a backward pass with dbias whose stats are neither ragged nor packed as b, h, s",
         effect="it is served by the Ampere-style kernels, which read stats at wrong places",
@@ -205,7 +205,7 @@ ATTENTION_BACKWARD: tuple[Fault, ...] = (
         versions=Window(until=(9, 26, 0)),
         attention=lambda use: use.backward and use.problem.dbias and stats_not_packed(use),
     ),
-    Fault(
+    KnownIssue(
         "backward-one-key",
         what="a backward pass with s_kv of 1",
         effect="the release notes call it unsupported; it is accepted all the same",
@@ -214,7 +214,7 @@ ATTENTION_BACKWARD: tuple[Fault, ...] = (
         versions=Window(since=(9, 18, 0)),
         attention=lambda use: use.backward and use.problem.seq_kv == 1,
     ),
-    Fault(
+    KnownIssue(
         "backward-head-dim-256",
         what="a backward pass with head dims of 256, not deterministic",
         effect="the support check passes and no plan that heuristics propose can be built",
@@ -227,7 +227,7 @@ ATTENTION_BACKWARD: tuple[Fault, ...] = (
         step="build",
     ),
     BOUNDED_TOTAL,
-    Fault(
+    KnownIssue(
         "bounded-total-apart",
         what="max_total_seq_q in a backward pass whose dQ has ragged offsets and strides of its own",
         effect="Q and dQ are taken to have the same offsets: dQ is wrong, or the kernel ends the CUDA context",
@@ -237,7 +237,7 @@ ATTENTION_BACKWARD: tuple[Fault, ...] = (
         sm=(90,),
         graph=_query_gradient_lies_apart,
     ),
-    Fault(
+    KnownIssue(
         "dbias-above-2-31",
         what="a gradient of a bias of 2^31 bytes and more",
         effect="an illegal memory access",
@@ -246,7 +246,7 @@ ATTENTION_BACKWARD: tuple[Fault, ...] = (
         versions=Window(since=(9, 13, 1)),
         attention=_bias_gradient_above_2_31,
     ),
-    Fault(
+    KnownIssue(
         "padding-before-stats",
         what="a backward pass that masks the padding before it subtracts the stats, and not after",
         effect="gradients of rows beyond the lengths are NaN",
@@ -255,7 +255,7 @@ ATTENTION_BACKWARD: tuple[Fault, ...] = (
         versions=Window(until=(9, 10, 0)),
         graph=_padded_before_stats,
     ),
-    Fault(
+    KnownIssue(
         "backward-row-sums",
         what=(
             "a backward pass of many operations whose row sums of dO * O are multiplied by no number, or, without "
@@ -268,7 +268,7 @@ ATTENTION_BACKWARD: tuple[Fault, ...] = (
         sm=(90,),
         graph=_row_sums_without_one,
     ),
-    Fault(
+    KnownIssue(
         "dbias-of-shared-rows",
         what="a backward pass with dbias, whose bias all rows or all keys share",
         effect="dbias is written as if each row and key had its own, far behind its end: other tensors are overwritten",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..generated.enums import DataType
-from ..graph.attention.fault import Fault, Use
+from ..graph.attention.known_issue import KnownIssue, Use
 from ..system.version import Window
 from .look import decoding
 from .sources import BLACKWELL, FRONTEND_SURFACE, MEASURED_ON_GPU, MEASURED_WITHOUT_GPU
@@ -42,8 +42,8 @@ def _fp8_backward_with_key_tail(use: Use) -> bool:
     return use.backward and p.is_fp8 and not p.padding and p.right_bound is None and p.seq_kv % 128 != 0
 
 
-ATTENTION_EIGHT_BIT: tuple[Fault, ...] = (
-    Fault(
+ATTENTION_EIGHT_BIT: tuple[KnownIssue, ...] = (
+    KnownIssue(
         "fp8-attention-of-9-10",
         what="attention in 8-bit floats",
         effect="known faults, not named further; NVIDIA's own callers refuse it with this version",
@@ -52,7 +52,7 @@ ATTENTION_EIGHT_BIT: tuple[Fault, ...] = (
         versions=Window(since=(9, 10, 0), until=(9, 10, 1)),
         attention=lambda use: use.problem.is_fp8,
     ),
-    Fault(
+    KnownIssue(
         "mxfp8-infinities",
         what="attention with block-scaled 8-bit floats",
         effect="Inf and NaN in the results",
@@ -61,7 +61,7 @@ ATTENTION_EIGHT_BIT: tuple[Fault, ...] = (
         versions=Window(since=(9, 23, 0), until=(9, 23, 2)),
         attention=lambda use: use.problem.mx,
     ),
-    Fault(
+    KnownIssue(
         "fp8-split-keys",
         what=(
             "an 8-bit forward pass with bfloat16 O, s_q above 1, s_kv of 4096 and more, without bounds, "
@@ -77,7 +77,7 @@ ATTENTION_EIGHT_BIT: tuple[Fault, ...] = (
         versions=Window(since=(9, 24, 0), until=(9, 25, 0)),
         attention=_fp8_long_keys_to_bfloat16,
     ),
-    Fault(
+    KnownIssue(
         "fp8-window-of-sequences",
         what="a left bound with padding or ragged sequences and an fp8 data type",
         effect="the forward pass does not end, for some lengths and bounds; seen with 9.25 and 9.27",
@@ -92,7 +92,7 @@ ATTENTION_EIGHT_BIT: tuple[Fault, ...] = (
             and (use.problem.padding or use.problem.ragged)
         ),
     ),
-    Fault(
+    KnownIssue(
         "mxfp8-one-query",
         what="a forward pass with block-scaled 8-bit floats and s_q of 1, without sink and pages",
         effect="the process ends by a segmentation fault while a plan is built",
@@ -106,7 +106,7 @@ ATTENTION_EIGHT_BIT: tuple[Fault, ...] = (
         attention=_mx_one_query,
         step="build",
     ),
-    Fault(
+    KnownIssue(
         "mxfp8-wide-heads",
         what="a forward pass with block-scaled 8-bit floats and head dims above 192 of Q or 128 of V",
         effect="the support check passes and no plan can be built",
@@ -121,7 +121,7 @@ ATTENTION_EIGHT_BIT: tuple[Fault, ...] = (
         attention=_mx_wide_heads,
         step="build",
     ),
-    Fault(
+    KnownIssue(
         "mxfp8-backward",
         what="a backward pass with block-scaled 8-bit floats",
         effect="the support check passes and no plan that heuristics propose can be built",
@@ -135,7 +135,7 @@ ATTENTION_EIGHT_BIT: tuple[Fault, ...] = (
         attention=lambda use: use.backward and use.problem.mx,
         step="build",
     ),
-    Fault(
+    KnownIssue(
         "fp8-one-query",
         what="a forward pass in 8-bit floats, not block-scaled, with s_q of 1",
         effect="the support check passes and no plan can be built",
@@ -149,7 +149,7 @@ ATTENTION_EIGHT_BIT: tuple[Fault, ...] = (
         attention=lambda use: decoding(use) and use.problem.is_fp8 and not use.problem.mx,
         step="build",
     ),
-    Fault(
+    KnownIssue(
         "fp8-paged-prefill",
         what="a forward pass in 8-bit floats with paged K and V and s_q above 1",
         effect="results are off with kernels compiled by CUDA 12.9 and before; FlashInfer's tests expect it",
@@ -162,7 +162,7 @@ ATTENTION_EIGHT_BIT: tuple[Fault, ...] = (
         and use.problem.page_size is not None
         and use.problem.seq_q > 1,
     ),
-    Fault(
+    KnownIssue(
         "fp8-ragged-no-query",
         what="a forward pass of ragged sequences with an fp8 data type",
         effect="a sequence without a query ends the CUDA context: an illegal instruction",
@@ -177,7 +177,7 @@ ATTENTION_EIGHT_BIT: tuple[Fault, ...] = (
         attention=_fp8_ragged,
         depends_on="lengths of 0",
     ),
-    Fault(
+    KnownIssue(
         "fp8-backward-key-tail",
         what="a backward pass with an fp8 data type, without padding and not causal, s_kv no multiple of 128",
         effect=(

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 
 from ..generated.enums import DataType, DescriptorType, PointwiseMode, RngDistribution
-from ..graph.attention.fault import Fault, Use
 from ..graph.attention.hazards import FRONTEND_NODE
+from ..graph.attention.known_issue import KnownIssue, Use
 from ..graph.data_types import FP8_TYPES
 from ..graph.ir import Graph, Tensor
 from ..system.version import Window
@@ -144,8 +144,8 @@ def _drawn_otherwise(graph: Graph) -> bool:
     )
 
 
-ATTENTION_FORWARD: tuple[Fault, ...] = (
-    Fault(
+ATTENTION_FORWARD: tuple[KnownIssue, ...] = (
+    KnownIssue(
         "attention-of-9-10",
         what="attention in float16 or bfloat16",
         effect="known faults, not named further; NVIDIA's own callers refuse attention with these versions",
@@ -154,7 +154,7 @@ ATTENTION_FORWARD: tuple[Fault, ...] = (
         versions=Window(since=(9, 10, 0), until=(9, 10, 2)),
         attention=half_attention,
     ),
-    Fault(
+    KnownIssue(
         "window-of-9-14",
         what="a sliding window (left bound) without causal masking, s_kv above 1024",
         effect="a known fault; NVIDIA's own callers refuse it with this version",
@@ -163,7 +163,7 @@ ATTENTION_FORWARD: tuple[Fault, ...] = (
         versions=Window(since=(9, 14, 0), until=(9, 14, 1)),
         attention=_long_window_not_causal,
     ),
-    Fault(
+    KnownIssue(
         "long-keys-in-cuda-graphs",
         what="attention of more than 1024 keys without a plain causal mask",
         effect="an illegal address where the plan is replayed from a CUDA graph; NVIDIA's own callers refuse it there",
@@ -173,7 +173,7 @@ ATTENTION_FORWARD: tuple[Fault, ...] = (
         attention=_long_keys_not_causal,
         depends_on="whether the plan runs from a CUDA graph",
     ),
-    Fault(
+    KnownIssue(
         "dropout-heuristics",
         what="attention with random dropout",
         effect="the heuristics refuse graphs they should not, and the caller fails",
@@ -182,7 +182,7 @@ ATTENTION_FORWARD: tuple[Fault, ...] = (
         versions=Window(since=(9, 11, 0), until=(9, 14, 0)),
         attention=lambda use: use.problem.dropout > 0,
     ),
-    Fault(
+    KnownIssue(
         "decoding-on-blackwell",
         what="a forward pass with s_q of 1",
         effect="O is wrong, finite and without any error",
@@ -198,7 +198,7 @@ ATTENTION_FORWARD: tuple[Fault, ...] = (
         versions=Window(since=(9, 19, 0), until=(9, 25, 1), except_=((9, 24, 1),)),
         attention=decoding,
     ),
-    Fault(
+    KnownIssue(
         "decoding-ragged-stats",
         what="a forward pass with s_q of 1, grouped heads and ragged stats",
         effect="stats are written for the first head of each group only; O is right",
@@ -208,7 +208,7 @@ ATTENTION_FORWARD: tuple[Fault, ...] = (
         versions=Window(since=(9, 19, 0), until=(9, 27, 0)),
         attention=_decoding_groups_with_ragged_stats,
     ),
-    Fault(
+    KnownIssue(
         "decoding-causal-groups",
         what="a forward pass with s_q of 1, causal, with fewer heads of K than of Q",
         effect="listed as a known issue of the version: decoding should be asked without a causal mask",
@@ -219,7 +219,7 @@ ATTENTION_FORWARD: tuple[Fault, ...] = (
             decoding(use) and use.problem.right_bound == 0 and use.problem.heads != use.problem.kv_heads
         ),
     ),
-    Fault(
+    KnownIssue(
         "sink-of-ragged-sequences",
         what="the gradient of a sink with ragged sequences, head dim of V other than 64, 128 and 256",
         effect=(
@@ -233,7 +233,7 @@ ATTENTION_FORWARD: tuple[Fault, ...] = (
             use.backward and use.problem.ragged and use.problem.dsink and use.problem.head_dim_v not in (64, 128, 256)
         ),
     ),
-    Fault(
+    KnownIssue(
         "ragged-attention-of-9-1",
         what="attention of ragged sequences",
         effect="wrong numbers",
@@ -242,7 +242,7 @@ ATTENTION_FORWARD: tuple[Fault, ...] = (
         versions=Window(since=(9, 1, 0), until=(9, 3, 0)),
         attention=lambda use: use.problem.ragged,
     ),
-    Fault(
+    KnownIssue(
         "stats-of-large-scores",
         what="a forward pass in 16 bits that writes stats",
         effect="stats are wrong where Q and K are large, so gradients are",
@@ -251,7 +251,7 @@ ATTENTION_FORWARD: tuple[Fault, ...] = (
         versions=Window(until=(9, 3, 0)),
         attention=lambda use: not use.backward and use.problem.stats and half_attention(use),
     ),
-    Fault(
+    KnownIssue(
         "paged-tail-not-finite",
         what="attention with paged K and V",
         effect=(
@@ -265,7 +265,7 @@ ATTENTION_FORWARD: tuple[Fault, ...] = (
         attention=lambda use: use.problem.page_size is not None,
         depends_on="what lies behind the end of a sequence in its last page",
     ),
-    Fault(
+    KnownIssue(
         "paged-attention-on-ada",
         what="attention with paged K and V",
         effect=(
@@ -277,7 +277,7 @@ ATTENTION_FORWARD: tuple[Fault, ...] = (
         versions=Window(since=(9, 4, 0)),
         attention=lambda use: use.problem.page_size is not None,
     ),
-    Fault(
+    KnownIssue(
         "long-keys-hang",
         what="a bottom-right causal forward pass in 16 bits, s_kv of 131072 and more and above s_q, head dim 128",
         effect="the kernel does not end",
@@ -287,7 +287,7 @@ ATTENTION_FORWARD: tuple[Fault, ...] = (
         versions=Window(since=(9, 21, 0), until=(9, 22, 0)),
         attention=_very_long_causal_keys,
     ),
-    Fault(
+    KnownIssue(
         "forward-stats-layout",
         what="a forward pass whose stats are neither ragged nor packed as b, h, s",
         effect="they are written as if they were packed: at wrong places, or beyond the buffer",
@@ -296,7 +296,7 @@ ATTENTION_FORWARD: tuple[Fault, ...] = (
         versions=Window(until=(9, 12, 0)),
         attention=lambda use: not use.backward and stats_not_packed(use),
     ),
-    Fault(
+    KnownIssue(
         "stats-not-float",
         what="a forward pass with stats of another data type than float32",
         effect=(
@@ -308,7 +308,7 @@ ATTENTION_FORWARD: tuple[Fault, ...] = (
         evidence="measured with 9.19.0 on sm_90: float16 statistics hold NaN",
         graph=lambda graph: any(tensor.data_type is not DataType.FLOAT for tensor in _stats_written(graph)),
     ),
-    Fault(
+    KnownIssue(
         "float32-in-one-operation",
         what="attention in float32 as one operation, SDPA_FWD",
         effect="a kernel for 16-bit elements runs, which writes beyond its shared memory",
@@ -316,7 +316,7 @@ ATTENTION_FORWARD: tuple[Fault, ...] = (
         source="https://github.com/NVIDIA/cudnn-frontend/issues/424",
         attention=lambda use: (not use.backward and use.form == "unified" and use.problem.data_type is DataType.FLOAT),
     ),
-    Fault(
+    KnownIssue(
         "block-mask-first-block",
         what="attention with a block mask",
         effect=(
@@ -329,7 +329,7 @@ ATTENTION_FORWARD: tuple[Fault, ...] = (
         versions=Window(since=(9, 14, 0), until=(9, 26, 0)),
         attention=lambda use: use.problem.block_mask,
     ),
-    Fault(
+    KnownIssue(
         "eight-bit-bias",
         what="a bias of 8-bit integers or floats beside Q of 16 bits",
         effect="the process ends with an uncaught C++ exception (format_error) while a plan is built",
@@ -343,7 +343,7 @@ ATTENTION_FORWARD: tuple[Fault, ...] = (
         graph=_eight_bit_bias,
         step="build",
     ),
-    Fault(
+    KnownIssue(
         "ragged-decoding-build",
         what="the unified forward pass of ragged sequences with ragged stats and s_q of 1",
         effect="the support check passes and the plan cuDNN ranks first does not compile",
@@ -357,7 +357,7 @@ ATTENTION_FORWARD: tuple[Fault, ...] = (
         and use.problem.ragged_stats,
         step="build",
     ),
-    Fault(
+    KnownIssue(
         "ragged-offsets-of-32-bits",
         what="ragged offsets of 32 bits into tensors of 2^31 elements and more",
         effect="offsets that do not fit: wrong places are read and written, or the address is illegal",
@@ -365,7 +365,7 @@ ATTENTION_FORWARD: tuple[Fault, ...] = (
         source="https://github.com/NVIDIA/cudnn-frontend/issues/980",
         attention=_offsets_too_short,
     ),
-    Fault(
+    KnownIssue(
         "infinite-masks",
         what="masks of -inf in the scores of attention",
         effect="rows without any key become NaN; cudnn-frontend masks with the lowest float instead",
@@ -374,7 +374,7 @@ ATTENTION_FORWARD: tuple[Fault, ...] = (
         versions=Window(until=(9, 10, 0)),
         graph=_infinite_masks,
     ),
-    Fault(
+    KnownIssue(
         "overlapping-sequences",
         what="Q, K, V or dO whose elements share memory, such as a batch stride of one token, without ragged offsets",
         effect="every sequence after the first is read from inside the one before: the result is as it was described",
@@ -382,7 +382,7 @@ ATTENTION_FORWARD: tuple[Fault, ...] = (
         source="https://github.com/flashinfer-ai/flashinfer/issues/3800",
         attention=_overlapping_sequences,
     ),
-    Fault(
+    KnownIssue(
         "boolean-bias",
         what="a bias of booleans",
         effect="the process ends by an arithmetic exception (SIGFPE) while engines are chosen",
@@ -392,7 +392,7 @@ ATTENTION_FORWARD: tuple[Fault, ...] = (
         graph=_boolean_bias,
         step="check",
     ),
-    Fault(
+    KnownIssue(
         "bias-inner-stride",
         what="a bias whose stride over s_kv is not 1",
         effect="the process ends by a segmentation fault while engines are chosen",
@@ -404,7 +404,7 @@ ATTENTION_FORWARD: tuple[Fault, ...] = (
         graph=_bias_with_inner_stride,
         step="check",
     ),
-    Fault(
+    KnownIssue(
         "kernel-cache-of-attention",
         what="attention with dynamic shapes and a kernel cache",
         effect=(
@@ -421,7 +421,7 @@ ATTENTION_FORWARD: tuple[Fault, ...] = (
         attention=lambda use: not use.backward,
         sharing="kernel cache",
     ),
-    Fault(
+    KnownIssue(
         "override-shapes-of-attention",
         what="attention with override shapes, of sequences that are not ragged",
         effect=(
@@ -440,7 +440,7 @@ ATTENTION_FORWARD: tuple[Fault, ...] = (
         attention=lambda use: not use.backward and not use.problem.ragged,
         sharing="override shapes",
     ),
-    Fault(
+    KnownIssue(
         "scale-not-above-0",
         what="a forward pass whose scores are multiplied by 0 or less",
         effect=(
@@ -454,7 +454,7 @@ ATTENTION_FORWARD: tuple[Fault, ...] = (
         depends_on="masks, and how far scores lie apart",
         graph=_scaled_below_0,
     ),
-    Fault(
+    KnownIssue(
         "dropout-distribution",
         what="attention whose random numbers are UNIFORM or NORMAL",
         effect="they are zeros and ones as of BERNOULLI, with a probability that nobody gave: often all of them are 0",

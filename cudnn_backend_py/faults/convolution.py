@@ -10,7 +10,7 @@ from operator import or_
 from typing import Any
 
 from ..generated.enums import DataType, DescriptorType, PointwiseMode, ReduceTensorOp
-from ..graph.attention.fault import Fault
+from ..graph.attention.known_issue import KnownIssue
 from ..graph.data_types import ELEMENT_BITS, FP8_TYPES, HALF_TYPES
 from ..graph.ir import Graph, Op, Pointwise, Reduction, Tensor
 from ..system.version import Window
@@ -268,8 +268,8 @@ def _normed_and_reduced(graph: Graph) -> bool:
     )
 
 
-CONVOLUTION: tuple[Fault, ...] = (
-    Fault(
+CONVOLUTION: tuple[KnownIssue, ...] = (
+    KnownIssue(
         "convolution-3d-half",
         what="a forward convolution over three dims in 16 bits, row-major, with more than one tap",
         effect="wrong results",
@@ -278,7 +278,7 @@ CONVOLUTION: tuple[Fault, ...] = (
         versions=Window(since=(9, 8, 0), until=(9, 15, 0)),
         graph=_half_convolution_3d,
     ),
-    Fault(
+    KnownIssue(
         "convolution-3d-tf32",
         what="a forward convolution over three dims of float32 tensors",
         effect="wrong results by engines that compute in TF32; reported of 9.10.2 to 9.15",
@@ -287,7 +287,7 @@ CONVOLUTION: tuple[Fault, ...] = (
         versions=Window(since=(9, 10, 2), until=(9, 16, 0)),
         graph=_float_convolution_3d,
     ),
-    Fault(
+    KnownIssue(
         "convolution-depthwise-large",
         what="a depthwise convolution of a tensor of 2^31 elements and more",
         effect="wrong results",
@@ -296,7 +296,7 @@ CONVOLUTION: tuple[Fault, ...] = (
         versions=Window(since=(9, 11, 0), until=(9, 15, 0)),
         graph=_large_depthwise_convolution,
     ),
-    Fault(
+    KnownIssue(
         "depthwise-sequence-of-shapes",
         what="a depthwise convolution",
         effect="wrong results where depthwise convolutions of other spatial dims ran before it in the same process",
@@ -306,7 +306,7 @@ CONVOLUTION: tuple[Fault, ...] = (
         graph=lambda graph: any(item.depthwise for item in look.convolutions(graph)),
         depends_on="what ran before in the process",
     ),
-    Fault(
+    KnownIssue(
         "depthwise-not-repeatable",
         what="a depthwise forward convolution",
         effect="engine 5 gives other results from run to run",
@@ -316,7 +316,7 @@ CONVOLUTION: tuple[Fault, ...] = (
         versions=Window(since=(9, 23, 1), until=(9, 24, 0)),
         graph=lambda graph: any(item.depthwise and item.forward for item in look.convolutions(graph)),
     ),
-    Fault(
+    KnownIssue(
         "convolution-large-filter",
         what="a forward convolution whose filter has more than 2^31 - 1 elements",
         effect="offsets overflow 32 bits: an illegal address, or NaN without any error",
@@ -327,7 +327,7 @@ CONVOLUTION: tuple[Fault, ...] = (
             item.forward and math.prod(item.weights.dims) >= 1 << 31 for item in look.convolutions(graph)
         ),
     ),
-    Fault(
+    KnownIssue(
         "convolution-int8-relu",
         what="a forward convolution of int8 tensors, channels last, with scale, bias and ReLU in one graph",
         effect="the process ends by a segmentation fault when the plan runs",
@@ -335,7 +335,7 @@ CONVOLUTION: tuple[Fault, ...] = (
         source="https://github.com/NVIDIA/cudnn-frontend/issues/422",
         graph=_int8_convolution_with_relu,
     ),
-    Fault(
+    KnownIssue(
         "weight-gradient-prologue",
         what="a weight gradient of pointwise operations on an image other than a scale, a bias and what follows them",
         effect="the process ends by a segmentation fault while engines are chosen",
@@ -350,7 +350,7 @@ CONVOLUTION: tuple[Fault, ...] = (
         graph=_weight_gradient_of_part_of_a_norm,
         step="check",
     ),
-    Fault(
+    KnownIssue(
         "weight-gradient-normed",
         what="a weight gradient of an image, a scale, a bias and what follows them",
         effect="the process ends by a segmentation fault while engines are chosen",
@@ -365,7 +365,7 @@ CONVOLUTION: tuple[Fault, ...] = (
         graph=_weight_gradient_of_a_norm,
         step="check",
     ),
-    Fault(
+    KnownIssue(
         "fp8-not-held",
         what="a result of 8-bit floats after a convolution by engine 8",
         effect="numbers beyond the largest become NaN, and infinity in FP8_E5M2, and are not held at the largest",
@@ -378,7 +378,7 @@ CONVOLUTION: tuple[Fault, ...] = (
         graph=_eight_bits_by_product,
         depends_on="the engine, and numbers beyond the largest",
     ),
-    Fault(
+    KnownIssue(
         "convolution-int8-into-int32",
         what="a forward convolution of INT8 into INT32",
         effect="engines 28, which is proposed first, and 0 multiply by the bits of the float32 alpha, 0x3f800000",
@@ -389,7 +389,7 @@ CONVOLUTION: tuple[Fault, ...] = (
         engines=(0, 28),
         graph=_int8_into_int32,
     ),
-    Fault(
+    KnownIssue(
         "convolution-operand-part-of-rows",
         what=(
             "a convolution or a gradient of one, and an elementwise operation behind it, or on other tensors, with an "
@@ -408,7 +408,7 @@ CONVOLUTION: tuple[Fault, ...] = (
         engines=(4, 7),
         graph=_part_of_rows,
     ),
-    Fault(
+    KnownIssue(
         "strided-gradient-operand-of-rows",
         what=(
             "the data gradient of a convolution with a stride, and an elementwise operation behind it with an operand "
@@ -423,7 +423,7 @@ CONVOLUTION: tuple[Fault, ...] = (
         depends_on="the engine",
         graph=_strided_rows,
     ),
-    Fault(
+    KnownIssue(
         "gradient-padded-unevenly",
         what="a gradient of a convolution with other padding before than after",
         effect="engines 1, 18 and 20 of a filter's gradient and 50 of the data's are wrong, often in every element",
@@ -435,7 +435,7 @@ CONVOLUTION: tuple[Fault, ...] = (
         depends_on="the engine",
         graph=_padded_unevenly,
     ),
-    Fault(
+    KnownIssue(
         "packed-images-unaligned",
         what=(
             "a convolution or a gradient of one, of row-major tensors (NCHW), whose image, or of gradients whose "
@@ -456,7 +456,7 @@ CONVOLUTION: tuple[Fault, ...] = (
         depends_on="the engine",
         graph=_second_unaligned,
     ),
-    Fault(
+    KnownIssue(
         "packed-images-engine-7",
         what="a forward convolution of row-major images (NCHW)",
         effect="engine 7 is wrong in every element",
@@ -471,7 +471,7 @@ CONVOLUTION: tuple[Fault, ...] = (
         depends_on="the engine",
         graph=_packed_forward,
     ),
-    Fault(
+    KnownIssue(
         "packed-images-behind",
         what="a convolution of row-major images (NCHW) that elementwise operations make in the same graph",
         effect="engine 4 is wrong in every element, or does not end",
@@ -483,7 +483,7 @@ CONVOLUTION: tuple[Fault, ...] = (
         depends_on="the engine",
         graph=_packed_behind,
     ),
-    Fault(
+    KnownIssue(
         "convolution-minus-infinity",
         what="a forward convolution alone, into float16",
         effect="engine 47 writes 0 for every result of -inf, as of those below -65504; infinity is written as it is",
@@ -495,7 +495,7 @@ CONVOLUTION: tuple[Fault, ...] = (
         depends_on="results of -inf",
         graph=_forward_into_half,
     ),
-    Fault(
+    KnownIssue(
         "filter-gradient-between",
         what="the gradient of a filter with elementwise operations before and after it",
         effect="engine 1, the only one, writes NaN",
@@ -505,7 +505,7 @@ CONVOLUTION: tuple[Fault, ...] = (
         sm=(90,),
         graph=_between,
     ),
-    Fault(
+    KnownIssue(
         "filter-gradient-transformed",
         what="the gradient of a filter of three taps along each dim",
         effect="engine 17 transforms its operands, off by 2^-17 of the result, and has no numerical note that says so",
@@ -517,7 +517,7 @@ CONVOLUTION: tuple[Fault, ...] = (
         depends_on="the engine",
         graph=_filter_of_three,
     ),
-    Fault(
+    KnownIssue(
         "filter-gradient-split",
         what="the gradient of a filter alone, in bfloat16",
         effect=(
@@ -536,7 +536,7 @@ CONVOLUTION: tuple[Fault, ...] = (
         depends_on="the engine's SPLIT_K",
         graph=_filter_in_bfloat16,
     ),
-    Fault(
+    KnownIssue(
         "normed-convolution-reduced",
         what=(
             "a forward convolution of float16 of an image with a scale, a bias and a ReLU before it, elementwise "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..generated.enums import DataType, DescriptorType, MoeGroupedMatmulMode
-from ..graph.attention.fault import Fault
+from ..graph.attention.known_issue import KnownIssue
 from ..graph.data_types import FP8_TYPES
 from ..graph.ir import Graph
 from ..system.version import Window
@@ -46,8 +46,8 @@ def _scattered(graph: Graph) -> bool:
     return any(op.fields["mode"] is MoeGroupedMatmulMode.SCATTER for op in experts)
 
 
-EXPERTS: tuple[Fault, ...] = (
-    Fault(
+EXPERTS: tuple[KnownIssue, ...] = (
+    KnownIssue(
         "moe-gather-32-bits",
         what="a grouped matmul of experts that gathers its rows by INT32 indices",
         effect="the indices are read as 64 bits each: an illegal address, or the rows of other tokens",
@@ -57,7 +57,7 @@ EXPERTS: tuple[Fault, ...] = (
         versions=Window(since=(9, 18, 0), until=(9, 21, 0)),
         graph=_gathered_by_32_bits,
     ),
-    Fault(
+    KnownIssue(
         "moe-matmul-fp8",
         what="a grouped matmul of experts in 8-bit floats",
         effect="only the first group is computed, the others stay zero",
@@ -67,7 +67,7 @@ EXPERTS: tuple[Fault, ...] = (
         versions=Window(since=(9, 18, 0), until=(9, 21, 0)),
         graph=_fp8_expert_matmul,
     ),
-    Fault(
+    KnownIssue(
         "experts-and-matmul",
         what="a matmul of experts, and another matmul in the same graph",
         effect="the process ends by a segmentation fault while engines are chosen",
@@ -78,7 +78,7 @@ EXPERTS: tuple[Fault, ...] = (
         graph=crashes("experts-and-matmul"),
         step="check",
     ),
-    Fault(
+    KnownIssue(
         "experts-operand",
         what="a matmul of experts, and an elementwise operation behind it with an operand of columns or of one element",
         effect="engine 7 reads other elements of it, or memory behind it: results are wrong or NaN",
@@ -93,7 +93,7 @@ EXPERTS: tuple[Fault, ...] = (
         engines=(7,),
         graph=_operand_of_experts,
     ),
-    Fault(
+    KnownIssue(
         "experts-scatter",
         what="a matmul of experts that scatters its rows",
         effect=(

@@ -5,8 +5,8 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterable, Iterator
 
-from ..graph.attention.fault import Fault, Sharing, Use
 from ..graph.attention.hazards import FURTHER_CHECKS, concerns, find_among, refuse
+from ..graph.attention.known_issue import KnownIssue, Sharing, Use
 from ..graph.attention.recognize import read_attention
 from ..graph.ir import Graph, Op
 from ..graph.replace import attempt
@@ -38,7 +38,7 @@ def find_faults(
     sm: int | None = None,
     sharing: Sharing | None = None,
     engine: int | None = None,
-) -> Iterator[Fault]:
+) -> Iterator[KnownIssue]:
     """Return the faults that a use of attention, or a graph, may meet in a version on an architecture.
 
     See :func:`~cudnn_backend_py.graph.attention.hazards.find_among`.
@@ -48,7 +48,7 @@ def find_faults(
 
 def name_failure(
     graph: Graph, wrong: Iterable[str], *, engine: int | None, version: VersionTuple, sm: int
-) -> list[Fault]:
+) -> list[KnownIssue]:
     """Return the faults that a run of a graph showed, or none where something is wrong that none of them says.
 
     A fault says why an output is wrong only if its condition holds for what that output is computed from, too, and if
@@ -62,7 +62,7 @@ def name_failure(
         The number of the engine.
     """
     met = list(find_faults(read_attention(graph), graph, version=version, sm=sm, engine=engine))
-    found: list[Fault] = []
+    found: list[KnownIssue] = []
     for name in dict.fromkeys(wrong):
         part = _upstream(graph, name)
         says = [fault for fault in met if fault.graph is None or part is None or concerns(fault, None, part)]
@@ -83,7 +83,7 @@ def _upstream(graph: Graph, name: str) -> Graph | None:
     return attempt(lambda: Graph(tuple(reversed(ops)), graph.name)) if ops else None
 
 
-def warn_of(faults: Iterable[Fault], category: type[FaultWarning] = FaultWarning) -> None:
+def warn_of(faults: Iterable[KnownIssue], category: type[FaultWarning] = FaultWarning) -> None:
     """Warn of faults, of each once in a process."""
     for fault in faults:
         said = fault.evidence or fault.source

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from ..generated.enums import DescriptorType, PointwiseMode
 from ..generated.operations import CONVOLUTIONS
-from ..graph.attention.fault import Use
+from ..graph.attention.known_issue import Use
 from ..graph.data_types import HALF_TYPES
 from ..graph.ir import Graph, Matmul, Operation, Pointwise, Tensor
 from ..graph.strides import channels_last, packed_strides

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..generated.enums import DataType, DescriptorType, PointwiseMode
-from ..graph.attention.fault import Fault
+from ..graph.attention.known_issue import KnownIssue
 from ..graph.data_types import FP8_TYPES, HALF_TYPES
 from ..graph.ir import Graph, Pointwise
 from ..system.version import Window
@@ -114,8 +114,8 @@ def _vector_selected_among_many(graph: Graph) -> bool:
     return _selects_vector_product(graph) and sum(isinstance(op, Pointwise) for op in graph.ops) > 3
 
 
-MATMUL: tuple[Fault, ...] = (
-    Fault(
+MATMUL: tuple[KnownIssue, ...] = (
+    KnownIssue(
         "float32-matmul-dims",
         what="a matmul of float32 tensors of 2 dims, or of 5 and more, with nothing behind it",
         effect="engine 1 passes its support check and no plan of it compiles, and no other engine is proposed",
@@ -130,7 +130,7 @@ MATMUL: tuple[Fault, ...] = (
         graph=_float32_product_of_other_rank,
         step="build",
     ),
-    Fault(
+    KnownIssue(
         "matmul-on-two-gpus",
         what="a matmul",
         effect="one plan that runs on several GPUs gives wrong results where cuBLASLt of CUDA 12.9 and later serves it",
@@ -140,7 +140,7 @@ MATMUL: tuple[Fault, ...] = (
         graph=lambda graph: look.the_matmul(graph) is not None,
         depends_on="the GPUs that the plan runs on",
     ),
-    Fault(
+    KnownIssue(
         "matmul-with-gaps",
         what="a matmul with other operations on tensors that have gaps in memory",
         effect="wrong results by engine 11",
@@ -149,7 +149,7 @@ MATMUL: tuple[Fault, ...] = (
         versions=Window(until=(9, 24, 0)),
         graph=_fused_matmul_with_gaps,
     ),
-    Fault(
+    KnownIssue(
         "fp8-matmul-of-few-rows",
         what="a batch of matmuls in 8-bit floats with at most 64 rows",
         effect="a misaligned address, seen only later, or a plan that is refused when it runs",
@@ -159,7 +159,7 @@ MATMUL: tuple[Fault, ...] = (
         versions=Window(until=(9, 23, 1)),
         graph=_fp8_matmul_of_few_rows,
     ),
-    Fault(
+    KnownIssue(
         "block-scaled-matmul-factor",
         what="a matmul of block-scaled tensors whose result is multiplied by one number",
         effect="the plan is built and the factor is not applied",
@@ -169,7 +169,7 @@ MATMUL: tuple[Fault, ...] = (
         versions=Window(since=(9, 7, 0), until=(9, 13, 0)),
         graph=_block_scaled_matmul_with_factor,
     ),
-    Fault(
+    KnownIssue(
         "block-scaled-matmul-threads",
         what="a matmul of block-scaled tensors",
         effect="EXECUTION_FAILED_CUBLAS where plans run on several GPUs from threads",
@@ -180,7 +180,7 @@ MATMUL: tuple[Fault, ...] = (
         graph=_block_scaled_matmul,
         depends_on="the GPUs and threads",
     ),
-    Fault(
+    KnownIssue(
         "block-scale-types-of-9-10",
         what="tensors of 4-bit floats or of exponents (FP4_E2M1, FP8_E8M0)",
         effect="this version numbers the block-scale data types otherwise: they are read as other types",
@@ -189,7 +189,7 @@ MATMUL: tuple[Fault, ...] = (
         versions=Window(since=(9, 10, 0), until=(9, 10, 1)),
         graph=lambda graph: any(tensor.data_type in (DataType.FP4_E2M1, DataType.FP8_E8M0) for tensor in graph.tensors),
     ),
-    Fault(
+    KnownIssue(
         "matmul-of-float32-in-tf32",
         what="a matmul of float32 by engine 0",
         effect="operands are rounded to TF32, and no numerical note of the engine says so",
@@ -201,7 +201,7 @@ MATMUL: tuple[Fault, ...] = (
         graph=_float_product,
         depends_on="the engine",
     ),
-    Fault(
+    KnownIssue(
         "matmul-of-float32-into-half",
         what="a matmul alone of float32 into 16 bits by engine 0",
         effect="it writes 32 bits for each element: results are wrong, and memory behind them is overwritten",
@@ -213,7 +213,7 @@ MATMUL: tuple[Fault, ...] = (
         graph=_float_into_half,
         depends_on="the engine",
     ),
-    Fault(
+    KnownIssue(
         "matmul-gelu-by-tanh",
         what="a GELU right after a matmul by engine 0",
         effect="it is the approximation by tanh, off by up to 5e-4",
@@ -225,7 +225,7 @@ MATMUL: tuple[Fault, ...] = (
         graph=_gelu_of_product,
         depends_on="the engine",
     ),
-    Fault(
+    KnownIssue(
         "matmul-relu-without-slope",
         what="a ReLU with a clip, lower or upper, or a slope right after a matmul by engine 0",
         effect="it is a ReLU without them: 0 below 0, and as it is above",
@@ -237,7 +237,7 @@ MATMUL: tuple[Fault, ...] = (
         graph=_leaky_product,
         depends_on="the engine",
     ),
-    Fault(
+    KnownIssue(
         "matmul-beside-its-copy",
         what="a matmul, and an elementwise operation that reads both its result and an IDENTITY of that",
         effect="engines 4 and 7 read something else for one of the two: results are wrong, or NaN",
@@ -253,7 +253,7 @@ MATMUL: tuple[Fault, ...] = (
         engines=(4, 7),
         graph=_product_beside_copy,
     ),
-    Fault(
+    KnownIssue(
         "matmul-of-one-row-with-gaps",
         what="a matmul whose first operand has one row, and whose second has gaps",
         effect="engine 8, and 2 where rows are not aligned, read the second operand as if it had none",
@@ -266,7 +266,7 @@ MATMUL: tuple[Fault, ...] = (
         graph=_row_times_gaps,
         depends_on="the engine",
     ),
-    Fault(
+    KnownIssue(
         "vector-product-select",
         what="the product of a matrix and a vector, and BINARY_SELECT by a whole mask behind it",
         effect="the process ends by a segmentation fault while engines are chosen",
@@ -281,7 +281,7 @@ MATMUL: tuple[Fault, ...] = (
         graph=_selects_vector_product,
         step="check",
     ),
-    Fault(
+    KnownIssue(
         "vector-product-select-among-many",
         what="the product of a matrix and a vector, and four or more operations behind it, one BINARY_SELECT by a mask",
         effect="the process ends by a segmentation fault while engine 8 builds its plan; it comes behind the others",

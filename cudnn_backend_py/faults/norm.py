@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..generated.enums import DataType, DescriptorType, NormFwdPhase, NormMode, PointwiseMode
-from ..graph.attention.fault import Fault
+from ..graph.attention.known_issue import KnownIssue
 from ..graph.data_types import HALF_TYPES
 from ..graph.ir import Graph, Tensor
 from ..system.version import Window
@@ -59,8 +59,8 @@ def _norm_with_operand(graph: Graph) -> bool:
     return any(tensor.uid not in made for op in behind for tensor in op.inputs().values())
 
 
-NORM: tuple[Fault, ...] = (
-    Fault(
+NORM: tuple[KnownIssue, ...] = (
+    KnownIssue(
         "norm-block-scaled",
         what="a layer or RMS norm whose result is block-scaled in the same graph",
         effect="wrong results",
@@ -70,7 +70,7 @@ NORM: tuple[Fault, ...] = (
         versions=Window(since=(9, 7, 0), until=(9, 10, 0)),
         graph=_norm_block_scaled,
     ),
-    Fault(
+    KnownIssue(
         "batch-norm-operand",
         what=(
             "a batch norm in training, and its sum with an operand that has not all of its dims, or 16 bits where the "
@@ -92,7 +92,7 @@ NORM: tuple[Fault, ...] = (
         engines=(0,),
         graph=_added_to_batch_norm_otherwise,
     ),
-    Fault(
+    KnownIssue(
         "norm-activation-gradient",
         what="a norm of rows in float32, and the gradient of an activation that reads its result from no memory",
         effect="the process ends by a segmentation fault while engines are chosen",
@@ -106,7 +106,7 @@ NORM: tuple[Fault, ...] = (
         graph=crashes("norm-activation-gradient"),
         step="check",
     ),
-    Fault(
+    KnownIssue(
         "norm-operand-twice",
         what="a norm of rows, and behind it an elementwise operation that reads one tensor twice, as y + y",
         effect="an illegal address",
@@ -119,7 +119,7 @@ NORM: tuple[Fault, ...] = (
         sm=(90,),
         graph=_normed_twice,
     ),
-    Fault(
+    KnownIssue(
         "norm-operands-in-turn",
         what="a norm of rows, and behind it an elementwise operation with an operand of its own",
         effect=(

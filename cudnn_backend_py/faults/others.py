@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..generated.enums import DescriptorType
-from ..graph.attention.fault import Fault
+from ..graph.attention.known_issue import KnownIssue
 from ..graph.ir import Graph
 from ..system.version import Window
 from . import look
@@ -22,8 +22,8 @@ def _computed_behind(graph: Graph) -> bool:
     )
 
 
-OTHERS: tuple[Fault, ...] = (
-    Fault(
+OTHERS: tuple[KnownIssue, ...] = (
+    KnownIssue(
         "signal",
         what="a signal",
         effect="some graphs with one are supported in some processes and refused in others",
@@ -34,7 +34,7 @@ OTHERS: tuple[Fault, ...] = (
         graph=lambda graph: any(look.of_kind(graph, DescriptorType.OPERATION_SIGNAL)),
         step="check",
     ),
-    Fault(
+    KnownIssue(
         "concatenation-behind",
         what="a concatenation in which a tensor that the graph computes is not the first",
         effect="it is written to the beginning of the result, without room for the others",

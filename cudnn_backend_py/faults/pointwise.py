@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 
 from ..generated.enums import PointwiseMode
-from ..graph.attention.fault import Fault
+from ..graph.attention.known_issue import KnownIssue
 from ..graph.ir import Graph, Pointwise, Reduction, Tensor
 from ..system.version import Window
 from . import look
@@ -96,8 +96,8 @@ def _two_dims_turned(graph: Graph) -> bool:
     )
 
 
-POINTWISE: tuple[Fault, ...] = (
-    Fault(
+POINTWISE: tuple[KnownIssue, ...] = (
+    KnownIssue(
         "elementwise-two-dims",
         what="elementwise operations that write a matrix of two dims with more than one row, alone or with reductions",
         effect="all rows are written over each other into the first",
@@ -109,7 +109,7 @@ POINTWISE: tuple[Fault, ...] = (
         engines=(1,),
         graph=_two_dims,
     ),
-    Fault(
+    KnownIssue(
         "elementwise-two-dims-column-major",
         what="elementwise operations that write a matrix of two dims, column-major, alone or with reductions",
         effect="most of it is not written",
@@ -120,7 +120,7 @@ POINTWISE: tuple[Fault, ...] = (
         engines=(1,),
         graph=_two_dims_turned,
     ),
-    Fault(
+    KnownIssue(
         "elementwise-broadcast-of-matrices",
         what="elementwise operations alone on tensors of three dims, one of them a row or a column for the whole batch",
         effect="memory behind that tensor is read for all but the first matrix of the batch: results are wrong",
@@ -131,7 +131,7 @@ POINTWISE: tuple[Fault, ...] = (
         engines=(1,),
         graph=_one_for_a_batch,
     ),
-    Fault(
+    KnownIssue(
         "elementwise-number-for-each-matrix",
         what="elementwise operations alone on tensors of three dims, one of them a number for each matrix of the batch",
         effect="the first number is taken for all matrices",
@@ -142,7 +142,7 @@ POINTWISE: tuple[Fault, ...] = (
         engines=(1,),
         graph=_number_for_each,
     ),
-    Fault(
+    KnownIssue(
         "elementwise-rows-with-strides",
         what="elementwise operations alone on tensors of three dims, one of them a row or column of each not packed",
         effect="it is read as if its elements followed each other: results are wrong",
@@ -153,7 +153,7 @@ POINTWISE: tuple[Fault, ...] = (
         engines=(1,),
         graph=_part_with_strides,
     ),
-    Fault(
+    KnownIssue(
         "elementwise-columns-apart",
         what="elementwise operations alone on tensors of three dims whose last does not lie together in memory",
         effect="elements are read and written in other places",
@@ -164,7 +164,7 @@ POINTWISE: tuple[Fault, ...] = (
         engines=(1,),
         graph=_last_axis_apart,
     ),
-    Fault(
+    KnownIssue(
         "elementwise-channels-slowest",
         what="elementwise operations alone on images that are written with the channels slowest in memory",
         effect="elements are read and written in other places, memory behind them too, or an address is misaligned",
@@ -175,7 +175,7 @@ POINTWISE: tuple[Fault, ...] = (
         engines=(1,),
         graph=_batch_is_not_slowest,
     ),
-    Fault(
+    KnownIssue(
         "index-of-matrices",
         what="the index along the first of three dims, in a graph of elementwise operations",
         effect="it is 0 everywhere",
@@ -186,7 +186,7 @@ POINTWISE: tuple[Fault, ...] = (
         engines=(1,),
         graph=_index_of_matrices,
     ),
-    Fault(
+    KnownIssue(
         "reduction-of-five-dims",
         what="a reduction of five dims that takes the last one as it takes the channels, and not the others",
         effect="results are wrong, and memory behind them is overwritten",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ..generated.enums import DataType, DescriptorType, ResampleMode
-from ..graph.attention.fault import Fault
+from ..graph.attention.known_issue import KnownIssue
 from ..graph.data_types import HALF_TYPES
 from ..graph.ir import Graph, Operation
 from ..graph.strides import channels_last
@@ -73,8 +73,8 @@ def _padded_behind(graph: Graph) -> bool:
     return False
 
 
-RESAMPLING: tuple[Fault, ...] = (
-    Fault(
+RESAMPLING: tuple[KnownIssue, ...] = (
+    KnownIssue(
         "bilinear-16-bits",
         what="BILINEAR resampling of 16-bit tensors",
         effect="engines pass their support check and no plan of theirs compiles",
@@ -84,7 +84,7 @@ RESAMPLING: tuple[Fault, ...] = (
         graph=_bilinear_half,
         step="build",
     ),
-    Fault(
+    KnownIssue(
         "pooling-of-bfloat16",
         what="a pooling of bfloat16 alone, over two dims, channels last",
         effect="engine 3 of 9.19 and 2 of 9.28 write 32 bits for each element: wrong, and beyond the end of the result",
@@ -96,7 +96,7 @@ RESAMPLING: tuple[Fault, ...] = (
         graph=_bfloat16_pool,
         depends_on="the engine",
     ),
-    Fault(
+    KnownIssue(
         "pooling-behind-elementwise",
         what="a pooling of what elementwise operations make in the same graph",
         effect="the result is NaN, or not written",
@@ -105,7 +105,7 @@ RESAMPLING: tuple[Fault, ...] = (
         evidence="measured with 9.19.0 and 9.28.0 on sm_90: all of 73 random graphs",
         graph=_pool_of_computed,
     ),
-    Fault(
+    KnownIssue(
         "pooling-gradient-over-one-dim",
         what="the gradient of a pooling over one dim",
         effect="a misaligned address where channels are last; a plan of row-major images is refused when it runs",
@@ -114,7 +114,7 @@ RESAMPLING: tuple[Fault, ...] = (
         evidence="measured with 9.19.0 and 9.28.0 on sm_90, all modes: 24 of 24",
         graph=_pool_gradient_of_lines,
     ),
-    Fault(
+    KnownIssue(
         "pooling-over-one-dim",
         what="a pooling over one dim",
         effect="NaN, or not written, where channels are last; a plan of row-major images is refused when it runs",
@@ -124,7 +124,7 @@ RESAMPLING: tuple[Fault, ...] = (
         sm=(90,),
         graph=lambda graph: any(op.fields["x"].rank == 3 for op in _pools(graph)),
     ),
-    Fault(
+    KnownIssue(
         "bilinear-three-dims",
         what="BILINEAR resampling over three dims",
         effect="most elements are NaN or not written",
@@ -134,7 +134,7 @@ RESAMPLING: tuple[Fault, ...] = (
         sm=(90,),
         graph=lambda graph: any(op.fields["x"].rank == 5 for op in _pools(graph, ResampleMode.BILINEAR)),
     ),
-    Fault(
+    KnownIssue(
         "bilinear-one-dim",
         what="BILINEAR resampling over one dim",
         effect="the process ends by a division by zero while engines are chosen",
@@ -144,7 +144,7 @@ RESAMPLING: tuple[Fault, ...] = (
         graph=crashes("bilinear-one-dim"),
         step="check",
     ),
-    Fault(
+    KnownIssue(
         "max-pool-gradient-of-both",
         what="the gradient of a max pool, channels last, from its image and its result instead of an index",
         effect="the process ends by a segmentation fault while engines are chosen",
@@ -155,7 +155,7 @@ RESAMPLING: tuple[Fault, ...] = (
         graph=crashes("max-pool-gradient-of-both"),
         step="check",
     ),
-    Fault(
+    KnownIssue(
         "max-pool-gradient-one-dim",
         what="the gradient of a max pool over one dim, channels last",
         effect=(
@@ -172,7 +172,7 @@ RESAMPLING: tuple[Fault, ...] = (
         graph=crashes("max-pool-gradient-one-dim"),
         step="build",
     ),
-    Fault(
+    KnownIssue(
         "average-pool-padded-behind",
         what=(
             "AVGPOOL_INCLUDE_PADDING of row-major images (NCHW), or its gradient, with windows that reach further into "

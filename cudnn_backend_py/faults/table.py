@@ -1,11 +1,11 @@
 """The table of known issues: what cuDNN accepts and then gets wrong, or dies of, by operation.
 
-A new issue is a row in the file of its operation.
+A new issue is a row in the file of its operation, and examples under its code in ``tests/known_issues``.
 """
 
 from __future__ import annotations
 
-from ..graph.attention.fault import Fault
+from ..graph.attention.known_issue import KnownIssue
 from ..graph.attention.measured import MEASURED, MEASURED_ATTENTION
 from .attention_backward import ATTENTION_BACKWARD
 from .attention_eight_bit import ATTENTION_EIGHT_BIT
@@ -20,7 +20,7 @@ from .resampling import RESAMPLING
 
 __all__ = ["FAULTS", "FAULTS_BY_OPERATION", "MEASURED"]
 
-FAULTS_BY_OPERATION: dict[str, tuple[Fault, ...]] = {
+FAULTS_BY_OPERATION: dict[str, tuple[KnownIssue, ...]] = {
     "Attention": (*MEASURED_ATTENTION, *ATTENTION_BACKWARD, *ATTENTION_FORWARD, *ATTENTION_EIGHT_BIT),
     "Convolution": CONVOLUTION,
     "Matmul": MATMUL,
@@ -30,4 +30,4 @@ FAULTS_BY_OPERATION: dict[str, tuple[Fault, ...]] = {
     "Pointwise operations and reductions": POINTWISE,
     "Signals and concatenation": OTHERS,
 }
-FAULTS: tuple[Fault, ...] = tuple(row for rows in FAULTS_BY_OPERATION.values() for row in rows)
+FAULTS: tuple[KnownIssue, ...] = tuple(row for rows in FAULTS_BY_OPERATION.values() for row in rows)

@@ -13,10 +13,10 @@ from typing import Any
 
 import click
 
+from ..command_line import program_command
 from ..errors import CudnnBackendError
 from ..system.nearest import did_you_mean
 from ..system.python_file import is_python_file
-from ..terminal.commands import Command
 from .as_cudnn import SUBMODULES, describe_torch, for_children, install
 from .errors import FrontendUsageError
 from .notebooks import read_cells, run_notebook
@@ -33,19 +33,13 @@ python -m cudnn_backend_py.frontend --target h100 -m pytest test_sdpa.py
 """
 
 
-@click.command(
-    cls=Command,
-    help=_HELP,
-    context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
-    options_metavar="[--target GPU] [--children]",
-)
+@program_command(_HELP, help_names=("--help",), options_metavar="[--target GPU] [--children]")
 @click.option(
     "--target",
     metavar="GPU",
     help="Judge for a described GPU (h100, sm80, a JSON file) up to execute; torch has that GPU, too.",
 )
 @click.option("--children", is_flag=True, help="Also in the Python processes that the program starts.")
-@click.argument("program", nargs=-1, type=click.UNPROCESSED, metavar="SCRIPT|NOTEBOOK|-m MODULE [ARGUMENTS]...")
 def _command(target: str | None, children: bool, program: tuple[str, ...]) -> Callable[[], None]:
     start = start_of(program)
     return lambda: _run(start, target, children)

@@ -11,7 +11,7 @@ from ..generated.enums import Status
 from ..printable import printable
 
 if TYPE_CHECKING:
-    from ..faults import Fault
+    from ..faults import KnownIssue
     from ..graph.ir import Graph
     from ..target import Target
 
@@ -161,7 +161,7 @@ def kernel_not_offered(what: str) -> KernelNotOffered:
     )
 
 
-def wrong_for_other_dims(fault: Fault, where: str) -> cudnnGraphNotSupportedError:
+def wrong_for_other_dims(fault: KnownIssue, where: str) -> cudnnGraphNotSupportedError:
     """Return the error for one plan, or one kernel cache, under dims that cuDNN was measured to get wrong."""
     return cudnnGraphNotSupportedError(
         f"cuDNN gets this wrong ({fault.code}): {fault.what}",

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any, Self
 
 from ..errors import CudnnStatusError, EnvironmentNotReady, NotSupportedStatus
-from ..faults import Fault, Sharing, known_hazards, warn_of
+from ..faults import KnownIssue, Sharing, known_hazards, warn_of
 from ..generated.enums import DescriptorType
 from ..graph.ir import Graph, Tensor
 from ..native.launch import Overrides
@@ -187,7 +187,7 @@ class pygraph(
         self._memory: Placement | None = None
         self._runners: dict[int, Runner] = {}
         self._current: Runner | None = None
-        self._wrong_ways: dict[Sharing, Fault] = {}
+        self._wrong_ways: dict[Sharing, KnownIssue] = {}
 
     def __getattr__(self, name: str) -> Any:
         if name not in KERNEL_OPERATIONS:
@@ -324,7 +324,7 @@ class pygraph(
             if self._cache is not None:
                 self._cache.for_graph(self._operation_graph.descriptor)
 
-    def _find_wrong(self, graph: Graph, way: Sharing) -> list[Fault]:
+    def _find_wrong(self, graph: Graph, way: Sharing) -> list[KnownIssue]:
         """Return the faults of sharing a plan in this way, and remember the first: other dims are refused with it."""
         faults = known_hazards(graph, self.target.sm, self.target.library.version, way)
         if faults:

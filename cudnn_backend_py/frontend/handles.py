@@ -9,7 +9,7 @@ from functools import cache, cached_property
 from typing import Any, Self
 
 from ..errors import GraphError, UsageError
-from ..faults import Fault
+from ..faults import KnownIssue
 from ..generated.enums import AttributeName as Attr
 from ..generated.enums import DescriptorType
 from ..native import Descriptor, Handle, Library, current_device, library
@@ -392,7 +392,7 @@ class kernel_cache:
                 self._descriptor = made.finalize()
             return made
 
-    def check_dims(self, dims: list[Any], fault: Fault) -> None:
+    def check_dims(self, dims: list[Any], fault: KnownIssue) -> None:
         """Refuse a graph with other dims than the first one had, where cuDNN was measured to get that wrong.
 
         Raises

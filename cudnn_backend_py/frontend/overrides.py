@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..faults import Fault
+from ..faults import KnownIssue
 from ..native.launch import Overrides
 from .arguments import integers, items_of
 from .errors import invalid_value, wrong_for_other_dims
@@ -13,7 +13,9 @@ from .runner import Placement
 __all__ = ["read_overrides"]
 
 
-def read_overrides(memory: Placement, fault: Fault | None, uids: Any, shapes: Any, strides: Any) -> Overrides | None:
+def read_overrides(
+    memory: Placement, fault: KnownIssue | None, uids: Any, shapes: Any, strides: Any
+) -> Overrides | None:
     """Return other dims and strides as lists, one of each for every uid, of its rank; None where no uid is named.
 
     Parameters

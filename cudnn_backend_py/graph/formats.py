@@ -7,6 +7,7 @@ Types of fewer than 8 bits (``BOOLEAN``, ``FP4_E2M1``, ``INT4``, ``UINT4``) are 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -19,10 +20,25 @@ from .data_types import DATA_TYPES, FloatFormat
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["decode", "encode", "from_128x4", "is_integer", "largest", "round_to", "storage_type", "to_128x4"]
+__all__ = [
+    "decode",
+    "encode",
+    "from_128x4",
+    "is_integer",
+    "largest",
+    "round_to",
+    "storage_type",
+    "strided_view",
+    "to_128x4",
+]
 
 
 _E8M0_BIAS, _E8M0_TOP, _E8M0_NAN = 127, 0xFE, 0xFF
+
+
+def strided_view(memory: NDArray[Any], dims: Sequence[int], strides: Sequence[int]) -> NDArray[Any]:
+    """Return the elements of a tensor in its memory, as an array of its dims; strides are in elements."""
+    return np.lib.stride_tricks.as_strided(memory, dims, [stride * memory.itemsize for stride in strides])
 
 
 def storage_type(data_type: DataType) -> np.dtype[Any]:

@@ -18,7 +18,7 @@ from ..errors import CudnnBackendError, GraphError
 from ..generated.enums import DescriptorType
 from ..generated.operations import CONVOLUTIONS
 from ..graph.data_types import DATA_TYPES
-from ..graph.formats import is_integer
+from ..graph.formats import is_integer, strided_view
 from ..graph.ir import Graph, Matmul, Op, Operation, Tensor
 from ..graph.replace import all_ops, repack, replace_tensors
 from ..rewrite.changes import Change
@@ -267,9 +267,8 @@ def _viewed(change: Change, before: Graph, old: Tensor, new: Tensor) -> int | No
 
 def _seen(old: Tensor, new: Tensor, values: Numbers, start: int) -> Numbers:
     memory = np.zeros(old.span_elements, values.dtype)
-    np.lib.stride_tricks.as_strided(memory, old.dims, [step * memory.itemsize for step in old.strides])[...] = values
-    rest = memory[start:]
-    return np.lib.stride_tricks.as_strided(rest, new.dims, [step * rest.itemsize for step in new.strides]).copy()
+    strided_view(memory, old.dims, old.strides)[...] = values
+    return strided_view(memory[start:], new.dims, new.strides).copy()
 
 
 def _turned(change: Change, before: Graph, old: Tensor) -> tuple[int, ...]:

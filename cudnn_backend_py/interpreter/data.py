@@ -33,7 +33,7 @@ from ..generated.enums import (
 )
 from ..graph.attention.recognize import read_attention
 from ..graph.data_types import BOOLEAN_TYPES, ELEMENT_BITS
-from ..graph.formats import decode, encode, from_128x4, is_integer, largest, storage_type, to_128x4
+from ..graph.formats import decode, encode, from_128x4, is_integer, largest, storage_type, strided_view, to_128x4
 from ..graph.ir import Graph, Op, Operation, Tensor
 from ..system.memory import memory_fault
 from ..system.nearest import did_you_mean
@@ -94,7 +94,7 @@ def in_memory(tensor: Tensor, numbers: ArrayLike) -> NDArray[Any]:
         image = to_128x4(codes.swapaxes(-1, -2) if _is_transposed(tensor) else codes)
     else:
         image = np.zeros(tensor.span_elements, codes.dtype)
-        _view(tensor, image)[...] = codes
+        strided_view(image, tensor.dims, tensor.strides)[...] = codes
     return _pack(np.ascontiguousarray(image), ELEMENT_BITS[tensor.data_type])
 
 
@@ -108,7 +108,7 @@ def from_memory(tensor: Tensor, image: NDArray[Any]) -> Numbers:
         codes = from_128x4(flat[: math.prod(dims)], dims)
         codes = codes.swapaxes(-1, -2) if _is_transposed(tensor) else codes
     else:
-        codes = _view(tensor, flat)
+        codes = strided_view(flat, tensor.dims, tensor.strides)
     if is_integer(tensor.data_type):
         return codes.astype(np.int64)
     return decode(codes, tensor.data_type)
@@ -121,11 +121,6 @@ def _is_transposed(tensor: Tensor) -> bool:
 def is_unordered(tensor: Tensor) -> bool:
     """Return whether the order of a tensor's elements in memory is not known here: only equal ones can be given."""
     return tensor.reordering not in (TensorReordering.NONE, TensorReordering.F8_128x4)
-
-
-def _view(tensor: Tensor, image: NDArray[Any]) -> NDArray[Any]:
-    strides = tuple(stride * image.itemsize for stride in tensor.strides)
-    return np.lib.stride_tricks.as_strided(image, tensor.dims, strides)
 
 
 def _pack(codes: NDArray[Any], bits: int) -> NDArray[Any]:

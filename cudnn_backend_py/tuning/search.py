@@ -23,7 +23,6 @@ from ..plans.plan import Plan, build_plan
 from ..plans.select import Selection, candidates, nothing_selected, tuned_options
 from ..printable import brief
 from ..target import Target
-from ..terminal.progress import progress_bar
 from .agreement import Difference, compare, limit_of
 from .stage import Stage
 from .statistics import L2, MIN_ROUNDS, Budget, Timing, choose, evidence_table, hopeless
@@ -266,6 +265,8 @@ def autotune(
     tried, refused = _gather(OperationGraph(graph, live), wanted, engines, max_candidates, budget)
     stage = Stage(graph, live, buffers)
     try:
+        from ..terminal import progress_bar  # imports rich
+
         with progress_bar(1.0, "asking cuDNN", shown=progress is True, still=True) as (step, _):
             report = progress if callable(progress) else lambda text, done: step(done, text)
             ready = _prepare(stage, tried, budget, tolerance, report)
@@ -377,7 +378,7 @@ def tune(graph: Graph, *, json_path: str | None = None, **options: Any) -> Tuned
     import json
     from pathlib import Path
 
-    from ..terminal.table import open_console
+    from ..terminal import open_console
 
     tuned = autotune(graph, **{"progress": True} | options)
     if json_path is not None:

@@ -15,7 +15,7 @@ from ..execution.buffers import device_buffer
 from ..execution.run import VariantPack, variant_pack
 from ..execution.timing import GpuClock
 from ..graph import Graph, Tensor
-from ..graph.formats import storage_type
+from ..graph.formats import storage_type, strided_view
 from ..native.cuda import Memory
 from ..plans.plan import Plan
 from ..target import Target
@@ -145,8 +145,7 @@ class Stage:
         image = self.read(tensor)
         if not has_storage(tensor.data_type):
             return image
-        strides = tuple(stride * image.itemsize for stride in tensor.strides)
-        return np.lib.stride_tricks.as_strided(image, tensor.dims, strides)
+        return strided_view(image, tensor.dims, tensor.strides)
 
     def sample(self, plan: Plan, pack: VariantPack, *, flushes: int = 1) -> tuple[float, float]:
         """Return the microseconds of a run with a cold L2 cache, and of another one right after.

@@ -110,7 +110,7 @@ def evidence_table(evidence: Mapping[str, Any]) -> Table:
     """Return the candidates of a tuning as a table, fastest first."""
     from rich.text import Text
 
-    from ..terminal.table import WordTable
+    from ..terminal import WordTable
 
     by = evidence["by"]
     table = WordTable(title=f"{evidence['graph']} on {evidence['device']}, cuDNN {evidence['cudnn']}")

@@ -120,7 +120,7 @@ def _differ(path: str, before: Files, now: Files) -> bool:
         return False
     if old is None or new is None:
         return True
-    known = find_sha256(path, old)
+    known = _find_digest(path, old)
     return known is None or known != _digest(path, new)
 
 
@@ -217,16 +217,9 @@ def _libraries_in(folder: str) -> Iterator[str]:
 
 
 def _digest(path: str, signature: Signature) -> str:
-    """Return the SHA-256 of a file with this signature, as this process, or an earlier one, has read it."""
-    known = find_sha256(path, signature)
-    if known is not None:
+    """Return the SHA-256 of a file with this signature."""
+    if (known := _find_digest(path, signature)) is not None:
         return known
-    key = hashlib.sha256(json.dumps([path, signature]).encode()).hexdigest()
-    kept = _kept_digests(default_root() / "digests")
-    with suppress(CudnnBackendError):  # a folder that cannot be used costs time only
-        record = kept.read(key)
-        if record is not None and isinstance(record.get("sha256"), str):
-            return remember_sha256(path, signature, record["sha256"])
     try:
         digest = read_sha256(path, signature)
     except FileChangedError as error:
@@ -234,8 +227,23 @@ def _digest(path: str, signature: Signature) -> str:
     except OSError as error:
         raise EnvironmentNotReady(f"{path} cannot be read: {error}", code="cudnn-files-changed") from error
     with suppress(CudnnBackendError):
-        kept.write(key, {"sha256": digest})
+        _kept_digests(default_root() / "digests").write(_key(path, signature), {"sha256": digest})
     return digest
+
+
+def _find_digest(path: str, signature: Signature) -> str | None:
+    """Return the SHA-256 of a file with this signature if this process, or an earlier one, has read it."""
+    if (known := find_sha256(path, signature)) is not None:
+        return known
+    with suppress(CudnnBackendError):  # a folder that cannot be used costs time only
+        record = _kept_digests(default_root() / "digests").read(_key(path, signature))
+        if record is not None and isinstance(record.get("sha256"), str):
+            return remember_sha256(path, signature, record["sha256"])
+    return None
+
+
+def _key(path: str, signature: Signature) -> str:
+    return hashlib.sha256(json.dumps([path, signature]).encode()).hexdigest()
 
 
 @cache

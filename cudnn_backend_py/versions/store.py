@@ -819,7 +819,7 @@ def _progress(shown: bool) -> Progress:
         TransferSpeedColumn,
     )
 
-    from ..terminal.table import open_console
+    from ..terminal import open_console
 
     return Progress(
         TextColumn("{task.description}"),

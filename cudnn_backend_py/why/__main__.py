@@ -11,6 +11,7 @@ from typing import Any
 
 import click
 
+from ..command_line import Seconds, program_command
 from ..errors import CudnnBackendError
 from ..frontend.__main__ import start_of
 from ..frontend.as_cudnn import describe_torch
@@ -19,8 +20,6 @@ from ..system.after_import import after_import
 from ..system.nearest import did_you_mean
 from ..system.whole_file import write_whole
 from ..target.profiles import find_profile
-from ..terminal.commands import Command
-from ..terminal.seconds import Seconds
 from .calls import Machine
 from .report import WhyReport
 
@@ -47,16 +46,7 @@ def _known_form(word: str | None) -> str | None:
     return word
 
 
-@click.command(
-    cls=Command,
-    help=_HELP,
-    context_settings={
-        "ignore_unknown_options": True,
-        "allow_interspersed_args": False,
-        "help_option_names": ["-h", "--help"],
-    },
-    options_metavar="[OPTIONS]",
-)
+@program_command(_HELP)
 @click.option("--target", metavar="NAME", help="A described GPU (l40s, sm89, a JSON file); torch has that GPU, too.")
 @click.option("--output", metavar="FILE", help="Write it here, not to standard error.")
 @click.option(
@@ -76,7 +66,6 @@ def _known_form(word: str | None) -> str | None:
     metavar="SECONDS",
     help="For asking and measuring, after the program.",
 )
-@click.argument("program", nargs=-1, type=click.UNPROCESSED, metavar="SCRIPT|NOTEBOOK|-m MODULE [ARGUMENTS]...")
 def _command(
     target: str | None,
     output: str | None,

@@ -19,9 +19,8 @@ from typing import Any, NamedTuple
 
 import click
 
+from ..command_line import Choice, Command, Seconds
 from ..execution.timing import uncollected
-from ..terminal.commands import Choice, Command
-from ..terminal.seconds import Seconds
 
 __all__ = ["TurnTime", "judge_pairs", "main", "median_interval", "take_time", "tell"]
 

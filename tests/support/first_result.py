@@ -10,7 +10,7 @@ from typing import Any
 #: Of the package: what a program that builds one graph and runs it has no need of.
 UNUSED: dict[str, tuple[str, ...]] = {
     "": (
-        *("cli", "compare", "diagnose", "importers", "info", "interpreter", "reference", "testing", "torch_ops"),
+        *("cli", "compare", "diagnose", "importers", "info", "interpreter", "testing", "torch_ops"),
         *("rewrite", "tuning", "versions", "why"),
     ),
     "frontend.": (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from cudnn_backend_py.faults import FAULTS, FAULTS_BY_OPERATION, Fault
+from cudnn_backend_py.faults import FAULTS, FAULTS_BY_OPERATION, KnownIssue
 
 __all__ = ["render_fault_page"]
 
@@ -35,7 +35,7 @@ def render_fault_page() -> str:
     return "".join(parts)
 
 
-def _line(row: Fault) -> str:
+def _line(row: KnownIssue) -> str:
     where = [row.window.removeprefix("cuDNN ")] if row.until or row.since > (9, 0, 0) else []
     where += [f"sm_{sm}" for sm in row.sm]
     source = f"[{row.reporter}]({row.source})" if row.source.startswith("https://") else f"`{row.source}`"

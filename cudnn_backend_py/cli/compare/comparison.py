@@ -37,7 +37,7 @@ from ...printable import printable
 from ...system.strict import read_json
 from ...system.typed import read_fields
 from ...target import find_profile
-from ...terminal.table import WordTable, open_console, table_text
+from ...terminal import WordTable, open_console, table_text
 from ...tuning.statistics import Timing
 from ...tuning.timed_plans import HOST_BATCHES, HOST_CALLS, BuiltPlans, TimedPlans
 from .contenders import (

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from ...graph import Graph
 from ...printable import printable
-from ...terminal.table import WordTable, table_text
+from ...terminal import WordTable, table_text
 from ..engines import ENGINES_ABSENT
 from ..remedies import Remedies, Remedy
 from ..surveys.baseline import Checked

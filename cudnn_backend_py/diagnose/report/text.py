@@ -9,7 +9,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from ...printable import printable, printable_lines
-from ...terminal.table import table_text
+from ...terminal import table_text
 from ..verdict import Candidate, Outcome, Verdict
 
 __all__ = ["line", "lines", "render", "render_text"]

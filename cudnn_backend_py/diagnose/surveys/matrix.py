@@ -22,7 +22,6 @@ from ...printable import brief, shown
 from ...system.notebook import ShownAsHtml
 from ...system.private_folder import EntryFolder, PrivateFolder, user_folder
 from ...system.typed import read_as, read_fields
-from ...terminal.progress import progress_bar
 from ...versions.setup import Setup
 from ..engines import ENGINES_ABSENT
 from ..explanation import CRASHED
@@ -281,6 +280,8 @@ def matrix(
         coming = _from_children(todo, workers or count_cores(), limit_s, answers.keep)
     else:
         coming = _from_executor(executor, todo, limit_s, answers.keep)
+    from ...terminal import progress_bar  # imports rich
+
     with closing(coming), progress_bar(len(wanted), "asking cuDNN", shown=progress) as (step, _):
         step(len(found), "asking cuDNN")
         for key, cell in coming:

@@ -16,7 +16,7 @@ from ...errors import UsageError
 from ...graph import Graph
 from ...plans.candidate import Candidate
 from ...printable import brief
-from ...terminal.progress import progress_bar
+from ...terminal import progress_bar
 from ..judges import Judge, Question
 from ..report.ci import Case
 from ..verdict import Outcome, Verdict

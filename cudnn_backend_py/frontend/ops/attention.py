@@ -172,44 +172,34 @@ class AttentionOps(OpsBase):
             "diagonal_band_right_bound",
         )
         limit = _int("paged_attention_max_seq_len_kv", paged_attention_max_seq_len_kv)
-        scale, scale_tensor = _scale(attn_scale)
-        probability, of_dropout = _dropout(dropout, rng_dump, backward=False)
-        request = AttentionRequest(
-            name=name,
-            kind="half",
-            backward=False,
-            tensors=_tensors(
-                {"q": q, "k": k, "v": v},
-                {
-                    "scale": scale_tensor,
-                    "bias": bias,
-                    "block_mask": block_mask,
-                    "seq_len_q": seq_len_q,
-                    "seq_len_kv": seq_len_kv,
-                    "cu_seq_len_q": cu_seq_len_q,
-                    "cu_seq_len_kv": cu_seq_len_kv,
-                    "page_table_k": paged_attention_k_table,
-                    "page_table_v": paged_attention_v_table,
-                    "max": score_max,
-                    "sum_exp": score_sum_exp,
-                    "sink": sink_token,
-                    **of_dropout,
-                },
-            ),
-            scale=scale,
+        request = _read(
+            *(name, "half", False, {"q": q, "k": k, "v": v}),
+            {
+                "bias": bias,
+                "block_mask": block_mask,
+                "seq_len_q": seq_len_q,
+                "seq_len_kv": seq_len_kv,
+                "cu_seq_len_q": cu_seq_len_q,
+                "cu_seq_len_kv": cu_seq_len_kv,
+                "page_table_k": paged_attention_k_table,
+                "page_table_v": paged_attention_v_table,
+                "max": score_max,
+                "sum_exp": score_sum_exp,
+                "sink": sink_token,
+            },
+            attn_scale=attn_scale,
+            dropout=(dropout, rng_dump),
+            totals=(max_total_seq_len_q, max_total_seq_len_kv),
+            compute=compute_data_type,
             alibi=bool(use_alibi_mask),
             padding=bool(use_padding_mask),
             alignment=alignment,
-            left=window,
-            right=right,
-            dropout=probability,
+            left_bound=window,
+            right_bound=right,
             stats=stats,
             max_seq_kv=limit,
-            max_total_q=_int("max_total_seq_len_q", max_total_seq_len_q),
-            max_total_kv=_int("max_total_seq_len_kv", max_total_seq_len_kv),
             stats_log2=bool(stats_use_log2),
             implementation=attention_implementation(implementation),
-            compute=check_type(compute_data_type),
             score_mod=score_mod,
             unfuse_fma=bool(unfuse_fma),
         )
@@ -263,36 +253,26 @@ class AttentionOps(OpsBase):
         right_given = _int("diagonal_band_right_bound", diagonal_band_right_bound)
         window = _int("sliding window", sliding_window_length)
         left = _int("diagonal_band_left_bound", diagonal_band_left_bound)
-        scale, scale_tensor = _scale(attn_scale)
-        probability, of_dropout = _dropout(dropout, rng_dump, backward=True)
-        request = AttentionRequest(
-            name=name,
-            kind="half",
-            backward=True,
-            tensors=_tensors(
-                {"q": q, "k": k, "v": v, "o": o, "do": dO, "stats": stats},
-                {
-                    "scale": scale_tensor,
-                    "bias": bias,
-                    "dbias": dBias,
-                    "seq_len_q": seq_len_q,
-                    "seq_len_kv": seq_len_kv,
-                    "sink": sink_token,
-                    "dsink": dSink_token,
-                    **of_dropout,
-                },
-            ),
-            scale=scale,
+        request = _read(
+            *(name, "half", True, {"q": q, "k": k, "v": v, "o": o, "do": dO, "stats": stats}),
+            {
+                "bias": bias,
+                "dbias": dBias,
+                "seq_len_q": seq_len_q,
+                "seq_len_kv": seq_len_kv,
+                "sink": sink_token,
+                "dsink": dSink_token,
+            },
+            attn_scale=attn_scale,
+            dropout=(dropout, rng_dump),
+            totals=(max_total_seq_len_q, max_total_seq_len_kv),
+            compute=compute_data_type,
             alibi=bool(use_alibi_mask),
             padding=bool(use_padding_mask),
             alignment=alignment,
-            left=window if left is None else left,
-            right=right if right_given is None else right_given,
-            dropout=probability,
-            max_total_q=_int("max_total_seq_len_q", max_total_seq_len_q),
-            max_total_kv=_int("max_total_seq_len_kv", max_total_seq_len_kv),
+            left_bound=window if left is None else left,
+            right_bound=right if right_given is None else right_given,
             deterministic=bool(use_deterministic_algorithm),
-            compute=check_type(compute_data_type),
             score_mod=score_mod,
             score_mod_bprop=score_mod_bprop,
         )
@@ -353,54 +333,45 @@ class AttentionOps(OpsBase):
             use_causal_mask, use_causal_mask_bottom_right, diagonal_alignment, right_bound, "diagonal_band_right_bound"
         )
         limit = _int("paged_attention_max_seq_len_kv", paged_attention_max_seq_len_kv)
-        scale, scale_tensor = _scale(attn_scale)
-        probability, of_dropout = _dropout(dropout, rng_dump, backward=False)
-        request = AttentionRequest(
-            name=name,
-            kind="fp8",
-            backward=False,
-            tensors=_tensors(
-                {
-                    "q": q,
-                    "k": k,
-                    "v": v,
-                    "descale_q": descale_q,
-                    "descale_k": descale_k,
-                    "descale_v": descale_v,
-                    "descale_s": descale_s,
-                    "scale_s": scale_s,
-                    "scale_o": scale_o,
-                },
-                {
-                    "scale": scale_tensor,
-                    "bias": bias,
-                    "seq_len_q": seq_len_q,
-                    "seq_len_kv": seq_len_kv,
-                    "cu_seq_len_q": cu_seq_len_q,
-                    "cu_seq_len_kv": cu_seq_len_kv,
-                    "page_table_k": paged_attention_k_table,
-                    "page_table_v": paged_attention_v_table,
-                    "max": score_max,
-                    "sum_exp": score_sum_exp,
-                    "sink": sink_token,
-                    **of_dropout,
-                },
-            ),
-            scale=scale,
+        required = {
+            "q": q,
+            "k": k,
+            "v": v,
+            "descale_q": descale_q,
+            "descale_k": descale_k,
+            "descale_v": descale_v,
+            "descale_s": descale_s,
+            "scale_s": scale_s,
+            "scale_o": scale_o,
+        }
+        request = _read(
+            *(name, "fp8", False, required),
+            {
+                "bias": bias,
+                "seq_len_q": seq_len_q,
+                "seq_len_kv": seq_len_kv,
+                "cu_seq_len_q": cu_seq_len_q,
+                "cu_seq_len_kv": cu_seq_len_kv,
+                "page_table_k": paged_attention_k_table,
+                "page_table_v": paged_attention_v_table,
+                "max": score_max,
+                "sum_exp": score_sum_exp,
+                "sink": sink_token,
+            },
+            attn_scale=attn_scale,
+            dropout=(dropout, rng_dump),
+            totals=(max_total_seq_len_q, max_total_seq_len_kv),
+            compute=compute_data_type,
             alibi=bool(use_alibi_mask),
             padding=bool(use_padding_mask),
             alignment=alignment,
-            left=window,
-            right=right,
-            dropout=probability,
+            left_bound=window,
+            right_bound=right,
             stats=stats,
             max_seq_kv=limit,
-            max_total_q=_int("max_total_seq_len_q", max_total_seq_len_q),
-            max_total_kv=_int("max_total_seq_len_kv", max_total_seq_len_kv),
             stats_log2=bool(stats_use_log2),
             implementation=attention_implementation(implementation),
             unfuse_fma=bool(unfuse_fma),
-            compute=check_type(compute_data_type),
             score_mod=fn,
         )
         return self._forward(request, ("o", "stats", "amax_s", "amax_o"))
@@ -447,35 +418,28 @@ class AttentionOps(OpsBase):
         if generate_stats is None:
             raise invalid_value("generate_stats must be provided", fix="generate_stats=True or False")
         stats = _stats(generate_stats, None)
-        scale, scale_tensor = _scale(attn_scale)
-        request = AttentionRequest(
-            name=name,
-            kind="mxfp8",
-            backward=False,
-            tensors=_tensors(
-                {"q": q, "k": k, "v": v, "descale_q": descale_q, "descale_k": descale_k, "descale_v": descale_v},
-                {
-                    "scale": scale_tensor,
-                    "sink": sink_token,
-                    "seq_len_q": seq_len_q,
-                    "seq_len_kv": seq_len_kv,
-                    "cu_seq_len_q": cu_seq_len_q,
-                    "cu_seq_len_kv": cu_seq_len_kv,
-                    "page_table_k": paged_attention_k_table,
-                    "page_table_v": paged_attention_v_table,
-                },
-            ),
-            scale=scale,
+        required = {"q": q, "k": k, "v": v, "descale_q": descale_q, "descale_k": descale_k, "descale_v": descale_v}
+        request = _read(
+            *(name, "mxfp8", False, required),
+            {
+                "sink": sink_token,
+                "seq_len_q": seq_len_q,
+                "seq_len_kv": seq_len_kv,
+                "cu_seq_len_q": cu_seq_len_q,
+                "cu_seq_len_kv": cu_seq_len_kv,
+                "page_table_k": paged_attention_k_table,
+                "page_table_v": paged_attention_v_table,
+            },
+            attn_scale=attn_scale,
+            totals=(max_total_seq_len_q, max_total_seq_len_kv),
+            compute=compute_data_type,
             alignment=alignment,
-            left=_int("diagonal_band_left_bound", diagonal_band_left_bound),
-            right=right,
+            left_bound=_int("diagonal_band_left_bound", diagonal_band_left_bound),
+            right_bound=right,
             stats=stats,
             padding=bool(use_padding_mask),
             max_seq_kv=_int("paged_attention_max_seq_len_kv", paged_attention_max_seq_len_kv),
-            max_total_q=_int("max_total_seq_len_q", max_total_seq_len_q),
-            max_total_kv=_int("max_total_seq_len_kv", max_total_seq_len_kv),
             implementation=attention_implementation(implementation),
-            compute=check_type(compute_data_type),
             unfuse_fma=bool(unfuse_fma),
         )
         return self._forward(request, ("o", "stats", "amax_o"))
@@ -539,19 +503,21 @@ class AttentionOps(OpsBase):
             "scale_dv": scale_dV,
             "scale_dp": scale_dP,
         }
-        request = _backward_fp8(
-            name,
-            "fp8",
-            required,
-            attn_scale,
-            (bool(use_padding_mask), seq_len_q, seq_len_kv),
-            _mask(use_causal_mask, use_causal_mask_bottom_right, diagonal_alignment, right_bound, "right_bound"),
-            left_bound,
-            dropout,
-            (sink_token, dSink_token),
-            (max_total_seq_len_q, max_total_seq_len_kv),
-            deterministic=bool(use_deterministic_algorithm),
+        alignment, right = _mask(
+            use_causal_mask, use_causal_mask_bottom_right, diagonal_alignment, right_bound, "right_bound"
+        )
+        request = _read(
+            *(name, "fp8", True, required),
+            {"seq_len_q": seq_len_q, "seq_len_kv": seq_len_kv, "sink": sink_token, "dsink": dSink_token},
+            attn_scale=attn_scale,
+            dropout=(dropout, None),
+            totals=(max_total_seq_len_q, max_total_seq_len_kv),
             compute=compute_data_type,
+            padding=bool(use_padding_mask),
+            alignment=alignment,
+            left_bound=_int("left_bound", left_bound),
+            right_bound=right,
+            deterministic=bool(use_deterministic_algorithm),
         )
         return self._backward(request, ("dq", "dk", "dv", "amax_dq", "amax_dk", "amax_dv", "amax_dp"))
 
@@ -615,19 +581,21 @@ class AttentionOps(OpsBase):
             "descale_do": descale_dO,
             "descale_do_t": descale_dO_T,
         }
-        request = _backward_fp8(
-            name,
-            "mxfp8",
-            required,
-            attn_scale,
-            (bool(use_padding_mask), seq_len_q, seq_len_kv),
-            _mask(use_causal_mask, use_causal_mask_bottom_right, diagonal_alignment, right_bound, "right_bound"),
-            left_bound,
-            dropout,
-            (sink_token, dSink_token),
-            (max_total_seq_len_q, max_total_seq_len_kv),
-            deterministic=bool(use_deterministic_algorithm),
+        alignment, right = _mask(
+            use_causal_mask, use_causal_mask_bottom_right, diagonal_alignment, right_bound, "right_bound"
+        )
+        request = _read(
+            *(name, "mxfp8", True, required),
+            {"seq_len_q": seq_len_q, "seq_len_kv": seq_len_kv, "sink": sink_token, "dsink": dSink_token},
+            attn_scale=attn_scale,
+            dropout=(dropout, None),
+            totals=(max_total_seq_len_q, max_total_seq_len_kv),
             compute=compute_data_type,
+            padding=bool(use_padding_mask),
+            alignment=alignment,
+            left_bound=_int("left_bound", left_bound),
+            right_bound=right,
+            deterministic=bool(use_deterministic_algorithm),
         )
         return self._backward(request, ("dq", "dk", "dv", "amax_dq", "amax_dk", "amax_dv"))
 
@@ -642,45 +610,31 @@ def _mask_of_flags(causal: bool, corner: bool, alignment: diagonal_alignment) ->
     return diagonal_alignment(alignment), None
 
 
-def _backward_fp8(
+def _read(
     name: str,
     kind: Kind,
-    required: dict[str, Any],
-    attn_scale: Any,
-    padding: tuple[bool, Any, Any],
-    mask: tuple[diagonal_alignment, int | None],
-    left_bound: Any,
-    dropout: Any,
-    sinks: tuple[Any, Any],
-    totals: tuple[Any, Any],
+    backward: bool,
+    required: Mapping[str, Any],
+    optional: Mapping[str, Any],
     *,
-    deterministic: bool,
+    attn_scale: Any,
+    dropout: tuple[Any, Any] = (None, None),
+    totals: tuple[Any, Any],
     compute: Any,
+    **options: Any,
 ) -> AttentionRequest:
-    """Return the request of an 8-bit backward pass."""
+    """Return the arguments of a method as a request; `options` are those of its fields that are read already."""
     scale, scale_tensor = _scale(attn_scale)
-    probability, of_dropout = _dropout(dropout, None, backward=True)
-    optional = {
-        "scale": scale_tensor,
-        "seq_len_q": padding[1],
-        "seq_len_kv": padding[2],
-        "sink": sinks[0],
-        "dsink": sinks[1],
-        **of_dropout,
-    }
+    probability, of_dropout = _dropout(*dropout, backward=backward)
     return AttentionRequest(
         name=name,
         kind=kind,
-        backward=True,
-        tensors=_tensors(required, optional),
+        backward=backward,
+        tensors=_tensors(required, {"scale": scale_tensor, **optional, **of_dropout}),
         scale=scale,
-        padding=padding[0],
-        alignment=mask[0],
-        left=_int("left_bound", left_bound),
-        right=mask[1],
         dropout=probability,
-        max_total_q=_int("max_total_seq_len_q", totals[0]),
-        max_total_kv=_int("max_total_seq_len_kv", totals[1]),
-        deterministic=deterministic,
+        max_total_seq_q=_int("max_total_seq_len_q", totals[0]),
+        max_total_seq_kv=_int("max_total_seq_len_kv", totals[1]),
         compute=check_type(compute),
+        **options,
     )

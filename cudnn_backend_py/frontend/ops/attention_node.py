@@ -68,9 +68,9 @@ _PORTS = {
 
 def alibi_slopes(heads: int) -> list[float]:
     """Return the slopes of ALiBi, one a head, as numbers that are saved with the graph."""
-    from ... import reference
+    from ...interpreter.reference import alibi_slopes as slopes
 
-    return [float(slope) for slope in reference.alibi_slopes(heads).ravel()]
+    return [float(slope) for slope in slopes(heads).ravel()]
 
 
 class AttentionNode(Node):
@@ -101,10 +101,10 @@ class AttentionNode(Node):
             "padding_mask": r.padding,
             "dropout_probability": as_bits(r.dropout),
             "attn_scale_value": as_bits(r.scale),
-            "max_total_seq_len_q": r.max_total_q,
-            "max_total_seq_len_kv": r.max_total_kv,
-            "left_bound": r.left,
-            "right_bound": r.right,
+            "max_total_seq_len_q": r.max_total_seq_q,
+            "max_total_seq_len_kv": r.max_total_seq_kv,
+            "left_bound": r.left_bound,
+            "right_bound": r.right_bound,
             "diagonal_alignment": r.alignment.name,
             "is_mxfp8": r.kind == "mxfp8",
             **({"score_mod": True} if r.score_mod or r.score_mod_bprop else {}),
@@ -207,14 +207,14 @@ class AttentionNode(Node):
             mx=r.kind == "mxfp8",
             layout=self._layout(),
             scale=r.scale if r.scale is not None else "tensor" if r.has("scale") else "none",
-            left_bound=r.left,
-            right_bound=r.right,
+            left_bound=r.left_bound,
+            right_bound=r.right_bound,
             alignment="top_left" if r.alignment == diagonal_alignment.TOP_LEFT else "bottom_right",
             padding=r.padding,
             ragged=r.is_ragged and r.padding,
             ragged_stats=r.has("stats") and r.tensors["stats"].ragged_offset is not None,
-            max_total_seq_q=r.max_total_q if bounded else None,
-            max_total_seq_kv=r.max_total_kv if bounded else None,
+            max_total_seq_q=r.max_total_seq_q if bounded else None,
+            max_total_seq_kv=r.max_total_seq_kv if bounded else None,
             page_size=None if paged is None else r.size(paged, 2),
             pages_k=k.dim[0],
             pages_v=v.dim[0],

@@ -47,13 +47,13 @@ class AttentionRequest:
     alibi: bool = False
     padding: bool = False
     alignment: diagonal_alignment = diagonal_alignment.TOP_LEFT
-    left: int | None = None
-    right: int | None = None
+    left_bound: int | None = None
+    right_bound: int | None = None
     dropout: float | None = None
     stats: bool = False
     max_seq_kv: int | None = None
-    max_total_q: int | None = None
-    max_total_kv: int | None = None
+    max_total_seq_q: int | None = None
+    max_total_seq_kv: int | None = None
     deterministic: bool = False
     implementation: attention_implementation = attention_implementation.AUTO
     compute: data_type = data_type.NOT_SET
@@ -133,7 +133,7 @@ class AttentionRequest:
     @property
     def is_bottom_right(self) -> bool:
         """Whether there is a causal-like mask from the bottom right corner."""
-        return self.right is not None and self.alignment == diagonal_alignment.BOTTOM_RIGHT
+        return self.right_bound is not None and self.alignment == diagonal_alignment.BOTTOM_RIGHT
 
 
 class _Refusals:
@@ -215,7 +215,7 @@ def unified_lacks(request: AttentionRequest, context: Context) -> str | None:
         (has("rng_dump", "max", "sum_exp"), (9, 21, 0), "rng_dump, max and sum_exp"),
         (request.alibi, (9, 21, 0), "ALiBi"),
         (request.padding, (9, 15, 0), "a padding mask"),
-        (request.left is not None or request.right is not None, (9, 21, 0), "left and right bounds"),
+        (request.left_bound is not None or request.right_bound is not None, (9, 21, 0), "left and right bounds"),
         (request.alignment != diagonal_alignment.TOP_LEFT, (9, 21, 0), "bottom-right alignment"),
         (request.dropout is not None, (9, 22, 0), "dropout"),
         (request.dropout is not None and request.stats, None, "dropout together with statistics"),
@@ -317,7 +317,10 @@ def _check_known_bugs(request: AttentionRequest, version: Version, say: _Refusal
         fix="use cuDNN 9.10.2 or newer",
     )
     say.unsupported(
-        version == (9, 14, 0) and request.s_kv > 1024 and request.left is not None and request.right is None,
+        version == (9, 14, 0)
+        and request.s_kv > 1024
+        and request.left_bound is not None
+        and request.right_bound is None,
         f"cuDNN 9.14.0 has a known bug: a left bound without a right one, s_kv {request.s_kv} above 1024, "
         "not supported",
         fix="use cuDNN 9.14.1 or newer",
@@ -345,7 +348,7 @@ def _check_stats_layout(request: AttentionRequest, version: Version, since: Vers
 
 
 def _check_modifier(request: AttentionRequest, say: _Refusals) -> None:
-    masked = request.alibi or request.padding or request.left is not None or request.right is not None
+    masked = request.alibi or request.padding or request.left_bound is not None or request.right_bound is not None
     say.unsupported(
         request.score_mod is not None and masked,
         "attention score mod is enabled, so other subgraphs (ALiBi, padding, bounds) are not supported",
@@ -354,8 +357,8 @@ def _check_modifier(request: AttentionRequest, say: _Refusals) -> None:
 
 def _check_alibi(request: AttentionRequest, say: _Refusals) -> None:
     say.unsupported(
-        request.alibi and request.right != 0,
-        f"when alibi mask is used, diagonal_band_right_bound needs to be set to 0, it is {request.right}",
+        request.alibi and request.right_bound != 0,
+        f"when alibi mask is used, diagonal_band_right_bound needs to be set to 0, it is {request.right_bound}",
     )
 
 
@@ -379,7 +382,7 @@ def _check_corner(request: AttentionRequest, version: Version, say: _Refusals) -
 
 
 def _check_left(request: AttentionRequest, version: Version, major: int, say: _Refusals) -> None:
-    s_q, s_kv, left = request.s_q, request.s_kv, request.left
+    s_q, s_kv, left = request.s_q, request.s_kv, request.left_bound
     say.unsupported(
         left is not None
         and s_q * left == s_kv * left
@@ -393,7 +396,7 @@ def _check_left(request: AttentionRequest, version: Version, major: int, say: _R
 
 def _check_window(request: AttentionRequest, say: _Refusals) -> None:
     say.unsupported(
-        request.left is not None and not request.padding and request.s_q > request.s_kv,
+        request.left_bound is not None and not request.padding and request.s_q > request.s_kv,
         f"sliding window attention is only supported with max_s_q <= max_s_kv, got {request.s_q} and {request.s_kv}",
     )
 
@@ -419,7 +422,10 @@ def _check_forward(request: AttentionRequest, context: Context, say: _Refusals) 
     _check_dropout(request, say)
     _check_corner(request, version, say)
     say.unsupported(
-        version < (9, 6, 0) and request.left is not None and request.is_bottom_right and request.s_q != request.s_kv,
+        version < (9, 6, 0)
+        and request.left_bound is not None
+        and request.is_bottom_right
+        and request.s_q != request.s_kv,
         "sliding window attention with bottom right causal mask is not supported with s_q != s_kv below 9.6.0",
     )
     if request.kind == "mxfp8":
@@ -444,7 +450,7 @@ def _check_running_lengths(request: AttentionRequest, version: Version, say: _Re
         request.has_lengths[0] != request.has_lengths[1],
         "a length of Q and one of K and V must be provided together, as lengths or as running sums",
     )
-    totals = request.max_total_q is not None or request.max_total_kv is not None
+    totals = request.max_total_seq_q is not None or request.max_total_seq_kv is not None
     say.unsupported(totals and not request.is_ragged, _ONLY_RAGGED)
     say.unsupported(
         request.stats_log2 and request.stats and version < (9, 27, 0),
@@ -536,7 +542,7 @@ def _check_fp8_output(
 def _check_forward_half(request: AttentionRequest, version: Version, sm: int, say: _Refusals) -> None:
     major, s_q = sm // 10, request.s_q
     d_qk, d_v = request.size("q", 3), request.size("v", 3)
-    left, right = request.left, request.right
+    left, right = request.left_bound, request.right_bound
     widest, old = max(d_qk, d_v), version <= (9, 9, 0)
     _check_known_bugs(request, version, say)
     _check_modifier(request, say)
@@ -698,7 +704,7 @@ def _check_backward(request: AttentionRequest, context: Context, say: _Refusals)
     _check_bias(request, say)
     _check_padding(request, say)
     say.unsupported(
-        (request.max_total_q is not None or request.max_total_kv is not None) and not request.is_ragged,
+        (request.max_total_seq_q is not None or request.max_total_seq_kv is not None) and not request.is_ragged,
         _ONLY_RAGGED,
     )
     _check_corner(request, version, say)
@@ -733,7 +739,7 @@ def _check_backward_dims(request: AttentionRequest, version: Version, major: int
 
 
 def _check_backward_bounds(request: AttentionRequest, version: Version, major: int, say: _Refusals) -> None:
-    left, right = request.left, request.right
+    left, right = request.left_bound, request.right_bound
     loose = request.is_ragged and not request.padding
     say.unsupported(
         request.is_bottom_right and loose, "bottom right causal mask with ragged offsets is only supported with padding"
@@ -812,7 +818,7 @@ def _check_backward_fp8(request: AttentionRequest, context: Context, say: _Refus
     _check_fp8_dims(request, version, major, say)
     _check_heads(request, say)
     _check_scale(request, say)
-    totals = request.max_total_q is not None or request.max_total_kv is not None
+    totals = request.max_total_seq_q is not None or request.max_total_seq_kv is not None
     say.unsupported(totals and not request.is_ragged, _ONLY_RAGGED)
     _check_sink_of_sequences(request, version, say)
     _check_padding(request, say, modifier_may=False)

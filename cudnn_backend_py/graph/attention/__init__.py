@@ -12,10 +12,9 @@ from ..ir import Graph
 from .backward import composite_backward
 from .builder import SINGLE_OPS_SINCE
 from .deterministic import deterministic_config
-from .fault import Fault as Hazard
-from .fault import Form, Use
 from .forward import composite_forward
 from .hazards import HAZARDS, check_hazards, find_hazards
+from .known_issue import Form, KnownIssue, Use
 from .modifiers import SoftCap
 from .problem import Attention, Implementation, ScoreModifier, make_problem
 from .unified import prefers_unified, unified_backward, unified_forward
@@ -26,8 +25,8 @@ if TYPE_CHECKING:
 __all__ = [
     "HAZARDS",
     "Attention",
-    "Hazard",
     "Implementation",
+    "KnownIssue",
     "ScoreModifier",
     "SmallAttention",
     "SoftCap",

@@ -12,7 +12,7 @@ from ...errors import GraphError
 from ...system.version import VersionTuple, Window
 from ..guard import run_guarded
 from ..ir import Graph
-from .fault import Fault, Sharing, Use
+from .known_issue import KnownIssue, Sharing, Use
 from .measured import MEASURED_ATTENTION
 
 __all__ = [
@@ -35,7 +35,7 @@ FRONTEND_NODE = (
     "scaled_dot_product_flash_attention.h"
 )
 
-BOUNDED_TOTAL = Fault(
+BOUNDED_TOTAL = KnownIssue(
     "bounded-total-ampere-kernels",
     what="max_total_seq_q or max_total_seq_kv in a backward pass",
     effect="a known fault of the Ampere-style kernels; cudnn-frontend leaves the bounds out",
@@ -54,7 +54,7 @@ FURTHER_CHECKS: list[Callable[[Use], None]] = []
 
 
 def find_among(
-    faults: Iterable[Fault],
+    faults: Iterable[KnownIssue],
     use: Use | None,
     graph: Graph | None = None,
     *,
@@ -62,7 +62,7 @@ def find_among(
     sm: int | None = None,
     sharing: Sharing | None = None,
     engine: int | None = None,
-) -> Iterator[Fault]:
+) -> Iterator[KnownIssue]:
     """Yield those of some faults that a use of attention, or a graph, may meet in a version on an architecture.
 
     What is not known, a version or an architecture of None, may be the worst. With `sharing` those of one plan for
@@ -79,12 +79,12 @@ def find_among(
             yield fault
 
 
-def concerns(fault: Fault, use: Use | None, graph: Graph | None) -> bool:
+def concerns(fault: KnownIssue, use: Use | None, graph: Graph | None) -> bool:
     """Return whether the condition of a fault holds; False where it fails."""
     return run_guarded(f"the condition {fault.code}", False, fault.concerns, use, graph)
 
 
-def find_hazards(use: Use) -> Iterator[Fault]:
+def find_hazards(use: Use) -> Iterator[KnownIssue]:
     """Yield the faults a use of attention runs into for which a builder refuses it."""
     return find_among(HAZARDS, use, version=use.version, sm=use.sm)
 
@@ -109,7 +109,7 @@ def check_hazards(use: Use) -> None:
         check(use)
 
 
-def refuse(fault: Fault, use: Use) -> None:
+def refuse(fault: KnownIssue, use: Use) -> None:
     """Raise the error for a use of attention that meets a fault."""
     what = "backward" if use.backward else "forward"
     raise GraphError(

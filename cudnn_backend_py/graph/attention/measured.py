@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from ...system.version import Window
 from ..data_types import ELEMENT_BITS
-from .fault import Fault, Use
+from .known_issue import KnownIssue, Use
 
 __all__ = ["MEASURED", "MEASURED_ATTENTION"]
 
@@ -60,8 +60,8 @@ def _unaligned_strides(use: Use) -> bool:
 _ALL = "measured with 9.19.0, 9.27.0 and 9.28.0 on sm_90"
 _FIXED = "measured with 9.19.0 and 9.27.0 on sm_90; 9.28.0 is right"
 
-MEASURED_ATTENTION: tuple[Fault, ...] = (
-    Fault(
+MEASURED_ATTENTION: tuple[KnownIssue, ...] = (
+    KnownIssue(
         "inner-stride",
         what="a stride over d that is not 1, of Q, K, V, O or a gradient",
         effect=(
@@ -75,7 +75,7 @@ MEASURED_ATTENTION: tuple[Fault, ...] = (
         step="build",
         refused=True,
     ),
-    Fault(
+    KnownIssue(
         "backward-of-one-row",
         what="a backward pass with a batch, head count and s_q of 1",
         effect="the process ends by a segmentation fault while engines are chosen",
@@ -91,7 +91,7 @@ MEASURED_ATTENTION: tuple[Fault, ...] = (
         step="check",
         refused=True,
     ),
-    Fault(
+    KnownIssue(
         "unaligned-strides",
         what="a stride over b, h or s that is no multiple of 16 bytes, of Q, K, V, O or a gradient",
         effect="outputs and gradients are wrong or not written, or the kernel ends with a misaligned address",
@@ -105,7 +105,7 @@ MEASURED_ATTENTION: tuple[Fault, ...] = (
         attention=_unaligned_strides,
         refused=True,
     ),
-    Fault(
+    KnownIssue(
         "paged-decoding-sink",
         what="a sink with paged K and V and s_q of 1",
         effect="O, or O and the statistics, are off by 0.1 to 8 percent",
@@ -124,7 +124,7 @@ MEASURED_ATTENTION: tuple[Fault, ...] = (
         ),
         refused=True,
     ),
-    Fault(
+    KnownIssue(
         "decoding-dropout",
         what="random dropout with s_q of 1 and s_kv above 256",
         effect="an illegal address, or another mask than the seed and the offset give",
@@ -141,7 +141,7 @@ MEASURED_ATTENTION: tuple[Fault, ...] = (
         ),
         refused=True,
     ),
-    Fault(
+    KnownIssue(
         "alibi-rows",
         what=(
             "ALiBi in a backward pass without padding, with s_q that is no multiple of 64 and below s_kv, "
@@ -157,7 +157,7 @@ MEASURED_ATTENTION: tuple[Fault, ...] = (
         ),
         refused=True,
     ),
-    Fault(
+    KnownIssue(
         "alibi-columns",
         what=(
             "ALiBi in a backward pass without padding, with s_kv that is an odd multiple of 64, "
@@ -172,7 +172,7 @@ MEASURED_ATTENTION: tuple[Fault, ...] = (
         attention=lambda use: _alibi_unmasked(use) and use.problem.seq_kv % 128 == 64,
         refused=True,
     ),
-    Fault(
+    KnownIssue(
         "row-statistics-alone",
         what="max or sum_exp alone, or beside stats, from the expanded softmax",
         effect=(
@@ -198,7 +198,7 @@ MEASURED_ATTENTION: tuple[Fault, ...] = (
         ),
         refused=True,
     ),
-    Fault(
+    KnownIssue(
         "fp8-row-maximum",
         what="max of an fp8 forward pass",
         effect="it comes in units of log 2: 1.4427 times the row maximum",
@@ -209,7 +209,7 @@ MEASURED_ATTENTION: tuple[Fault, ...] = (
         attention=lambda use: _forward_fp8(use) and use.problem.max,
         refused=True,
     ),
-    Fault(
+    KnownIssue(
         "fp8-bias",
         what="a bias with an fp8 data type",
         effect=(
@@ -226,7 +226,7 @@ MEASURED_ATTENTION: tuple[Fault, ...] = (
         step="build",
         refused=True,
     ),
-    Fault(
+    KnownIssue(
         "fp8-alibi",
         what="ALiBi with an fp8 data type",
         effect="outputs and statistics are wrong; gradients were NaN once, beside a right bound, and right without one",
@@ -237,7 +237,7 @@ MEASURED_ATTENTION: tuple[Fault, ...] = (
         attention=lambda use: use.problem.is_fp8 and use.problem.alibi,
         refused=True,
     ),
-    Fault(
+    KnownIssue(
         "fp8-dropout-mask",
         what="a given dropout mask with an fp8 data type",
         effect="the outputs are wrong, or the process ends with an uncaught C++ exception (format_error)",
@@ -252,7 +252,7 @@ MEASURED_ATTENTION: tuple[Fault, ...] = (
         step="build",
         refused=True,
     ),
-    Fault(
+    KnownIssue(
         "fp8-dropout",
         what="random dropout with an fp8 data type",
         effect=(
@@ -265,7 +265,7 @@ MEASURED_ATTENTION: tuple[Fault, ...] = (
         attention=lambda use: use.problem.is_fp8 and use.problem.dropout > 0,
         refused=True,
     ),
-    Fault(
+    KnownIssue(
         "fp8-backward-ragged",
         what="ragged sequences in an fp8 backward pass",
         effect="the gradients are wrong or NaN",
@@ -276,7 +276,7 @@ MEASURED_ATTENTION: tuple[Fault, ...] = (
         attention=lambda use: _backward_fp8(use) and use.problem.ragged,
         refused=True,
     ),
-    Fault(
+    KnownIssue(
         "fp8-backward-heads",
         what="K and V of different head counts in an fp8 backward pass",
         effect="dV is NaN",
@@ -287,7 +287,7 @@ MEASURED_ATTENTION: tuple[Fault, ...] = (
         attention=lambda use: _backward_fp8(use) and use.problem.kv_heads != use.problem.v_heads,
         refused=True,
     ),
-    Fault(
+    KnownIssue(
         "fp8-backward-tail",
         what="s_q that is no multiple of 64 in an fp8 backward pass",
         effect="dQ has two to four times the error of the other gradients",
@@ -302,7 +302,7 @@ MEASURED_ATTENTION: tuple[Fault, ...] = (
         attention=lambda use: _backward_fp8(use) and use.problem.seq_q % 64 != 0,
         refused=True,
     ),
-    Fault(
+    KnownIssue(
         "fp8-sink-gradient",
         what="dsink of an fp8 backward pass",
         effect="the kernel reads or writes an illegal address",
@@ -313,7 +313,7 @@ MEASURED_ATTENTION: tuple[Fault, ...] = (
         attention=lambda use: _backward_fp8(use) and use.problem.dsink,
         refused=True,
     ),
-    Fault(
+    KnownIssue(
         "bounded-total-head-dim",
         what="max_total_seq_q with a head dim that is no multiple of 16",
         effect="dQ is wrong",
@@ -327,7 +327,7 @@ MEASURED_ATTENTION: tuple[Fault, ...] = (
         ),
         refused=True,
     ),
-    Fault(
+    KnownIssue(
         "dsink-dropout",
         what="dsink together with dropout",
         effect="dsink is too small by the factor 1 - dropout",
@@ -339,7 +339,7 @@ MEASURED_ATTENTION: tuple[Fault, ...] = (
         attention=lambda use: use.backward and use.problem.dsink and use.problem.dropout > 0,
         refused=True,
     ),
-    Fault(
+    KnownIssue(
         "dsink-ragged",
         what="dsink of ragged sequences whose stats are not ragged",
         effect="dsink is wrong in a batch of two or more",
@@ -353,7 +353,7 @@ MEASURED_ATTENTION: tuple[Fault, ...] = (
         ),
         refused=True,
     ),
-    Fault(
+    KnownIssue(
         "dsink-ragged-stats",
         what="dsink of ragged sequences with ragged stats",
         effect="dsink is wrong, by any factor: memory that nobody wrote takes part",
@@ -365,7 +365,7 @@ MEASURED_ATTENTION: tuple[Fault, ...] = (
         attention=lambda use: use.backward and use.problem.dsink and use.problem.ragged_stats,
         refused=True,
     ),
-    Fault(
+    KnownIssue(
         "unified-backward-modifier",
         what="a score modifier in the unified backward operation",
         effect="dQ and dK lack the factor of the modifier's derivative",
@@ -376,7 +376,7 @@ MEASURED_ATTENTION: tuple[Fault, ...] = (
         attention=lambda use: use.backward and use.form == "unified" and use.problem.score_modifier is not None,
         refused=True,
     ),
-    Fault(
+    KnownIssue(
         "unified-modifier-padding",
         what="a score modifier in the unified operation, with padding",
         effect="the padding mask comes before the modifier, which lifts it: masked columns take probability",

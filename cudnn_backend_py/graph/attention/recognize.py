@@ -15,7 +15,7 @@ from ...generated.enums import DataType, DescriptorType, PointwiseMode, ReduceTe
 from .. import Graph
 from ..guard import run_guarded
 from ..ir import Matmul, Op, Operation, Pointwise, Reduction, Tensor
-from .fault import Use
+from .known_issue import Use
 from .modifiers import SoftCap
 from .problem import UncheckedAttention
 

@@ -18,8 +18,8 @@ from ..ir import Graph, Tensor
 from ..replace import free_uids, replace_tensors
 from . import sdpa_backward, sdpa_forward
 from .builder import SINGLE_OPS_SINCE
-from .fault import Form, Use
 from .hazards import has_bounds_fault
+from .known_issue import Form, Use
 from .problem import Attention, Implementation
 
 __all__ = [

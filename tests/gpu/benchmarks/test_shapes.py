@@ -60,17 +60,6 @@ def test_classes_are_timed_beside_exact_plans(tmp_path: Path) -> None:
     assert sum("adaptive" in row["us"] for row in record["rows"]) == 2
 
 
-def test_the_grid_has_a_fastest_and_its_plans(tmp_path: Path) -> None:
-    text = tmp_path / "grid.md"
-    record = measured(tmp_path, "grid", "--little", "--markdown", str(text))
-    assert len(record["rows"]) == 2 * record["shapes"]
-    for row in record["rows"]:
-        assert {"ours, exact", "ours, any", "torch flash"} <= set(row["gpu"])
-        assert set(row["fastest"]) <= set(row["gpu"])
-        assert all(plan.startswith("eng") for plan in row["plans"].values())
-    assert text.read_text().count("\n| b") == len(record["rows"])
-
-
 def test_the_model_learns_the_same_with_every_attention(tmp_path: Path) -> None:
     makers = ["torch flash", "ours, adaptive", "ours, any", "ours, exact"]
     record = measured(tmp_path, "model", "--little", "--makers", *makers)

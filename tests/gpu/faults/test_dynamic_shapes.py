@@ -44,7 +44,7 @@ from cudnn_backend_py.execution.stream_state import live_handle
 from cudnn_backend_py.faults import FAULTS, find_faults
 from cudnn_backend_py.generated.enums import AttributeName as Attr
 from cudnn_backend_py.graph.attention import Attention, sdpa_backward, sdpa_forward
-from cudnn_backend_py.graph.attention.fault import Sharing, Use
+from cudnn_backend_py.graph.attention.known_issue import Sharing, Use
 from cudnn_backend_py.native.cuda import Memory, Timer
 from cudnn_backend_py.native.launch import Launcher, Overrides
 from cudnn_backend_py.plans.engine import EngineConfig

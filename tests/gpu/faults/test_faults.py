@@ -36,7 +36,7 @@ from cudnn_backend_py import (
     open_target,
     reference,
 )
-from cudnn_backend_py.faults import FAULTS, Fault
+from cudnn_backend_py.faults import FAULTS, KnownIssue
 from cudnn_backend_py.faults.sources import MEASURED_ON_GPU
 from cudnn_backend_py.faults.table import FAULTS_BY_OPERATION
 from cudnn_backend_py.generated.enums import AttributeName as Attr
@@ -59,7 +59,7 @@ from ...support.gpus import measured_here, measured_names
 
 Array = NDArray[Any]
 WORKERS = 8
-ROWS: Mapping[str, Fault] = {row.code: row for row in FAULTS}
+ROWS: Mapping[str, KnownIssue] = {row.code: row for row in FAULTS}
 RIGHT, NO_ENGINE = "agrees", "none of its engines is here"
 TOO_NEW = ("attribute-newer-than-library", "descriptor-newer-than-library")  # forms of a graph that a version lacks
 ENDED = {  # how a kernel ends the CUDA context

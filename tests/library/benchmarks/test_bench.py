@@ -4,20 +4,19 @@ little of what it measures.
 
 from __future__ import annotations
 
-import ast
 import ctypes
+import importlib
 import io
 import json
-import re
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
 from rich.console import Console
 
-import benchmarks
 from benchmarks.c_calls import compile_program, first_result
 from benchmarks.frontend_graph import build
 from benchmarks.judge import judge, verdict_lines
@@ -61,11 +60,18 @@ def test_twenty_shapes_cover_what_they_should() -> None:
     assert any(shape.kv_heads < shape.heads for shape in QUICK.shapes)
 
 
-def test_a_fresh_process_has_the_sizes_of_the_small_problem() -> None:
-    """It has them as plain numbers, so that no import of ours comes before its clock starts."""
-    text = Path(benchmarks.__file__).with_name("fresh_process.py").read_text(encoding="utf-8")
-    (found,) = re.findall(r"^SIZES: dict\[str, Any\] = (\{.*?\})", text, re.MULTILINE)
-    assert Attention(**ast.literal_eval(found), causal=True) == SMALL
+def test_a_fresh_process_builds_the_small_problem(h100: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has the sizes as plain numbers, so that no import of ours comes before its clock starts."""
+    if "torch" not in sys.modules:
+        monkeypatch.setitem(sys.modules, "torch", ModuleType("torch"))  # only imported here
+    fresh_process = importlib.import_module("benchmarks.fresh_process")
+    assert Attention(**fresh_process.SIZES, causal=True) == SMALL
+    steps: list[str] = []
+    graph, tensors = fresh_process.build_by_frontend(frontend, DescribedHandle(h100), steps.append)
+    assert steps == ["validate", "operation graph", "heuristics", "build plans"]
+    assert [tuple(one.get_dim()) for one in tensors] == [SMALL.dims(name) for name in ("q", "k", "v", "o", "stats")]
+    same, _ = build(frontend, DescribedHandle(h100), replace(SMALL, stats=True), "forward")
+    assert graph.get_plan_name_at_index(0) == same.get_plan_name_at_index(0)
 
 
 def test_flops_are_those_of_the_formula() -> None:

@@ -254,3 +254,12 @@ def test_check_follows_the_environment(tmp_path: Path) -> None:
     ]
     assert codes[0] == codes[2] == 0
     assert codes[1] == codes[3] != 0
+
+
+def test_a_file_that_is_linked_elsewhere_meanwhile_has_not_changed(own_root: Path, tmp_path: Path) -> None:
+    """A link changes the time of the file's status; what is in it was read by an earlier process."""
+    library = link_version(OLDER, own_root, "9.99.1.1") / "nvidia/cudnn_jit/lib/libcudnn.so.9"
+    question = Question(FORUM, "sm90", "9.99.1", causes=False)
+    run_python(["-c", "from cudnn_backend_py.versions.setup import read_setup; read_setup('9.99.1').key()"], check=True)
+    os.link(library, tmp_path / "linked")
+    assert judge(question).outcome is Outcome.SUPPORTED

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 import pytest
 
 from cudnn_backend_py import library
-from cudnn_backend_py.faults import FAULTS, Fault
+from cudnn_backend_py.faults import FAULTS, KnownIssue
 from cudnn_backend_py.native.crashing_graphs import CRASHING_GRAPHS
 from cudnn_backend_py.system.version import VersionTuple
 from cudnn_backend_py.target import list_profiles
@@ -46,7 +46,7 @@ def ask(
     return [json.loads(line) for line in done.stdout.splitlines()], done.ending
 
 
-def architecture(row: Fault) -> int | None:
+def architecture(row: KnownIssue) -> int | None:
     """Return an architecture that the row holds on, of those that have a description."""
     return next((sm for sm in row.sm or (90,) if sm in PROFILES), None)
 

@@ -15,7 +15,7 @@ import pytest
 
 import cudnn_backend_py.frontend as cudnn
 from cudnn_backend_py.errors import CudnnBackendError
-from cudnn_backend_py.faults import FAULTS, Fault, find
+from cudnn_backend_py.faults import FAULTS, KnownIssue, find
 from cudnn_backend_py.frontend import as_cudnn, errors, handles
 from cudnn_backend_py.frontend.handles import set_default_target
 from cudnn_backend_py.frontend.kernels import KERNELS
@@ -256,7 +256,7 @@ def _tells(name: str) -> bool:
 
 # faults
 
-ROW = Fault(
+ROW = KnownIssue(
     "made-up",
     what="64 rows",
     effect="nothing",
@@ -269,7 +269,7 @@ ROW = Fault(
 
 
 @pytest.fixture
-def row(monkeypatch: pytest.MonkeyPatch) -> Fault:
+def row(monkeypatch: pytest.MonkeyPatch) -> KnownIssue:
     """Put a row more into the table."""
     monkeypatch.setattr(find, "FAULTS", (*FAULTS, ROW))
     monkeypatch.setattr(find, "_warned", set())
@@ -323,7 +323,7 @@ WAYS: dict[str, Callable[[], Any]] = {
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_a_fault_is_told_on_every_way_to_a_graph(way: str, row: Fault) -> None:
+def test_a_fault_is_told_on_every_way_to_a_graph(way: str, row: KnownIssue) -> None:
     assert told(WAYS[way], row.code) == [cudnn.FrontendHazardWarning]
 
 

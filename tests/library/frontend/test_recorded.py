@@ -12,7 +12,7 @@ import pytest
 
 import cudnn_backend_py.frontend as cudnn
 from cudnn_backend_py import DataType, DescriptorType
-from cudnn_backend_py.faults import Fault, find
+from cudnn_backend_py.faults import KnownIssue, find
 from cudnn_backend_py.frontend.handles import set_default_target
 from cudnn_backend_py.system.version import Window
 from tests.compat.programs import PROGRAMS, Maker, Q, answer, keys_of_nodes
@@ -702,7 +702,7 @@ def test_what_json_cannot_say_is_refused(change: dict[str, Any], words: str) -> 
 
 
 def test_a_deserialized_graph_warns_as_one_that_is_built(monkeypatch: pytest.MonkeyPatch) -> None:
-    row = Fault(
+    row = KnownIssue(
         "made-up",
         what="any attention",
         effect="nothing",

@@ -23,6 +23,7 @@ from click.testing import CliRunner, Result
 from rich.text import Text
 
 from cudnn_backend_py import GraphBuilder, PointwiseMode, save_graph
+from cudnn_backend_py import command_line as group
 from cudnn_backend_py.audit.__main__ import _command as audit_program
 from cudnn_backend_py.cli import options, output
 from cudnn_backend_py.cli.commands import SECTIONS, main
@@ -35,8 +36,7 @@ from cudnn_backend_py.system.child import call_command
 from cudnn_backend_py.system.nearest import nearest
 from cudnn_backend_py.system.version import __version__
 from cudnn_backend_py.target import list_profiles
-from cudnn_backend_py.terminal import commands as group
-from cudnn_backend_py.terminal.table import open_console
+from cudnn_backend_py.terminal import open_console
 from cudnn_backend_py.why.__main__ import _command as why_program
 from tests.support.logs import LOGS, log_text
 from tests.support.reporting import two_matmuls

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from cudnn_backend_py import Graph
-from cudnn_backend_py.faults import FAULTS, Fault, known_hazards
+from cudnn_backend_py.faults import FAULTS, KnownIssue, known_hazards
 from cudnn_backend_py.system.version import Version, VersionTuple
 from tests.known_issues import EXAMPLES, graph_of
 
@@ -20,23 +20,23 @@ AVOIDED = {(9, 10, 0), (9, 10, 1)}  # these versions have a row about all attent
 NAMED = re.compile(r"(?:use|or) (9\.\d+\.\d+)( or later)?")
 
 
-def architecture(row: Fault) -> int:
+def architecture(row: KnownIssue) -> int:
     return row.sm[0] if row.sm else 90
 
 
-def named(graph: Graph, row: Fault, version: VersionTuple) -> set[str]:
+def named(graph: Graph, row: KnownIssue, version: VersionTuple) -> set[str]:
     """Return the faults of a graph, without those of others that come from more than the graph."""
     found = known_hazards(graph, architecture(row), version)
     return {fault.code for fault in found if fault.code == row.code or not fault.depends_on}
 
 
-def mended_in(row: Fault) -> VersionTuple | None:
+def mended_in(row: KnownIssue) -> VersionTuple | None:
     """Return the version that the fix names, else the end of the window."""
     later = [Version.from_text(text) for text, or_later in NAMED.findall(row.fix) if or_later]
     return later[0] if later else row.until
 
 
-def ways_out(row: Fault) -> Iterator[tuple[set[str], set[str], VersionTuple]]:
+def ways_out(row: KnownIssue) -> Iterator[tuple[set[str], set[str], VersionTuple]]:
     """Yield what is named before and after a fix, by a change of the graph or of the version, and that version."""
     held = sorted(version for version in RELEASES if version in row.versions)
     for made in EXAMPLES[row.code].reproductions.values():

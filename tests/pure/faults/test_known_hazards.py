@@ -13,8 +13,7 @@ from cudnn_backend_py import DataType, Graph, GraphBuilder, GraphError, Pointwis
 from cudnn_backend_py.faults import (
     FAULTS,
     MEASURED,
-    Fault,
-    KnownHazard,
+    KnownIssue,
     Sharing,
     find_faults,
     known_hazards,
@@ -119,7 +118,7 @@ def test_row_is_found_in_its_graph_its_versions_and_on_its_architectures_only(co
 
 
 @pytest.mark.parametrize("row", FAULTS, ids=[row.code for row in FAULTS])
-def test_a_row_says_the_same_of_a_problem_and_of_its_graph(row: Fault) -> None:
+def test_a_row_says_the_same_of_a_problem_and_of_its_graph(row: KnownIssue) -> None:
     """A condition on attention is answered from the problem, as the builder does, and from the graph, as explain."""
     for made in EXAMPLES[row.code].reproductions.values():
         graph = graph_of(made)
@@ -143,7 +142,7 @@ def test_words_of_a_hazard() -> None:
         "attention with block-scaled 8-bit floats: Inf and NaN in the results (mxfp8-infinities, cuDNN 9.23.0 to "
         "before 9.23.2); use 9.23.2 or later; https://github.com/NVIDIA/TransformerEngine/pull/3173"
     )
-    later = KnownHazard("a", what="b", effect="c", fix="d", source="e", versions=Window((9, 1, 0)))
+    later = KnownIssue("a", what="b", effect="c", fix="d", source="e", versions=Window((9, 1, 0)))
     assert later.window == "cuDNN 9.1.0 and later"
 
 

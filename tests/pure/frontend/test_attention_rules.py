@@ -331,7 +331,7 @@ def test_a_bound_goes_before_the_flags_in_the_backward_pass() -> None:
         diagonal_band_left_bound=7,
     )
     request = recorder._nodes[0].request  # type: ignore[attr-defined]
-    assert (request.alignment, request.right, request.left) == (corner.BOTTOM_RIGHT, 3, 7)
+    assert (request.alignment, request.right_bound, request.left_bound) == (corner.BOTTOM_RIGHT, 3, 7)
 
 
 def test_outputs_are_named_and_filled_in() -> None:

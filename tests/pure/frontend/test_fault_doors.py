@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from cudnn_backend_py import DataType, GraphError, attention
-from cudnn_backend_py.faults import FAULTS, Fault, FaultWarning, find, known_hazards
+from cudnn_backend_py.faults import FAULTS, FaultWarning, KnownIssue, find, known_hazards
 from cudnn_backend_py.frontend import FrontendHazardWarning
 from cudnn_backend_py.graph.attention.problem import TensorLayout
 from cudnn_backend_py.system.version import Window
@@ -18,7 +18,7 @@ from tests.support.faults import told
 from tests.support.frontend_attention import Recorder, call
 
 IN, BEFORE = (9, 19, 0), (9, 18, 1)
-ROW = Fault(
+ROW = KnownIssue(
     "made-up",
     what="s_q of 96",
     effect="nothing",
@@ -34,7 +34,7 @@ PROBLEM = attention.Attention(batch=2, heads=2, seq_q=96, head_dim=64)
 
 
 @pytest.fixture(params=[True, False], ids=["refused", "told"], autouse=True)
-def row(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Fault:
+def row(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> KnownIssue:
     """Put a row more into the table."""
     made = dataclasses.replace(ROW, refused=request.param)
     monkeypatch.setattr(find, "FAULTS", (*FAULTS, made))
@@ -42,13 +42,13 @@ def row(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Faul
     return made
 
 
-def refuses(row: Fault, version: tuple[int, int, int], sm: int) -> bool:
+def refuses(row: KnownIssue, version: tuple[int, int, int], sm: int) -> bool:
     return row.refused and version >= IN and sm == 90
 
 
 @pytest.mark.parametrize(("version", "sm"), [(IN, 90), (BEFORE, 90), (IN, 100)])
 @pytest.mark.parametrize("build", [attention.sdpa_forward, attention.sdpa_backward])
-def test_builder_refuses_it(row: Fault, build: Any, version: tuple[int, int, int], sm: int) -> None:
+def test_builder_refuses_it(row: KnownIssue, build: Any, version: tuple[int, int, int], sm: int) -> None:
     if refuses(row, version, sm):
         with pytest.raises(GraphError, match="made-up") as caught:
             build(PROBLEM, version=version, sm=sm)
@@ -60,7 +60,7 @@ def test_builder_refuses_it(row: Fault, build: Any, version: tuple[int, int, int
 
 
 @pytest.mark.parametrize(("version", "sm"), [(None, 90), (IN, None)])
-def test_builder_warns_only_of_what_it_knows(row: Fault, version: Any, sm: int | None) -> None:
+def test_builder_warns_only_of_what_it_knows(row: KnownIssue, version: Any, sm: int | None) -> None:
     """What was measured may be the worst and is refused; what was reported is told for a version and architecture."""
     if row.refused:
         with pytest.raises(GraphError, match="made-up"):
@@ -69,13 +69,13 @@ def test_builder_warns_only_of_what_it_knows(row: Fault, version: Any, sm: int |
         assert told(lambda: attention.sdpa_forward(PROBLEM, version=version, sm=sm), "made-up") == []
 
 
-def test_a_fault_is_told_once(row: Fault) -> None:
+def test_a_fault_is_told_once(row: KnownIssue) -> None:
     if not row.refused:
         seen = [told(lambda: attention.sdpa_forward(PROBLEM, version=IN, sm=90), "made-up") for _ in range(2)]
         assert seen == [[FaultWarning], []]
 
 
-def test_explain_names_it(row: Fault) -> None:
+def test_explain_names_it(row: KnownIssue) -> None:
     graph = attention.sdpa_forward(PROBLEM, allow_hazards=True)
     assert row in known_hazards(graph, 90, IN)
     assert row not in known_hazards(graph, 90, BEFORE)
@@ -83,7 +83,7 @@ def test_explain_names_it(row: Fault) -> None:
 
 
 @pytest.mark.parametrize(("version", "sm"), [(IN, 90), (BEFORE, 90), (IN, 100)])
-def test_torch_operators_refuse_it(row: Fault, version: tuple[int, int, int], sm: int) -> None:
+def test_torch_operators_refuse_it(row: KnownIssue, version: tuple[int, int, int], sm: int) -> None:
     whole = TensorLayout((2, 2, 96, 64), (2 * 96 * 64, 64, 2 * 64, 1), DataType.HALF)
     tensors = dict.fromkeys(("q", "k", "v", "o"), whole)
     options = OperatorOptions(0.125, 0.0, None, None, False, None, False)
@@ -96,7 +96,7 @@ def test_torch_operators_refuse_it(row: Fault, version: tuple[int, int, int], sm
 
 
 @pytest.mark.parametrize(("version", "sm"), [(IN, 90), (BEFORE, 90), (IN, 100)])
-def test_frontend_warns_of_it(row: Fault, version: tuple[int, int, int], sm: int) -> None:
+def test_frontend_warns_of_it(row: KnownIssue, version: tuple[int, int, int], sm: int) -> None:
     """Whether it is refused elsewhere or told: the frontend builds what cudnn-frontend builds."""
     recorder = Recorder(version, sm)
     call(recorder, PROBLEM, backward=False, unified=False)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from cudnn_backend_py import Graph, GraphError, attention
-from cudnn_backend_py.faults import FAULTS, Fault, FaultWarning, find, known_hazards
+from cudnn_backend_py.faults import FAULTS, FaultWarning, KnownIssue, find, known_hazards
 from cudnn_backend_py.frontend import FrontendHazardWarning
 from cudnn_backend_py.frontend.ops.node import Emitter
 from tests.known_issues import BASE, EXAMPLES, Reproduction, graph_of
@@ -23,7 +23,7 @@ CASES = [
 ]
 
 
-def situation(row: Fault, made: Any) -> tuple[tuple[int, int, int], int, Graph]:
+def situation(row: KnownIssue, made: Any) -> tuple[tuple[int, int, int], int, Graph]:
     """Return a version and an architecture that have the fault, and the graph as it is built for them."""
     sm = row.sm[0] if row.sm else 86  # which few other rows concern
     for version in [(9, minor, patch) for minor in range(28, -1, -1) for patch in (0, 1)]:
@@ -35,7 +35,7 @@ def situation(row: Fault, made: Any) -> tuple[tuple[int, int, int], int, Graph]:
 
 @pytest.mark.parametrize(("row", "made"), CASES)
 def test_every_row_is_told_by_the_frontend_and_the_builder(
-    row: Fault, made: Any, monkeypatch: pytest.MonkeyPatch
+    row: KnownIssue, made: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(find, "_warned", set())
     version, sm, graph = situation(row, made)

@@ -11,7 +11,7 @@ import pytest
 from numpy.typing import NDArray
 
 from cudnn_backend_py.errors import GraphError
-from cudnn_backend_py.reference import (
+from cudnn_backend_py.interpreter.reference import (
     Backward,
     Forward,
     alibi_slopes,

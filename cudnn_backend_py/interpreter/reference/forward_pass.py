@@ -50,7 +50,7 @@ def forward(q: ArrayLike, k: ArrayLike, v: ArrayLike, *, tile: int = 128, **opti
     tile
         Columns worked on at a time. It changes the result by rounding only.
     options
-        See :class:`~cudnn_backend_py.reference.Options`.
+        See :class:`~cudnn_backend_py.interpreter.reference.Options`.
 
     Raises
     ------

@@ -1,18 +1,19 @@
-"""Commands and groups of them: help in sections that cuts nothing off, and one suggestion for what is misspelt."""
+"""Commands, groups and types of options: help that cuts nothing off, and one suggestion for what is misspelt."""
 
 from __future__ import annotations
 
+import math
 import os
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import click
 
-from ..printable import printable
-from ..system.nearest import did_you_mean
+from .printable import printable
+from .system.nearest import did_you_mean
 
-__all__ = ["Choice", "Command", "Group"]
+__all__ = ["Choice", "Command", "Group", "Seconds", "program_command"]
 
 _NARROWEST, _WIDEST = 30, 80
 
@@ -26,6 +27,22 @@ class Choice(click.Choice):  # type: ignore[type-arg]  # click 8.1 has no argume
             known = ", ".join(self.choices)
             self.fail(f"{value!r} is not one of {known}{did_you_mean(str(value), self.choices)}", param, ctx)
         return value
+
+
+class Seconds(click.FloatRange):
+    """A time in seconds: 0 or more, and never nan, which is neither more nor less than any limit."""
+
+    name = "number of seconds"
+
+    def __init__(self, *, more_than_0: bool = False) -> None:
+        super().__init__(min=0, min_open=more_than_0)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the seconds."""
+        seconds = super().convert(value, param, ctx)
+        if math.isnan(seconds):
+            self.fail(f"{value!r} is not a valid {self.name}.", param, ctx)
+        return seconds
 
 
 class _Formatter(click.HelpFormatter):
@@ -64,6 +81,26 @@ class Command(_Answering):
     """A command."""
 
 
+def program_command(
+    text: str, *, help_names: Sequence[str] = ("-h", "--help"), options_metavar: str = "[OPTIONS]"
+) -> Callable[[Callable[..., Any]], click.Command]:
+    """Return a decorator for a command that runs a program, whose words it leaves as they are, as ``program``."""
+    settings = {
+        "ignore_unknown_options": True,
+        "allow_interspersed_args": False,
+        "help_option_names": list(help_names),
+    }
+    words = "SCRIPT|NOTEBOOK|-m MODULE [ARGUMENTS]..."
+
+    def decorate(function: Callable[..., Any]) -> click.Command:
+        function = click.argument("program", nargs=-1, type=click.UNPROCESSED, metavar=words)(function)
+        return click.command(cls=Command, help=text, context_settings=settings, options_metavar=options_metavar)(
+            function
+        )
+
+    return decorate
+
+
 class Group(_Answering, click.Group):
     """A group of commands.
 
@@ -81,7 +118,7 @@ class Group(_Answering, click.Group):
 
     def make_context(self, *arguments: Any, **options: Any) -> click.Context:
         """Read the command line; help is as wide as the terminal, and no wider than 80 columns."""
-        from .table import columns_of  # imports rich, which a single command does without
+        from .terminal import columns_of  # imports rich, which a single command does without
 
         columns = columns_of(sys.stdout)
         options.setdefault("terminal_width", max(min(columns, _WIDEST) - 2, _NARROWEST))

@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from cudnn_backend_py.terminal.progress import progress_bar
+from cudnn_backend_py.terminal import progress_bar
 
 
 def stderr_of(monkeypatch: pytest.MonkeyPatch, *, terminal: bool = True) -> io.StringIO:

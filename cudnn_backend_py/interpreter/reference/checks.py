@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ..errors import GraphError
+from ...errors import GraphError
 
 __all__ = [
     "BLOCK",

@@ -1,12 +1,16 @@
-"""Tables of text, and the consoles that print them: no word is folded, and outside a terminal no line is.
+"""Tables of text, the consoles that print them, and a progress bar.
 
-All consoles are made here, so that how wide they are and what may begin a line is decided once.
+All consoles are made here, so that how wide they are and what may begin a line is decided once: in tables no word is
+folded, and outside a terminal no line is.
 """
 
 from __future__ import annotations
 
 import os
 import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TextIO
 
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
@@ -15,9 +19,9 @@ from rich.segment import Segment
 from rich.table import Column, Table
 from rich.text import Text
 
-from ..printable import without_commands
+from .printable import printable, without_commands
 
-__all__ = ["UNFOLDED", "WordTable", "columns_of", "open_console", "table_text"]
+__all__ = ["UNFOLDED", "WordTable", "columns_of", "open_console", "progress_bar", "table_text"]
 
 UNFOLDED = 1 << 20  # columns: wider than any line
 _NARROWEST = 20  # columns: in fewer the terminal folds lines
@@ -116,3 +120,58 @@ def table_text(*rendered: RenderableType, width: int = UNFOLDED) -> str:
         for one in rendered:
             console.print(one, markup=False)
     return without_commands(captured.get())
+
+
+Step = Callable[[float, str], None]
+
+
+@contextmanager
+def progress_bar(
+    total: float, doing: str = "", *, shown: bool = True, patience_s: float = 0.0, still: bool = False
+) -> Iterator[tuple[Step, Callable[[], None]]]:
+    """Show what is done, of how much, for how long; nothing where standard error is no terminal.
+
+    Yield two functions: one shows how much is done and what is being done, the other takes that away for a text.
+
+    It is on standard error, and leaves no trace there.
+
+    Parameters
+    ----------
+    total
+        How much there is to do: a count, if it is an integer, which is shown.
+    shown
+        Whether to show anything.
+    patience_s
+        Seconds in which nothing is shown: what is quick needs no bar.
+    still
+        Draw it when told, and not from a thread ten times a second: for what is timed meanwhile.
+    """
+
+    def nothing(done: float = 0.0, text: str = "") -> None: ...
+
+    if not shown:
+        yield nothing, nothing
+        return
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    console = open_console(stderr=True, soft_wrap=False)
+    if not console.is_interactive:
+        yield nothing, nothing
+        return
+    began = time.monotonic()
+    count = (MofNCompleteColumn(),) if isinstance(total, int) else ()
+    columns = BarColumn(), *count, TimeElapsedColumn(), TextColumn("{task.description}", markup=False)
+    bar = Progress(*columns, console=console, transient=True, auto_refresh=not still)
+    task = bar.add_task(doing, total=total)
+
+    def step(done: float, text: str) -> None:
+        bar.update(task, completed=done, description=printable(text), refresh=still and bar.live.is_started)
+        if not bar.live.is_started and time.monotonic() - began >= patience_s:
+            bar.start()
+
+    try:
+        if not patience_s:
+            bar.start()
+        yield step, bar.stop
+    finally:
+        bar.stop()

@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.table import Column
 from rich.text import Text
 
-from cudnn_backend_py.terminal.table import UNFOLDED, WordTable, columns_of, open_console, table_text
+from cudnn_backend_py.terminal import UNFOLDED, WordTable, columns_of, open_console, table_text
 
 PATH = "/a folder/with blanks/9.19.0.56-cu12"
 DIGEST = "0123456789abcdef" * 4
@@ -38,7 +38,7 @@ def test_words_and_paths_are_whole_at_any_width(width: int) -> None:
 
 def test_outside_a_terminal_no_line_is_folded() -> None:
     program = (
-        "from cudnn_backend_py.terminal.table import WordTable, open_console\n"
+        "from cudnn_backend_py.terminal import WordTable, open_console\n"
         f"table = WordTable('a', 'b')\ntable.add_row({PROSE * 9!r}, {PATH!r})\nopen_console().print(table)"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, env={})

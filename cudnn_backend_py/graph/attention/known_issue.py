@@ -1,4 +1,4 @@
-"""`Fault`: something cuDNN accepts and then gets wrong; which graphs, where, what happens, and who says so."""
+"""`KnownIssue`: something cuDNN accepts and then gets wrong: which graphs, where, what happens, and the source."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ...system.version import VersionTuple, Window
 from ..ir import Graph
 from .problem import Attention
 
-__all__ = ["Fault", "Form", "Sharing", "Step", "Use"]
+__all__ = ["Form", "KnownIssue", "Sharing", "Step", "Use"]
 
 Step = Literal["check", "build", "run"]
 Sharing = Literal["kernel cache", "override shapes"]
@@ -20,7 +20,7 @@ Form = Literal["expanded", "single operations", "unified"]
 
 @dataclass(frozen=True)
 class Use:
-    """How a problem is to be run: direction, form of the graph, cuDNN version and architecture, if they are known."""
+    """How a problem is run: direction, form of the graph, cuDNN version and architecture, if they are known."""
 
     problem: Attention
     backward: bool
@@ -30,31 +30,33 @@ class Use:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fault:
-    """A fault of cuDNN, which is looked for in one use of attention, or in a graph.
+class KnownIssue:
+    """Something that cuDNN accepts and then gets wrong, with a condition on one use of attention or on a graph.
+
+    Graphs that show it are in ``tests/known_issues``, under its code.
 
     Parameters
     ----------
     code
-        Its name.
+        Its name, which stays.
     what, effect, fix
         Which graphs, what happens, what to do.
     source
-        Who says so: an address, or the program that shows it.
+        Who reports it: an address, or the program that shows it.
     evidence
         What was measured for this package; empty for what others reported.
     attention, graph
-        The condition, one of the two: on attention, which pattern matching finds in any graph; or on the graph itself.
+        The condition, one of the two: on attention, which is recognized in any graph; or on the graph itself.
     versions, sm, engines
-        Where it holds; the architectures and engines are those it was seen on, none if it is bound to none.
+        Where it holds. Architectures and engines are those on which it was seen; empty if it is bound to none.
     depends_on
-        What no graph shows and decides when it runs, such as lengths of 0 or what ran before; empty for most.
+        What no graph shows and decides at run time, such as lengths of 0 or what ran before; empty for most.
     refused
         Whether ``sdpa_forward`` and ``sdpa_backward`` refuse it unless told otherwise.
     step
-        Where it shows: the support check or the compilation ends the process or fails, or what runs is wrong.
+        Where it shows: the support check or the compilation ends the process or fails, or the results are wrong.
     sharing
-        How one plan is used for many shapes where that is what goes wrong; such a row is about no other plan.
+        How one plan is used for many shapes, if that is what goes wrong; such a row is about no other plan.
     """
 
     code: str = field(kw_only=False)
@@ -74,7 +76,7 @@ class Fault:
     sharing: Sharing | None = None
 
     def holds_in(self, version: VersionTuple | None, sm: int | None) -> bool:
-        """Return whether it holds in a version on an architecture; what is not known of them may be the worst."""
+        """Return whether it holds in a version on an architecture; one that is not known may be affected."""
         return (version is None or version in self.versions) and (sm is None or not self.sm or sm in self.sm)
 
     def holds_by(self, engine: int | None) -> bool:

@@ -1,1 +1,0 @@
-"""What command lines print and take: tables, progress bars, times, commands."""
