@@ -254,9 +254,9 @@ def follow_known_issue(copy: Copy) -> None:
     """Matmuls with 96 rows."""
     copy.insert(
         f"{PACKAGE}/faults/matmul.py",
-        "MATMUL: tuple[Fault, ...] = (\n",
+        "MATMUL: tuple[KnownIssue, ...] = (\n",
         """\
-    Fault(
+    KnownIssue(
         "matmul-96-rows",
         what="a matmul of 96 rows",
         effect="wrong results",

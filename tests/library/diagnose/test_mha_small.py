@@ -124,7 +124,7 @@ def kernels_read(graph: Graph, target: str) -> list[str] | None:
 @functools.cache
 def in_older(expression: str) -> Any:
     """Return what an expression over this module gives in a process with cuDNN 9.19.0."""
-    code = f"import json\nfrom tests.library.graph import test_mha_small as t\nprint(json.dumps({expression}))"
+    code = f"import json\nfrom tests.library.diagnose import test_mha_small as t\nprint(json.dumps({expression}))"
     return json.loads(run_code(code, environment=older_cudnn()).stdout)
 
 
