@@ -273,7 +273,9 @@ class _Experts(Relation):
     def alike(self) -> Iterable[Link]:
         token, weight, output = (self.fields[name] for name in ("token", "weight", "output"))
         yield from (((token.uid, 2), (weight.uid, 1)), ((weight.uid, 2), (output.uid, 2)))
-        yield from (((token.uid, 1), (output.uid, 1)), ((weight.uid, 0), (self.fields["first_token_offset"].uid, 0)))
+        yield (weight.uid, 0), (self.fields["first_token_offset"].uid, 0)
+        if token.dims[1] == output.dims[1]:  # rows may be gathered
+            yield (token.uid, 1), (output.uid, 1)
         for name in ("token_index", "token_ks"):
             if name in self.fields:
                 yield (self.fields[name].uid, 1), (output.uid, 1)

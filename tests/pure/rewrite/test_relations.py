@@ -1,0 +1,47 @@
+"""Relations of dims hold in valid graphs of every kind of operation."""
+
+from __future__ import annotations
+
+import pytest
+
+from cudnn_backend_py.graph.ir import Graph
+from cudnn_backend_py.graph.replace import all_ops
+from cudnn_backend_py.rewrite.relations import Relation, Window, relation_of
+from tests.support.built import BUILT
+
+KINDS = sorted(BUILT)
+
+
+def sizes(graph: Graph) -> dict[int, tuple[int, ...]]:
+    return {tensor.uid: tensor.dims for tensor in graph.tensors}
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_axes_that_are_the_same_dim_have_one_size(name: str) -> None:
+    graph = BUILT[name].make()
+    tensors, dims = {tensor.uid: tensor for tensor in graph.tensors}, sizes(graph)
+    for op in all_ops(graph):
+        relation = relation_of(op)
+        for (uid, axis), (other, place) in (*(relation.same(tensors) or ()), *relation.alike()):
+            assert dims[uid][axis] == dims[other][place], op.name
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_dims_that_follow_are_those_there_are(name: str) -> None:
+    graph = BUILT[name].make()
+    dims = sizes(graph)
+    for op in all_ops(graph):
+        relation = relation_of(op)
+        for found in (relation.results(dims), relation.needed(dims)):
+            assert found == {uid: dims[uid] for uid in found}, op.name
+        if isinstance(relation, Window):
+            tensors, spatial = relation.windows(dims)
+            assert tensors
+            assert all(tensor.dims[2:] == spatial for tensor in tensors)
+
+
+def test_an_unknown_operation_has_no_relation() -> None:
+    graph = BUILT["matmul"].make()
+    relation = Relation(graph.ops[0])
+    assert relation.same({}) is None
+    assert (list(relation.alike()), relation.results(sizes(graph))) == ([], {})

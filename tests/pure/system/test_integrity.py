@@ -1,0 +1,33 @@
+"""SHA-256 of files: remembered by signature, and never of a file that has another one."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import pytest
+
+from cudnn_backend_py.system.integrity import FileChangedError, find_sha256, read_sha256, sign
+
+
+def test_a_file_that_was_read_is_remembered_as_long_as_it_is_the_same(tmp_path: Path) -> None:
+    file = tmp_path / "libcudnn.so.9"
+    file.write_bytes(b"first")
+    path, before = str(file), sign(file.stat())
+    assert find_sha256(path, before) is None
+    assert read_sha256(path, before) == hashlib.sha256(b"first").hexdigest() == find_sha256(path, before)
+    file.write_bytes(b"second")
+    after = sign(file.stat())
+    assert after != before
+    assert find_sha256(path, after) is None
+
+
+def test_a_file_with_another_signature_is_not_read_as_the_one_asked_for(tmp_path: Path) -> None:
+    file = tmp_path / "libcudnn.so.9"
+    file.write_bytes(b"first")
+    before = sign(file.stat())
+    file.write_bytes(b"another")
+    with pytest.raises(FileChangedError, match="changed while it was read"):
+        read_sha256(str(file), before)
+    assert find_sha256(str(file), before) is None
+    assert read_sha256(str(file)) == hashlib.sha256(b"another").hexdigest()
