@@ -107,7 +107,7 @@ def test_the_measured_need_is_what_the_words_say() -> None:
     code = (
         "import dataclasses\n"
         "from cudnn_backend_py import explain, find_profile\n"
-        "from cudnn_backend_py.cli.commands import load_graph_file\n"
+        "from cudnn_backend_py.cli.graph_file import load_graph_file\n"
         f"graph = load_graph_file({FORUM!r})\n"
         "base = find_profile('sm89')\n"
         f"for limit in ({needed}, {needed - 1024}):\n"

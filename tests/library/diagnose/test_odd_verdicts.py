@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable
 
 import pytest
@@ -90,8 +89,7 @@ def test_a_failing_rule_leaves_cudnns_words_and_a_line(monkeypatch: pytest.Monke
 
 
 def test_what_else_fails_in_this_package_is_a_verdict_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    module = sys.modules["cudnn_backend_py.diagnose.explanation"]
-    monkeypatch.setattr(module, "find_cause", lambda *_, **__: {}[3, 2])
+    monkeypatch.setattr(causes_module, "find_cause", lambda *_, **__: {}[3, 2])
     verdict = explain(refused(), "sm90")
     assert verdict.cause is not None
     assert (verdict.outcome, verdict.exit_code, verdict.cause.code) == (Outcome.NOT_JUDGED, 2, "judging-failed")
