@@ -12,7 +12,7 @@ import pytest
 from cudnn_backend_py import DataType, PointwiseMode
 from cudnn_backend_py.faults import FAULTS
 from cudnn_backend_py.generated.enums import ReduceTensorOp
-from tests.support.edges import CASES, REFUSED
+from tests.support.edges import CASES, REFUSED, inputs_of
 from tools.records.edge_runs import RANDOM, make_record, random_names
 
 from ...support.records import COMMANDS, record_paths
@@ -36,6 +36,15 @@ def test_every_pointwise_mode_has_cases_in_every_type(mode: PointwiseMode) -> No
 @pytest.mark.parametrize("operator", ReduceTensorOp, ids=lambda operator: operator.name)
 def test_every_reduction_has_cases_in_every_type(operator: ReduceTensorOp) -> None:
     assert {(operator.name, kind.name) for kind in TYPES} <= modes("reduction")
+
+
+@pytest.mark.parametrize("name", [name for name in (*CASES, *REFUSED) if name.startswith("natural/")])
+def test_every_natural_case_has_numbers_for_what_its_graph_reads(name: str) -> None:
+    case = (CASES | REFUSED)[name]
+    graph = case.make()
+    written = {tensor.uid for op in graph.ops for tensor in op.outputs().values()}
+    read = {t.name for t in graph.variant_pack_tensors if t.uid not in written and t.value is None}
+    assert read <= inputs_of(case, graph).keys()
 
 
 def test_a_record_says_what_is_wrong_and_where() -> None:

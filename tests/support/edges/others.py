@@ -15,6 +15,7 @@ from cudnn_backend_py.generated.enums import (
 from cudnn_backend_py.graph import Operation, Parameters
 from tests.support import built
 from tests.support.edges.case import CASES, OUT, Array, Edge, add
+from tests.support.interpreting import inputs_of
 
 __all__: list[str] = []
 
@@ -25,7 +26,7 @@ def _natural(name: str) -> None:
     make = built.BUILT[name].make
 
     def given() -> dict[str, Array]:
-        return {str(key): value for key, value in built.inputs_of(make()).items()}
+        return {str(key): value for key, value in inputs_of(make()).items()}
 
     CASES[f"natural/{name}"] = Edge(f"natural/{name}", make, given)
 
