@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import pytest
-
 from tests.torture.harness import run_round
 
 
-# A signal may come after open() has returned and before its file has a name: no Python code can close that file.
-@pytest.mark.filterwarnings("ignore:Exception ignored in. <_io:pytest.PytestUnraisableExceptionWarning")
 def test_no_answer_is_that_to_another_question() -> None:
     counts = run_round("judge", 3)
     assert counts["questions"] >= 100
