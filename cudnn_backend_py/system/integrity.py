@@ -19,6 +19,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from .interruption import pass_interruption
+
 __all__ = [
     "METADATA",
     "Damage",
@@ -144,7 +146,8 @@ def installations_of(library: Path) -> list[Installation]:
         name = library.relative_to(folder).as_posix()
         found = (_read_record(path) for path in folder.glob("nvidia_*.dist-info/RECORD"))
         return [one for one in found if one is not None and name in one.files]
-    except (OSError, ValueError):
+    except (OSError, ValueError) as error:
+        pass_interruption(error)
         return []
 
 
@@ -153,7 +156,8 @@ def _read_record(path: Path) -> Installation | None:
     project, _, version = path.parent.name.removesuffix(".dist-info").partition("-")
     try:
         files = dict(_record_lines(_read_plain(path)))
-    except (OSError, ValueError, csv.Error):
+    except (OSError, ValueError, csv.Error) as error:
+        pass_interruption(error)
         return None
     project = project.replace("_", "-")
     repair = f"pip install --force-reinstall --no-deps {project}=={version}"
@@ -209,6 +213,7 @@ def _difference(installation: Installation, name: str, record: FileRecord, full:
     except FileNotFoundError:
         return f"missing: {name}, {record.size_bytes} bytes were installed"
     except OSError as error:
+        pass_interruption(error)
         return f"unreadable: {name}: {error}"
     if sha256 != record.sha256:
         return f"changed: {name} has SHA-256 {sha256}, {record.sha256} was installed"

@@ -29,6 +29,7 @@ from ..native.find import (
 )
 from ..native.variables import LOG_VARIABLES, Variables, library_variables
 from ..system.integrity import FileChangedError, Signature, find_sha256, read_sha256, remember_sha256, sign
+from ..system.interruption import pass_interruption
 from ..system.private_folder import EntryFolder, PrivateFolder
 from .store import child_environment, default_root, require_installed
 
@@ -175,8 +176,12 @@ def _make_absolute(name: str, value: str) -> str:
 def _sign_files(library: str, nvrtc: str, environment: Mapping[str, str]) -> Iterator[tuple[str, Signature]]:
     """Yield every library file that a process with this environment may load."""
     for path in dict.fromkeys(_files(library, nvrtc, environment)):
-        with suppress(OSError):
-            yield path, sign(os.stat(path))
+        try:
+            signature = sign(os.stat(path))
+        except OSError as error:
+            pass_interruption(error)
+            continue
+        yield path, signature
 
 
 def _files(library: str, nvrtc: str, environment: Mapping[str, str]) -> Iterator[str]:
@@ -208,7 +213,8 @@ def _places(major: int, library: str, with_nvrtc: bool, with_cublaslt: bool) -> 
 def _libraries_in(folder: str) -> Iterator[str]:
     try:
         names = sorted(name for name in os.listdir(folder) if name.startswith(_LIBRARIES))
-    except OSError:
+    except OSError as error:
+        pass_interruption(error)
         return
     yield from (os.path.join(folder, name) for name in names)
 
@@ -225,6 +231,7 @@ def _digest(path: str, signature: Signature) -> str:
     except FileChangedError as error:
         raise EnvironmentNotReady(str(error), code="cudnn-files-changed", fix="ask again when it is in place") from None
     except OSError as error:
+        pass_interruption(error)
         raise EnvironmentNotReady(f"{path} cannot be read: {error}", code="cudnn-files-changed") from error
     with suppress(CudnnBackendError):
         _kept_digests(default_root() / "digests").write(_key(path, signature), {"sha256": digest})

@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 from ..errors import CudnnBackendError, EnvironmentNotReady, UsageError
 from ..system.integrity import METADATA, find_differences, installations_of, read_installation
+from ..system.interruption import pass_interruption
 from ..system.nearest import nearest
 from ..system.private_folder import PrivateFolder, user_folder
 from ..system.version import JIT_SINCE, version_numbers, version_text
@@ -594,7 +595,8 @@ def _provide(requirement: str, folder: Path, needed: str, bars: Progress, lock: 
 def _is_whole(folder: Path, needed: str) -> bool:
     try:
         installation = read_installation(folder)
-    except (OSError, ValueError):
+    except (OSError, ValueError) as error:
+        pass_interruption(error)
         return False
     return _only(installation.files, needed) is not None and not find_differences(installation, full=True)
 
@@ -674,7 +676,8 @@ def _load_installed(folder: Path) -> Installed | None:
     cuda: Cuda = "12" if name["cuda"] == "12" else "13"
     try:
         installation = read_installation(folder)
-    except (OSError, ValueError):
+    except (OSError, ValueError) as error:
+        pass_interruption(error)
         return None
     flavors = {project.format(cuda): flavor for flavor, project in _PROJECT.items()}
     library = _only(installation.files, _CUDNN_FILE)
@@ -712,6 +715,7 @@ def _check_files(installed: Installed, *, full: bool) -> None:
         try:
             differences = find_differences(read_installation(folder), full=full)
         except (OSError, ValueError) as error:
+            pass_interruption(error)
             differences = (f"{METADATA} is unreadable: {error}",)
         if differences:
             _refuse_changed(folder, differences, _repair_of(installed.path))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -263,3 +264,28 @@ def test_a_file_that_is_linked_elsewhere_meanwhile_has_not_changed(own_root: Pat
     run_python(["-c", "from cudnn_backend_py.versions.setup import read_setup; read_setup('9.99.1').key()"], check=True)
     os.link(library, tmp_path / "linked")
     assert judge(question).outcome is Outcome.SUPPORTED
+
+
+@pytest.mark.parametrize("kind", [TimeoutError, BrokenPipeError, OSError, ValueError], ids=lambda kind: kind.__name__)
+def test_a_handler_that_raises_while_files_are_compared_is_heard(
+    kind: type[Exception], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """TimeoutError is an OSError: it was taken for a folder that cannot be read, so for files that have changed."""
+    before, list_folder = Question(FORUM, "sm90").setup, os.listdir
+
+    def raises(_number: int, _frame: object) -> None:
+        raise kind("mine")
+
+    def interrupted(folder: str) -> list[str]:
+        signal.raise_signal(signal.SIGUSR1)
+        return list_folder(folder)
+
+    monkeypatch.setattr("cudnn_backend_py.versions.setup.os.listdir", interrupted)
+    handler = signal.signal(signal.SIGUSR1, raises)
+    try:
+        with pytest.raises(kind, match="mine"):
+            before.check()
+    finally:
+        signal.signal(signal.SIGUSR1, handler)
+    monkeypatch.undo()
+    before.check()
