@@ -52,7 +52,7 @@ def end_with(
         Whether `destroy` changes the current CUDA context, which must stay.
     """
     if compiled_library() is None:
-        return lambda keeps, address: _ends()(keeps, address, destroy, beside_captures, keeps_context)
+        return lambda keeps, address: _ends()((keeps, address, destroy, beside_captures, keeps_context, os.getpid()))
     end = _End(
         address_of(destroy),
         address_of(driver_function("cuThreadExchangeStreamCaptureMode")) if beside_captures else None,
@@ -68,30 +68,27 @@ def end_with(
 _kept: list[object] = []  # for ever, as native objects may
 
 
-class _EndInPython:
-    """The object without the compiled library."""
+class _EndInPython(tuple[Any, ...]):
+    """The object without the compiled library.
 
-    __slots__ = ("_address", "_beside_captures", "_destroy", "_keeps", "_keeps_context", "_process")
+    A tuple is made by C as a whole: no handler of a signal can leave an object that ends with a part of it missing.
+    """
 
-    def __init__(
-        self, keeps: tuple[object, ...], address: int, destroy: Any, beside_captures: bool, keeps_context: bool
-    ) -> None:
-        self._keeps, self._address, self._destroy = keeps, address, destroy
-        self._beside_captures, self._keeps_context = beside_captures, keeps_context
-        self._process = os.getpid()
+    __slots__ = ()
 
     def end(self, finalizing: Callable[[], bool] = sys.is_finalizing, getpid: Callable[[], int] = os.getpid) -> None:
         """Destroy what there is."""
-        if finalizing() or getpid() != self._process:
+        _, address, destroy, beside_captures, keeps_context, process = self
+        if finalizing() or getpid() != process:
             return
-        pointer = ctypes.c_void_p.from_address(self._address)
+        pointer = ctypes.c_void_p.from_address(address)
         if pointer:
             with contextlib.ExitStack() as stack:
-                if self._keeps_context:
+                if keeps_context:
                     stack.enter_context(same_context())
-                if self._beside_captures:
+                if beside_captures:
                     stack.enter_context(relaxed_capture())
-                self._destroy(pointer)
+                destroy(pointer)
 
 
 @cache
