@@ -8,6 +8,7 @@ from pathlib import Path
 
 from ..errors import GraphError
 from ..graph.ir import Graph
+from ..system.interruption import pass_interruption
 from ..system.strict import MAX_BYTES, parse_json, read_text
 from .graphs import GraphSource, read_graphs
 from .records import Foreign
@@ -64,7 +65,8 @@ def open_log(path: str, *, also: Iterable[str] = ()) -> GraphSource:
     place = Path(path)
     try:
         is_there, is_folder = place.exists(), place.is_dir()
-    except (OSError, ValueError):  # ValueError: a null character in the name
+    except (OSError, ValueError) as error:  # ValueError: a null character in the name
+        pass_interruption(error)
         is_there = is_folder = False
     if is_folder:
         raise GraphError(f"{path} is a folder, a file is needed", code="graph-file")

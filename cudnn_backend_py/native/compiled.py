@@ -7,6 +7,7 @@ import sys
 from functools import cache
 from typing import Any
 
+from ..system.interruption import pass_interruption
 from .find import find_built
 
 __all__ = [
@@ -86,7 +87,8 @@ def compiled_library() -> Any:
         try:
             library = ctypes.PyDLL(str(path))
             version = ctypes.c_int.in_dll(library, "cudnn_backend_py_fast_call_version").value
-        except (OSError, ValueError):
+        except (OSError, ValueError) as error:
+            pass_interruption(error)
             continue
         if version == VERSION and _pointer.from_address(id(None) + _TYPE_AT).value == id(type(None)):
             library.cudnn_backend_py_connect(ctypes.byref(_python))

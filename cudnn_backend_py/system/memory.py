@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import resource
 from collections.abc import Iterator
 from pathlib import Path
+
+from .interruption import ignoring
 
 __all__ = ["available_bytes", "memory_fault"]
 
@@ -30,12 +31,12 @@ def memory_fault(needed: int, what: str) -> str:
 
 
 def _limits() -> Iterator[int]:
-    with contextlib.suppress(OSError, ValueError):
+    with ignoring(OSError, ValueError):
         for line in Path(_MEMINFO).read_text(encoding="ascii").splitlines():
             if line.startswith("MemAvailable:"):
                 yield int(line.split()[1]) * 1024
     for place in _CGROUP:
-        with contextlib.suppress(OSError, ValueError):  # ValueError: "max" is no limit
+        with ignoring(OSError, ValueError):  # ValueError: "max" is no limit
             yield int(Path(place).read_text(encoding="ascii"))
     limit, _ = resource.getrlimit(resource.RLIMIT_AS)
     if limit != resource.RLIM_INFINITY:

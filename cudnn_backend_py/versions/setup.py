@@ -29,7 +29,7 @@ from ..native.find import (
 )
 from ..native.variables import LOG_VARIABLES, Variables, library_variables
 from ..system.integrity import FileChangedError, Signature, find_sha256, read_sha256, remember_sha256, sign
-from ..system.interruption import pass_interruption
+from ..system.interruption import ignoring, pass_interruption
 from ..system.private_folder import EntryFolder, PrivateFolder
 from .store import child_environment, default_root, require_installed
 
@@ -176,12 +176,8 @@ def _make_absolute(name: str, value: str) -> str:
 def _sign_files(library: str, nvrtc: str, environment: Mapping[str, str]) -> Iterator[tuple[str, Signature]]:
     """Yield every library file that a process with this environment may load."""
     for path in dict.fromkeys(_files(library, nvrtc, environment)):
-        try:
-            signature = sign(os.stat(path))
-        except OSError as error:
-            pass_interruption(error)
-            continue
-        yield path, signature
+        with ignoring(OSError):
+            yield path, sign(os.stat(path))
 
 
 def _files(library: str, nvrtc: str, environment: Mapping[str, str]) -> Iterator[str]:
@@ -211,12 +207,9 @@ def _places(major: int, library: str, with_nvrtc: bool, with_cublaslt: bool) -> 
 
 
 def _libraries_in(folder: str) -> Iterator[str]:
-    try:
+    with ignoring(OSError):
         names = sorted(name for name in os.listdir(folder) if name.startswith(_LIBRARIES))
-    except OSError as error:
-        pass_interruption(error)
-        return
-    yield from (os.path.join(folder, name) for name in names)
+        yield from (os.path.join(folder, name) for name in names)
 
 
 # Content of files
