@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from ..system.later import import_later
 
 if TYPE_CHECKING:
+    from . import capi
     from .descriptor import Descriptor, Handle
     from .driver import Driver, current_device, load_driver
     from .from_values import build
@@ -38,6 +39,7 @@ __getattr__ = import_later(
     Log="log",
     LogRecord="log",
     build="from_values",
+    capi="capi",
     capture_log="log",
     current_device="driver",
     library="libcudnn",

@@ -18,13 +18,14 @@ def import_later(package: str, **names: str) -> Callable[[str], Any]:
     package
         The package's ``__name__``.
     names
-        The module of the package that has a name, by the name.
+        The module of the package that has a name, by the name; a name that is its module's own stands for the module.
     """
 
     def find(name: str) -> Any:
         if name not in names:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        value = getattr(import_module(f".{names[name]}", package), name)
+        module = import_module(f".{names[name]}", package)
+        value = module if names[name] == name else getattr(module, name)
         setattr(sys.modules[package], name, value)  # found at once from now on
         return value
 

@@ -11,6 +11,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 import cudnn_backend_py
 
 LOOK = """
@@ -53,6 +55,12 @@ def test_dir_loads_nothing() -> None:
 
 def test_every_public_name_resolves_without_a_library() -> None:
     assert look(ALL_NAMES)["libraries"] == []
+
+
+@pytest.mark.parametrize("package", ["native", "graph", "diagnose", "tuning", "testing", "torch_ops"])
+def test_every_name_of_a_package_resolves_where_it_was_imported_alone(package: str) -> None:
+    """Names are imported when first used; a submodule that another import happens to bring would hide a missing one."""
+    look(f"import cudnn_backend_py.{package} as one; [getattr(one, name) for name in one.__all__]")
 
 
 def test_graphs_need_neither_library_nor_numpy() -> None:
