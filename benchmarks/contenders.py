@@ -1,4 +1,4 @@
-"""What this package's plans are measured beside: cudnn-frontend, our module of its names, a C loop, torch's varlen."""
+"""Contenders of this package's plans: cudnn-frontend, our module of its names, a C loop, torch's varlen attention."""
 
 from __future__ import annotations
 

@@ -16,7 +16,8 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from cudnn_backend_py.diagnose.surveys.matrix import Matrix, available_versions, matrix
+from cudnn_backend_py.diagnose.surveys.inputs import available_versions
+from cudnn_backend_py.diagnose.surveys.matrix import Matrix, matrix
 from cudnn_backend_py.generated.enums import DataType, PointwiseMode
 from cudnn_backend_py.graph import Graph, GraphBuilder
 from cudnn_backend_py.graph.attention import Attention, sdpa_backward, sdpa_forward

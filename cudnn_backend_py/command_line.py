@@ -1,4 +1,4 @@
-"""Commands, groups and types of options: help that cuts nothing off, and one suggestion for what is misspelt."""
+"""Click commands, groups and option types: help fits narrow terminals, unknown words get the nearest known one."""
 
 from __future__ import annotations
 
@@ -84,7 +84,10 @@ class Command(_Answering):
 def program_command(
     text: str, *, help_names: Sequence[str] = ("-h", "--help"), options_metavar: str = "[OPTIONS]"
 ) -> Callable[[Callable[..., Any]], click.Command]:
-    """Return a decorator for a command that runs a program, whose words it leaves as they are, as ``program``."""
+    """Return a decorator for a command that runs a Python program.
+
+    The function gets the program and its arguments, unparsed, as ``program``.
+    """
     settings = {
         "ignore_unknown_options": True,
         "allow_interspersed_args": False,

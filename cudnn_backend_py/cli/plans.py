@@ -179,7 +179,8 @@ def compare(
     attention in LOG, a log of cuDNN: forward and backward, GPU and host time. Where there is no GPU, --target names
     the plans that would be compared. A JSON --output is written as it goes, and --resume goes on with it.
     """
-    from .compare.comparison import DEFAULT, Comparison, run_command
+    from ..diagnose.surveys.inputs import DEFAULT
+    from .compare.comparison import Comparison, run_command
 
     if log_file and grid:
         raise click.UsageError("--grid is about shapes without LOG")

@@ -365,7 +365,8 @@ def show_matrix(
     """
     from ..diagnose.report.tables import render_matrix, table_text
     from ..diagnose.surveys.attention import TARGETS
-    from ..diagnose.surveys.matrix import Matrix, matrix, places_of
+    from ..diagnose.surveys.inputs import places_of
+    from ..diagnose.surveys.matrix import Matrix, matrix
 
     _check_style(style)
     graphs = {name: load_graph_file(name) for name in graph_files}
@@ -415,7 +416,7 @@ def show_since(
     none does, 2 if none does and one could not judge.
     """
     from ..diagnose.report.tables import render_since, table_text
-    from ..diagnose.surveys.matrix import places_of
+    from ..diagnose.surveys.inputs import places_of
     from ..diagnose.surveys.since import Since, since
 
     graph = load_graph_file(graph_file)

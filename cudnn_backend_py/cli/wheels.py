@@ -129,7 +129,7 @@ def ask_with_wheels(
 
     wheels: dict[str, str] = {}
     if click.get_current_context().meta.get(_WHEEL) == "jit":
-        from ..diagnose.surveys.matrix import number_of
+        from ..diagnose.surveys.inputs import number_of
 
         numbers = {number_of(name) for name in names}
         wheels = {one: f"{one}-jit" for one in numbers if versions.find_installed(one, flavor="jit") is not None}
@@ -142,7 +142,7 @@ def ask_with_wheels(
 
 def versions_at_hand() -> tuple[str, ...]:
     """Return every cuDNN that can judge; a line says which that are installed cannot."""
-    from ..diagnose.surveys.matrix import available_versions
+    from ..diagnose.surveys.inputs import available_versions
     from ..versions import store as versions
 
     names = available_versions()
@@ -203,7 +203,7 @@ def lacking_of(verdicts: Iterable[Verdict]) -> list[str]:
 def lacking_in(cells: Iterable[tuple[str, Cell]]) -> list[str]:
     """Return the versions, by number, of cells that engines were lacking for."""
     from ..diagnose.engines import ENGINES_ABSENT
-    from ..diagnose.surveys.matrix import number_of
+    from ..diagnose.surveys.inputs import number_of
 
     return [number_of(version) for version, cell in cells if cell.cause == ENGINES_ABSENT]
 

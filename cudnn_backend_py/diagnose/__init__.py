@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from .report.archive import write_repro
     from .report.text import render_text
     from .surveys.attention import SupportTable, attention_rows, support_table
-    from .surveys.matrix import Cell, Matrix, available_versions, matrix
+    from .surveys.inputs import available_versions
+    from .surveys.matrix import Cell, Matrix, matrix
     from .surveys.since import Since, since
 
 __all__ = [
@@ -88,7 +89,7 @@ __getattr__ = import_later(
     support_table="surveys.attention",
     Cell="surveys.matrix",
     Matrix="surveys.matrix",
-    available_versions="surveys.matrix",
+    available_versions="surveys.inputs",
     matrix="surveys.matrix",
     Since="surveys.since",
     since="surveys.since",

@@ -214,7 +214,7 @@ def autotune(
         The graph, and a live target (the GPU of this process if not given).
     buffers
         Device buffers by name or uid, as for :func:`~cudnn_backend_py.execution.variant_pack`; outputs among them are
-        overwritten. What is not given is made up: see :func:`~cudnn_backend_py.tuning.statistics.made_up_inputs`.
+        overwritten. What is not given is made up: see :func:`~cudnn_backend_py.tuning.inputs.made_up_inputs`.
     modes
         Heuristics modes whose configs are tried, in this order; they replace those of `selection`.
     engines
@@ -226,7 +226,7 @@ def autotune(
         Seconds it may take; one build that has begun, and one round of timing, are finished.
     tolerance
         Largest relative Frobenius norm of a difference, for all outputs or by name;
-        :data:`~cudnn_backend_py.tuning.statistics.TOLERANCES` by data type if not given.
+        :data:`~cudnn_backend_py.tuning.agreement.TOLERANCES` by data type if not given.
     by
         Whether times with a cold or a warm L2 cache decide. The winner is not slower in the other.
     cache

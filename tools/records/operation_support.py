@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from cudnn_backend_py.diagnose import Matrix, Outcome, matrix
-from cudnn_backend_py.diagnose.surveys.matrix import number_of
+from cudnn_backend_py.diagnose.surveys.inputs import number_of
 
 __all__ = ["NOT_ASKED", "TABLE", "read_support", "say_support"]
 

@@ -21,6 +21,7 @@ from typing import Any
 from rich.table import Table
 
 from ... import torch_ops
+from ...diagnose.surveys.inputs import DEFAULT
 from ...errors import CudnnBackendError, EnvironmentNotReady, GraphError, UsageError
 from ...execution.any_shape import Shapes
 from ...execution.plan_pool import shared_pool
@@ -78,7 +79,6 @@ LITTLE_GRID = (1024,)
 SEQUENCES = (128, 512, 2048, 8192)
 HOST_BOUND_US = 100.0  # GPU time up to which host time is measured
 MOST_SCORES = 1 << 30  # of torch's math, which keeps them all in memory, several times
-DEFAULT = "default"  # the cuDNN this process would load
 
 
 # What is compared
@@ -86,7 +86,10 @@ DEFAULT = "default"  # the cuDNN this process would load
 
 @dataclass(frozen=True)
 class Case:
-    """What is compared: a problem or a graph, forward or backward; ``why_alone`` says why torch has no part in it."""
+    """One row of a comparison: an attention problem or a graph, in one direction.
+
+    ``why_alone`` is the reason why torch is not timed, empty where it is.
+    """
 
     name: str
     direction: Direction
@@ -131,7 +134,7 @@ def compared_shapes() -> Iterator[Attention]:
 
 
 def _dense(batch: int, heads: int, seq_q: int, head_dim: int, **options: Any) -> Attention:
-    """Return a problem of bfloat16, unless it is said otherwise, laid out as b, s, h, d."""
+    """Return a dense problem in memory order (batch, sequence, heads, head dim), in bfloat16 by default."""
     options = {"data_type": DataType.BFLOAT16, **options}
     return Attention(batch=batch, heads=heads, seq_q=seq_q, head_dim=head_dim, **options)
 
@@ -155,7 +158,7 @@ def cases_of(what: str) -> list[Case]:
 
 
 def cases_of_shapes(problems: Iterable[Attention]) -> list[Case]:
-    """Return what is compared of problems: both directions of each."""
+    """Return two cases for each problem, forward and backward."""
     return [Case(name_of(problem), direction, problem) for problem in problems for direction in DIRECTIONS]
 
 

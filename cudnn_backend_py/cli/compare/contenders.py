@@ -122,7 +122,7 @@ def settle(call: Callable[[], Any]) -> None:
 def differentiate(
     call: Callable[[], Any], inputs: tuple[Any, ...], buffers: Mapping[str, Any], *, settled: bool = True
 ) -> Callable[[], Any]:
-    """Return the backward pass of a call, whose forward pass is made now, by default after :func:`settle`."""
+    """Run the forward pass of a call, settled first by default, and return a function that runs its backward pass."""
     import torch
 
     for x in inputs:

@@ -69,12 +69,12 @@ class _HeadDims:
         return [one for one in self.dims if self.multiple and one.size % self.multiple] or self.largest
 
     def blame(self, dims: list[DimClass], needed: str, basis: Basis, detail: str = "", remedy: str = "") -> Cause:
-        """Return the cause that head dims, of one size, are not what is needed."""
+        """Return a cause that names these head dims, their size (all have the same), and what is needed."""
         headline = f"{name_dims(self.case.graph, dims)} {dims[0].size}, {needed}"
         return Cause("head-dim", headline + quote(self.reason), basis, detail, remedy)
 
     def at_most(self, limit: int) -> str:
-        """Return what is needed where a head dim is too large."""
+        """Return the upper limit of a head dim, for a headline."""
         return f"at most {limit} is supported on sm_{self.case.target.sm}"
 
 

@@ -14,7 +14,8 @@ from ...terminal import WordTable, table_text
 from ..engines import ENGINES_ABSENT
 from ..remedies import Remedies, Remedy
 from ..surveys.baseline import Checked
-from ..surveys.matrix import DEFAULT, Cell, Matrix
+from ..surveys.inputs import DEFAULT
+from ..surveys.matrix import Cell, Matrix
 from ..surveys.since import Since
 from ..surveys.upgrade import Difference, Effect, Upgrade
 from ..verdict import Outcome, Verdict

@@ -36,7 +36,8 @@ from ..engines import ENGINES_ABSENT
 from ..explanation import CRASHED
 from ..report.ci import Case
 from ..verdict import Outcome
-from .matrix import DEFAULT, Cell, Matrix, matrix, places_of
+from .inputs import DEFAULT, places_of
+from .matrix import Cell, Matrix, matrix
 
 __all__ = ["Baseline", "Checked", "Expected", "check", "compare", "exit_code", "read_baseline", "update"]
 

@@ -1,4 +1,4 @@
-"""What surveys are asked about: graphs by name, targets, and cuDNN versions with the files and variables of each."""
+"""Arguments of surveys: graphs by name, targets, and cuDNN versions, each read into the setup of its process."""
 
 from __future__ import annotations
 

@@ -29,27 +29,14 @@ from ..fork import TIME_RAN_OUT
 from ..judges import CUDNN_TIMED_OUT, Judge, Question, judge
 from ..verdict import Outcome, Verdict
 from .inputs import (
-    DEFAULT,
     available_versions,
     count_cores,
-    number_of,
-    places_of,
     read_graphs,
     read_setups,
     read_targets,
 )
 
-__all__ = [
-    "DEFAULT",
-    "Cell",
-    "KeptAnswers",
-    "Matrix",
-    "available_versions",
-    "default_cache",
-    "matrix",
-    "number_of",
-    "places_of",
-]
+__all__ = ["Cell", "KeptAnswers", "Matrix", "default_cache", "matrix"]
 
 SCHEMA = "cudnn-backend-py/matrix"
 SCHEMA_VERSION = 1

@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from cudnn_backend_py.diagnose.report.tables import render_matrix, render_since, table_text
-from cudnn_backend_py.diagnose.surveys.matrix import Matrix, available_versions, kept_answers, matrix
+from cudnn_backend_py.diagnose.surveys.inputs import available_versions
+from cudnn_backend_py.diagnose.surveys.matrix import Matrix, kept_answers, matrix
 from cudnn_backend_py.diagnose.surveys.since import since
 from cudnn_backend_py.diagnose.verdict import Outcome
 from cudnn_backend_py.errors import EnvironmentNotReady
