@@ -57,7 +57,7 @@ _PUBLIC: dict[str, tuple[str, str | None]] = {
 }
 
 # What is imported with a public name where it is there: it fills a hook of that, as known faults do of attention.
-_FILLERS = {"attention": "faults"}
+_FILLERS = {"attention": "known_issues"}
 
 __all__ = [*_PUBLIC]
 

@@ -23,10 +23,10 @@ from rich.console import Console
 from rich.table import Column, Table
 
 from cudnn_backend_py import CudnnBackendError, DataType, Graph, attention, reference
-from cudnn_backend_py.faults import FAULTS
 from cudnn_backend_py.graph import Tensor
 from cudnn_backend_py.graph.formats import decode, encode, round_to
 from cudnn_backend_py.interpreter.philox import dropout_mask
+from cudnn_backend_py.known_issues import FAULTS
 from tests.known_issues import BASE, EXAMPLES, Reproduction
 
 Array = NDArray[np.float64]

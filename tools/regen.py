@@ -10,7 +10,7 @@ import cudnn_backend_py.frontend
 from cudnn_backend_py.diagnose.report.attention_page import render_page
 from cudnn_backend_py.diagnose.surveys.attention import SupportTable
 from tests.compat.surface import read_facts, render
-from tools.records.fault_page import render_fault_page
+from tools.records.known_issues_page import render_known_issues_page
 from tools.records.measurements_page import measurements_page
 from tools.records.operations_page import operations_page
 from tools.records.speed_page import make_page
@@ -36,7 +36,7 @@ PAGES: Mapping[str, Callable[[], str]] = {
     "docs/assets/forum.svg": draw,
     "docs/attention-speed.md": make_page,
     "docs/attention-support.md": attention_support,
-    "docs/faults.md": render_fault_page,
+    "docs/known-issues.md": render_known_issues_page,
     "docs/frontend-names.md": frontend_names,
     "docs/measurements.md": measurements_page,
     "docs/operations.md": operations_page,

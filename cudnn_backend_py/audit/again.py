@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import CudnnBackendError
-from ..faults import find_faults, name_failure
 from ..graph import Graph
+from ..known_issues import find_faults, name_failure
 from ..native.find import cudnn_places
 from ..plans.choice import EngineChoice
 from ..rewrite.reduce import reduce_failure

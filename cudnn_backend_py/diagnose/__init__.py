@@ -7,8 +7,8 @@ from .explanation import control_graph, explain
 from .verdict import Basis, Candidate, Cause, Control, Outcome, Stage, Verdict
 
 if TYPE_CHECKING:
-    from ..faults import KnownIssue, known_hazards
     from ..importers.graphs import LoggedGraph, read_graphs
+    from ..known_issues import KnownIssue, known_hazards
     from ..plans.refusals import Reason, Refusal, read_refusals
     from ..target.environment import Fault, check_environment
     from .judges import Judge, Question, judge
@@ -72,8 +72,8 @@ __getattr__ = import_later(
     Judge="judges",
     Question="judges",
     judge="judges",
-    KnownIssue=".faults",
-    known_hazards=".faults",
+    KnownIssue=".known_issues",
+    known_hazards=".known_issues",
     LoggedGraph=".importers.graphs",
     read_graphs=".importers.graphs",
     Reason=".plans.refusals",

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..faults import known_hazards
 from ..graph.attention.recognize import read_attention
 from ..graph.ir import Graph
 from ..importers.graphs import GraphSource, LoggedGraph, read_graphs
+from ..known_issues import known_hazards
 from ..printable import printable
 from ..system.version import Version
 

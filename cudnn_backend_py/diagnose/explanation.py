@@ -10,7 +10,6 @@ from itertools import islice
 from typing import Any
 
 from ..errors import CudnnBackendError, CudnnStatusError, EnvironmentNotReady, GraphError, NotSupported, UsageError
-from ..faults import known_hazards
 from ..generated.enums import DataType, DescriptorType, HeurMode, Status
 from ..graph import Graph, GraphBuilder, Operation
 from ..graph.attention.recognize import read_attention
@@ -18,6 +17,7 @@ from ..graph.attention.shape_class import find_class
 from ..graph.booleans import describe_booleans
 from ..graph.guard import MISTAKES, collecting, describe_failure, run_guarded
 from ..graph.ir import check_graph
+from ..known_issues import known_hazards
 from ..native import loaded_library
 from ..plans.candidate import Candidate, read_candidates
 from ..plans.engine import EngineConfig, Heuristics, OperationGraph, heur_mode

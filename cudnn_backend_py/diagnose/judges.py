@@ -11,9 +11,9 @@ from functools import lru_cache
 from typing import Any, Self, TypedDict
 
 from ..errors import CudnnBackendError
-from ..faults import known_hazards
 from ..graph import Graph, graph_from_json
 from ..graph.guard import collecting
+from ..known_issues import known_hazards
 from ..native import loaded_library
 from ..plans.refusals import furthest_reason
 from ..system.child import TIMED_OUT, Child, Say, serve

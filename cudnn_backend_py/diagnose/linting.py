@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ..errors import GraphError
-from ..faults import Use
 from ..generated.enums import DescriptorType, PointwiseMode, ReduceTensorOp
 from ..generated.operations import CONVOLUTIONS
 from ..graph import Graph
@@ -17,6 +16,7 @@ from ..graph.attention.recognize import read_attention
 from ..graph.data_types import ELEMENT_BITS, HALF_TYPES
 from ..graph.guard import collecting, iterate_guarded
 from ..graph.ir import Matmul, Op, Pointwise, Reduction, Tensor, check_writes
+from ..known_issues import Use
 
 __all__ = ["Finding", "lint"]
 

@@ -11,8 +11,8 @@ from ..generated.enums import Status
 from ..printable import printable
 
 if TYPE_CHECKING:
-    from ..faults import KnownIssue
     from ..graph.ir import Graph
+    from ..known_issues import KnownIssue
     from ..target import Target
 
 __all__ = [

@@ -11,9 +11,9 @@ from functools import partial
 from typing import Any, Self
 
 from ..errors import CudnnStatusError, EnvironmentNotReady, NotSupportedStatus
-from ..faults import KnownIssue, Sharing, known_hazards, warn_of
 from ..generated.enums import DescriptorType
 from ..graph.ir import Graph, Tensor
+from ..known_issues import KnownIssue, Sharing, known_hazards, warn_of
 from ..native.launch import Overrides
 from ..plans.engine import OperationGraph
 from ..plans.plan import Plan

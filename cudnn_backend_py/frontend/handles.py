@@ -9,9 +9,9 @@ from functools import cache, cached_property
 from typing import Any, Self
 
 from ..errors import GraphError, UsageError
-from ..faults import KnownIssue
 from ..generated.enums import AttributeName as Attr
 from ..generated.enums import DescriptorType
+from ..known_issues import KnownIssue
 from ..native import Descriptor, Handle, Library, current_device, library
 from ..printable import shown
 from ..system.strict import parse_json

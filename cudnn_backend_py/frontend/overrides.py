@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..faults import KnownIssue
+from ..known_issues import KnownIssue
 from ..native.launch import Overrides
 from .arguments import integers, items_of
 from .errors import invalid_value, wrong_for_other_dims

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from .. import faults  # noqa: F401  # the builders warn of them
+from .. import known_issues  # noqa: F401  # its rows add warnings to the attention builder
 from ..graph.attention import Attention, SoftCap, sdpa_backward, sdpa_forward
 from ..graph.attention.problem import TensorLayout, describe_dense
 from ..graph.ir import Graph

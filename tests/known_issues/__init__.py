@@ -1,4 +1,4 @@
-"""Examples of known issues of cuDNN: the graphs for the rows of `cudnn_backend_py.faults`, by the code of the row."""
+"""Example graphs of cuDNN's known issues, by the code of their row in `cudnn_backend_py.known_issues`."""
 
 from __future__ import annotations
 

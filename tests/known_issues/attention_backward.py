@@ -5,11 +5,11 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from cudnn_backend_py.faults.attention_backward import find_row_sums
 from cudnn_backend_py.graph.attention.backward import composite_backward
 from cudnn_backend_py.graph.attention.problem import Attention
 from cudnn_backend_py.graph.ir import Graph, Pointwise, Reduction
 from cudnn_backend_py.graph.replace import replace_tensors
+from cudnn_backend_py.known_issues.attention_backward import find_row_sums
 
 from .attention_graphs import backward
 from .example import BASE, Examples, Reproduction

@@ -253,7 +253,7 @@ def follow_data_type(copy: Copy) -> None:
 def follow_known_issue(copy: Copy) -> None:
     """Matmuls with 96 rows."""
     copy.insert(
-        f"{PACKAGE}/faults/matmul.py",
+        f"{PACKAGE}/known_issues/matmul.py",
         "MATMUL: tuple[KnownIssue, ...] = (\n",
         """\
     KnownIssue(
@@ -277,9 +277,9 @@ def follow_known_issue(copy: Copy) -> None:
     ),
 """,
     )
-    copy.rewrite("docs/faults.md")
-    assert "| `matmul-96-rows` |" in copy.read("docs/faults.md")
-    copy.test("matmul-96-rows or every_row", "tests/pure/faults", "tests/pure/tools/test_fault_page.py")
+    copy.rewrite("docs/known-issues.md")
+    assert "| `matmul-96-rows` |" in copy.read("docs/known-issues.md")
+    copy.test("matmul-96-rows or every_row", "tests/pure/known_issues", "tests/pure/tools/test_known_issues_page.py")
 
 
 def follow_target(copy: Copy) -> None:

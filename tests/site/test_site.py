@@ -25,7 +25,7 @@ PAGES = (
     "index.html",
     "tutorials/refusal.html",
     "tables/reasons.html",
-    "faults.html",
+    "known-issues.html",
     "gallery.html",
     "operations.html",
 )
@@ -126,7 +126,7 @@ def test_keys_reach_the_links_of_the_page_and_are_seen_there(browser: Browser, w
 
 
 def test_first_tab_skips_to_the_content(browser: Browser) -> None:
-    page = browser.open(SITE / "faults.html")
+    page = browser.open(SITE / "known-issues.html")
     page.press("Tab")
     assert page.ask("document.activeElement.classList.contains('md-skip')")
 
@@ -152,7 +152,7 @@ def search(page: Page, text: str) -> None:
 @pytest.mark.parametrize(
     ("words", "place"),
     [
-        ("dsink-ragged", "faults.html"),
+        ("dsink-ragged", "known-issues.html"),
         ("sink", "attention-support.html"),
         ("paged_cache_load", "operations.html"),
         ("whatif", "tutorials/refusal.html"),
@@ -173,7 +173,7 @@ def test_search_is_used_by_keyboard(browser: Browser) -> None:
     assert wait(page, "document.activeElement.classList.contains('md-search__input')")
     page.write("dsink-ragged")
     page.press("End")  # it looks when a key goes up
-    assert wait(page, "document.querySelector('.md-search-result__link[href*=\"faults.html\"]') !== null")
+    assert wait(page, "document.querySelector('.md-search-result__link[href*=\"known-issues.html\"]') !== null")
     page.press("ArrowDown")
     _, href, outline, seen = page.ask(FOCUS)
     assert outline == "solid"

@@ -8,7 +8,7 @@ Fixed graphs, by name:
 * ``zoo``: forty graphs of all kinds, to compare targets and versions. ``families``: these and more, outside attention.
 * ``edges``: numbers at the edges of pointwise modes, reductions, norms and products, with what cuDNN computes.
 * ``refused``: graphs that cuDNN refuses, by reason. ``planted``: supported graphs with a known cause of refusal added.
-* ``tests/known_issues``: graphs that cuDNN computes wrong, by the row of ``cudnn_backend_py/faults``.
+* ``tests/known_issues``: graphs that cuDNN computes wrong, by the row of ``cudnn_backend_py/known_issues``.
 
 Random graphs, from a seed:
 

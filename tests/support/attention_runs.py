@@ -17,9 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cudnn_backend_py import CudnnStatusError, DataType, Graph, OperationGraph, build_plan, execute, open_target
-from cudnn_backend_py.faults import Form
 from cudnn_backend_py.graph.attention import Use, Version, find_hazards
 from cudnn_backend_py.graph.formats import decode, encode, storage_type
+from cudnn_backend_py.known_issues import Form
 from cudnn_backend_py.system.child import ONE_THREAD
 from cudnn_backend_py.target import Target
 from tests.support.attention_cases import Case, draw, expect, make_case

@@ -14,10 +14,10 @@ from pathlib import Path
 from cudnn_backend_py import DescriptorType, Graph, GraphError
 from cudnn_backend_py.diagnose import Judge, Outcome, Question, Verdict, lint, render_text, whatif
 from cudnn_backend_py.diagnose.report.html import verdict_html
-from cudnn_backend_py.faults import known_hazards
 from cudnn_backend_py.graph import graph_to_json
 from cudnn_backend_py.graph.guard import collecting
 from cudnn_backend_py.graph.replace import all_ops
+from cudnn_backend_py.known_issues import known_hazards
 from cudnn_backend_py.rewrite.changes import changes
 from cudnn_backend_py.target import find_profile
 from tests.support.mutants import mutants

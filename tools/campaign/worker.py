@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from cudnn_backend_py.errors import CudnnBackendError, CudnnStatusError
-from cudnn_backend_py.faults import FaultWarning, ending_faults, name_failure
 from cudnn_backend_py.graph import Graph
 from cudnn_backend_py.graph.replace import all_ops
 from cudnn_backend_py.graph.serial import graph_to_json
+from cudnn_backend_py.known_issues import FaultWarning, ending_faults, name_failure
 from cudnn_backend_py.rewrite.reduce import Reduced, reduce_failure
 from cudnn_backend_py.system.child import Say, serve
 from cudnn_backend_py.target import Target, open_target

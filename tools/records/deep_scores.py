@@ -28,10 +28,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cudnn_backend_py import CudnnBackendError, DataType, Graph, open_target, reference
-from cudnn_backend_py.faults import FaultWarning, known_hazards
 from cudnn_backend_py.graph.attention import Attention, sdpa_backward, sdpa_forward
 from cudnn_backend_py.graph.formats import round_to
 from cudnn_backend_py.info import start_record, write_record
+from cudnn_backend_py.known_issues import FaultWarning, known_hazards
 from cudnn_backend_py.system.child import ONE_THREAD
 from cudnn_backend_py.target import Target
 from tools.campaign.one import ask, run

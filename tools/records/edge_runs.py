@@ -26,12 +26,12 @@ from numpy.typing import NDArray
 
 from cudnn_backend_py import CudnnBackendError, DataType, Graph, OperationGraph, PointwiseMode, build_plan, open_target
 from cudnn_backend_py.execution.run import execute
-from cudnn_backend_py.faults import name_failure
 from cudnn_backend_py.graph import Pointwise
 from cudnn_backend_py.graph.data_types import DATA_TYPES
 from cudnn_backend_py.graph.formats import decode, encode, is_integer, largest, storage_type
 from cudnn_backend_py.info import start_record, write_record
 from cudnn_backend_py.interpreter import interpret
+from cudnn_backend_py.known_issues import name_failure
 from cudnn_backend_py.plans.plan import Plan
 from cudnn_backend_py.target import Target
 from tests.support.edges import CASES, REFUSED, Edge, inputs_of

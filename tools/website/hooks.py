@@ -31,7 +31,7 @@ from tools.website.reasons import lookup_table
 
 DATA = "tests/library/diagnose/data"
 #: Written into the site alone; the page of tables names them in code, and links them there.
-MADE = {"`faults.json`": "faults.json", "`operations.json`": "operations.json", "`llms.txt`": "../llms.txt"}
+MADE = {"`known_issues.json`": "faults.json", "`operations.json`": "operations.json", "`llms.txt`": "../llms.txt"}
 #: Pages that are files of the repository elsewhere.
 PAGES = {
     "README.md": "index.md",
@@ -45,7 +45,7 @@ PAGES = {
     "logs": "measurements.md",
 }
 #: Pages whose tables need the room of the list of pages.
-WIDE = ("attention-speed.md", "attention-support.md", "faults.md", "operations.md")
+WIDE = ("attention-speed.md", "attention-support.md", "known-issues.md", "operations.md")
 _LINK = re.compile(r"(\]\()(?!https?:|mailto:|#)([^)#\s]+)")
 
 
@@ -162,7 +162,7 @@ def on_nav(nav: Navigation, **_: Any) -> None:
 
 def on_page_content(html: str, *, page: Page, **_: Any) -> str:
     """Make wide tables reachable by keyboard, as they scroll, and give each known fault a place of its own."""
-    if page.file.src_uri == "faults.md":
+    if page.file.src_uri == "known-issues.md":
         html = re.sub(r"<td><code>([\w-]+)</code>", r'<td id="\1"><code>\1</code>', html)
     return re.sub(r"<table>", '<table tabindex="0">', html)
 

@@ -15,8 +15,8 @@ import click
 from cudnn_backend_py.cli.commands import SECTIONS, main
 from cudnn_backend_py.cli.graph_file import load_graph_file
 from cudnn_backend_py.diagnose.report.drawing import draw_graph
-from cudnn_backend_py.faults import FAULTS
 from cudnn_backend_py.generated.enums import CudnnEnum
+from cudnn_backend_py.known_issues import FAULTS
 from cudnn_backend_py.system.version import version_numbers
 from tools.website.docstrings import plain_roles
 from tools.website.reasons import Entry, entries, rules

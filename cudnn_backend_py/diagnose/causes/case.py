@@ -10,11 +10,11 @@ from itertools import islice
 from typing import NamedTuple
 
 from ...errors import CudnnBackendError, CudnnStatusError
-from ...faults import ending_faults
 from ...generated.enums import BehaviorNote, DataType, DescriptorType
 from ...graph.data_types import DATA_TYPES
 from ...graph.ir import Graph, Tensor, packed_strides
 from ...graph.strides import channels_last
+from ...known_issues import ending_faults
 from ...plans.engine import OperationGraph
 from ...plans.plan import build_plan
 from ...plans.refusals import Reason, read_error, read_refusals

@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from ...faults import Form
 from ...graph.attention import SoftCap, Use, find_hazards
+from ...known_issues import Form
 from ...printable import printable
 from ...system.version import Version
 from ...target import find_profile

@@ -7,11 +7,11 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from ...errors import CudnnBackendError
-from ...faults import FaultWarning, known_hazards, warn_of, warn_once
 from ...generated.enums import DataType, TensorReordering
 from ...graph import GraphBuilder
 from ...graph.booleans import BOOLEANS_IN_MEMORY, describe_booleans
 from ...graph.ir import Graph, Tensor, packed_strides
+from ...known_issues import FaultWarning, known_hazards, warn_of, warn_once
 from ..enums import data_type, to_data_type
 from ..errors import attribute_not_set, invalid_value
 from ..tensors import tensor as UserTensor

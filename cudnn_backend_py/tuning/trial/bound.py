@@ -52,7 +52,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ...faults import Use
 from ...generated.enums import DataType, DescriptorType, PointwiseMode, RngDistribution
 from ...graph import Graph, Matmul, Operation, Pointwise, Tensor
 from ...graph.attention.recognize import read_attention
@@ -61,6 +60,7 @@ from ...graph.formats import is_integer, largest, round_to
 from ...interpreter.arithmetic import below
 from ...interpreter.attention import hidden
 from ...interpreter.data import is_unordered
+from ...known_issues import Use
 from .common_factor import common_factor, lean_of
 from .rules import FACTORS, MOVES, PRODUCTS, Arithmetic, Floats, copied_types, is_float, least, roundoff, rule_of
 from .shaken import Shaken, run_shaken

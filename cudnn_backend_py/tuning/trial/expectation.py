@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...faults import Use
 from ...graph import Graph
 from ...graph.attention.recognize import read_attention
 from ...graph.formats import round_to
 from ...interpreter import interpret
+from ...known_issues import Use
 from .bound import Arithmetic, Expected, expect
 from .rules import roundoff
 from .shaken import in_float32

@@ -11,7 +11,7 @@ import pytest
 
 from cudnn_backend_py import open_target
 from cudnn_backend_py.audit import audit, examine, load_case
-from cudnn_backend_py.faults import FAULTS
+from cudnn_backend_py.known_issues import FAULTS
 from tests.support import audited
 from tests.support.audited import RIGHT, WRONG
 

@@ -11,9 +11,9 @@ import pytest
 
 from cudnn_backend_py import DataType, Graph, GraphBuilder, PointwiseMode
 from cudnn_backend_py.errors import CudnnBackendError
-from cudnn_backend_py.faults import ending_faults
 from cudnn_backend_py.graph import attention
 from cudnn_backend_py.interpreter.data import KINDS
+from cudnn_backend_py.known_issues import ending_faults
 from cudnn_backend_py.plans.build import shared_target
 from cudnn_backend_py.rewrite.reduce import Reduced, reduce_failure
 from cudnn_backend_py.tuning.trial import Trial, run_graph

@@ -13,8 +13,8 @@ import pytest
 
 from cudnn_backend_py import EnvironmentNotReady, UsageError, library
 from cudnn_backend_py.diagnose import Judge, Outcome, Question, Verdict, explain, judge
-from cudnn_backend_py.faults import FAULTS
 from cudnn_backend_py.graph.replace import replace_tensors
+from cudnn_backend_py.known_issues import FAULTS
 from examples import flash_forward, forum_two_matmul
 from examples.attention_hazards import graph_of
 from tests.known_issues import EXAMPLES

@@ -32,8 +32,8 @@ from cudnn_backend_py.diagnose.engines import ENGINES_ABSENT, _is_served_alone
 from cudnn_backend_py.diagnose.report.ci import cases
 from cudnn_backend_py.diagnose.report.tables import render_matrix, render_remedies, render_since, table_text
 from cudnn_backend_py.diagnose.surveys.baseline import check, exit_code, update
-from cudnn_backend_py.faults import FAULTS
 from cudnn_backend_py.graph import save_graph
+from cudnn_backend_py.known_issues import FAULTS
 from cudnn_backend_py.native.environment import sublibraries
 from cudnn_backend_py.system.child import call_command
 from cudnn_backend_py.versions.store import child_environment, find_installed, install, list_installed

@@ -6,7 +6,7 @@ import pytest
 
 from cudnn_backend_py import library
 from cudnn_backend_py.diagnose import Judge, Question, Verdict
-from cudnn_backend_py.faults import FAULTS
+from cudnn_backend_py.known_issues import FAULTS
 from tests.cases.public import PUBLIC, PublicCase, has_words
 
 # Shares that were right when the cases were counted; an answer may become better, not worse.

@@ -15,12 +15,12 @@ import pytest
 
 import cudnn_backend_py.frontend as cudnn
 from cudnn_backend_py.errors import CudnnBackendError
-from cudnn_backend_py.faults import FAULTS, KnownIssue, find
 from cudnn_backend_py.frontend import as_cudnn, errors, handles
 from cudnn_backend_py.frontend.handles import set_default_target
 from cudnn_backend_py.frontend.kernels import KERNELS
 from cudnn_backend_py.frontend.kernels import OPERATIONS as KERNEL_OPERATIONS
 from cudnn_backend_py.frontend.recorded import OPERATIONS
+from cudnn_backend_py.known_issues import FAULTS, KnownIssue, find
 from cudnn_backend_py.system.version import Window
 from tests.support.faults import told
 

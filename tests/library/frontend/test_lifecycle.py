@@ -17,10 +17,10 @@ import pytest
 
 import cudnn_backend_py.frontend as cudnn
 from cudnn_backend_py import Attr, CudnnStatusError, find_profile
-from cudnn_backend_py.faults import find, known_hazards
 from cudnn_backend_py.frontend.errors import FrontendRuntimeError
 from cudnn_backend_py.frontend.handles import set_default_target
 from cudnn_backend_py.frontend.ubjson import read_ubjson
+from cudnn_backend_py.known_issues import find, known_hazards
 from cudnn_backend_py.native import Handle, library
 from cudnn_backend_py.native.descriptor import _Owner
 from cudnn_backend_py.native.launch import int64_rows

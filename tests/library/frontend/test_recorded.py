@@ -12,8 +12,8 @@ import pytest
 
 import cudnn_backend_py.frontend as cudnn
 from cudnn_backend_py import DataType, DescriptorType
-from cudnn_backend_py.faults import KnownIssue, find
 from cudnn_backend_py.frontend.handles import set_default_target
+from cudnn_backend_py.known_issues import KnownIssue, find
 from cudnn_backend_py.system.version import Window
 from tests.compat.programs import PROGRAMS, Maker, Q, answer, keys_of_nodes
 from tests.compat.surface import read_facts

@@ -10,8 +10,8 @@ import pytest
 from cudnn_backend_py import Graph, interpret
 from cudnn_backend_py.diagnose.linting import lint
 from cudnn_backend_py.diagnose.report.drawing import draw_graph
-from cudnn_backend_py.faults import FAULTS, known_hazards
 from cudnn_backend_py.graph import graph_from_json, graph_to_json
+from cudnn_backend_py.known_issues import FAULTS, known_hazards
 from cudnn_backend_py.plans.lower import newer_parts
 from cudnn_backend_py.rewrite.changes import changes
 from cudnn_backend_py.rewrite.override import override

@@ -13,12 +13,12 @@ import pytest
 from cudnn_backend_py import DataType, DescriptorType, Graph, GraphBuilder, GraphError, PointwiseMode
 from cudnn_backend_py.diagnose import lint
 from cudnn_backend_py.diagnose.causes.find import suspects
-from cudnn_backend_py.faults import find, known_hazards
 from cudnn_backend_py.graph import Matmul, Operation, Pointwise
 from cudnn_backend_py.graph.attention import recognize as attention_graph
 from cudnn_backend_py.graph.attention import sdpa_forward
 from cudnn_backend_py.graph.guard import collecting, iterate_guarded, run_guarded, tell
 from cudnn_backend_py.graph.replace import replace_tensors
+from cudnn_backend_py.known_issues import find, known_hazards
 from cudnn_backend_py.rewrite.changes import CHANGES, Change, changes, head_dims, response_dims
 from cudnn_backend_py.rewrite.dims import dim_classes
 from cudnn_backend_py.rewrite.fusion import as_composite, expand_softmax

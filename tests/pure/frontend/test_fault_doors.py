@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from cudnn_backend_py import DataType, GraphError, attention
-from cudnn_backend_py.faults import FAULTS, FaultWarning, KnownIssue, find, known_hazards
 from cudnn_backend_py.frontend import FrontendHazardWarning
 from cudnn_backend_py.graph.attention.problem import TensorLayout
+from cudnn_backend_py.known_issues import FAULTS, FaultWarning, KnownIssue, find, known_hazards
 from cudnn_backend_py.system.version import Window
 from cudnn_backend_py.torch_ops.arguments import OperatorOptions
 from cudnn_backend_py.torch_ops.graphs import attention_graph

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from cudnn_backend_py import Graph, GraphError, attention
-from cudnn_backend_py.faults import FAULTS, FaultWarning, KnownIssue, find, known_hazards
 from cudnn_backend_py.frontend import FrontendHazardWarning
 from cudnn_backend_py.frontend.ops.node import Emitter
+from cudnn_backend_py.known_issues import FAULTS, FaultWarning, KnownIssue, find, known_hazards
 from tests.known_issues import BASE, EXAMPLES, Reproduction, graph_of
 from tests.support.faults import told
 from tests.support.frontend_attention import Situation

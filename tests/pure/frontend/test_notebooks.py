@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from cudnn_backend_py import UsageError
-from cudnn_backend_py.faults import find
 from cudnn_backend_py.frontend import FrontendHazardWarning, data_type, tensor
 from cudnn_backend_py.frontend.__main__ import start_of
 from cudnn_backend_py.frontend.errors import FrontendUsageError
 from cudnn_backend_py.frontend.notebooks import read_cells
+from cudnn_backend_py.known_issues import find
 from tests.support.child import run_python
 from tests.support.faults import told
 from tests.support.frontend_attention import Recorder

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from cudnn_backend_py.faults import FAULTS
-from tools.records.fault_page import render_fault_page
+from cudnn_backend_py.known_issues import FAULTS
+from tools.records.known_issues_page import render_known_issues_page
 
 
 def test_page_has_every_row_under_some_operation() -> None:
-    text = render_fault_page()
+    text = render_known_issues_page()
     for row in FAULTS:
         assert text.count(f"\n| `{row.code}`") == 1
         assert row.source in text

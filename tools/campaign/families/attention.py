@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from cudnn_backend_py.errors import GraphError
-from cudnn_backend_py.faults import Form, Use, find_hazards
 from cudnn_backend_py.generated.enums import DataType
 from cudnn_backend_py.graph import Graph
 from cudnn_backend_py.graph.attention import Attention, SoftCap, sdpa_backward, sdpa_forward
 from cudnn_backend_py.graph.data_types import FP8_TYPES
+from cudnn_backend_py.known_issues import Form, Use, find_hazards
 
 from ..draw import Draw
 

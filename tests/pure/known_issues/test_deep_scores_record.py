@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from cudnn_backend_py.faults import known_hazards
+from cudnn_backend_py.known_issues import known_hazards
 from tests.support.records import record_paths
 from tools.records.deep_scores import Deep, deep_cases
 

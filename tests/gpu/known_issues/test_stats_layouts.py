@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from cudnn_backend_py import open_target, plan
-from cudnn_backend_py.faults import FAULTS
 from cudnn_backend_py.graph.attention import Attention, sdpa_backward
+from cudnn_backend_py.known_issues import FAULTS
 
 ORDERS = [(0, 2, 1), (2, 1, 0), (1, 0, 2), (2, 0, 1), (1, 2, 0)]  # of b, h and s in memory
 FAULT = next(fault for fault in FAULTS if fault.code == "backward-stats-layout")

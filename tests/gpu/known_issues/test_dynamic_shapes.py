@@ -2,8 +2,9 @@
 
 Two ways: a kernel cache shared by plans with dynamic shapes, and override shapes in the variant pack. Each is tried
 with attention, as many operations and as one, forward and backward, and with a matrix product as the control. A case
-runs in a process of its own, which an illegal address ends: ``python -m tests.gpu.faults.test_dynamic_shapes CASE``
-runs one, without CASE it lists them.
+runs in a process of its own, because an illegal address ends it. To run one, or to list them without CASE:
+
+    python -m tests.gpu.known_issues.test_dynamic_shapes CASE
 
 Buffers lie in memory several times as large as they need to be, so that what a kernel reads or writes outside of them
 is seen: results are compared with those of the shape that was asked for, then with those of every mix of that shape
@@ -41,10 +42,10 @@ from cudnn_backend_py import (
 )
 from cudnn_backend_py.execution.checks import scalar_array
 from cudnn_backend_py.execution.stream_state import live_handle
-from cudnn_backend_py.faults import FAULTS, find_faults
 from cudnn_backend_py.generated.enums import AttributeName as Attr
 from cudnn_backend_py.graph.attention import Attention, sdpa_backward, sdpa_forward
 from cudnn_backend_py.graph.attention.known_issue import Sharing, Use
+from cudnn_backend_py.known_issues import FAULTS, find_faults
 from cudnn_backend_py.native.cuda import Memory, Timer
 from cudnn_backend_py.native.launch import Launcher, Overrides
 from cudnn_backend_py.plans.engine import EngineConfig
@@ -573,7 +574,7 @@ def seen_of(case: Case) -> dict[str, Any]:
     seen: dict[str, Any] = {}
     environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}  # as many processes run as there are cores
     try:
-        module = "tests.gpu.faults.test_dynamic_shapes"
+        module = "tests.gpu.known_issues.test_dynamic_shapes"
         done = run_python(["-m", module, case.name], cwd=ROOT, environment=environment, timeout_s=60)
     except subprocess.TimeoutExpired:
         return {"said": "it does not end"}

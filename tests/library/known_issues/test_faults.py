@@ -9,7 +9,7 @@ from collections.abc import Mapping
 import pytest
 
 from cudnn_backend_py import library
-from cudnn_backend_py.faults import FAULTS, KnownIssue
+from cudnn_backend_py.known_issues import FAULTS, KnownIssue
 from cudnn_backend_py.native.crashing_graphs import CRASHING_GRAPHS
 from cudnn_backend_py.system.version import VersionTuple
 from cudnn_backend_py.target import list_profiles
@@ -114,7 +114,7 @@ def test_it_shows_in_the_versions_that_have_it(code: str, which: str, version: V
 BUILD = """
 import sys
 from cudnn_backend_py import OperationGraph, build_plan, library, open_target
-from cudnn_backend_py.faults import FAULTS
+from cudnn_backend_py.known_issues import FAULTS
 from tests.known_issues import EXAMPLES, graph_of
 row = next(row for row in FAULTS if row.code == "vector-product-select-among-many")
 made = graph_of({"": EXAMPLES[row.code].reproductions[""], "unlike": EXAMPLES[row.code].unlike}[sys.argv[1]])

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from cudnn_backend_py import DataType, PointwiseMode
-from cudnn_backend_py.faults import FAULTS
 from cudnn_backend_py.generated.enums import ReduceTensorOp
+from cudnn_backend_py.known_issues import FAULTS
 from tests.support.edges import CASES, REFUSED, inputs_of
 from tools.records.edge_runs import RANDOM, make_record, random_names
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from cudnn_backend_py.faults import FAULTS
 from cudnn_backend_py.graph.attention import HAZARDS
+from cudnn_backend_py.known_issues import FAULTS
 from tests.support.child import run_code
 
 LOOK = """
@@ -12,7 +12,7 @@ import sys, warnings
 try:
     attention.sdpa_forward(batch=1, heads=1, seq_q=8, head_dim=64, layout={{"q": (1024, 1024, 128, 2)}})
 except GraphError as error:
-    print(error.code, "cudnn_backend_py.faults" in sys.modules)
+    print(error.code, "cudnn_backend_py.known_issues" in sys.modules)
 """
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from cudnn_backend_py import Graph
-from cudnn_backend_py.faults import FAULTS, KnownIssue, known_hazards
+from cudnn_backend_py.known_issues import FAULTS, KnownIssue, known_hazards
 from cudnn_backend_py.system.version import Version, VersionTuple
 from tests.known_issues import EXAMPLES, graph_of
 

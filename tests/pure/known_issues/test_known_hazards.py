@@ -10,7 +10,11 @@ import numpy as np
 import pytest
 
 from cudnn_backend_py import DataType, Graph, GraphBuilder, GraphError, PointwiseMode, attention
-from cudnn_backend_py.faults import (
+from cudnn_backend_py.generated.enums import NormMode, ResampleMode
+from cudnn_backend_py.graph import graph_from_json, graph_to_json
+from cudnn_backend_py.graph.attention import Use, find_hazards, measured
+from cudnn_backend_py.graph.attention.recognize import read_attention
+from cudnn_backend_py.known_issues import (
     FAULTS,
     MEASURED,
     KnownIssue,
@@ -20,10 +24,6 @@ from cudnn_backend_py.faults import (
     name_failure,
     table,
 )
-from cudnn_backend_py.generated.enums import NormMode, ResampleMode
-from cudnn_backend_py.graph import graph_from_json, graph_to_json
-from cudnn_backend_py.graph.attention import Use, find_hazards, measured
-from cudnn_backend_py.graph.attention.recognize import read_attention
 from cudnn_backend_py.system.version import VersionTuple, Window
 from examples.attention_hazards import REPRODUCTIONS, hazard_of
 from examples.attention_hazards import graph_of as graph_named

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 
-from cudnn_backend_py.faults import FAULTS, FAULTS_BY_OPERATION, KnownIssue
+from cudnn_backend_py.known_issues import FAULTS, FAULTS_BY_OPERATION, KnownIssue
 
-__all__ = ["render_fault_page"]
+__all__ = ["render_known_issues_page"]
 
 _HEAD = """\
 # What cuDNN accepts and then gets wrong
@@ -17,12 +17,12 @@ said of versions or architectures, none is known to be right. `explain` names th
 builder and the PyTorch operators refuse those marked with `!`, and warn of the others; the frontend warns of all.
 
 By source: {sources}.
-Written by `make regen` from `cudnn_backend_py/faults/`; do not edit.
+Written by `make regen` from `cudnn_backend_py/known_issues/`; do not edit.
 """
 _COLUMNS = "| fault | graphs | effect | where | what helps | who says so |\n|---|---|---|---|---|---|\n"
 
 
-def render_fault_page() -> str:
+def render_known_issues_page() -> str:
     """Return the table of faults as Markdown."""
     sources = Counter(row.reporter for row in FAULTS)
     by_source = ", ".join(

@@ -17,7 +17,7 @@ from .sources import BLACKWELL, FRONTEND_SURFACE, MEASURED_ON_GPU, MEASURED_WITH
 __all__ = ["ATTENTION_FORWARD"]
 
 
-_DYNAMIC_SHAPES = "tests/gpu/faults/test_dynamic_shapes.py"
+_DYNAMIC_SHAPES = "tests/gpu/known_issues/test_dynamic_shapes.py"
 
 
 def _long_window_not_causal(use: Use) -> bool:

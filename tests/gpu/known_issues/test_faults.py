@@ -1,7 +1,7 @@
 """The rows of the table of faults that hold on the GPU at hand: each is wrong there, and its cure is right.
 
 A few child processes are asked about the graphs, one after another; one that dies, or whose CUDA context is lost, is
-replaced. ``python -m tests.gpu.faults.test_faults NAME`` says in words what is seen of one.
+replaced. ``python -m tests.gpu.known_issues.test_faults NAME`` says in words what is seen of one.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ from cudnn_backend_py import (
     open_target,
     reference,
 )
-from cudnn_backend_py.faults import FAULTS, KnownIssue
-from cudnn_backend_py.faults.sources import MEASURED_ON_GPU
-from cudnn_backend_py.faults.table import FAULTS_BY_OPERATION
 from cudnn_backend_py.generated.enums import AttributeName as Attr
 from cudnn_backend_py.generated.enums import KnobType
 from cudnn_backend_py.graph.attention.recognize import read_attention
 from cudnn_backend_py.graph.formats import decode, encode, round_to
 from cudnn_backend_py.interpreter import interpret
 from cudnn_backend_py.interpreter.data import make_inputs
+from cudnn_backend_py.known_issues import FAULTS, KnownIssue
+from cudnn_backend_py.known_issues.sources import MEASURED_ON_GPU
+from cudnn_backend_py.known_issues.table import FAULTS_BY_OPERATION
 from cudnn_backend_py.plans.build import shared_target
 from cudnn_backend_py.system.child import TIMED_OUT, Child, Say, serve
 from cudnn_backend_py.target import Target

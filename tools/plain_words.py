@@ -1,0 +1,140 @@
+"""Report words of a private dialect in names, comments, docstrings, messages and pages.
+
+    python -m tools.plain_words [PATH ...]    # each line with a habit, and what to write instead
+    python -m tools.plain_words --count       # how often each habit occurs
+
+docs/glossary.md has the terms to use. The check finds what a regular expression can find; a reader finds the rest.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import click
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+class Habit(NamedTuple):
+    """A word or phrase to avoid: its pattern, the plain words, and a pattern of lines where it has another meaning."""
+
+    name: str
+    pattern: str
+    instead: str
+    allowed: str = ""
+    only_in: str = ""  # files, by the end of their name
+
+
+def word(*words: str) -> str:
+    """Return a pattern of whole words, also inside snake_case and CamelCase names."""
+    small = "|".join(words)
+    large = "|".join(w[0].upper() + w[1:] for w in words)
+    return rf"(?:(?<![A-Za-z])(?:{small})|(?:{large}))(?![a-z])"
+
+
+HABITS = (
+    Habit("mend", word("mend", "mends", "mended", "mending"), "fix, correct"),
+    Habit("cure", word("cure", "cures", "cured"), "remedy, fix"),
+    Habit("advice", word("advice"), "fix (a wrong call), remedy (a change that makes a graph supported)"),
+    Habit(
+        "fault",
+        word("fault", "faults"),
+        "known issue, environment problem, crash, error",
+        allowed=r"(?i)segmentation fault|page fault|segfault|faulthandler|default",
+    ),
+    Habit("hazard", word("hazard", "hazards"), "known issue", allowed=r'"hazards?"'),
+    Habit("door", word("door", "doors"), "entry point"),
+    Habit("kin", word("kin"), "related engines"),
+    Habit("way", r"(?:(?<![A-Za-z])ways?(?=_)|(?<=_)ways?(?![a-z])|\bclass \w*Ways?\b)", "strategy, method, kind"),
+    Habit("lesson", word("lesson", "lessons"), "learned limit"),
+    Habit("participle as noun", word("untold", "hopeless", "shaken"), "the name of the thing"),
+    Habit("told", word("told", "tell", "tells", "telling"), "reported, prints, message, distinguish"),
+    Habit("lie", word("lie", "lies", "lay", "lain"), "is stored, is laid out, is at", allowed=r"(?i)lay out|lay-?out"),
+    Habit("stand", word("stand", "stands", "stood"), "is in, is at", allowed=r"(?i)stand-?alone|stand[- ]in"),
+    Habit("behind", word("behind"), "after, hidden, by means of"),
+    Habit("beside", word("beside", "besides"), "next to, compared with, in addition to"),
+    Habit("whose", word("whose"), "with, that has"),
+    Habit("nobody", word("nobody"), "not, at the verb"),
+    Habit(
+        "old adverbs",
+        r"(?i)\b(?:anew|in vain|for want of|at hand|of late|as ever|hardly meant)\b",
+        "again, available, without",
+    ),
+    Habit(
+        "ask",
+        word("ask", "asks", "asked", "asking"),
+        "judge, query, check, request; ask the user",
+        allowed=r"(?i)\buser|prompt|terminal|question|issue|you\b",
+    ),
+    Habit("held against", r"(?i)\b(?:held against|holds? verdicts|that which)\b", "compared with, pins"),
+    Habit("words", r"(?i)\b(?:in (?:\w+ )?words|the words|its words|'s words|other words)\b", "message, text, reason"),
+    Habit(
+        "noun clause",
+        r"\b(?:Return|Yield|Returns|Yields) (?:what|those|that|whether nobody)\b",
+        "a noun: Return the size of ...",
+    ),
+    Habit("what is ... of", r"(?i)\b(?:of|with|by|from|for) what (?:is|are|has|was|of|it|they|the)\b", "a noun"),
+)
+# Files that quote: cuDNN's own texts, recorded output, and the list above.
+QUOTING = (
+    "cudnn_backend_py/generated/",
+    "docs/tables/",
+    "tools/plain_words.py",
+    "tests/pure/test_plain_words.py",
+    "logs/",
+)
+
+
+class Hit(NamedTuple):
+    """A line with a habit."""
+
+    path: str
+    line: int
+    habit: Habit
+    text: str
+
+
+def tracked_files(*paths: str) -> list[str]:
+    """Return the Python files and pages under version control, or the ones of `paths`."""
+    command = ["git", "ls-files", "-co", "--exclude-standard", "--", *(paths or (".",))]
+    names = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.split("\n")
+    return sorted(
+        {n for n in names if n.endswith((".py", ".md")) and not n.startswith(QUOTING) and (ROOT / n).is_file()}
+    )
+
+
+def find_habits(path: str, text: str) -> Iterator[Hit]:
+    """Yield each line of `text` that has a habit, once per habit."""
+    for number, line in enumerate(text.splitlines(), 1):
+        for habit, pattern, allowed in _COMPILED:
+            if pattern.search(line) and not (allowed and allowed.search(line)):
+                yield Hit(path, number, habit, line.strip())
+
+
+_COMPILED = [(h, re.compile(h.pattern), re.compile(h.allowed) if h.allowed else None) for h in HABITS]
+
+
+@click.command()
+@click.argument("paths", nargs=-1)
+@click.option("--count", is_flag=True, help="Print how many lines have each habit.")
+def main(paths: tuple[str, ...], count: bool) -> None:
+    """Print lines with habits; exit 1 where there are any."""
+    hits = [hit for name in tracked_files(*paths) for hit in find_habits(name, (ROOT / name).read_text())]
+    if count:
+        totals = Counter(hit.habit.name for hit in hits)
+        for habit in HABITS:
+            click.echo(f"{totals[habit.name]:6} {habit.name}")
+        click.echo(f"{len(hits):6} in all")
+    else:
+        for hit in hits:
+            click.echo(f"{hit.path}:{hit.line}: {hit.habit.name} ({hit.habit.instead}): {hit.text}")
+    raise SystemExit(bool(hits))
+
+
+if __name__ == "__main__":
+    main()
