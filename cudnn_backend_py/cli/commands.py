@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -168,20 +169,33 @@ def cudnn() -> None:
     """
 
 
+_LARGE_BYTES = 300e6
+
+
 @cudnn.command("install")
 @click.argument("version")
 @click.option("--cuda", type=Choice(["12", "13"]), help=_CUDA)
 @_with_flavor
-@click.option("--quiet", is_flag=True, help="No progress bar.")
-def install_version(version: str, cuda: str | None, flavor: Literal["jit", "full"] | None, quiet: bool) -> None:
-    """Fetch cuDNN VERSION (9.19.0).
+@click.option("--quiet", is_flag=True, help="Show no progress bar.")
+@click.option("--yes", is_flag=True, help="Fetch large wheels without asking.")
+def install_version(
+    version: str, cuda: str | None, flavor: Literal["jit", "full"] | None, quiet: bool, yes: bool
+) -> None:
+    """Install cuDNN VERSION: 9.27, 9.19.0, 9.26.0+cu13 or latest.
 
-    It is the small jit wheel, or the full one where there is none that judges anything. The jit wheel serves attention;
-    its engines are not all that cuDNN has for convolutions and products. Both may be installed side by side, and the
-    full one is then asked.
+    Installs the small JIT wheel, or the full wheel where no JIT wheel can judge graphs. The JIT wheel has all engines
+    for attention, and not all for convolutions and matmuls. Both can be installed; then the full wheel is used. NVRTC
+    and, for full wheels, cuBLAS are installed too, unless pip has installed them. Downloads above 300 MB are confirmed
+    at a terminal.
     """
     from ..versions import store as versions
 
+    size = 0 if yes else versions.download_bytes(version, flavor, cuda=_cuda(cuda)) or 0
+    if size > _LARGE_BYTES:
+        if sys.stdin.isatty() and sys.stderr.isatty():
+            click.confirm(f"Download {size / 1e6:.0f} MB for cuDNN {version}?", abort=True, err=True)
+        else:
+            warn(f"downloading {size / 1e6:.0f} MB for cuDNN {version}")
     installed = versions.install(version, cuda=_cuda(cuda), flavor=flavor, progress=not quiet)
     say(
         f"cuDNN {installed.version} ({installed.flavor}, CUDA {installed.cuda}) is at {installed.path}, "
@@ -191,10 +205,6 @@ def install_version(version: str, cuda: str | None, flavor: Literal["jit", "full
         warn(
             f"the jit wheel of {installed.short} is of no use: it lacks a library without which cuDNN judges nothing; "
             f"take the full one (cudnn-backend cudnn install {installed.short} --full)"
-        )
-    if (package := versions.missing_cublas(installed)) is not None:
-        warn(
-            f"it needs cuBLASLt too, which pip has not installed here: pip install {package}, unless the system has it"
         )
 
 

@@ -19,6 +19,7 @@ from .output import NOT_JUDGED, warn
 if TYPE_CHECKING:
     from ..diagnose import Verdict
     from ..diagnose.surveys.matrix import Cell
+    from ..native.version_store import Cuda
 
 __all__ = [
     "ask_with_wheels",
@@ -161,7 +162,7 @@ def _full_wheels(lacking: Iterable[str]) -> dict[str, str]:
 
     wheel = click.get_current_context().meta.get(_WHEEL)
     found: dict[str, str] = {}
-    missing: dict[str, versions.Cuda | None] = {}
+    missing: dict[str, Cuda | None] = {}
     for name in dict.fromkeys(lacking) if wheel != "jit" else ():
         if (there := versions.find_installed(name, flavor="full")) is not None:
             found[name] = there.name

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import sys
 from collections.abc import Iterator
 from importlib.machinery import EXTENSION_SUFFIXES
@@ -15,6 +16,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..system.interruption import pass_interruption
+from ..system.version import version_numbers
+from .version_store import FOLDER, StoredLibrary, VersionRequest, default_root, newest_stored, shared_folder
 
 __all__ = [
     "Place",
@@ -22,6 +25,7 @@ __all__ = [
     "cudnn_places",
     "find_built",
     "find_loaded",
+    "find_version",
     "library_folders",
     "nvrtc_places",
 ]
@@ -92,7 +96,11 @@ def _beside(cudnn: str | None, soname: str, wheels: tuple[tuple[str, str], ...])
     """Yield what lies where the runpath of a libcudnn leads: its own folder, and the wheels' beside its wheel."""
     if cudnn is not None:
         own = Path(cudnn).parent
-        beside = (own.parent.parent.joinpath(*Path(folder).parts[1:]) for folder, _ in wheels)
+        beside = [own.parent.parent.joinpath(*Path(folder).parts[1:]) for folder, _ in wheels]
+        package = "nvrtc" if wheels is NVRTC_WHEELS else "cublas"
+        for version in own.parents[2:3]:
+            if (match := FOLDER.fullmatch(version.name)) is not None:  # it is in the version store
+                beside += [shared_folder(version.parent, package, match["cuda"]) / folder for folder, _ in wheels]
         for path in (place / soname for place in (own, *beside)):
             if path.is_file():
                 yield Place("beside libcudnn", str(path), str(path))
@@ -156,6 +164,23 @@ def _name_place(how: str, value: str, soname: str) -> Place:
     return Place(how, None, f"{value} does not exist or holds no {soname}")
 
 
+def find_version(version: str) -> str | None:
+    """Return the libcudnn of an installed version, of the version store or of a wheel on ``sys.path``; None if absent.
+
+    Raises
+    ------
+    UsageError
+        ``cudnn-version-malformed``.
+    """
+    wanted = VersionRequest.read(version)
+    if (stored := newest_stored(_nvrtc_majors(), wanted)) is not None:
+        return str(stored.path)
+    for wheel in _in_wheels(CUDNN_SONAME, CUDNN_WHEELS):
+        if wheel.path is not None and (found := _wheel_library(wheel.path)) is not None and wanted.matches(found):
+            return wheel.path
+    return None
+
+
 def cudnn_places(explicit: str | os.PathLike[str] | None = None) -> Iterator[Place]:
     """Yield where libcudnn may be, best first.
 
@@ -174,8 +199,33 @@ def cudnn_places(explicit: str | os.PathLike[str] | None = None) -> Iterator[Pla
         yield Place("already loaded in this process", loaded[0], loaded[0])
     else:
         yield Place("already loaded in this process", None, "no libcudnn.so in /proc/self/maps")
-    yield from _in_wheels(CUDNN_SONAME, CUDNN_WHEELS)
+    wheels = list(_in_wheels(CUDNN_SONAME, CUDNN_WHEELS))
+    stored = newest_stored(_nvrtc_majors())
+    if stored is None:
+        yield from wheels
+        yield Place("version store", None, f"no version in {default_root()}")
+    else:
+        place = Place("version store", str(stored.path), str(stored.path))
+        known = [_wheel_library(wheel.path) for wheel in wheels if wheel.path is not None]
+        is_newest = all(wheel is not None and wheel.version < stored.version for wheel in known)
+        yield from [place, *wheels] if is_newest else [*wheels, place]
     yield from _in_system(CUDNN_SONAME)
+
+
+def _nvrtc_majors() -> set[str]:
+    """Return the CUDA majors with an NVRTC on ``sys.path``."""
+    return {
+        major for major in ("12", "13") if any(place.path for place in _in_wheels(f"libnvrtc.so.{major}", NVRTC_WHEELS))
+    }
+
+
+def _wheel_library(library: str) -> StoredLibrary | None:
+    """Return version, kind and CUDA major of the installed wheel with a libcudnn; None where no metadata names them."""
+    folder = Path(library).parents[1]  # nvidia/cudnn or nvidia/cudnn_jit
+    pattern = re.compile(rf"nvidia_{folder.name}_cu(12|13)-([0-9]+(?:\.[0-9]+)+)\.dist-info")
+    found = filter(None, map(pattern.fullmatch, os.listdir(folder.parents[1])))
+    wheels = (StoredLibrary(version_numbers(one[2]), folder.name == "cudnn", one[1], Path(library)) for one in found)
+    return max(wheels, default=None)
 
 
 def nvrtc_places(cuda_major: int, cudnn: str | None = None) -> Iterator[Place]:

@@ -21,7 +21,8 @@ from ..system.version import Version, version_text
 from .callbacks import LogCallback, exceptions
 from .driver import Driver, load_driver
 from .ends import End, end_with
-from .find import LIBRARY_VARIABLE, Place, cublaslt_places, cudnn_places, find_loaded, nvrtc_places
+from .find import LIBRARY_VARIABLE, Place, cublaslt_places, cudnn_places, find_loaded, find_version, nvrtc_places
+from .version_store import VersionRequest
 
 __all__ = ["Answer", "Library", "library", "loaded_library"]
 
@@ -370,28 +371,48 @@ def loaded_library() -> Library | None:
     return _library
 
 
-def library(path: str | os.PathLike[str] | None = None) -> Library:
+def library(path: str | os.PathLike[str] | None = None, *, version: str | None = None) -> Library:
     """Load libcudnn once per process and return it.
 
     Parameters
     ----------
     path
-        The file, or the folder that holds ``libcudnn.so.9``. Without it: ``CUDNN_BACKEND_LIBRARY``, a libcudnn
-        this process has already loaded, the wheels of cu12, cu13 and jit, the system.
+        The file, or the folder that holds ``libcudnn.so.9``.
+    version
+        An installed version such as ``"9.27"``, ``"9.28.0"`` or ``"9.26.0+cu13"``.
+
+    Without both: ``CUDNN_BACKEND_LIBRARY``, a libcudnn that this process has already loaded, the newest installed
+    version of the version store and the wheels on ``sys.path``, the system.
 
     Raises
     ------
     EnvironmentNotReady
-        ``cudnn-library-not-found``, with every place looked at; ``cudnn-library-already-loaded`` if another one
-        is in use: a process holds one libcudnn.
+        ``cudnn-library-not-found``, with every place looked at; ``cudnn-version-not-installed``;
+        ``cudnn-library-already-loaded`` if another one is in use: a process holds one libcudnn.
+    UsageError
+        ``cudnn-version-malformed``.
     """
     global _library
+    if version is not None:
+        path = _find_version(version, path)
     with _lock:
         if _library is None:
             _library = _load(path)
         elif path is not None:
             _check_same(_library, path)
         return _library
+
+
+def _find_version(version: str, path: str | os.PathLike[str] | None) -> str:
+    if path is not None:
+        raise UsageError("library has both a path and a version, one is needed", code="cudnn-version-malformed")
+    if (found := find_version(version)) is None:
+        raise EnvironmentNotReady(
+            f"cuDNN {version} is not installed",
+            code="cudnn-version-not-installed",
+            fix=f"cudnn-backend cudnn install {VersionRequest.read(version).arguments}",
+        )
+    return found
 
 
 def _check_same(loaded: Library, path: str | os.PathLike[str]) -> None:

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import shutil
 import sys
 import tempfile
@@ -27,11 +26,19 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
-from ..errors import CudnnBackendError, EnvironmentNotReady, UsageError
+from ..errors import EnvironmentNotReady, UsageError
+from ..native.version_store import (
+    FOLDER,
+    Cuda,
+    Flavor,
+    VersionRequest,
+    check_cuda,
+    default_root,
+    open_store,
+    shared_folder,
+)
 from ..system.integrity import METADATA, find_differences, installations_of, read_installation
 from ..system.interruption import pass_interruption
-from ..system.nearest import nearest
-from ..system.private_folder import PrivateFolder, user_folder
 from ..system.version import JIT_SINCE, version_numbers, version_text
 from .pip import download, find_size, index_versions
 from .wheels import refuse_wheel, unpack_wheel
@@ -52,7 +59,7 @@ __all__ = [
     "install",
     "list_installed",
     "list_judging",
-    "missing_cublas",
+    "needs_cublas",
     "newest",
     "remove",
     "require_installed",
@@ -60,14 +67,9 @@ __all__ = [
     "version_numbers",
 ]
 
-Cuda = Literal["12", "13"]
-Flavor = Literal["jit", "full"]
 
-_VARIABLE = "CUDNN_BACKEND_CACHE"
 _STAGING = ".staging-"
 _INSTALL_WAIT_S = 3600.0
-# Earlier versions of this package had full wheels in folders without a flavor, and one wheel of a version.
-_FOLDER = re.compile(r"(?P<version>9(?:\.[0-9]{1,9}){3})-cu(?P<cuda>12|13)(?:-(?P<flavor>jit|full))?")
 _CUDNN_FILE = "nvidia/*/lib/libcudnn.so.9"
 _PROJECT: dict[Flavor, str] = {"jit": "nvidia-cudnn-jit-cu{}", "full": "nvidia-cudnn-cu{}"}  # in order of preference
 _OTHER: dict[Flavor, Flavor] = {"full": "jit", "jit": "full"}
@@ -124,19 +126,12 @@ class Installed:
 
     @property
     def name(self) -> str:
-        """Return version and wheel, ``"9.19.0.56-jit"``, as :func:`find_installed` takes them."""
-        return f"{self.version}-{self.flavor}"
+        """Version, CUDA major and wheel, ``"9.19.0.56+cu12-jit"``, as :func:`find_installed` takes them."""
+        return f"{self.version}+cu{self.cuda}-{self.flavor}"
 
 
 def _judges(flavor: Flavor, version: str) -> bool:
     return flavor == "full" or version_numbers(version) >= JIT_SINCE
-
-
-def default_root() -> Path:
-    """Return the folder of all versions: ``CUDNN_BACKEND_CACHE``, else one in the user's cache folder."""
-    if override := os.environ.get(_VARIABLE):
-        return Path(override)
-    return user_folder("cudnn")
 
 
 def default_cuda() -> Cuda:
@@ -186,8 +181,8 @@ def install(
     -----
     Loads cuDNN: no
     """
-    wanted = _parse_request(version)
-    cuda = default_cuda() if cuda is None else _check_cuda(cuda)
+    request = VersionRequest.read(version, cuda, flavor, latest=True)
+    wanted, cuda, flavor = request.numbers, request.cuda or default_cuda(), request.flavor
     with _changing(root) as (root, lock), _progress(progress) as bars:
         there = _installed(root, wanted, cuda, flavor) if len(wanted) > 2 else ()
         found = _newest_of(one for one in there if flavor is not None or one.judges)
@@ -200,10 +195,13 @@ def install(
             folder = _folder_for(root, exact, cuda, _flavor_of(project, cuda))
         _provide(f"{project}=={exact}", folder, _CUDNN_FILE, bars, lock)
         if _environment_nvrtc(cuda) is None:
-            _provide(_NVRTC_REQUIREMENT[cuda], root / f"nvrtc-cu{cuda}", _NVRTC_FILE[cuda], bars, lock)
+            _provide(_NVRTC_REQUIREMENT[cuda], shared_folder(root, "nvrtc", cuda), _NVRTC_FILE[cuda], bars, lock)
         installed = _load_installed(folder)
         if installed is None:
             _refuse_foreign(folder, _CUDNN_FILE)
+        if needs_cublas(installed):
+            file, requirement = _CUBLAS[cuda]
+            _provide(requirement, shared_folder(root, "cublas", cuda), file, bars, lock)
         return installed
 
 
@@ -219,7 +217,7 @@ def list_installed(root: Path | None = None) -> list[Installed]:
     EnvironmentNotReady
         ``cache-not-private``, ``cache-folder-unusable``.
     """
-    return sorted(_installed(_root(root).path), key=_sorting)
+    return sorted(_installed(open_store(root).path), key=_sorting)
 
 
 def list_judging(root: Path | None = None) -> list[Installed]:
@@ -243,8 +241,8 @@ def find_installed(
     EnvironmentNotReady
         ``cache-not-private``, ``cache-folder-unusable``.
     """
-    version, named = _split_name(version)
-    return _newest_of(_matches(version, cuda, root, flavor or named))
+    wanted = VersionRequest.read(version, cuda, flavor)
+    return _newest_of(_matches(wanted, root))
 
 
 def require_installed(
@@ -257,19 +255,17 @@ def require_installed(
     EnvironmentNotReady
         ``cudnn-version-not-installed``, with those that are; ``installed-files-changed`` if there is a rest of it.
     """
-    version, named = _split_name(version)
-    flavor = flavor or named
-    installed = find_installed(version, cuda=cuda, root=root, flavor=flavor)
+    wanted = VersionRequest.read(version, cuda, flavor)
+    installed = _newest_of(_matches(wanted, root))
     if installed is None:
-        for rest in _rests(_root(root).path, _parse_request(version), cuda):
+        for rest in _rests(open_store(root).path, wanted.numbers, wanted.cuda):
             _refuse_changed(rest)
         have = ", ".join(dict.fromkeys(item.short for item in list_installed(root))) or "none"
-        wheel = f" as the {flavor} wheel" if flavor else ""
         raise EnvironmentNotReady(
-            f"cuDNN {version} is not installed{wheel}",
+            f"cuDNN {wanted} is not installed{wanted.as_wheel}",
             code="cudnn-version-not-installed",
             where=f"installed are: {have}",
-            fix=f"cudnn-backend cudnn install {version}" + (f" --{flavor}" if flavor else ""),
+            fix=f"cudnn-backend cudnn install {wanted.arguments}",
         )
     return installed
 
@@ -277,7 +273,7 @@ def require_installed(
 def newest(*, cuda: Cuda | None = None, root: Path | None = None) -> Installed | None:
     """Return the newest installed version, or None; ``cuda`` as in :func:`find_installed`."""
     if cuda is not None:
-        _check_cuda(cuda)
+        check_cuda(cuda)
     return _newest_of(one for one in list_installed(root) if cuda in (None, one.cuda))
 
 
@@ -295,13 +291,12 @@ def remove(
     EnvironmentNotReady
         ``cudnn-version-not-installed``, ``cache-not-private``, ``cache-folder-unusable``.
     """
-    _parse_request(version)
+    wanted = VersionRequest.read(version, cuda, flavor)
     with _changing(root) as (root, _):
-        matches = _matches(version, cuda, root, flavor)
+        matches = _matches(wanted, root)
         if not matches:
-            of = f"{f' for CUDA {cuda}' if cuda else ''}{f' as the {flavor} wheel' if flavor else ''}"
             raise EnvironmentNotReady(
-                f"cuDNN {version}{of} is not installed, nothing was removed",
+                f"cuDNN {wanted} is not installed{wanted.as_wheel}, nothing was removed",
                 code="cudnn-version-not-installed",
                 where=f"cache folder {root}",
                 cause=f"installed are: {', '.join(one.path.name for one in list_installed(root)) or 'none'}",
@@ -309,15 +304,18 @@ def remove(
         if len(matches) > 1:
             names = ", ".join(one.path.name for one in matches)
             raise UsageError(
-                f"cuDNN {version} names {len(matches)} installed versions, one is needed",
+                f"cuDNN {wanted} names {len(matches)} installed versions, one is needed",
                 code="cudnn-version-ambiguous",
                 where=f"cache folder {root}",
                 fix=f"give all four numbers, the CUDA major, and --jit or --full; they are {names}",
             )
         [gone] = matches
         _discard(gone.path)
-        if not any(one.cuda == gone.cuda for one in list_installed(root)):
-            _discard(root / f"nvrtc-cu{gone.cuda}")
+        left = [one for one in list_installed(root) if one.cuda == gone.cuda]
+        if not left:
+            _discard(shared_folder(root, "nvrtc", gone.cuda))
+        if not any(one.flavor == "full" for one in left):
+            _discard(shared_folder(root, "cublas", gone.cuda))
         return gone
 
 
@@ -383,18 +381,16 @@ def check_all(versions: Sequence[str] = (), *, environment: bool = False, root: 
     -----
     Loads cuDNN: no
     """
-    cache = _root(root).path
+    cache = open_store(root).path
     checked = []
-    for wanted in [_parse_request(version) for version in versions] or [()]:
-        found = sorted(_installed(cache, wanted), key=_sorting)
+    for wanted in [VersionRequest.read(version) for version in versions] or [VersionRequest((), None, None)]:
+        found = sorted(_installed(cache, wanted.numbers, wanted.cuda, wanted.flavor), key=_sorting)
         checked += [_wholeness(one) for one in found]
-        rests = list(_rests(cache, wanted, None))
+        rests = list(_rests(cache, wanted.numbers, wanted.cuda))
         checked += [Wholeness(rest.name, str(rest), "damaged", (_NO_RECORD,), _repair_of(rest)) for rest in rests]
-        if wanted and not found and not rests:
-            asked = version_text(wanted)
-            checked.append(
-                Wholeness(asked, "", "unchecked", ("it is not installed",), f"cudnn-backend cudnn install {asked}")
-            )
+        if wanted.numbers and not found and not rests:
+            repair = f"cudnn-backend cudnn install {wanted.arguments}"
+            checked.append(Wholeness(str(wanted), "", "unchecked", ("it is not installed",), repair))
     if environment:
         wheels = [Path(entry) / "nvidia" for entry in sys.path if os.path.isabs(entry)]
         libraries = dict.fromkeys(path for wheel in wheels for path in sorted(wheel.glob("*/lib/libcudnn.so.9")))
@@ -458,47 +454,8 @@ def environment_for(version: str | None) -> dict[str, str]:
 # Versions and choices
 
 
-def _parse_request(version: str) -> tuple[int, ...]:
-    if not re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,9}){1,3}", version):
-        near = None
-        with contextlib.suppress(CudnnBackendError):  # of a cache that cannot be read
-            near = nearest(version, [item.short for item in list_installed()])
-        raise UsageError(
-            f"cuDNN version {version!r} is not two, three or four numbers with dots between",
-            code="cudnn-version-malformed",
-            fix=f"did you mean {near}?" if near else 'give for example "9.19", "9.19.0" or "9.19.0.56"',
-        )
-    return version_numbers(version)
-
-
-def _split_name(version: str) -> tuple[str, Flavor | None]:
-    """Return version and wheel of a name such as ``9.19.0-jit``; one without a wheel names none."""
-    if not isinstance(version, str):
-        raise UsageError(
-            f"cuDNN version is a {type(version).__name__}, a text is needed: as a number 9.20 is 9.2",
-            code="cudnn-version-malformed",
-            fix='give for example "9.19", "9.19.0" or "9.19.0.56"',
-        )
-    for flavor in _PROJECT:
-        if version.endswith(f"-{flavor}"):
-            return version.removesuffix(f"-{flavor}"), flavor
-    return version, None
-
-
-def _check_cuda(cuda: Cuda) -> Cuda:
-    if cuda not in _NVRTC_FILE:
-        raise UsageError(
-            f'CUDA major {cuda!r} is not one cuDNN 9 wheels are made for, needed is "12" or "13"',
-            code="cuda-major-unknown",
-        )
-    return cuda
-
-
-def _matches(version: str, cuda: Cuda | None, root: Path | None, flavor: Flavor | None) -> list[Installed]:
-    wanted = _parse_request(version)
-    if cuda is not None:
-        _check_cuda(cuda)
-    return _installed(_root(root).path, wanted, cuda, flavor)
+def _matches(wanted: VersionRequest, root: Path | None) -> list[Installed]:
+    return _installed(open_store(root).path, wanted.numbers, wanted.cuda, wanted.flavor)
 
 
 def _sorting(one: Installed) -> tuple[tuple[int, ...], str, str]:
@@ -528,7 +485,7 @@ def _choose_wheel(wanted: tuple[int, ...], cuda: Cuda, flavor: Flavor | None = N
         for version in versions:
             if flavor is not None or _judges(kind, version):
                 project_of.setdefault(version, project)
-    asked = version_text(wanted)
+    asked = version_text(wanted) or "latest"
     if not project_of:
         raise EnvironmentNotReady(
             f"pip finds no cuDNN 9 wheel for CUDA {cuda} at all, so not {asked}",
@@ -561,8 +518,8 @@ def _distance(wanted: tuple[int, ...], version: str) -> tuple[tuple[int, ...], t
     )
 
 
-def download_bytes(version: str, flavor: Flavor, *, cuda: Cuda | None = None) -> int | None:
-    """Return how many bytes an install of a version would fetch, as the index tells pip; None if that is not told.
+def download_bytes(version: str, flavor: Flavor | None = None, *, cuda: Cuda | None = None) -> int | None:
+    """Return the bytes of cuDNN that an install of a version would fetch: 0 if it is there, None if unknown.
 
     A download is begun and ended as soon as its size is known: some seconds.
 
@@ -573,7 +530,10 @@ def download_bytes(version: str, flavor: Flavor, *, cuda: Cuda | None = None) ->
     EnvironmentNotReady
         ``cudnn-version-not-found``, ``cudnn-index-empty``, ``pip-missing``.
     """
-    project, exact = _choose_wheel(_parse_request(version), default_cuda() if cuda is None else cuda, flavor)
+    wanted = VersionRequest.read(version, cuda, flavor, latest=True)
+    if len(wanted.numbers) > 2 and any(flavor is not None or one.judges for one in _matches(wanted, None)):
+        return 0
+    project, exact = _choose_wheel(wanted.numbers, wanted.cuda or default_cuda(), wanted.flavor)
     with tempfile.TemporaryDirectory() as folder:
         return find_size(f"{project}=={exact}", Path(folder))
 
@@ -659,10 +619,10 @@ def _rests(root: Path, wanted: tuple[int, ...], cuda: Cuda | None) -> Iterator[P
 
 def _version_folders(root: Path, wanted: tuple[int, ...], cuda: Cuda | None) -> list[Path]:
     found = []
-    private = _root(root)
+    private = open_store(root)
     with private.usable(), contextlib.suppress(FileNotFoundError), private.open() as folder:
         for name in sorted(os.listdir(folder.descriptor)):
-            match = _FOLDER.fullmatch(name)
+            match = FOLDER.fullmatch(name)
             if match and cuda in (None, match["cuda"]) and version_numbers(match["version"])[: len(wanted)] == wanted:
                 found.append(root / name)
     return found
@@ -670,7 +630,7 @@ def _version_folders(root: Path, wanted: tuple[int, ...], cuda: Cuda | None) -> 
 
 def _load_installed(folder: Path) -> Installed | None:
     """Return the version in this folder as it is on record, or None if the folder is not one of ours."""
-    name = _FOLDER.fullmatch(folder.name)
+    name = FOLDER.fullmatch(folder.name)
     if name is None:
         return None
     cuda: Cuda = "12" if name["cuda"] == "12" else "13"
@@ -705,9 +665,14 @@ def _only(names: Iterable[str], pattern: str) -> str | None:
 
 def _folders(installed: Installed) -> list[Path]:
     """Return the folders of the cache that a version uses: its own, and a cached NVRTC's."""
-    nvrtc_folder = installed.path.parent / f"nvrtc-cu{installed.cuda}"
-    cached = installed.nvrtc is not None and installed.nvrtc.is_relative_to(nvrtc_folder)
-    return [installed.path, nvrtc_folder] if cached else [installed.path]
+    root = installed.path.parent
+    nvrtc, cublas = (shared_folder(root, package, installed.cuda) for package in ("nvrtc", "cublas"))
+    folders = [installed.path]
+    if installed.nvrtc is not None and installed.nvrtc.is_relative_to(nvrtc):
+        folders.append(nvrtc)
+    if needs_cublas(installed) and cublas.is_dir():
+        folders.append(cublas)
+    return folders
 
 
 def _check_files(installed: Installed, *, full: bool) -> None:
@@ -743,12 +708,16 @@ def _repair_of(folder: Path) -> str:
 
 
 def _environment_nvrtc(cuda: Cuda) -> Path | None:
-    candidates = (Path(entry) / _NVRTC_FILE[cuda] for entry in sys.path if os.path.isabs(entry))
+    return _on_path(_NVRTC_FILE[cuda])
+
+
+def _on_path(file: str) -> Path | None:
+    candidates = (Path(entry) / file for entry in sys.path if os.path.isabs(entry))
     return next((path for path in candidates if path.is_file()), None)
 
 
 def _find_nvrtc(cuda: Cuda, root: Path) -> Path | None:
-    cached = root / f"nvrtc-cu{cuda}" / _NVRTC_FILE[cuda]
+    cached = shared_folder(root, "nvrtc", cuda) / _NVRTC_FILE[cuda]
     return _environment_nvrtc(cuda) or (cached if cached.is_file() else None)
 
 
@@ -757,34 +726,26 @@ def _find_nvrtc(cuda: Cuda, root: Path) -> Path | None:
 
 _CUBLAS: dict[Cuda, tuple[str, str]] = {
     "12": ("nvidia/cublas/lib/libcublasLt.so.12", "nvidia-cublas-cu12"),
-    "13": ("nvidia/cu13/lib/libcublasLt.so.13", "nvidia-cublas"),
+    "13": ("nvidia/cu13/lib/libcublasLt.so.13", "nvidia-cublas>=13,<14"),
 }
 
 
-def missing_cublas(installed: Installed) -> str | None:
-    """Return the package with the cuBLASLt that a full wheel needs, None for a jit wheel, or where pip installed it."""
-    file, package = _CUBLAS[installed.cuda]
-    there = any((Path(entry) / file).is_file() for entry in sys.path if os.path.isabs(entry))
-    return None if installed.flavor == "jit" or there else package
+def needs_cublas(installed: Installed) -> bool:
+    """Return whether a version needs the cuBLASLt of the version store: a full wheel, where pip installed none."""
+    return installed.flavor == "full" and _environment_cublas(installed.cuda) is None
+
+
+def _environment_cublas(cuda: Cuda) -> Path | None:
+    return _on_path(_CUBLAS[cuda][0])
 
 
 # The cache folder
 
 
-def _root(root: Path | None) -> PrivateFolder:
-    return PrivateFolder(
-        default_root() if root is None else root,
-        title="cuDNN cache folder",
-        reason="libraries are loaded from this folder",
-        code="cache-not-private",
-        otherwise=f"set {_VARIABLE} to a folder of this user",
-    )
-
-
 @contextlib.contextmanager
 def _changing(root: Path | None) -> Iterator[tuple[Path, int]]:
     """Hold the lock of the cache and yield its path and the lock; what killed installs left is removed."""
-    private = _root(root)
+    private = open_store(root)
     with private.usable(), private.open(create=True) as folder, folder.lock(_INSTALL_WAIT_S) as lock:
         for left in private.path.glob(f"{_STAGING}*"):
             _remove_tree(left)

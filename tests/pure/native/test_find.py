@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from cudnn_backend_py.errors import UsageError
 from cudnn_backend_py.native import find
+from cudnn_backend_py.native.version_store import VersionRequest, stored_libraries
 
 
 def make_prefix(folder: Path) -> Path:
@@ -21,9 +23,10 @@ def make_prefix(folder: Path) -> Path:
 
 
 @pytest.fixture
-def bare(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing installed and nothing said."""
+def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Install nothing, and set no variable but the one of an empty version store."""
     monkeypatch.setattr(sys, "path", [])
+    monkeypatch.setenv("CUDNN_BACKEND_CACHE", str(tmp_path / "store"))
     monkeypatch.setattr(find, "find_loaded", lambda _: [])
     for name in ("LD_LIBRARY_PATH", "CUDNN_HOME", "CUDNN_PATH", "CUDA_HOME", "CUDA_PATH", "CONDA_PREFIX"):
         monkeypatch.delenv(name, raising=False)
@@ -51,10 +54,104 @@ def test_a_prefix_of_no_conda_is_no_place(bare: None, tmp_path: Path, monkeypatc
     make_prefix(tmp_path)
     (tmp_path / "conda-meta").rmdir()
     monkeypatch.setattr(sys, "prefix", str(tmp_path))
-    assert str(tmp_path) not in " ".join(map(str, find.cudnn_places()))
+    assert str(tmp_path / "lib") not in " ".join(map(str, find.cudnn_places()))
 
 
 def test_the_folder_of_a_debian_is_of_the_system(bare: None, monkeypatch: pytest.MonkeyPatch) -> None:
     debian = Path(f"/usr/lib/{platform.machine()}-linux-gnu")
     monkeypatch.setattr(find.os.path, "isdir", lambda path: Path(path) == debian)
     assert find.library_folders() == {debian: "system"}
+
+
+def store(tmp_path: Path, folder: str, wheel: str = "cudnn_jit") -> Path:
+    """Put an empty libcudnn into the version store and return it."""
+    library = tmp_path / "store" / folder / "nvidia" / wheel / "lib" / find.CUDNN_SONAME
+    library.parent.mkdir(parents=True)
+    library.touch()
+    for path in (tmp_path / "store", *(tmp_path / "store").rglob("*")):
+        path.chmod(0o700)
+    return library
+
+
+def install_wheel(site: Path, version: str) -> Path:
+    """Make the files of an installed nvidia-cudnn-cu12 and return its libcudnn."""
+    library = site / "nvidia/cudnn/lib" / find.CUDNN_SONAME
+    library.parent.mkdir(parents=True)
+    library.touch()
+    (site / f"nvidia_cudnn_cu12-{version}.dist-info").mkdir()
+    return library
+
+
+def test_newest_of_store_and_wheels_comes_first(bare: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store(tmp_path, "9.19.0.56-cu12")
+    newest = store(tmp_path, "9.27.0.95-cu12")
+    make_prefix(tmp_path / "conda")
+    monkeypatch.setenv("CONDA_PREFIX", str(tmp_path / "conda"))
+    assert first_hit() == find.Place("version store", str(newest), str(newest))
+    wheel = install_wheel(tmp_path / "site", "9.26.0.1")
+    monkeypatch.setattr(sys, "path", [str(tmp_path / "site")])
+    assert first_hit().path == str(newest)
+    (tmp_path / "site/nvidia_cudnn_cu12-9.26.0.1.dist-info").rename(
+        tmp_path / "site/nvidia_cudnn_cu12-9.28.0.42.dist-info"
+    )
+    assert first_hit().path == str(wheel)
+    (tmp_path / "site/nvidia_cudnn_cu12-9.28.0.42.dist-info").rmdir()
+    assert first_hit().path == str(wheel), "a wheel of unknown version stays first"
+    monkeypatch.setattr(find, "find_loaded", lambda _: ["/loaded/libcudnn.so.9"])
+    assert first_hit().path == "/loaded/libcudnn.so.9"
+
+
+def test_jit_wheels_that_judge_nothing_are_left_out(bare: None, tmp_path: Path) -> None:
+    store(tmp_path, "9.12.0.46-cu12")
+    assert stored_libraries() == []
+    full = store(tmp_path, "9.11.0.98-cu12-full", "cudnn")
+    assert [one.path for one in stored_libraries()] == [full]
+
+
+def test_libraries_of_a_store_that_others_can_write_to_are_not_loaded(bare: None, tmp_path: Path) -> None:
+    library = store(tmp_path, "9.27.0.95-cu12")
+    assert first_hit().path == str(library)
+    (tmp_path / "store").chmod(0o777)
+    assert stored_libraries() == []
+
+
+def test_store_prefers_a_cuda_major_with_nvrtc(bare: None, tmp_path: Path) -> None:
+    older, newer = store(tmp_path, "9.26.0.1-cu13"), store(tmp_path, "9.27.0.95-cu12")
+    assert first_hit().path == str(newer)
+    nvrtc = tmp_path / "store/nvrtc-cu13/nvidia/cu13/lib/libnvrtc.so.13"
+    nvrtc.parent.mkdir(parents=True)
+    nvrtc.touch()
+    assert first_hit().path == str(older)
+    found = next(place for place in find.nvrtc_places(13, str(older)) if place.path is not None)
+    assert found.path == str(nvrtc)
+
+
+def test_version_is_found_by_name(bare: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    jit, other = store(tmp_path, "9.27.0.95-cu12"), store(tmp_path, "9.27.0.95-cu13")
+    full = store(tmp_path, "9.27.0.95-cu12-full", "cudnn")
+    wheel = install_wheel(tmp_path / "site", "9.28.0.42")
+    monkeypatch.setattr(sys, "path", [str(tmp_path / "site")])
+    names = {
+        "9.27+cu13": other,
+        "9.27.0-jit+cu12": jit,
+        "9.27.0+cu12-jit": jit,
+        "9.27.0.95-full": full,
+        "9.28": wheel,
+        "9.28.0+cu12": wheel,
+    }
+    assert {name: find.find_version(name) for name in names} == {name: str(path) for name, path in names.items()}
+    assert find.find_version("9.28.0+cu13") is None
+    assert find.find_version("9.19") is None
+
+
+@pytest.mark.parametrize("name", ["9", "latest", "9.27-small", "9.27+cu11", "v9.27", "9.27-jit-full", 9.27])
+def test_malformed_versions_are_refused(bare: None, name: object) -> None:
+    with pytest.raises(UsageError) as caught:
+        VersionRequest.read(name)  # type: ignore[arg-type]
+    assert caught.value.code == "cudnn-version-malformed"
+
+
+def test_options_and_name_must_agree(bare: None) -> None:
+    assert VersionRequest.read("9.27+cu13", "13").cuda == "13"
+    with pytest.raises(UsageError, match="two CUDA majors"):
+        VersionRequest.read("9.27+cu13", "12")

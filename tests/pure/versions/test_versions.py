@@ -13,15 +13,15 @@ import sys
 import zipfile
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from cudnn_backend_py.errors import EnvironmentNotReady, UsageError
+from cudnn_backend_py.native.find import cublaslt_places
 from cudnn_backend_py.versions import pip
 from cudnn_backend_py.versions import store as versions
-from cudnn_backend_py.versions.pip import announced_bytes
+from cudnn_backend_py.versions.pip import announced_bytes, index_versions
 from tests.support.child import run_python
 from tests.support.wheels import (
     FULL_FILES,
@@ -155,7 +155,7 @@ def test_both_wheels_of_a_version_lie_side_by_side(index: Path, root: Path) -> N
     assert "--jit or --full" in caught.value.sections["fix"]
     assert versions.remove("9.19.0", root=root, flavor="jit").path == jit.path
     assert visible(root) >= {"9.19.0.56-cu12-full"}
-    with pytest.raises(EnvironmentNotReady, match="as the jit wheel is not installed, nothing was removed"):
+    with pytest.raises(EnvironmentNotReady, match="is not installed as the jit wheel, nothing was removed"):
         versions.remove("9.19.0", root=root, flavor="jit")
 
 
@@ -825,16 +825,25 @@ def test_announced_size_is_read_from_pip(log: str, size_bytes: int | None) -> No
     assert announced_bytes(log) == size_bytes
 
 
-def test_a_full_wheel_names_the_cublaslt_it_needs(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    jit = place(root)
-    monkeypatch.setattr(sys, "path", [str(tmp_path)])
-    assert versions.missing_cublas(jit) is None
-    for cuda, package, file in (
-        ("12", "nvidia-cublas-cu12", "nvidia/cublas/lib/libcublasLt.so.12"),
-        ("13", "nvidia-cublas", "nvidia/cu13/lib/libcublasLt.so.13"),
-    ):
-        full = replace(jit, flavor="full", cuda=cuda)
-        assert versions.missing_cublas(full) == package
-        (tmp_path / file).parent.mkdir(parents=True)
-        (tmp_path / file).touch()
-        assert versions.missing_cublas(full) is None
+def test_a_full_wheel_brings_the_cublaslt_it_needs(
+    index: Path, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_wheel(index, "nvidia-cudnn-cu12", "9.19.0.56", FULL_FILES)
+    make_wheel(index, "nvidia-cublas-cu12", "12.9.1.4", {"nvidia/cublas/lib/libcublasLt.so.12": b"cublas"})
+    monkeypatch.setattr(versions, "_environment_cublas", lambda cuda: None)
+    full = versions.install("9.19.0", cuda="12", root=root, progress=False, flavor="full")
+    assert (root / "cublas-cu12/nvidia/cublas/lib/libcublasLt.so.12").read_bytes() == b"cublas"
+    place = next(place for place in cublaslt_places(12, str(full.library)) if "cublas-cu12" in (place.path or ""))
+    assert place.how == "beside libcudnn"
+    (root / "cublas-cu12/nvidia/cublas/lib/libcublasLt.so.12").write_bytes(b"other!")
+    with pytest.raises(EnvironmentNotReady) as caught:
+        versions.verify(full)
+    assert caught.value.code == "installed-files-changed"
+    versions.remove("9.19.0", root=root)
+    assert not (root / "cublas-cu12").exists()
+
+
+def test_latest_is_the_newest_version(index: Path, root: Path) -> None:
+    installed = versions.install("latest", cuda="12", root=root, progress=False)
+    newest, _ = index_versions("nvidia-cudnn-jit-cu12")
+    assert installed.version == max(newest, key=versions.version_numbers)

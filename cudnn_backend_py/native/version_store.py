@@ -1,0 +1,202 @@
+"""The version store: cuDNN wheels unpacked side by side in the user's cache folder. Finds the newest; loads nothing.
+
+``cudnn-backend cudnn install`` fills it (:mod:`cudnn_backend_py.versions`). Its layout::
+
+    <root>/9.27.0.95-cu12/nvidia/cudnn_jit/lib/libcudnn.so.9
+    <root>/nvrtc-cu12/nvidia/cuda_nvrtc/lib/libnvrtc.so.12      shared by all versions for that CUDA major
+    <root>/cublas-cu12/nvidia/cublas/lib/libcublasLt.so.12      for full wheels
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Collection
+from contextlib import suppress
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+from ..errors import EnvironmentNotReady, UsageError
+from ..system.nearest import nearest
+from ..system.private_folder import PrivateFolder, user_folder
+from ..system.version import JIT_SINCE, version_numbers, version_text
+
+__all__ = [
+    "FOLDER",
+    "Cuda",
+    "Flavor",
+    "StoredLibrary",
+    "VersionRequest",
+    "check_cuda",
+    "default_root",
+    "newest_stored",
+    "open_store",
+    "shared_folder",
+    "stored_libraries",
+]
+
+STORE_VARIABLE = "CUDNN_BACKEND_CACHE"
+# Earlier releases had full wheels in folders without a flavor, and one wheel of a version.
+FOLDER = re.compile(r"(?P<version>9(?:\.[0-9]{1,9}){3})-cu(?P<cuda>12|13)(?:-(?P<flavor>jit|full))?")
+_REQUEST = re.compile(
+    r"(?P<numbers>latest|[0-9]{1,9}(?:\.[0-9]{1,9}){1,3})"
+    r"(?:-(?P<flavor>jit|full))?(?:\+cu(?P<cuda>12|13))?(?:-(?P<other>jit|full))?"
+)
+Cuda = Literal["12", "13"]
+Flavor = Literal["jit", "full"]
+_CUDA_MAJORS: tuple[Cuda, ...] = ("12", "13")
+_FLAVORS: tuple[Flavor, ...] = ("jit", "full")
+_LIBRARIES = ("nvidia/cudnn/lib/libcudnn.so.9", "nvidia/cudnn_jit/lib/libcudnn.so.9")  # full, jit
+
+
+class StoredLibrary(NamedTuple):
+    """A libcudnn of the version store: its version, whether it is the full wheel, CUDA major, and path."""
+
+    version: tuple[int, ...]
+    is_full: bool
+    cuda: str
+    path: Path
+
+
+def default_root() -> Path:
+    """Return the folder of all versions: ``CUDNN_BACKEND_CACHE``, else one in the user's cache folder."""
+    if override := os.environ.get(STORE_VARIABLE):
+        return Path(override)
+    return user_folder("cudnn")
+
+
+def open_store(root: Path | None = None) -> PrivateFolder:
+    """Return the version store as a folder that only its user can write.
+
+    Raises
+    ------
+    UsageError
+        ``cache-folder-name``.
+    """
+    return PrivateFolder(
+        default_root() if root is None else root,
+        title="version store",
+        reason="libraries are loaded from this folder",
+        code="cache-not-private",
+        otherwise=f"set {STORE_VARIABLE} to a folder of this user",
+    )
+
+
+def shared_folder(root: Path, package: str, cuda: str) -> Path:
+    """Return the folder of ``nvrtc`` or ``cublas`` that all versions for a CUDA major share."""
+    return root / f"{package}-cu{cuda}"
+
+
+class VersionRequest(NamedTuple):
+    """A version that somebody names: leading numbers, and the wheel and CUDA major where they are named."""
+
+    numbers: tuple[int, ...]
+    flavor: Flavor | None
+    cuda: Cuda | None
+
+    @classmethod
+    def read(
+        cls, text: str, cuda: Cuda | None = None, flavor: Flavor | None = None, *, latest: bool = False
+    ) -> VersionRequest:
+        """Read ``9.19``, ``9.19.0``, ``9.19.0.56``, each with ``-jit`` or ``-full``, ``+cu12`` or ``+cu13``.
+
+        With `latest` also ``latest``, which has no numbers.
+
+        Raises
+        ------
+        UsageError
+            ``cudnn-version-malformed``, ``cuda-major-unknown``.
+        """
+        if not isinstance(text, str):
+            raise UsageError(
+                f"cuDNN version is a {type(text).__name__}, a text is needed: as a number 9.20 is 9.2",
+                code="cudnn-version-malformed",
+                fix='give for example "9.19", "9.19.0" or "9.19.0.56"',
+            )
+        match = _REQUEST.fullmatch(text)
+        if match is None or (match["numbers"] == "latest" and not latest):
+            near = nearest(text, [version_text(one.version[:3]) for one in stored_libraries()])
+            raise UsageError(
+                f"cuDNN version {text!r} is not two, three or four numbers with dots between",
+                code="cudnn-version-malformed",
+                fix=f"did you mean {near}?" if near else 'give for example "9.19", "9.19.0" or "9.19.0+cu13"',
+            )
+        if cuda is not None:
+            check_cuda(cuda)
+        wheels: set[Flavor] = {named for named in _FLAVORS if named in (match["flavor"], match["other"], flavor)}
+        majors: set[Cuda] = {named for named in _CUDA_MAJORS if named in (match["cuda"], cuda)}
+        if len(wheels) > 1 or len(majors) > 1:
+            raise UsageError(
+                f"cuDNN version {text!r} and the options name two wheels or two CUDA majors, one is needed",
+                code="cudnn-version-malformed",
+            )
+        numbers = () if match["numbers"] == "latest" else version_numbers(match["numbers"])
+        return cls(numbers, *wheels or (None,), *majors or (None,))
+
+    def matches(self, library: StoredLibrary) -> bool:
+        """Return whether this names a library of the store."""
+        numbers = library.version[: len(self.numbers)] == self.numbers
+        wheel = self.flavor in (None, "full" if library.is_full else "jit")
+        return numbers and wheel and self.cuda in (None, library.cuda)
+
+    @property
+    def arguments(self) -> str:
+        """The arguments of ``cudnn-backend cudnn install``."""
+        text = version_text(self.numbers) or "latest"
+        return text + (f" --cuda {self.cuda}" if self.cuda else "") + (f" --{self.flavor}" if self.flavor else "")
+
+    @property
+    def as_wheel(self) -> str:
+        """The end of a sentence: ``" as the full wheel"``, or empty."""
+        return f" as the {self.flavor} wheel" if self.flavor else ""
+
+    def __str__(self) -> str:
+        return (version_text(self.numbers) or "latest") + (f"+cu{self.cuda}" if self.cuda else "")
+
+
+def check_cuda(cuda: Cuda) -> Cuda:
+    if cuda not in _CUDA_MAJORS:
+        raise UsageError(
+            f'CUDA major {cuda!r} is not one cuDNN 9 wheels are made for, needed is "12" or "13"',
+            code="cuda-major-unknown",
+        )
+    return cuda
+
+
+def newest_stored(nvrtc: Collection[str] = (), wanted: VersionRequest | None = None) -> StoredLibrary | None:
+    """Return the newest library that can judge, preferably one with an NVRTC; None where there is none.
+
+    Parameters
+    ----------
+    nvrtc
+        CUDA majors with an NVRTC outside the store.
+    wanted
+        The version to find; any if not given.
+    """
+    found = stored_libraries()
+    root = default_root().expanduser()
+    compiling = {*nvrtc, *(major for major in _CUDA_MAJORS if shared_folder(root, "nvrtc", major).is_dir())}
+    fitting = (one for one in found if wanted is None or wanted.matches(one))
+    return max(fitting, key=lambda one: (one.cuda in compiling, one), default=None)
+
+
+def stored_libraries() -> list[StoredLibrary]:
+    """Return the libraries of the store that can judge, in no order; none of a store that others can write to."""
+    with suppress(OSError, EnvironmentNotReady, UsageError):
+        store = open_store()
+        with store.open() as folder:
+            names = os.listdir(folder.descriptor)
+        return [one for name in names for one in _libraries_in(store.path / name)]
+    return []
+
+
+def _libraries_in(folder: Path) -> list[StoredLibrary]:
+    if (match := FOLDER.fullmatch(folder.name)) is None:
+        return []
+    numbers = version_numbers(match["version"])
+    there = [(file, folder / file) for file in _LIBRARIES if (folder / file).is_file()]
+    return [
+        StoredLibrary(numbers, file == _LIBRARIES[0], match["cuda"], path)
+        for file, path in there
+        if file == _LIBRARIES[0] or numbers >= JIT_SINCE
+    ]
