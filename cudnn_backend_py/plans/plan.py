@@ -6,11 +6,11 @@ import os
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from ..errors import CudnnStatusError
+from ..errors import CudnnStatusError, UsageError
 from ..generated.enums import AttributeName as Attr
 from ..generated.enums import CudaGraphRetention, DescriptorType
 from ..graph import Graph
-from ..native import Descriptor
+from ..native import Descriptor, library
 from ..printable import brief
 from ..system.notebook import ShownAsHtml
 from ..target import Target, open_target
@@ -113,9 +113,10 @@ def build_plan(
 
 
 def load_plan(path: str | os.PathLike[str], target: Target | str | None = None) -> Plan:
-    """Read a plan that :meth:`Plan.save` wrote and make it ready on `target` (the GPU of this process by default).
+    """Read a plan that :meth:`Plan.save` wrote and make it ready on `target`.
 
-    A plan holds code that runs on the GPU: load only files you trust.
+    Without a target it is the GPU of this process, or, where there is none, the described GPU of the plan's file. A
+    plan holds code that runs on the GPU: load only files you trust.
 
     Raises
     ------
@@ -129,7 +130,17 @@ def load_plan(path: str | os.PathLike[str], target: Target | str | None = None) 
     from .record import load_record
 
     record = load_record(path)
-    return restore_plan(record, record.read_graph(), open_target(target), os.fspath(path))
+    return restore_plan(record, record.read_graph(), _open_target_of(record, target), os.fspath(path))
+
+
+def _open_target_of(record: PlanRecord, target: Target | str | None) -> Target:
+    driver = library().driver
+    if target is not None or (driver.kind == "real" and driver.devices > 0):
+        return open_target(target)
+    try:
+        return open_target(record.target)
+    except UsageError:  # of a GPU that is not described here: its architecture is
+        return open_target(f"sm{record.sm}")
 
 
 def restore_plan(record: PlanRecord, graph: Graph, target: Target, source: str) -> Plan:

@@ -228,10 +228,12 @@ def test_a_plan_that_lies_about_its_architecture_is_refused_by_cudnn(saved: Path
         load_plan(saved, "sm80")
 
 
-def test_a_plan_is_not_loaded_where_no_gpu_is_unless_a_target_is_named(saved: Path) -> None:
-    with pytest.raises(EnvironmentNotReady) as caught:
-        load_plan(saved)
-    assert caught.value.code == "no-gpu"
+@pytest.mark.parametrize("target", [None, "NVIDIA somewhere else"])
+def test_load_plan_without_gpu_takes_the_target_of_the_file(plan: Plan, saved: Path, target: str | None) -> None:
+    if target is not None:  # a GPU without a description: its architecture has one
+        _rewritten(saved, target=target)
+    loaded = load_plan(saved)
+    assert (loaded.target.sm, loaded.target.handle, loaded.tag) == (90, None, plan.tag)
 
 
 NO_PLANS: dict[str, Callable[[], bytes]] = {
