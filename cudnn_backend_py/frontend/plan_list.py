@@ -155,8 +155,7 @@ class PlanList:
 
     def name(self, index: int) -> str:
         """Return engine and knobs of a config, the knobs in the order of their numbers: ``eng2_k2=4_k24=7``."""
-        engine, *knobs = self.config(index).tag.split("_")
-        return "_".join([engine, *sorted(knobs, key=lambda text: int(text[1:].partition("=")[0]))])
+        return self.config(index).tag
 
     def ask(self, modes: Sequence[heur_mode]) -> None:
         """Append what heuristics propose in these modes; the later ones are asked when theirs are needed.

@@ -57,9 +57,10 @@ class EngineChoice:
 
     @property
     def tag(self) -> str:
-        """Short text such as ``eng2_k24=7``, as cudnn-frontend writes it: to compare, to log, and for file names."""
-        parts = (f"k{knob if isinstance(knob, str) else int(knob)}={value}" for knob, value in self.knobs.items())
-        return "_".join([f"eng{self.engine}", *parts])
+        """Text such as ``eng5_k14=3_k24=2``, as cudnn-frontend writes it: knobs in the order of their numbers."""
+        named = ((knob if isinstance(knob, str) else int(knob), value) for knob, value in self.knobs.items())
+        ordered = sorted(named, key=lambda item: (isinstance(item[0], str), item[0]))
+        return "_".join([f"eng{self.engine}", *(f"k{knob}={value}" for knob, value in ordered)])
 
     @property
     def c_knobs(self) -> dict[str, int]:
