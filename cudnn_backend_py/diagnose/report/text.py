@@ -14,7 +14,7 @@ from ..verdict import Candidate, Outcome, Verdict
 
 __all__ = ["line", "lines", "render", "render_text"]
 
-_STYLE = {
+OUTCOME_STYLE = {
     Outcome.SUPPORTED: "bold green",
     Outcome.NOT_SUPPORTED: "bold red",
     Outcome.NOT_JUDGED: "bold yellow",
@@ -58,7 +58,7 @@ def render(verdict: Verdict) -> Group:
     where = f"{verdict.target_title} (sm_{verdict.sm})" if verdict.sm else verdict.target_title
     parts: list[RenderableType] = [
         Text.assemble(
-            (verdict.outcome.value.upper(), _STYLE[verdict.outcome]),
+            (verdict.outcome.value.upper(), OUTCOME_STYLE[verdict.outcome]),
             line(f"{verdict.note}: graph {verdict.graph!r} on {where}, cuDNN {verdict.cudnn}"),
         )
     ]

@@ -1,0 +1,124 @@
+"""The short form of a verdict: at most 8 lines of at most 100 columns, with what a user needs to act."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from collections.abc import Iterator
+from itertools import groupby
+
+from rich.console import Group
+from rich.text import Text
+
+from ...printable import printable, printable_lines
+from ...terminal import table_text
+from ..verdict import Verdict
+from .text import OUTCOME_STYLE
+
+__all__ = ["render_summary", "summary_text"]
+
+COLUMNS = 100
+_LABEL = 9  # columns
+_MORE = " ... (-v)"
+_OPERATION = re.compile(r"\s*([^:]+?) = (\w+)\(.*")
+_TENSOR = re.compile(r"\s*(\S+) : (\w+\[[^\]]*\])(?: \((.*)\))?")
+
+
+def render_summary(verdict: Verdict) -> Group:
+    """Return the short form for rich: outcome, cause, remedy, known issues, the graph in one line, engine configs."""
+    rows = list(_rows(verdict))
+    head, *rest = rows
+    parts = [Text(head, OUTCOME_STYLE[verdict.outcome], no_wrap=True)]
+    parts += [Text.assemble((line[:_LABEL], "bold"), line[_LABEL:]) for line in rest]
+    return Group(*parts)
+
+
+def summary_text(verdict: Verdict) -> str:
+    """Return the short form as plain text."""
+    return table_text(render_summary(verdict), width=COLUMNS)
+
+
+def _rows(verdict: Verdict) -> Iterator[str]:
+    where = f"{verdict.target_title} (sm_{verdict.sm})" if verdict.sm else verdict.target_title
+    only = " by FALLBACK only" if verdict.only_fallback is not None else ""
+    yield _cut(f"{verdict.outcome.value.upper()}{only}: {verdict.graph} on {where}, cuDNN {verdict.cudnn}", COLUMNS)
+    cause, known = verdict.cause, verdict.hazards
+    if cause is not None:
+        yield from _row("cause", cause.headline, lines=2)
+        if cause.remedy:
+            yield from _row("remedy" if cause.asked else "fix", cause.advice, lines=2)
+    elif verdict.only_fallback is not None and verdict.only_fallback.remedy:
+        yield from _row("remedy", verdict.only_fallback.advice)
+    if known:
+        more = f" (and {len(known) - 1} more)" if len(known) > 1 else ""
+        yield from _row("issue", known[0] + more, lines=2 if cause is None else 1)
+    yield from _row("graph", _graph_line(verdict.graph_text))
+    if (configs := _configs_line(verdict)) is not None:
+        yield from _row("configs", configs)
+
+
+def _row(label: str, text: str, *, lines: int = 1) -> Iterator[str]:
+    """Yield a label and a text in at most so many lines; what does not fit is cut, and -v shows it."""
+    clean = " ".join(printable_lines(printable(text)).split())
+    wrapped = textwrap.wrap(clean, COLUMNS - _LABEL, break_on_hyphens=False) or [""]
+    if len(wrapped) > lines:
+        last = _cut(" ".join(wrapped[lines - 1 :]), COLUMNS - _LABEL)
+        wrapped = [*wrapped[: lines - 1], last]
+    for number, line in enumerate(wrapped):
+        yield f"{label if number == 0 else '':<{_LABEL}}{_cut(line, COLUMNS - _LABEL)}"
+
+
+def _cut(text: str, columns: int) -> str:
+    """Return a text, or the beginning of it that fits, up to the end of a word where there is one."""
+    text = " ".join(printable_lines(printable(text)).split())
+    if len(text) <= columns:
+        return text
+    kept = text[: columns - len(_MORE)]
+    return (kept.rpartition(" ")[0] or kept) + _MORE
+
+
+def _graph_line(text: str) -> str:
+    """Return the graph in one line: inputs, operations and outputs."""
+    tensors: dict[str, tuple[str, str]] = {}
+    operations: list[str] = []
+    results: set[str] = set()
+    for line in text.splitlines():
+        if (operation := _OPERATION.fullmatch(line)) is not None:
+            operations.append(operation[2])
+            results.update(operation[1].split(", "))
+        elif (tensor := _TENSOR.fullmatch(line)) is not None:
+            tensors[tensor[1]] = tensor[2], tensor[3] or ""
+    inputs = {name: kind for name, (kind, rest) in tensors.items() if name not in results and "value" not in rest}
+    outputs = {name: kind for name, (kind, _) in tensors.items() if name in results}
+    chain = ", ".join(
+        f"{count} {name}" if count > 1 else name
+        for name, count in ((name, len(list(same))) for name, same in groupby(operations))
+    )
+    short = chain if len(operations) == 1 else f"{len(operations)} operations"
+    forms = (
+        (_name_tensors(inputs), chain, _name_tensors(outputs)),
+        (_name_tensors(inputs), short, _name_tensors(outputs)),
+        (_name_tensors(inputs), short, f"{len(outputs)} outputs"),
+        (f"{len(inputs)} inputs", short, _name_tensors(outputs)),
+        (f"{len(inputs)} inputs", short, f"{len(outputs)} outputs"),
+    )
+    lines = [" -> ".join(form) for form in forms]
+    return next((line for line in lines if len(line) <= COLUMNS - _LABEL), lines[-1])
+
+
+def _name_tensors(kinds: dict[str, str]) -> str:
+    """Return names with type and dims, once for neighbours that have the same."""
+    groups = groupby(kinds.items(), key=lambda item: item[1])
+    return ", ".join(f"{', '.join(name for name, _ in same)} {kind}" for kind, same in groups)
+
+
+def _configs_line(verdict: Verdict) -> str | None:
+    """Return how many engine configs were supported and which is the first; None where cuDNN listed none."""
+    if not verdict.candidates:
+        return "cuDNN listed no engine config (-v: its reasons)" if verdict.reasons else None
+    good = [one for one in verdict.candidates if one.state in ("supported", "built")]
+    total = len(verdict.candidates)
+    if not good:
+        return f"{total} of {total} engine configs refused (-v: cuDNN's reasons)"
+    first = f"{len(good)} of {total} supported, first {good[0].tag or 'an engine without a name'}"
+    return first + ("; -v: why others are refused" if len(good) < total else "")
