@@ -23,13 +23,13 @@ def main() -> None:
 
 
 def _run_without(missing: str) -> None:
-    """Run ``info``, which takes the standard library alone; of any other command say what it lacks, with code 2."""
+    """Run ``doctor``, which takes the standard library alone; of any other command say what it lacks, with code 2."""
     import json
 
     given = " ".join(sys.argv[1:]).replace("--format=", "--format ")
-    if given not in ("info", "info --format text", "info --format json"):
+    if given not in ("doctor", "doctor --format text", "doctor --format json"):
         told = f"the command line needs {missing}, which is not installed: pip install {missing}\n"
-        sys.stderr.write(told + "cudnn-backend info [--format json] runs without it\n")
+        sys.stderr.write(told + "cudnn-backend doctor [--format json] runs without it\n")
         sys.exit(2)
     from .info import collect_info, render_info
     from .printable import printable_lines

@@ -1,4 +1,4 @@
-"""Facts of this machine and process, as ``cudnn-backend info`` shows them and a record of figures begins with."""
+"""Facts of this machine and process, as ``cudnn-backend doctor`` shows them and a record of figures begins with."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from .target import list_profiles, read_device
 from .target.environment import Fault, check_environment, has_nvrtc
 from .versions import store as versions
 
-__all__ = ["collect_info", "find_commit", "render_info", "start_record", "write_record"]
+__all__ = ["collect_info", "find_commit", "has_problem", "render_info", "start_record", "write_record"]
 
 
 def collect_info() -> dict[str, Any]:
-    """Return what ``cudnn-backend info`` shows; what cannot be had is said in its place.
+    """Return what ``cudnn-backend doctor`` shows; what cannot be had is said in its place.
 
     ``environment`` lists what :func:`~cudnn_backend_py.target.environment.check_environment` finds wrong, and what that
     ``prevents``: ``verdicts``, ``plans``, or neither. Takes the standard library alone.
@@ -70,6 +70,11 @@ def collect_info() -> dict[str, Any]:
         facts["cudnn versions installed"] = f"not known: {error}"
     facts["known targets"] = [f"{profile.name} (sm_{profile.sm})" for profile in list_profiles()]
     return facts
+
+
+def has_problem(facts: Mapping[str, Any]) -> bool:
+    """Return whether something in the facts of :func:`collect_info` prevents verdicts or plans."""
+    return any(one["prevents"] for one in facts["environment"])
 
 
 def _describe_nvrtc(lib: Library) -> str:

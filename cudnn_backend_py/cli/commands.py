@@ -45,12 +45,11 @@ __all__ = ["main"]
 
 # The commands by the heading of the help they stand under.
 SECTIONS = {
-    "Verdicts": ("explain", "whatif", "why", "matrix", "since", "check"),
-    "Graphs": ("draw", "lint", "log", "repro", "run", "audit"),
-    "Plans": ("build", "cache", "tune", "compare"),
-    "Versions": ("cudnn", "info"),
-    "Targets": ("target",),
-    "Development": ("completion", "record", "attention-table", "attention-page"),
+    "Verdicts": ("explain", "whatif", "matrix", "diff", "check"),
+    "Programs": ("why", "frontend", "log", "audit"),
+    "Graphs": ("run", "lint", "draw", "repro"),
+    "Plans": ("build", "tune", "cache", "compare"),
+    "Setup": ("cudnn", "target", "doctor"),
 }
 
 
@@ -64,20 +63,21 @@ def main() -> None:
 @main.command()
 @with_format("text", "json")
 @with_version
-def info(style: str, output: str | None) -> None:
-    """Show cuDNN, driver and GPUs, and what is wrong.
+def doctor(style: str, output: str | None) -> None:
+    """Show cuDNN, driver, GPUs and problems of the environment.
 
-    That is: version and path of the library and how it was found, NVRTC, driver or stub, GPUs, installed versions and
-    known targets. What is wrong with the environment comes last, with its repair. Runs with Python's standard library
-    alone.
+    Shows version and path of the library and how it was found, NVRTC, driver or driver stub, GPUs, installed versions
+    and described GPUs, then the problems, each with its fix. Needs only Python's standard library. Exit code 0 if
+    graphs can be judged and plans can be built, 1 if a problem prevents that.
     """
-    from ..info import collect_info, render_info
+    from ..info import collect_info, has_problem, render_info
 
     facts = collect_info()
     if style == "json":
         write_report(as_json(facts), output)
     else:
         write(render_info(facts), output)
+    raise SystemExit(has_problem(facts))
 
 
 @main.group()
@@ -267,7 +267,7 @@ def remove_version(version: str, cuda: str | None, flavor: Literal["jit", "full"
     say(f"removed cuDNN {removed.version} ({removed.flavor}, CUDA {removed.cuda})")
 
 
-@main.command()
+@main.command(hidden=True)
 @with_version
 @click.argument("folder", type=click.Path(file_okay=False))
 @click.option("--pytest-arguments", default="tests/gpu", show_default=True, help="What pytest is given.")
@@ -284,7 +284,7 @@ def record(folder: str, pytest_arguments: str) -> None:
     raise SystemExit(code if code in (0, 1) else NOT_JUDGED)
 
 
-@main.command("completion")
+@main.command("completion", hidden=True)
 @click.argument("shell", type=Choice(["bash", "zsh", "fish"]))
 def completion(shell: str) -> None:
     """Print what completes commands, targets and versions.

@@ -21,7 +21,7 @@ from ..system.child import loading_program
 from ..system.strict import read_text
 from ..terminal import open_console
 from .graph_file import load_graph_file, read_any_graphs
-from .options import GRAPH, with_format, with_modes, with_seconds, with_target, with_versions
+from .options import GRAPH, InstalledVersion, with_format, with_modes, with_seconds, with_target, with_versions
 from .output import (
     NOT_JUDGED,
     OutputFile,
@@ -58,67 +58,87 @@ _BUILD = "Also build a plan: compilation can fail where the check passed."
 
 
 @click.command(cls=Command)
-@click.argument("graph_file", metavar="GRAPH", type=GRAPH)
+@click.argument("graph_files", metavar="GRAPH...", nargs=-1, required=True, type=GRAPH)
 @with_target(many=True)
 @with_modes
 @click.option("--build/--no-build", default=False, show_default=True, help=_BUILD)
 @click.option(
     "--execute", is_flag=True, help="Also build and run the plan once on zeroed memory, on this machine's GPU."
 )
-@with_seconds("--limit", "limit_s", default=600, help="For each answer.")
-@click.option("--here", is_flag=True, help="Ask in this process, which a crash of cuDNN then ends.")
+@click.option("-v", "--verbose", is_flag=True, help="Show every engine config with cuDNN's reasons.")
+@with_seconds("--limit", "limit_s", default=600, help="For each verdict.")
+@click.option("--here", is_flag=True, help="Call cuDNN in this process, which a crash of cuDNN then ends.")
 @with_format("text", "json", "html", "junit", "github")
 @with_version
 def explain(
-    graph_file: str,
+    graph_files: tuple[str, ...],
     targets: tuple[str, ...],
     modes: tuple[str, ...],
     build: bool,
     execute: bool,
+    verbose: bool,
     limit_s: float,
     here: bool,
     style: str,
     output: str | None,
 ) -> None:
-    """Say whether cuDNN supports GRAPH and why, in its words.
+    """Say whether cuDNN supports each GRAPH, and why.
 
     GRAPH is a Python file (.py) with a function graph(), which is run; a graph JSON, a plan file, or a log or JSON of
-    cuDNN or of its frontend, which are read as data. Without --target the GPU of this machine is asked.
-    With several targets the exit code is the largest of theirs. cuDNN is asked in a child process, so that its crash
-    is an answer; in this one with --here, or where CUDNN_LOGLEVEL_DBG wants cuDNN's log.
+    cuDNN or of its frontend, which are read as data. Without --target it is judged for the GPU of this machine. The
+    exit code is the largest of all graphs and targets. cuDNN is called in a child process, so that its crash is an
+    answer; in this process with --here, or where CUDNN_LOGLEVEL_DBG requests cuDNN's log.
     """
     from ..diagnose import Judge, Question
     from ..diagnose import explain as ask
     from ..diagnose.explanation import DEFAULT_MODES
-    from ..diagnose.report.text import render
 
     if execute and set(targets) - {"gpu"}:
         raise click.UsageError("--execute runs the plan on the GPU of this machine: --target can only be gpu with it")
     _check_style(style)
-    graph = load_graph_file(graph_file)
+    graphs = [(file, load_graph_file(file)) for file in graph_files]
     asked = modes or tuple(mode.name for mode in DEFAULT_MODES)
+    names = targets or ("gpu",)
 
     def ask_children(wheels: dict[str, str]) -> list[Verdict]:
         version = next(iter(wheels.values()), None)
         with progress_line() as step, Judge(limit_s=limit_s, step=step) as judge:
-            names = targets or ("gpu",)
-            return _ask(judge, [Question(graph, name, version, asked, build, execute, shapes=True) for name in names])
+            questions = [
+                Question(graph, name, version, asked, build, execute, shapes=True)
+                for _, graph in graphs
+                for name in names
+            ]
+            return _ask(judge, questions)
 
     if here or "CUDNN_LOGLEVEL_DBG" in os.environ:
-        names = targets or (None,)
-        verdicts = [ask(graph, name, mode=asked, build=build, execute=execute, shapes=True) for name in names]
+        verdicts = [
+            ask(graph, name, mode=asked, build=build, execute=execute, shapes=True)
+            for _, graph in graphs
+            for name in targets or (None,)
+        ]
     else:
         verdicts = ask_with_wheels(ask_children, lacking_of)
     if style == "text" and output is None:
-        for verdict in verdicts:
-            open_console().print(render(verdict))
+        _print_verdicts(verdicts, verbose)
     else:
-        text = _verdicts_as(style, verdicts, graph, graph_file)
+        text = _verdicts_as(style, verdicts, graphs, verbose)
         if style == "text":
             write(text, output)
         else:
             write_report(text, output, annotations=style == "github")
     raise SystemExit(max(verdict.exit_code for verdict in verdicts))
+
+
+def _print_verdicts(verdicts: Sequence[Verdict], verbose: bool) -> None:
+    """Print verdicts, an empty line between two."""
+    from ..diagnose.report.summary import render_summary
+    from ..diagnose.report.text import render
+
+    console = open_console()
+    for number, verdict in enumerate(verdicts):
+        if number:
+            console.print()
+        console.print(render(verdict) if verbose else render_summary(verdict))
 
 
 def _ask(judge: Judge, questions: Sequence[Question]) -> list[Verdict]:
@@ -127,20 +147,23 @@ def _ask(judge: Judge, questions: Sequence[Question]) -> list[Verdict]:
     return [with_versions(judge.ask(question), question) for question in questions]
 
 
-def _verdicts_as(style: str, verdicts: list[Verdict], graph: Graph, graph_file: str) -> str:
-    """Return the verdicts on one graph in a format."""
+def _verdicts_as(style: str, verdicts: list[Verdict], graphs: Sequence[tuple[str, Graph]], verbose: bool) -> str:
+    """Return the verdicts in a format; `graphs` are files and graphs, each judged on the same targets."""
     from ..diagnose import render_text
     from ..diagnose.report.ci import github_annotations, junit_xml
     from ..diagnose.report.html import render_page
+    from ..diagnose.report.summary import summary_text
 
     if style == "html":
-        return render_page(verdicts, graphs=[graph] * len(verdicts))
+        targets = len(verdicts) // len(graphs)
+        return render_page(verdicts, graphs=[graph for _, graph in graphs for _ in range(targets)])
     if style == "junit":
         return junit_xml(verdicts)
     if style == "github":
-        return "".join(f"{line}\n" for line in github_annotations(verdicts, files={graph.name: graph_file}))
+        files = {graph.name: file for file, graph in graphs}
+        return "".join(f"{line}\n" for line in github_annotations(verdicts, files=files))
     if style == "text":
-        return "\n".join(render_text(verdict) for verdict in verdicts)
+        return "\n".join(render_text(verdict) if verbose else summary_text(verdict) for verdict in verdicts)
     data = [verdict.to_dict() for verdict in verdicts]
     return as_json(data if len(data) > 1 else data[0])
 
@@ -177,29 +200,90 @@ def repro(graph_file: str, target: str, build: bool, output: str | None) -> None
     say(str(path))
 
 
-@click.command("log", cls=Command)
-@click.argument("log_file", metavar="FILE", type=GRAPH)
-@with_target(many=True, other="each graph is explained on it")
+class _LogCommand(Command):
+    """A command with a file, or with a program after ``--``, which click alone would not tell from a file."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Read the command line; what follows ``--`` is kept for :func:`read_log`."""
+        if "--" in args:
+            place = args.index("--")
+            args, ctx.meta[_PROGRAM] = args[:place], args[place + 1 :]
+        return super().parse_args(ctx, args)
+
+    def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
+        """Return the arguments for the usage line."""
+        return ["[OPTIONS]", "FILE | -- PROGRAM [ARGUMENTS]..."]
+
+
+_PROGRAM = f"{__name__}:program"
+
+
+@click.command("log", cls=_LogCommand)
+@click.argument("log_file", metavar="FILE", type=GRAPH, required=False)
+@with_target(many=True, other="each graph is explained for it; after -- the GPU of this machine if not given")
 @click.option("--explain/--list", "explained", default=None, help="Explain the graphs, or only list them.")
-@click.option("--breakdown", is_flag=True, help="Executions, plans, build times and classes of shapes, in their place.")
+@click.option("--breakdown", is_flag=True, help="Show executions, plans, build times and classes of shapes instead.")
+@click.option("--keep", metavar="LOG", type=click.Path(dir_okay=False), help="Keep the log of PROGRAM in this file.")
+@click.option("-v", "--verbose", is_flag=True, help="Show whole graphs and every engine config with cuDNN's reasons.")
 @with_format("text", "json")
 @with_version
 def read_log(
-    log_file: str, targets: tuple[str, ...], explained: bool | None, breakdown: bool, style: str, output: str | None
+    log_file: str | None,
+    targets: tuple[str, ...],
+    explained: bool | None,
+    breakdown: bool,
+    keep: str | None,
+    verbose: bool,
+    style: str,
+    output: str | None,
 ) -> None:
-    """List the graphs that a cuDNN log tells of; explain them.
+    """Explain the graphs in a cuDNN log, or those a program requests.
 
-    FILE is what any program wrote with CUDNN_LOGLEVEL_DBG=3 or with cuDNN's frontend logging, .gz or - for standard
-    input, or any other file of graphs that is data. Exit code 2 if it holds no graph that can be rebuilt.
+    FILE is what any program wrote with CUDNN_LOGLEVEL_DBG=3 or with the log of cuDNN's frontend, .gz or - for standard
+    input, or any other file of graphs that is data. With -- PROGRAM the program, in any language, is run with cuDNN's
+    log enabled. Exit code 0 if all graphs are supported, 1 if one is not, 2 if none could be read or judged.
     """
+    program = click.get_current_context().meta.get(_PROGRAM)
+    if (log_file is None) == (not program):
+        raise click.UsageError("give a log FILE, or -- and a PROGRAM to run")
+    if program:
+        from ..diagnose.logged_program import run_logged
+
+        with run_logged(program, keep) as file:
+            _report_log(
+                file, targets, _has_gpu() if explained is None else explained, breakdown, verbose, style, output
+            )
+    if keep is not None:
+        raise click.UsageError("--keep is for -- PROGRAM")
+    assert log_file is not None
+    _report_log(log_file, targets, explained, breakdown, verbose, style, output)
+
+
+def _has_gpu() -> bool | None:
+    """Return True where this process has a GPU, None where only targets that are named can be judged."""
+    from ..native import load_driver
+
+    driver = load_driver()
+    return True if driver.kind == "real" and driver.devices > 0 else None
+
+
+def _report_log(
+    file: str,
+    targets: tuple[str, ...],
+    explained: bool | None,
+    breakdown: bool,
+    verbose: bool,
+    style: str,
+    output: str | None,
+) -> NoReturn:
     from ..importers.files import open_log
 
-    source = open_log(log_file)
+    source = open_log(file)
     if breakdown:
         from ..diagnose.breakdown import break_down
 
         if targets or explained:
-            raise click.UsageError("--breakdown asks cuDNN nothing: leave out --target and --explain")
+            raise click.UsageError("--breakdown judges nothing: leave out --target and --explain")
         found = break_down(source)
         _put(style, output, found)
         raise SystemExit(0 if any(item.graph is not None for item in found.graphs) else NOT_JUDGED)
@@ -207,7 +291,10 @@ def read_log(
 
     with progress_line("reading the log"):
         report = report_log(source, targets, explained=explained)
-    _put(style, output, report)
+    if style == "json":
+        write_report(as_json(report.to_dict()), output)
+    else:
+        write(report.text(verbose=verbose), output)
     raise SystemExit(report.exit_code)
 
 
@@ -236,6 +323,26 @@ def why(arguments: tuple[str, ...]) -> None:
     if read_command_line(arguments, "cudnn-backend why") is None:
         return
     load = f"{loading_program()}\nfrom cudnn_backend_py.why.__main__ import main\nmain()"
+    os.execv(sys.executable, [sys.executable, "-c", load, *arguments])  # exit code and signals are the program's
+
+
+@click.command(
+    "frontend",
+    cls=Command,
+    context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False, "help_option_names": []},
+)
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[OPTIONS] PROGRAM [ARGUMENTS]...")
+def frontend(arguments: tuple[str, ...]) -> None:
+    """Run a program written for cudnn-frontend with this package.
+
+    'import cudnn' gives cudnn_backend_py.frontend, with the reasons of every refusal; --target h100 judges for a
+    described GPU. The same as python -m cudnn_backend_py.frontend. The exit code is the program's.
+    """
+    from ..frontend.__main__ import read_command_line
+
+    if read_command_line(arguments, "cudnn-backend frontend") is None:
+        return
+    load = f"{loading_program()}\nfrom cudnn_backend_py.frontend.__main__ import main\nmain()"
     os.execv(sys.executable, [sys.executable, "-c", load, *arguments])  # exit code and signals are the program's
 
 
@@ -342,10 +449,12 @@ def _continue_whatif(graph_file: str, target: str, budget_s: float | None, modes
 @click.command("matrix", cls=Command)
 @click.argument("graph_files", nargs=-1, required=True, metavar="GRAPH...", type=GRAPH)
 @with_target(many=True, other="one of each architecture from sm80 on if not given")
-@with_versions("every one at hand if not given")
+@with_versions("every installed version if not given")
 @click.option("--build/--no-build", default=False, show_default=True, help=_BUILD)
-@click.option("--workers", type=click.IntRange(min=1), help="Questions at a time; the number of cores if not given.")
-@click.option("--fresh", is_flag=True, help="Ask again what earlier runs have answered.")
+@click.option("--since", "boundaries", is_flag=True, help="Find the first and last version that supports each GRAPH.")
+@click.option("--every", is_flag=True, help="With --since, judge with all versions and infer nothing.")
+@click.option("--workers", type=click.IntRange(min=1), help="Judging processes; the number of cores if not given.")
+@click.option("--fresh", is_flag=True, help="Judge again, without answers of earlier runs.")
 @with_format("text", "json", "html")
 @with_wheels
 def show_matrix(
@@ -353,6 +462,8 @@ def show_matrix(
     targets: tuple[str, ...],
     versions: tuple[str, ...],
     build: bool,
+    boundaries: bool,
+    every: bool,
     workers: int | None,
     fresh: bool,
     style: str,
@@ -360,9 +471,15 @@ def show_matrix(
 ) -> None:
     """Judge every GRAPH on every target with every version.
 
-    Answers are kept: a run that was stopped goes on where it was. Exit code 0 if all is supported, 1 if something is
-    not, 2 if something could not be judged.
+    Answers are stored: a run that was stopped continues where it was. Exit code 0 if all graphs are supported, 1 if one
+    is not, 2 if one could not be judged. With --since, 0 if some version supports each graph.
     """
+    if boundaries:
+        if style == "html" or workers is not None or fresh:
+            raise click.UsageError("--since has no --format html, --workers and --fresh")
+        _show_since(graph_files, targets, versions, build, every, style, output)
+    if every:
+        raise click.UsageError("--every needs --since")
     from ..diagnose.report.tables import render_matrix, table_text
     from ..diagnose.surveys.attention import TARGETS
     from ..diagnose.surveys.inputs import places_of
@@ -393,96 +510,56 @@ def show_matrix(
     raise SystemExit(answers.exit_code)
 
 
-@click.command("since", cls=Command)
-@click.argument("graph_file", metavar="GRAPH", type=GRAPH)
-@with_target(required=True, other="gpu is that of this machine")
-@with_versions("every one at hand if not given")
-@click.option("--build/--no-build", default=False, show_default=True, help=_BUILD)
-@click.option("--every", is_flag=True, help="Ask all versions, and infer nothing.")
-@with_format("text", "json")
-@with_wheels
-def show_since(
-    graph_file: str,
-    target: str,
-    versions: tuple[str, ...],
+def _show_since(
+    graph_files: Sequence[str],
+    targets: Sequence[str],
+    versions: Sequence[str],
     build: bool,
     every: bool,
     style: str,
     output: str | None,
-) -> None:
-    """Say which cuDNN versions support GRAPH.
-
-    They are the first, the last, and the first that refuses it again. Exit code 0 if some version supports it, 1 if
-    none does, 2 if none does and one could not judge.
-    """
+) -> NoReturn:
+    """Find the first version that supports each graph on each target, and the first that refuses it again."""
     from ..diagnose.report.tables import render_since, table_text
+    from ..diagnose.surveys.attention import TARGETS
     from ..diagnose.surveys.inputs import places_of
     from ..diagnose.surveys.since import Since, since
 
-    graph = load_graph_file(graph_file)
+    graphs = [load_graph_file(name) for name in graph_files]
     names = versions or versions_at_hand()
 
-    def ask(wheels: dict[str, str]) -> Since:
-        with progress_line() as step:
-            step(f"{len(names)} versions")
-            return since(graph, target, places_of(names, wheels), build=build, every=every)
+    def ask(graph: Graph, target: str) -> Since:
+        def search(wheels: dict[str, str]) -> Since:
+            with progress_line() as step:
+                step(f"{len(names)} versions")
+                return since(graph, target, places_of(names, wheels), build=build, every=every)
 
-    found = ask_with_wheels(ask, lambda answer: lacking_in(answer.asked.items()), names)
+        return ask_with_wheels(search, lambda answer: lacking_in(answer.asked.items()), names)
+
+    found = [ask(graph, target) for graph in graphs for target in targets or TARGETS]
     if style == "json":
-        write_report(as_json(found.to_dict()), output)
+        data = [one.to_dict() for one in found]
+        write_report(as_json(data if len(data) > 1 else data[0]), output)
     elif output is not None:
-        write(table_text(render_since(found)), output)
+        write("\n".join(table_text(render_since(one)) for one in found), output)
     else:
-        open_console().print(render_since(found))
-    raise SystemExit(found.exit_code)
+        for one in found:
+            open_console().print(render_since(one))
+    raise SystemExit(max(one.exit_code for one in found))
 
 
 @click.command("check", cls=Command)
-@click.argument("files", metavar="FILE...", nargs=-1, required=True, type=click.Path(exists=True, dir_okay=False))
-@click.option(
-    "--between",
-    nargs=2,
-    metavar="OLD NEW",
-    help="Compare what two cuDNN versions say about graphs and logs: FILE... are these then.",
-)
-@with_target(many=True, other="with --between")
-@click.option("--time", "timed", is_flag=True, help="With --between, run what changed on the GPU of this machine.")
-@click.option("--update", "updated", is_flag=True, help="Write what is found into FILE.")
-@click.option("--fresh", is_flag=True, help="Ask again what earlier runs have answered.")
-@with_seconds("--limit", "limit_s", help="With --between, nothing begins after it.")
+@click.argument("file", metavar="FILE", type=click.Path(exists=True, dir_okay=False))
+@click.option("--update", "updated", is_flag=True, help="Write the verdicts of now into FILE.")
+@click.option("--fresh", is_flag=True, help="Judge again, without answers of earlier runs.")
 @with_format("text", "json", "junit", "github")
 @with_wheels
-def check_baseline(
-    files: tuple[str, ...],
-    between: tuple[str, str] | None,
-    targets: tuple[str, ...],
-    timed: bool,
-    updated: bool,
-    fresh: bool,
-    limit_s: float | None,
-    style: str,
-    output: str | None,
-) -> None:
-    """Hold verdicts against a baseline, or two cuDNN versions.
+def check_baseline(file: str, updated: bool, fresh: bool, style: str, output: str | None) -> None:
+    """Compare verdicts with a baseline.
 
-    The baseline FILE is a TOML file of graphs, targets, versions and what is expected of them.
-
-    With --between OLD NEW there is no baseline: the verdict, engine configs, first plan, its workspace, compiled code
-    and build time, and the known faults of one cuDNN are held against those of another, for each graph in FILE...,
-    which may be logs. A JSON --output is written as it goes.
-
-    Exit code 0 if nothing changed, 1 if something did, 2 if something could not be judged or was left out; with
-    --update 0 if all could be written.
+    The baseline FILE is a TOML file of graphs, targets, versions and expected verdicts. Exit code 0 if nothing changed,
+    1 if something did, 2 if something could not be judged; with --update, 0 if all could be written.
     """
-    if between is not None:
-        if updated or fresh:
-            raise click.UsageError("--update and --fresh are about a baseline, not for --between")
-        _check_upgrade(files, between, targets or ("gpu",), timed, limit_s, style, output)
-    if targets or timed or limit_s is not None:
-        raise click.UsageError("--target, --time and --limit need --between: a baseline names its targets")
-    if len(files) > 1:
-        raise click.UsageError(f"one baseline at a time, {len(files)} files are named; graphs need --between OLD NEW")
-    (file,) = files
     from ..diagnose.report.tables import render_check
     from ..diagnose.surveys import baseline as check
 
@@ -509,6 +586,34 @@ def check_baseline(
     if updated:
         raise SystemExit(0 if all(one.can_be_expected for one in results) else NOT_JUDGED)
     raise SystemExit(check.exit_code(results))
+
+
+@click.command("diff", cls=Command)
+@click.argument("old", metavar="OLD", type=InstalledVersion())
+@click.argument("new", metavar="NEW", type=InstalledVersion())
+@click.argument("files", metavar="GRAPH...", nargs=-1, required=True, type=click.Path(exists=True, dir_okay=False))
+@with_target(many=True)
+@click.option("--time", "timed", is_flag=True, help="Run the graphs that changed on the GPU of this machine.")
+@with_seconds("--limit", "limit_s", help="Nothing begins after it.")
+@with_format("text", "json", "junit", "github")
+@with_wheels
+def compare_two_versions(
+    old: str,
+    new: str,
+    files: tuple[str, ...],
+    targets: tuple[str, ...],
+    timed: bool,
+    limit_s: float | None,
+    style: str,
+    output: str | None,
+) -> None:
+    """Compare two cuDNN versions on each GRAPH.
+
+    OLD and NEW are installed versions. Compares verdict, engine configs, first plan with its workspace, compiled code
+    and build time, and known issues. GRAPH can be a log with many graphs. A JSON --output is written as it goes. Exit
+    code 0 if nothing changed, 1 if something did, 2 if something could not be judged or was left out.
+    """
+    _check_upgrade(files, (old, new), targets or ("gpu",), timed, limit_s, style, output)
 
 
 def _check_upgrade(
@@ -596,7 +701,7 @@ def _report_check(
         open_console().print(render())
 
 
-@click.command("attention-table", cls=Command)
+@click.command("attention-table", cls=Command, hidden=True)
 @with_target(many=True, other="one of each architecture from sm80 on if not given")
 @click.option("--row", "parts", multiple=True, metavar="TEXT", help="Only rows with this in their name; repeatable.")
 @click.option("--output", type=OutputFile(), help="Write it here, not to standard output.")
@@ -619,7 +724,7 @@ def attention_table(targets: tuple[str, ...], parts: tuple[str, ...], output: st
     raise SystemExit(NOT_JUDGED if any(cell.answer == "?" for cell in table.all_cells()) else 0)
 
 
-@click.command("attention-page", cls=Command)
+@click.command("attention-page", cls=Command, hidden=True)
 @click.argument("tables", nargs=-1, required=True, metavar="TABLE...", type=click.Path(exists=True, dir_okay=False))
 @click.option("--output", type=OutputFile(), help="Write it here, not to standard output.")
 def attention_page(tables: tuple[str, ...], output: str | None) -> None:
@@ -635,6 +740,17 @@ def attention_page(tables: tuple[str, ...], output: str | None) -> None:
 
 
 VERDICTS = (
-    *(explain, repro, read_log, why, show_lint, show_whatif, show_matrix, show_since, check_baseline),
+    *(
+        explain,
+        repro,
+        read_log,
+        why,
+        frontend,
+        show_lint,
+        show_whatif,
+        show_matrix,
+        check_baseline,
+        compare_two_versions,
+    ),
     *(attention_table, attention_page),
 )

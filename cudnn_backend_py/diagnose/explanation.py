@@ -222,7 +222,7 @@ class _Question:
             headline,
             Basis.MEASURED,
             "so nothing it says about the graph can be believed",
-            "see the control graph's reasons and 'cudnn-backend info'",
+            "see the control graph's reasons and 'cudnn-backend doctor'",
         )
 
     def _asking(self) -> dict[str, Any]:

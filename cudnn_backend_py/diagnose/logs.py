@@ -9,6 +9,7 @@ from typing import Any
 from ..importers.graphs import GraphSource, LoggedGraph, read_graphs
 from ..printable import printable, printable_lines
 from .explanation import explain
+from .report.summary import summary_text
 from .report.text import render_text
 from .verdict import Verdict
 
@@ -41,14 +42,22 @@ class LogReport:
             ],
         }
 
-    def __str__(self) -> str:
-        """The report as text, a paragraph for each graph, its verdicts below it."""
+    def text(self, *, verbose: bool = True) -> str:
+        """Return the report as text: for each graph where it was found, then its verdicts.
+
+        Whole graphs, and with verdicts every engine config, only if `verbose` or where nothing was judged.
+        """
         if not self.graphs:
-            return "the log tells of no graph: set CUDNN_LOGLEVEL_DBG=3 before the program starts"
+            return "No graph found in the log. Set CUDNN_LOGLEVEL_DBG=3 before the program starts.\n"
         parts = []
-        for number, (item, asked) in enumerate(zip(self.graphs, self.verdicts, strict=True), 1):
-            parts += [_paragraph(number, item), *(render_text(verdict) for verdict in asked)]
+        for number, (item, verdicts) in enumerate(zip(self.graphs, self.verdicts, strict=True), 1):
+            paragraph = _paragraph(number, item)
+            parts.append(paragraph if verbose or not verdicts else paragraph.partition("\n")[0])
+            parts += [render_text(one) if verbose else summary_text(one) for one in verdicts]
         return "\n".join(part.rstrip("\n") + "\n" for part in parts)
+
+    def __str__(self) -> str:
+        return self.text()
 
 
 def report_log(source: GraphSource, targets: Sequence[str] = (), *, explained: bool | None = None) -> LogReport:

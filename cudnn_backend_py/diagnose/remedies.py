@@ -437,7 +437,7 @@ def with_versions(verdict: Verdict, question: Question, *, most: int = _MOST_VER
         detail = f"{cause.detail}; cuDNN {', '.join(refusing)} {'do' if len(refusing) > 1 else 'does'} not support it"
         if unasked:
             detail += (
-                f", {', '.join(unasked)} {'were' if len(unasked) > 1 else 'was'} not asked (see cudnn-backend since)"
+                f", {', '.join(unasked)} {'were' if len(unasked) > 1 else 'was'} not asked (see cudnn-backend matrix --since)"
             )
         cause = replace(cause, detail=detail, remedy="", asked="")
     return replace(verdict, cause=cause)

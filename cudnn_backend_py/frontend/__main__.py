@@ -21,7 +21,7 @@ from .as_cudnn import SUBMODULES, describe_torch, for_children, install
 from .errors import FrontendUsageError
 from .notebooks import read_cells, run_notebook
 
-__all__ = ["main", "start_of"]
+__all__ = ["main", "read_command_line", "start_of"]
 
 _HELP = """\
 Run SCRIPT, a notebook, or the module after -m, with 'import cudnn' giving cudnn_backend_py.frontend.
@@ -123,17 +123,29 @@ def _run_script(script: str, *arguments: str) -> None:
     runpy.run_path(script, run_name="__main__")
 
 
+def read_command_line(arguments: Sequence[str] | None, name: str) -> Callable[[], None] | None:
+    """Return what runs the program of a command line; None after printing help.
+
+    Raises
+    ------
+    click.ClickException
+        For a wrong command line, or a program that does not exist.
+    """
+    run = _command.main(arguments, prog_name=name, standalone_mode=False)
+    return run if callable(run) else None
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the program the command line names; what it raises is not caught."""
     try:
-        run = _command.main(arguments, prog_name="python -m cudnn_backend_py.frontend", standalone_mode=False)
+        run = read_command_line(arguments, "python -m cudnn_backend_py.frontend")
     except click.ClickException as error:
         error.show()
         raise SystemExit(error.exit_code) from None
     except FrontendUsageError as error:
         print(error.render(), file=sys.stderr)
         raise SystemExit(2) from None
-    if callable(run):
+    if run is not None:
         run()
 
 

@@ -127,7 +127,7 @@ def _described(profile: Profile, lib: Library) -> Target:
             cause=f"{error.headline}\n{error.last_error}",
             fix="install the CUDA driver, or this package where a C compiler is, so that its driver stub is built"
             if lib.driver.kind == "missing"
-            else "cudnn-backend info names what is in the way, such as another cuDNN on LD_LIBRARY_PATH",
+            else "cudnn-backend doctor names what is in the way, such as another cuDNN on LD_LIBRARY_PATH",
         ) from None
     return Target(profile, device=device, library=lib)
 

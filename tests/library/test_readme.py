@@ -14,7 +14,7 @@ import pytest
 from tests.support.pages import BLOCKS, PAGES, ROOT, Block, command_lines
 
 ELSEWHERE = ("docs/graph-json.md",)  # tests/pure/graph/test_graph_schema.py
-RUNNABLE = ("explain", "info", "target", "whatif", "matrix", "since")
+RUNNABLE = ("explain", "doctor", "target", "whatif", "matrix")
 ANSWERS = ("explain", "matrix")  # may say no
 LINK = re.compile(r"\]\((?!https?:)([^)#]+)\)")
 

@@ -31,7 +31,7 @@ PACKAGE = Path(cudnn_backend_py.__path__[0])
 GOLDEN_CODES = Path(__file__).parent / "golden" / "codes.txt"
 
 SECTIONS = {
-    "more": "cudnn-backend info",
+    "more": "cudnn-backend doctor",
     "fix": "give one stride per dim",
     "cause": "[rule] ranks differ",
     "cudnn": "was not asked",
@@ -45,7 +45,7 @@ strides-rank-mismatch: tensor 'k' has 2 dims but 1 strides
   cudnn:  was not asked
   cause:  [rule] ranks differ
   fix:    give one stride per dim
-  more:   cudnn-backend info"""
+  more:   cudnn-backend doctor"""
 HEADLINE, BODY = WHOLE.split("\n", 1)
 PLAIN = [CudnnBackendError, EnvironmentNotReady, GraphError, NotSupported, UsageError]
 

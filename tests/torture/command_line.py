@@ -66,7 +66,7 @@ def attack(seed: int, folder: Path) -> Counter[str]:
                 ["matrix", graph, "--target", "sm80", "--workers", "2", "--fresh", "--format", "json"],
                 ["explain", graph, "--target", "sm90", "--cudnn", "9.19.0"],
                 ["repro", graph, "--target", "sm90", "--output", "r.zip"],
-                ["info"],
+                ["doctor"],
             ]
         )
         code = _run(slow, folder, rng.random() ** 2 * 3)

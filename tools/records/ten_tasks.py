@@ -145,7 +145,7 @@ TASKS = (
         commands=(
             "cudnn-backend cudnn install 9.19.0",
             "cudnn-backend cudnn install 9.28.0",
-            "cudnn-backend check --between 9.19.0 9.28.0 --target h100 attention.py",
+            "cudnn-backend diff 9.19.0 9.28.0 --target h100 attention.py",
         ),
         files={"attention.py": "examples/flash_forward.py"},
         shows="1 asked, 1 changed",

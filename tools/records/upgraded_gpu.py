@@ -1,7 +1,7 @@
 """What an upgrade changes on the GPU here, held against a second pass and the old version against itself.
 
 ``python -m tools.records.upgraded_gpu graphs FOLDER`` writes 48 random graphs and 8 of attention at lengths of
-training; ``cudnn-backend check --between OLD NEW --time --format json --output CHECKED FOLDER/*.json`` is what is
+training; ``cudnn-backend diff OLD NEW --time --format json --output CHECKED FOLDER/*.json`` is what is
 tested; ``python -m tools.records.upgraded_gpu record FOLDER CHECKED FILE SECONDS`` times what was timed again, by new
 processes, and writes the record.
 """

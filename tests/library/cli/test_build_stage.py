@@ -200,7 +200,7 @@ def test_graph_that_does_not_compile_is_not_called_supported(judge: Judge) -> No
 
 def test_first_line_of_whatif_is_that_of_explain(tmp_path: Path) -> None:
     done = command(tmp_path, "whatif", "--target", "sm100", "--budget", "0.1")
-    explained = command(tmp_path, "explain", "--build", "--target", "sm100")
+    explained = command(tmp_path, "explain", "-v", "--build", "--target", "sm100")
     first, cause = done.stdout.splitlines()[:2]
     assert first.startswith("NOT SUPPORTED: graph 'sdpa_backward'")
     assert explained.stdout.startswith("NOT SUPPORTED: graph 'sdpa_backward'")
@@ -285,7 +285,7 @@ def test_whatif_of_a_graph_that_only_fallback_supports(tmp_path: Path) -> None:
 
 def test_older_version_is_named_only_if_it_was_asked(tmp_path: Path) -> None:
     """Two products in F16x16 order were supported once, on sm_80, and not on sm_89, which has less shared memory."""
-    removed = command(tmp_path, "explain", "--target", "sm80", graph="ZOO['two matmul, reordered, s 10']()")
+    removed = command(tmp_path, "explain", "-v", "--target", "sm80", graph="ZOO['two matmul, reordered, s 10']()")
     said = next(line for line in removed.stdout.splitlines() if line.startswith("what to do:"))
     version = re.search(r"use cuDNN (\S+) ", said)
     assert version is not None

@@ -79,12 +79,12 @@ def test_commands_name_the_fault_and_judge_nothing(
     code, words = {"mixed": MIXED, "no_nvrtc": NO_NVRTC}[broken]
     versions = ("--cudnn", "default")
     for arguments in (
-        ("explain", graph_file, "--target", "sm90"),
-        ("explain", graph_file, "--target", "sm90", "--here"),
+        ("explain", "-v", graph_file, "--target", "sm90"),
+        ("explain", "-v", graph_file, "--target", "sm90", "--here"),
         ("whatif", graph_file, "--target", "sm90"),
         ("whatif", graph_file, "--target", "sm90", "--no-build"),
         ("matrix", graph_file, "--target", "sm90", *versions),
-        ("since", graph_file, "--target", "sm90", *versions),
+        ("matrix", "--since", graph_file, "--target", "sm90", *versions),
     ):
         if "--here" in arguments:  # which loads the library in the process that is asked
             done = command(environment, *arguments)
@@ -94,15 +94,15 @@ def test_commands_name_the_fault_and_judge_nothing(
         assert words in done.stdout + done.stderr, arguments
         assert done.code == 2, arguments
         assert "SUPPORTED" not in done.stdout, arguments
-    shown = json.loads(command(environment, "info", "--format", "json").stdout)
+    shown = json.loads(command(environment, "doctor", "--format", "json").stdout)
     named = {fault["code"]: fault for fault in shown["environment"]}
     assert named[code]["prevents"] == "verdicts"
     assert words in named[code]["headline"]
-    assert f"no verdicts before this is mended: {named[code]['headline']}" in command(environment, "info").stdout
+    assert f"no verdicts before this is mended: {named[code]['headline']}" in command(environment, "doctor").stdout
 
 
 def test_a_log_is_explained_with_the_fault(mixed: dict[str, str]) -> None:
-    done = command(mixed, "log", str(LOGS / "torch-attention-9.19.0.log.gz"), "--target", "sm90")
+    done = command(mixed, "log", str(LOGS / "torch-attention-9.19.0.log.gz"), "-v", "--target", "sm90")
     assert MIXED[1] in done.stdout
     assert done.code == 2
 
@@ -175,13 +175,13 @@ main()
 
 def test_info_takes_the_standard_library_alone() -> None:
     for style in ("text", "json"):
-        done = run_python(["-c", ALONE, "info", "--format", style])
+        done = run_python(["-c", ALONE, "doctor", "--format", style])
         assert done.code == 0, done.stderr
         assert "click is not installed" in done.stderr
         shown = done.stdout if style == "text" else json.loads(done.stdout)
         assert "environment" in shown
         assert "9.28.0" in (shown if isinstance(shown, str) else shown["cudnn"])
-    for other in (["explain", "graph.json"], ["info", "--cudnn", "9.19.0"], []):
+    for other in (["explain", "graph.json"], ["doctor", "--cudnn", "9.19.0"], []):
         done = run_python(["-c", ALONE, *other])
         assert done.code == 2
         assert "the command line needs click" in done.stderr

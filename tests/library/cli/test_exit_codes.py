@@ -123,13 +123,13 @@ def test_a_fault_of_ours_is_named_and_its_traceback_can_be_seen(monkeypatch: pyt
     def fail() -> None:
         raise IndexError("list index out of range")
 
-    monkeypatch.setattr(COMMANDS["info"], "callback", fail)
-    monkeypatch.setattr(COMMANDS["info"], "params", [])
-    said = run(["info"]).stderr
+    monkeypatch.setattr(COMMANDS["doctor"], "callback", fail)
+    monkeypatch.setattr(COMMANDS["doctor"], "params", [])
+    said = run(["doctor"]).stderr
     assert said.startswith("internal-error: the command failed with IndexError: list index out of range\n")
     assert "CUDNN_BACKEND_TRACEBACK=1" in said
     monkeypatch.setenv("CUDNN_BACKEND_TRACEBACK", "1")
-    assert "Traceback (most recent call last)" in run(["info"]).stderr
+    assert "Traceback (most recent call last)" in run(["doctor"]).stderr
 
 
 def test_answers_have_their_codes(folder: Path) -> None:

@@ -379,7 +379,7 @@ def test_full_is_fetched_without_asking(jit_wheel: Path, order: tuple[str, ...])
 
 SURVEYS = {
     "matrix": ("matrix", "g.json", "--target", "sm80", "--cudnn", OLDER),
-    "since": ("since", "g.json", "--target", "sm80", "--cudnn", OLDER),
+    "since": ("matrix", "--since", "g.json", "--target", "sm80", "--cudnn", OLDER),
     "check": ("check", "verdicts.toml"),
 }
 BASELINE = f"""
@@ -449,7 +449,7 @@ def test_one_wheel_of_a_version_is_named_by_it(jit_wheel: Path, tmp_path: Path) 
 
 def test_info_says_which_wheel_each_installed_version_is(jit_wheel: Path) -> None:
     version = install(OLDER, flavor="full", progress=False).version
-    done = subprocess.run(command("info", "--format", "json"), capture_output=True, text=True, cwd=ROOT, check=True)
+    done = subprocess.run(command("doctor", "--format", "json"), capture_output=True, text=True, cwd=ROOT, check=True)
     named = json.loads(done.stdout)["cudnn versions installed"]
     assert named == [f"{version} (full, CUDA 12)", f"{version} (jit, CUDA 12)"]
 

@@ -76,11 +76,11 @@ def test_command_compares_graphs_and_logs(tmp_path: Path) -> None:
     paths = [tmp_path / "a.json", tmp_path / "b.json"]
     save_graph(sdpa_forward(batch=2, heads=4, seq_q=256, head_dim=64), paths[0])
     save_graph(forum_two_matmul.graph(), paths[1])
-    done = command("check", "--between", OLDER, "default", "--target", "h100", "--format", "json", *map(str, paths))
+    done = command("diff", OLDER, "default", "--target", "h100", "--format", "json", *map(str, paths))
     assert done.code == 1, done.stderr
     data = json.loads(done.stdout)
     assert [one["effect"] for one in data["changes"]] == ["changed", "changed"]
-    done = command("check", "--between", OLDEST, OLDER, "--target", "h100", "--format", "junit", str(paths[1]))
+    done = command("diff", OLDEST, OLDER, "--target", "h100", "--format", "junit", str(paths[1]))
     assert (done.code, done.stdout.count("<testcase")) in ((0, 1), (1, 1))
 
 
@@ -101,8 +101,8 @@ def test_what_the_time_was_over_for_is_named_and_what_was_done_is_kept(tmp_path:
     assert (found.not_asked, found.left_out) == ((), [])
     save_graph(graphs["a"], tmp_path / "a.json")
     output = tmp_path / "found.json"
-    between = ("--between", OLDER, "default", "--target", "h100", "--limit", "0", "--format", "json")
-    done = command("check", *between, "--output", str(output), str(tmp_path / "a.json"))
+    between = (OLDER, "default", "--target", "h100", "--limit", "0", "--format", "json")
+    done = command("diff", *between, "--output", str(output), str(tmp_path / "a.json"))
     assert done.code == 2
     assert "1 graph was not asked about in the time there was" in done.stderr
     data = json.loads(output.read_text())
@@ -115,14 +115,14 @@ def test_graphs_of_a_log_that_cannot_be_rebuilt_are_left_out_and_named(tmp_path:
     odd = second.replace('"HALF"', '"HALFISH"')
     log = tmp_path / "odd.log"
     log.write_text(text.replace(second, odd), encoding="utf-8")
-    done = command("check", "--between", OLDEST, OLDER, "--target", "h100", "--format", "json", str(log))
+    done = command("diff", OLDEST, OLDER, "--target", "h100", "--format", "json", str(log))
     assert "left out, as it could not be rebuilt: graph 2 of" in done.stderr
     assert "HALFISH" in done.stderr
     data = json.loads(done.stdout)
     assert [one["graph"] for one in data["changes"]] == ["odd.log:1"]
     assert done.code == (1 if data["counts"]["changed"] else 2)
     log.write_text(odd + "\n", encoding="utf-8")
-    done = command("check", "--between", OLDEST, OLDER, "--target", "h100", str(log))
+    done = command("diff", OLDEST, OLDER, "--target", "h100", str(log))
     assert (done.code, done.stdout) == (2, "")
     assert "HALFISH" in done.stderr
 
@@ -130,18 +130,15 @@ def test_graphs_of_a_log_that_cannot_be_rebuilt_are_left_out_and_named(tmp_path:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--between", OLDER, OLDER, "--target", "h100"], "are one version"),
-        (["--between", OLDER, "9.1.1", "--target", "h100"], "9.1.1"),
-        (["--between", OLDER, "default", "--target", "h100", "--update"], "--update"),
-        (["--between", OLDER, "default", "--target", "h100", "--time"], "--time runs on the GPU"),
-        (["--target", "h100"], "need --between"),
-        (["--limit", "9"], "need --between"),
+        ([OLDER, OLDER, "--target", "h100"], "are one version"),
+        ([OLDER, "9.1.1", "--target", "h100"], "9.1.1"),
+        ([OLDER, "default", "--target", "h100", "--time"], "--time runs on the GPU"),
     ],
 )
 def test_wrong_uses_are_named(tmp_path: Path, arguments: list[str], words: str) -> None:
     path = tmp_path / "a.json"
     save_graph(sdpa_forward(batch=1, heads=1, seq_q=64, head_dim=64), path)
-    done = command("check", *arguments, str(path))
+    done = command("diff", *arguments, str(path))
     assert done.code == 2
     assert words in done.stderr
 

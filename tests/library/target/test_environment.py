@@ -185,7 +185,7 @@ def test_a_target_whose_libraries_do_not_load_leads_to_what_is_in_the_way(tmp_pa
     folder = cudnn_folder(tmp_path, older(), replaced={"engines_runtime_compiled": broken})
     done = run_code(OPEN, environment={**os.environ, "CUDNN_BACKEND_LIBRARY": str(folder)})
     assert done.stdout.startswith("device-description-unavailable "), done.stdout
-    assert "cudnn-backend info names what is in the way" in done.stdout
+    assert "cudnn-backend doctor names what is in the way" in done.stdout
 
 
 def test_file_name_of_another_version(tmp_path: Path) -> None:

@@ -1,0 +1,74 @@
+"""Run a program, in any language, with cuDNN's log enabled."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from ..errors import EnvironmentNotReady
+from ..system.interruption import pass_interruption
+
+__all__ = ["run_logged"]
+
+
+@contextmanager
+def run_logged(program: Sequence[str], keep: str | None = None) -> Iterator[str]:
+    """Run a program with ``CUDNN_LOGLEVEL_DBG=3``, and yield the path of the log of all its processes.
+
+    The program has this process's input, output and error. How it ended is printed on standard error unless its exit
+    code is 0.
+
+    Parameters
+    ----------
+    keep
+        Where the log is kept; not given, it is deleted at the end.
+
+    Raises
+    ------
+    EnvironmentNotReady
+        ``program-not-started``.
+    """
+    with TemporaryDirectory(prefix="cudnn-log-") as folder:
+        environment = {
+            **{name: value for name, value in os.environ.items() if name not in _LOG_VARIABLES},
+            "CUDNN_LOGLEVEL_DBG": "3",
+            "CUDNN_LOGDEST_DBG": f"{folder}/cudnn-%i.log",
+        }
+        _run(program, environment)
+        log = Path(keep or f"{folder}/all.log")
+        with log.open("wb") as whole:
+            for part in sorted(Path(folder).glob("cudnn-*.log"), key=lambda path: path.stat().st_mtime):
+                with part.open("rb") as file:
+                    shutil.copyfileobj(file, whole)
+        yield str(log)
+
+
+_LOG_VARIABLES = ("CUDNN_LOGINFO_DBG", "CUDNN_LOGWARN_DBG", "CUDNN_LOGERR_DBG")
+
+
+def _run(program: Sequence[str], environment: dict[str, str]) -> None:
+    try:
+        child = subprocess.Popen(program, env=environment)
+    except OSError as error:
+        pass_interruption(error)
+        raise EnvironmentNotReady(
+            f"{program[0]} cannot be started: {error.strerror or error}",
+            code="program-not-started",
+            fix="give the program as a shell would find it, with its arguments",
+        ) from None
+    while True:
+        try:
+            code = child.wait()
+            break
+        except KeyboardInterrupt:  # the terminal sends it to the program too, which may end in its own way
+            continue
+    if code:
+        ending = signal.Signals(-code).name if -code in signal.valid_signals() else f"exit code {code}"
+        sys.stderr.write(f"{program[0]} ended with {ending}; its log is read\n")
