@@ -37,7 +37,7 @@ ROOT = Path(__file__).parent
 
 
 def find_repository():
-    """Return the web address of the repository, an empty text where nobody says it."""
+    """Return the web address of the repository, an empty text where no one says it."""
     if name := os.environ.get("GITHUB_REPOSITORY"):
         return f"{os.environ.get('GITHUB_SERVER_URL', 'https://github.com')}/{name}"
     said = ROOT / "PKG-INFO"

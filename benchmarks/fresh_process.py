@@ -6,7 +6,7 @@ PyTorch is imported, has used the GPU and has made the buffers before the clock 
 
 WAY is ``plan`` (built, or taken from the cache CUDNN_BACKEND_PLAN_CACHE names), ``load`` (from FILE), ``our-frontend``
 (this package under cudnn-frontend's names), ``cudnn-frontend``, or ``c``: a compiled program, see ``c_calls.py``. Of
-the frontends the steps of making a plan are told, and what the same plan costs when it is made again.
+the frontends the steps of making a plan are reported, and what the same plan costs when it is made again.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def build_by_frontend(cudnn: Any, handle: Any, clock: Clock = lambda _: None) ->
 
 
 def frontend(module: str, clock: Clock) -> tuple[Callable[..., None], Callable[[], dict[str, float]]]:
-    """Return what runs the plan of a module with cudnn-frontend's names, and what tells the steps of making it."""
+    """Return what runs the plan of a module with cudnn-frontend's names, and what reports the steps of making it."""
     cudnn = importlib.import_module(module)
     clock("import")
     handle = cudnn.create_handle()

@@ -1,4 +1,4 @@
-"""Our frontend beside cudnn-frontend: execute with a variant pack by dict, and a fresh process to its first result.
+"""Our frontend next to cudnn-frontend: execute with a variant pack by dict, and a fresh process to its first result.
 
 Both modules are imported in one process under their own names and take turns; fresh processes take turns, too. In
 these PyTorch is imported, has used the GPU and has made the buffers before the clock starts, so that what is counted is
@@ -117,7 +117,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Measure, print each ratio beside its limit, and write."""
+    """Measure, print each ratio next to its limit, and write."""
     import torch
 
     console = open_console()

@@ -1,4 +1,4 @@
-"""The graphs that several measurements ask about."""
+"""The graphs that several measurements judge."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """What a matrix costs: 12 graphs x 7 targets x 12 cuDNN versions, verdicts without building.
 
-Then the same is killed half way in a child process and resumed, and a graph that crashes cuDNN is put beside another.
+Then the same is killed half way in a child process and resumed, and a graph that crashes cuDNN is put next to another.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def linear(data_type: DataType) -> Graph:
 
 
 def twelve_graphs() -> dict[str, Graph]:
-    """Return the graphs that are asked about."""
+    """Return the graphs that are judged."""
     return {
         "forward, causal": forward(causal=True, stats=True),
         "forward, bfloat16, d 128": forward(data_type=DataType.BFLOAT16, head_dim=128, stats=True),
@@ -87,7 +87,7 @@ def kept(cache: Path) -> int:
 
 
 def killed_and_resumed(targets: Sequence[str], versions: Sequence[str], total: int) -> dict[str, int | float]:
-    """Kill a child that asks when half is answered, ask again, and count the answers that were given twice."""
+    """Kill a child that asks when half is answered, judge again, and count the answers that were given twice."""
     with tempfile.TemporaryDirectory() as folder:
         cache = Path(folder)
         asked = ["--targets", *targets, "--versions", *versions, "--into", folder]

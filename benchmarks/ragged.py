@@ -1,6 +1,6 @@
-"""Host time of a ragged plan, whose calls take many small tensors: bound, fresh and checked, beside the C loop.
+"""Host time of a ragged plan, whose calls take many small tensors: bound, fresh and checked, next to the C loop.
 
-And beside cudnn-frontend's call of the same graph. The contenders take turns; told are medians with quartiles.
+And next to cudnn-frontend's call of the same graph. The contenders take turns; told are medians with quartiles.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """Add how much is measured, and where cudnn-frontend is."""
     parser.add_argument("--batches", type=int, default=28, help="turns of each contender")
     parser.add_argument(
-        "--calls", type=int, default=300, help="calls of a turn: so many that its first ones tell little"
+        "--calls", type=int, default=300, help="calls of a turn: so many that its first ones report little"
     )
     parser.add_argument("--cudnn-frontend", metavar="FOLDER", help="where its package cudnn is, if it is not installed")
 

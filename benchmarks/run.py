@@ -1,9 +1,9 @@
-"""``python -m benchmarks run``: what calls, kernels and fresh processes cost, beside cudnn-frontend and torch.
+"""``python -m benchmarks run``: what calls, kernels and fresh processes cost, next to cudnn-frontend and torch.
 
 This package is measured by its plans and by its frontend, which has cudnn-frontend's names.
 
-Everything is measured in one run, the contenders take turns, and what is told are medians with quartiles. It needs a
-GPU and torch; cudnn-frontend, matplotlib and the compiled call, which has the C loop that is the floor of a call, are
+Everything is measured in one run, the contenders take turns, and what is reported are medians with quartiles. It needs
+a GPU and torch; cudnn-frontend, matplotlib and the compiled call, which has the C loop that is the floor of a call, are
 used where they are.
 """
 
@@ -123,7 +123,7 @@ def _host_contenders(
 def bench_gpu(
     target: Target, frontend: Frontend | None, effort: Effort, step: Callable[[int, str], None]
 ) -> list[dict[str, Any]]:
-    """Return a row per shape and direction: plans, GPU times by contender; `step` is told how many are done, and what
+    """Return a row per shape and direction with plans and GPU times by contender; `step` gets the number done, and what
     is next.
     """
     rows: list[dict[str, Any]] = []
@@ -275,7 +275,7 @@ def run_bench(
     target = shared_target()
     frontend, said = open_frontend(cudnn_frontend)
     begin = time.perf_counter()
-    rows = len(effort.shapes) * len(DIRECTIONS)  # beside calls, ragged batches and processes
+    rows = len(effort.shapes) * len(DIRECTIONS)  # next to calls, ragged batches and processes
     with progress_bar(rows + 3, "host time of calls", still=True) as (step, _):
         host = bench_host(target, frontend, effort)
         step(1, "ragged batches")

@@ -2,7 +2,7 @@
 
 The class is what ``shapes="any"`` runs: "any" calls one shape again and again, as the layers of a model do, "any,
 another" another one each time, so that the preparing kernel runs. The exact plans are built ahead, in threads; those of
-the classes are built before a shape is timed, so that no larger class stands in for the shape's own.
+the classes are built before a shape is timed, so that no larger class is in for the shape's own.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def _operator(shape: Attention, direction: Direction, buffers: Mapping[str, Any]
 
 
 class _Row:
-    """A shape in a direction: the calls that are timed, made once, so that their classes are asked for."""
+    """A shape in a direction: the calls that are timed, made once, so that their classes are requested."""
 
     def __init__(self, shape: Attention, direction: Direction, plan: Plan, *, adaptive: bool) -> None:
         (buffers,) = make_buffers(shape, direction)

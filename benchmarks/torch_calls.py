@@ -1,7 +1,7 @@
-"""Host time of a call of torch's operators, beside torch's own: dense, packed and paged, and both passes.
+"""Host time of a call of torch's operators, next to torch's own: dense, packed and paged, and both passes.
 
-The contenders take turns, each for some calls in a row; what is told are medians with quartiles, in microseconds. The
-shapes are small, so that the GPU waits for the host. ``in Python`` is our operator without its compiled step.
+The contenders take turns, each for some calls in a row; what is reported are medians with quartiles, in microseconds.
+The shapes are small, so that the GPU waits for the host. ``in Python`` is our operator without its compiled step.
 """
 
 from __future__ import annotations
@@ -230,7 +230,7 @@ def print_table(record: dict[str, Any], console: Console) -> None:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add what is asked on the command line."""
+    """Add what is queried on the command line."""
     parser.add_argument("--calls", type=int, default=100, help="calls in a row, fewer than the GPU queues")
     parser.add_argument("--batches", type=int, default=28, help="rows of calls of each contender")
 

@@ -56,7 +56,7 @@ _PUBLIC: dict[str, tuple[str, str | None]] = {
     "explain": ("diagnose", "explain"),
 }
 
-# What is imported with a public name where it is there: it fills a hook of that, as known faults do of attention.
+# What is imported with a public name where it is there: it fills a hook of that, as known issues do of attention.
 _FILLERS = {"attention": "known_issues"}
 
 __all__ = [*_PUBLIC]

@@ -32,7 +32,7 @@ class CudnnBackendError(Exception):
     Parameters
     ----------
     headline
-        One sentence that stands alone and names the object and the values found and needed.
+        One sentence that is alone and names the object and the values found and needed.
     code
         Kebab-case name of the fault, stable across releases.
     where, cudnn, cause, fix, more
@@ -167,9 +167,9 @@ class CudnnStatusError(CudnnBackendError):
 
 
 class NotSupported(CudnnBackendError):
-    """No engine runs what was asked for: cuDNN said so by a status, or nothing it proposes passes the caller's limits.
+    """No engine runs what was requested: cuDNN said so by a status, or nothing it proposes passes the caller's limits.
 
-    ``verdict`` carries the explanation where one was asked for.
+    ``verdict`` carries the explanation where one was requested.
     """
 
     verdict: Any = None

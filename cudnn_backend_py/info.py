@@ -84,12 +84,12 @@ def _describe_nvrtc(lib: Library) -> str:
 
 
 def _why_not_loaded(faults: Sequence[Fault]) -> str:
-    fault = faults[0]  # which is told below with all of it
+    fault = faults[0]  # which is reported below with all of it
     return "not found" if fault.code == "cudnn-library-not-found" else f"not loaded: {fault.headline}"
 
 
 def print_info() -> None:
-    """Print the facts of this process as JSON: a process with another environment is asked for them."""
+    """Print the facts of this process as JSON: a process with another environment is requested them."""
     print(json.dumps(collect_info()))
 
 
@@ -103,7 +103,7 @@ def render_info(facts: Mapping[str, Any]) -> str:
     for fault in facts["environment"] or [{}]:
         text = "nothing wrong"
         if fault:
-            weight = f"no {fault['prevents']} before this is mended" if fault["prevents"] else "remark"
+            weight = f"no {fault['prevents']} before this is fixed" if fault["prevents"] else "remark"
             detail = "; ".join(fault["detail"].splitlines())
             parts = (f"{fault['headline']} ({fault['code']})", detail, fault["repair"])
             text = f"{weight}: {'; '.join(' '.join(part.split()) for part in parts if part)}"
@@ -143,13 +143,13 @@ def write_record(record: Mapping[str, Any], path: Path | None) -> str:
 
 
 def _command(words: Sequence[str]) -> str:
-    """Return what was run, of the words that a Python was started with; folders of this machine are left out."""
+    """Return what was run, of the text that a Python was started with; folders of this machine are left out."""
     named = [re.sub(r"(?<![^=])/.*/(?=[^/])", "", word) for word in words]
     return shlex.join(named if named and named[0] == "cudnn-backend" else ["python", *named])
 
 
 def find_commit(folder: Path) -> str:
-    """Return the commit of a folder, with ``-dirty`` behind it where files differ from it; "unknown" without git.
+    """Return the commit of a folder, with ``-dirty`` after it where files differ from it; "unknown" without git.
 
     Of sources that travel without git, the variable ``CUDNN_BACKEND_COMMIT`` says it.
     """

@@ -1,4 +1,4 @@
-"""Every known attention hazard (what cuDNN accepts and then gets wrong) as a problem small enough to look at.
+"""Every known attention known issue (what cuDNN accepts and then gets wrong) as a problem small enough to look at.
 
 From the root of the repository, as the problems are in ``tests/known_issues``:
 
@@ -33,7 +33,7 @@ Array = NDArray[np.float64]
 Arrays = dict[str | int, NDArray[Any]]
 
 
-# By the fault's code; what comes after a colon tells several reproductions of one fault apart.
+# By the fault's code; what comes after a colon reports several reproductions of one fault apart.
 REPRODUCTIONS: dict[str, Reproduction] = {
     f"{hazard.code}:{name}" if name else hazard.code: made
     for hazard in attention.HAZARDS
@@ -56,7 +56,7 @@ ROUNDING = {DataType.HALF: 1e-3, DataType.FP8_E4M3: 0.06}  # relative errors (Fr
 
 
 def made_as(name: str) -> Reproduction:
-    """Return how a reproduction or a cure is made."""
+    """Return how a reproduction or a remedy is made."""
     return REPRODUCTIONS.get(name) or OTHERS[name]
 
 
@@ -84,7 +84,7 @@ class Numbers:
             name: round_to(rng.standard_normal(p.dims(name)), p.data_type) for name in ("q", "k", "v", "do")
         }
         self.inputs = [self.values[name] for name in ("q", "k", "v")]
-        if p.page_size is not None:  # the pages lie in order
+        if p.page_size is not None:  # the pages are in order
             self.inputs[1:] = [self._unpaged(name) for name in ("k", "v")]
         for name in ("q", "k", "v", "o", "stats"):
             starts = np.concatenate([[0], np.cumsum(self.lengths_of(name))])
@@ -166,7 +166,7 @@ class Numbers:
         return encode(value, tensor.data_type)
 
     def dense(self, tensor: Tensor, memory: NDArray[Any]) -> Array:
-        """Return the numbers of an output without what lies beyond the lengths, flat."""
+        """Return the numbers of an output without what is beyond the lengths, flat."""
         got: Array = decode(memory, tensor.data_type)
         if tensor.ragged_offset is not None:
             offsets = self.values[tensor.ragged_offset.name]
@@ -201,12 +201,12 @@ class ArrayCap:
 
 
 def compare(name: str, run: Callable[[Arrays], None]) -> str:
-    """Return in words how what `run` writes for a reproduction's graph differs from the reference."""
+    """Return as text how what `run` writes for a reproduction's graph differs from the reference."""
     return compare_graph(graph_of(name), Numbers(problem(name), made_as(name).backward), run)
 
 
 def compare_graph(made: Graph, numbers: Numbers, run: Callable[[Arrays], None]) -> str:
-    """Return in words how what `run` writes for a graph of attention differs from what the numbers should give."""
+    """Return as text how what `run` writes for a graph of attention differs from what the numbers should give."""
     arrays: Arrays = {
         tensor.name: numbers.memory(tensor)
         for tensor in made.variant_pack_tensors
@@ -268,12 +268,12 @@ def hazard_of(name: str) -> attention.KnownIssue:
 
 
 def versions(hazard: attention.KnownIssue) -> str:
-    """Return the cuDNN versions it is looked for in, in words."""
+    """Return the cuDNN versions it is looked for in, as text."""
     return hazard.window.removeprefix("cuDNN ")
 
 
 def known(codes: Sequence[str]) -> Table:
-    """Return the rows of the hazard table as a table."""
+    """Return the rows of the known issue table as a table."""
     made = Table(Column("code", no_wrap=True), "what", "effect", "evidence", "versions", "seen on", show_lines=True)
     for hazard in map(hazard_of, codes):
         architectures = ", ".join(f"sm_{sm}" for sm in hazard.sm)
@@ -291,7 +291,7 @@ def seen(names: Sequence[str]) -> Table:
 
 
 def main() -> None:
-    """Show the hazards asked for, all if none is named."""
+    """Show the known issues requested, all if none is named."""
     from cudnn_backend_py import EnvironmentNotReady, open_target
 
     parser = argparse.ArgumentParser(description="What cuDNN accepts and then gets wrong.")

@@ -37,7 +37,7 @@ def reference(
     bias: NDArray[np.float64],
     do: NDArray[np.float64],
 ) -> dict[str, NDArray[np.float64]]:
-    """Return output and gradients in float64; all of q, k, v and do are [b, h, s, d]."""
+    """Return output and gradients in float64; all of q, k, v and are [b, h, s, d]."""
     scale = 1 / math.sqrt(q.shape[-1])
     scores = scale * q @ k.swapaxes(2, 3) + bias
     scores = np.where(np.tri(scores.shape[-2], scores.shape[-1], dtype=bool), scores, -np.inf)

@@ -122,7 +122,7 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     required = os.environ.get(REQUIRE_VARIABLE, "").split(",")
     for ring, why in _not_run(session.config).items():
         if ring in required:
-            pytest.exit(f"{REQUIRE_VARIABLE} asks for tests/{ring}: {why}", returncode=1)
+            pytest.exit(f"{REQUIRE_VARIABLE} requests tests/{ring}: {why}", returncode=1)
 
 
 def pytest_pycollect_makemodule(module_path: Path, parent: pytest.Collector) -> pytest.Collector | None:

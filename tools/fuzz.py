@@ -398,7 +398,7 @@ def main(seed: int, calls_per_type: int, log_path: str, kinds: list[str]) -> Non
 
 
 def switch_hazards_off() -> None:
-    """Let cuDNN see what the table of hazards holds back, to show that this program finds crashes."""
+    """Let cuDNN see what the table of known issues holds back, to show that this program finds crashes."""
     from cudnn_backend_py.native import descriptor
 
     vars(descriptor)["check_before_finalize"] = lambda *_given: None

@@ -2,7 +2,7 @@
 
 Every shape is another batch and length; the plans of their classes are built before. First calls of more shapes are
 compared with torch's in float64 afterwards: products of float64 load kernels, whose memory is none of the operator's.
-Beside it: what torch itself takes for such a call, for the memory of its output, and to hand a backward pass that does
+Next to it: what torch itself takes for such a call, for the memory of its output, and to hand a backward pass that does
 nothing to its thread and back.
 """
 
@@ -35,7 +35,7 @@ BATCHES, LENGTHS = 64, 2048
 CHECKPOINTS = 20
 COMPARED = 200  # more shapes, at most: as many as a tenth of the others
 PASSES = ("first_call_ms", "first_backward_ms")
-SLOWEST = 5  # calls that are told one by one
+SLOWEST = 5  # calls that are reported one by one
 FLAT_BYTES = 8 << 20  # growth after the first tenth that is none
 CALLS_OF_TORCH = 1000  # that are timed
 # Calls before the GPU is waited for: some 130 launches, far fewer than wait for room.

@@ -1,4 +1,4 @@
-"""What a process keeps of every verdict: the package beside a C loop that makes the same cuDNN calls.
+"""What a process keeps of every verdict: the package next to a C loop that makes the same cuDNN calls.
 
 The calls of one verdict of each graph are recorded (functions, values, which descriptor is which), written out as a C
 program, compiled with gcc and replayed in a process of its own that has loaded the same libraries and runs no Python in
@@ -38,7 +38,7 @@ CHECKPOINTS = 20
 
 
 def graphs(build: bool) -> list[Graph]:
-    """Return the graphs that are asked about in turn: without builds a supported one and a refused one."""
+    """Return the graphs that are judged in turn: without builds a supported one and a refused one."""
     if not build:
         return [sdpa_forward(batch=1, heads=2, seq_q=128, head_dim=64, implementation="unified"), two_matmuls()]
     g = GraphBuilder("matmul", io_type=DataType.HALF)

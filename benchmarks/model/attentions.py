@@ -153,7 +153,7 @@ class TorchFlash(Attention):
         return _by_backend("FLASH_ATTENTION", q, k, v, is_causal=True)
 
     def cached(self, q: Any, layer: int, cache: Cache) -> Any:
-        """Read the cache where it lies: sequences at equal distances, as much of each as is there."""
+        """Read the cache where it is: sequences at equal distances, as much of each as is there."""
         ends = torch.arange(cache.sequences + 1, device=q.device, dtype=torch.int32)
         o, *_ = torch.ops.aten._flash_attention_forward(
             q,

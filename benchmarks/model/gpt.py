@@ -1,6 +1,6 @@
 """A small GPT over tokens one after the other, and batches of random lengths to train and serve it with.
 
-Attention is a function the caller gives: the model knows nothing of how sequences lie among its tokens.
+Attention is a function the caller gives: the model knows nothing of how sequences are among its tokens.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def loss_of(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
 
 @dataclass(frozen=True)
 class Batch:
-    """Sequences to train on: tokens, targets and positions [n], and how the sequences lie among them.
+    """Sequences to train on: tokens, targets and positions [n], and how the sequences are among them.
 
     Packed: `cu` int32 [sequences + 1] says where each begins. Padded: `cu` is None, `sequences` rows of `longest`.
     """

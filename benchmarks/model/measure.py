@@ -120,7 +120,7 @@ class Trained:
     def epoch(self, batches: list[Batch]) -> dict[str, Any]:
         """Train on batches, one after the other; return what each step took.
 
-        Of a step it is told when all of it was done, when the host had queued it, and the time between two events.
+        Of a step it is reported when all of it was done, when the host had queued it, and the time between two events.
         """
         steps: list[float] = []
         host: list[float] = []

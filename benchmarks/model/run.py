@@ -39,7 +39,7 @@ from ..tables import draw_bars
 __all__ = ["ACCEPTED", "add_options", "draw_model", "model_table", "run"]
 
 WAYS = ("packed", "padded")
-# Makers, in the order they are measured, and the ways they train; the last ones only where they are asked for.
+# Makers, in the order they are measured, and the ways they train; the last ones only where they are requested.
 MAKERS: dict[str, tuple[str, ...]] = {
     "torch flash": WAYS,
     "ours, adaptive": WAYS,

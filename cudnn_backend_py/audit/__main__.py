@@ -29,7 +29,7 @@ python -m cudnn_backend_py.audit --every 10 --output audit.json -m package.train
 
 
 @program_command(_HELP)
-@click.option("--every", default=EVERY, show_default=True, help="One call in so many is checked, behind the first 16.")
+@click.option("--every", default=EVERY, show_default=True, help="One call in so many is checked, after the first 16.")
 @click.option("--cost", default=COST, show_default=True, help="The part of the time that checks may take.")
 @click.option("--folder", metavar="FOLDER", help="Where cases are kept.")
 @click.option("--output", metavar="FILE", help="Write it here, not to standard error, and as JSON.")

@@ -40,13 +40,13 @@ class Asked:
     Attributes
     ----------
     version, library
-        The version, or the words for what could not be asked; and how it was named.
+        The version, or the text for what could not be queried; and how it was named.
     wrong, right
         Tags of configs, those proposed first at the front.
     outputs
         Names of what is wrong by any of them.
     other
-        How many configs were refused or failed, in words.
+        How many configs were refused or failed, as text.
     words
         What is wrong by the first of them, or why nothing ran.
     """
@@ -76,14 +76,14 @@ class Examined:
     interpreter
         What is wrong with the results that the program got, by the interpreter; None where it cannot say.
     asked
-        What each version did that was asked, the case's own first.
+        What each version did that was queried, the case's own first.
     engine, wrong_versions, right_versions
         The engine that is wrong (its number, None if unknown), and the versions in which it, or any, is and is not.
     since, until
-        The first version known to be wrong, and the first behind that is not: right, or the graph is refused. Of those
-        that were asked.
+        The first version known to be wrong, and the first after that is not: right, or the graph is refused. Of those
+        that were queried.
     faults
-        Codes of the known faults that say why; empty if none does.
+        Codes of the known issues that say why; empty if none does.
     smallest, data
         The smallest form that fails in the same way, and the kind of made-up data it fails with; the case's own graph
         and empty where only the kept buffers show it.
@@ -121,7 +121,7 @@ class Examined:
 
     @property
     def is_wrong(self) -> bool:
-        """Whether a config of any version that was asked is wrong."""
+        """Whether a config of any version that was queried is wrong."""
         return bool(self.wrong_versions)
 
     @property
@@ -162,9 +162,9 @@ class Examined:
             lines.append(f"cuDNN {one.version}: {_count(one)}{one.words and f'; {one.words}'}")
         lines.append(self._verdict())
         if self.faults:
-            lines.append(f"known fault: {', '.join(self.faults)}")
+            lines.append(f"known issue: {', '.join(self.faults)}")
         elif self.is_wrong:
-            lines.append("known fault: none" + (f"; a row for the table is in {self.draft}" if self.draft else ""))
+            lines.append("known issue: none" + (f"; a row for the table is in {self.draft}" if self.draft else ""))
         if self.program:
             shown = f"made-up data ({self.data})" if self.data else "the kept buffers"
             lines.append(f"reproduction: python {self.program} ({shown})")
@@ -176,12 +176,12 @@ class Examined:
             if not self.right_versions:
                 return "verdict: nothing could be run"
             if self.case.backend not in ("", "torch's cudnn"):
-                return f"verdict: cuDNN is right wherever it was asked; the result is that of {self.case.backend}"
+                return f"verdict: cuDNN is right wherever it was queried; the result is that of {self.case.backend}"
             return "verdict: not wrong again"
         by = "" if self.engine is None else f"engine {self.engine} "
         words = f"verdict: {by}of cuDNN {', '.join(self.wrong_versions)} is wrong"
         if self.until:
-            words += f"; not from {self.until} on, of those that were asked"
+            words += f"; not from {self.until} on, of those that were queried"
         if self.right_versions:
             words += f"; {', '.join(self.right_versions)} right"
         return words
@@ -204,10 +204,10 @@ def examine(
     write: bool = True,
     step: Step = str,
 ) -> Examined:
-    """Find out by which engine and which cuDNN version a case is wrong, and whether that is a known fault.
+    """Find out by which engine and which cuDNN version a case is wrong, and whether that is a known issue.
 
-    The case's own version runs all configs that heuristics propose, on the kept buffers, each beside the interpreter;
-    then the newest and the oldest of the others, and between these as few as tell where it begins and ends. Each
+    The case's own version runs all configs that heuristics propose, on the kept buffers, each next to the interpreter;
+    then the newest and the oldest of the others, and between these as few as report where it begins and ends. Each
     version has a child process of its own, so that what crashes is a line of the result.
 
     Parameters
@@ -221,7 +221,7 @@ def examine(
     reduce_s
         Seconds of these for the smallest form that fails in the same way.
     write
-        Whether the reproduction, and the row of a fault that is new, are written beside the case.
+        Whether the reproduction, and the row of a fault that is new, are written next to the case.
     step
         Called with what is done next.
 
@@ -404,7 +404,7 @@ class _Work:
         found.smallest, found.data = made.graph, made.data
 
     def write(self, file: Path) -> None:
-        """Write the reproduction beside the case, and the row of a fault that is new."""
+        """Write the reproduction next to the case, and the row of a fault that is new."""
         found = self.found
         bad = next(one for one in found.asked if one.state == "wrong")
         assert found.smallest is not None

@@ -33,7 +33,7 @@ _lock = threading.Lock()
 
 
 class Budget:
-    """The share of the time since :meth:`start` that an audit may take; what lies in pauses does not count.
+    """The share of the time since :meth:`start` that an audit may take; what is in pauses does not count.
 
     Attributes
     ----------

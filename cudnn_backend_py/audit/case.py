@@ -49,10 +49,10 @@ class Case:
 
     Attributes
     ----------
-    door, place
+    entry point, place
         ``torch``, ``operators`` or ``frontend``; file, line and function of the program's call.
     found
-        What was seen, in words: output, place, what it holds and what is right.
+        What was seen, as text: output, place, what it holds and what is right.
     wrong
         Names of the outputs that are wrong.
     at
@@ -60,7 +60,7 @@ class Case:
     graph
         What was run; None where the call has no graph, and `without` says why.
     tag
-        Engine and knobs, such as ``eng2_k24=7``; empty where the door does not tell.
+        Engine and knobs, such as ``eng2_k24=7``; empty where the entry point does not report.
     backend
         Of a call of torch, which of its backends ran.
     cudnn, library, gpu, sm
@@ -205,7 +205,7 @@ def default_folder() -> Path:
 
 
 class CaseFolder:
-    """A folder of cases that nobody else can read or write.
+    """A folder of cases that no one else can read or write.
 
     Parameters
     ----------

@@ -2,7 +2,7 @@
 
 A thread takes the buffers of a call from the GPU once they are there, and a process of low priority says what is wrong
 with them, by the bound of :mod:`~cudnn_backend_py.tuning.trial.bound`. The program waits for neither; at the end it
-waits for what is left, no longer than it is told to.
+waits for what is left, no longer than it is reported to.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Judging:
 
     Parameters
     ----------
-    tell
+    report
         Called in the thread with each case that is wrong.
     within
         Makes the context of the thread's work.
@@ -70,7 +70,7 @@ class Judging:
     def add(self, read: Callable[[], Case], spend: Callable[[float], object] = lambda _: None) -> None:
         """Judge a call; `read` is called in the thread, waits for the GPU, and returns it.
 
-        `spend` is told the seconds of the thread, which the program's threads may have waited for.
+        `spend` is reported the seconds of the thread, which the program's threads may have waited for.
         """
         self._added += 1
         self._waiting.put((read, spend))
@@ -143,7 +143,7 @@ def _answer(asked: dict[str, Any], say: Say) -> None:
 
 
 def judge_part(part: Part) -> dict[str, str]:
-    """Return what is wrong with the results that a program got, in words by the names of outputs.
+    """Return what is wrong with the results that a program got, as text by the names of outputs.
 
     Raises
     ------

@@ -47,7 +47,7 @@ def audit(
         One call in so many is sampled, at random distances. 1 samples all.
     cost
         The part of the time that the audit may take: counting calls, and checks, of the host and the GPU together.
-        Behind the first ones calls that are due are passed over, and counted, until the time that has passed pays for
+        After the first ones calls that are due are passed over, and counted, until the time that has passed pays for
         all this and one check more. A quarter of it is for checks, also where counting takes more than the rest.
     first
         So many of the first calls of each function are all sampled.

@@ -22,7 +22,7 @@ MOST_SCORES = 1 << 24  # of attention, that are interpreted whole
 
 @dataclass(frozen=True)
 class Part:
-    """A graph, what it reads and what a program got of it, by name; and in words which part of a case that is."""
+    """A graph, what it reads and what a program got of it, by name; and as text which part of a case that is."""
 
     graph: Graph
     given: dict[str, Any]

@@ -18,7 +18,7 @@ _TIMES = ("counted_s", "host_s", "gpu_s", "setup_s", "elapsed_s", "waited_s")
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """A case that was found wrong: its file, or why none was kept, and what it is in words."""
+    """A case that was found wrong: its file, or why none was kept, and what it is as text."""
 
     path: Path | None
     why: str
@@ -33,7 +33,7 @@ class AuditReport:
     Attributes
     ----------
     calls, sampled, checked
-        Calls seen; those that were sampled, by door; and the outputs compared, by name.
+        Calls seen; those that were sampled, by entry point; and the outputs compared, by name.
     passed_over
         Calls that were due and not sampled, by why.
     wrong

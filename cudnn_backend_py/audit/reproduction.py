@@ -87,9 +87,9 @@ def given() -> dict[str, np.ndarray]:
 
 '''
 _DRAFT = '''\
-"""A fault of cuDNN that the table has no row for yet: a draft of one.
+"""A known issue of cuDNN that the table has no row for yet: a draft of one.
 
-What the condition is has to be found out: as it stands it holds for this graph alone. Graphs that share its pattern:
+What the condition is has to be found out: as it is it holds for this graph alone. Graphs that share its pattern:
 {near}
 """
 

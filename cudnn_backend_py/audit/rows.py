@@ -34,7 +34,7 @@ from ..tuning.trial.rules import ROUNDINGS, roundoff
 
 __all__ = ["FACTS", "MOST_SCORES", "SampledRows", "check_backward", "check_forward"]
 
-ROWS = 8  # drawn, besides the first, the last and one that is not finite
+ROWS = 8  # drawn, also the first, the last and one that is not finite
 MOST_GATHERED = 1 << 23  # elements of the keys of all rows together
 MOST_SCORES = 1 << 22  # of one head of keys, for its gradients
 _TINY = 2.0**-126  # below it float32 is denormal, which kernels may take for 0

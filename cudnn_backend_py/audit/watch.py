@@ -1,7 +1,7 @@
 """Watch a program's calls and check samples of them: torch's attention, our operators, our frontend.
 
 An unsampled call is counted down. A sampled one is checked by more work for the GPU, on the call's stream: what that
-finds comes to the host by a copy that nobody waits for, and is looked at when it is there. No stream is synchronised.
+finds comes to the host by a copy that no one waits for, and is looked at when it is there. No stream is synchronised.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class _Door:
         self.around.left = self.passed_on = passed_on
 
     def take_counting(self, passing_s: float) -> float:
-        """Return the seconds that it took to count the calls since this was asked, given those of one."""
+        """Return the seconds that it took to count the calls since this was queried, given those of one."""
         seconds = (self.calls - self.counted) * passing_s + self.counting_s
         self.counted, self.counting_s = self.calls, 0.0
         return seconds
@@ -101,7 +101,7 @@ class Watch:
     every
         One call in so many is sampled, at random distances; the `first` ones of each function all are.
     cost
-        Which part of the time it may take, the first checks included: calls that are due behind the `first` ones are
+        Which part of the time it may take, the first checks included: calls that are due after the `first` ones are
         passed over until it pays for them.
     folder
         Where cases are kept.
@@ -175,7 +175,7 @@ class Watch:
         report.waited_s = time.perf_counter() - began
 
     def _around(self, name: str, how: str) -> Around:
-        """Return what is around a function of a door, which is read in one of several ways."""
+        """Return what is around a function of an entry point, which is read in one of several ways."""
         if (name, how) in self._doors:
             return self._doors[name, how].around
         read: Any = partial(_Launch, self, how)

@@ -26,7 +26,7 @@ SCHEMA, SCHEMA_VERSION = "cudnn-backend-py/audit-examined", 1
 @with_target(other="what would be run there is said")
 @with_seconds("--limit", "limit_s", default=300.0, help="For each case.")
 @with_seconds("--reduce", "reduce_s", default=60.0, help="Of these, for the smallest form.")
-@click.option("--write/--no-write", default=True, show_default=True, help="Write the reproduction beside the case.")
+@click.option("--write/--no-write", default=True, show_default=True, help="Write the reproduction next to the case.")
 @click.option("--folder", metavar="FOLDER", help="Where cases are listed from.")
 @with_format("text", "json")
 def audit(
@@ -42,9 +42,9 @@ def audit(
 ) -> None:
     """Find the engine and cuDNN version of a wrong result.
 
-    FILE is a case that `audit` kept; without one, those that are kept are listed. Whether it is a known fault is
+    FILE is a case that `audit` kept; without one, those that are kept are listed. Whether it is a known issue is
     said, too. It runs again by every config of
-    its own version, then by the others, each beside the interpreter. Exit code 0 if nothing is wrong again, 1 if
+    its own version, then by the others, each next to the interpreter. Exit code 0 if nothing is wrong again, 1 if
     something is, 2 if nothing could be said.
     """
     if not files:

@@ -82,7 +82,7 @@ def doctor(style: str, output: str | None) -> None:
 
 @main.group()
 def target() -> None:
-    """List and show described GPUs; read the one at hand."""
+    """List and show described GPUs; read the available one."""
 
 
 @target.command("list")
@@ -165,7 +165,7 @@ def _cuda(major: str | None) -> Literal["12", "13"] | None:
 def cudnn() -> None:
     """Install, list, verify and remove cuDNN versions.
 
-    They lie side by side in a private cache.
+    They are next to each other in a private cache.
     """
 
 
@@ -290,7 +290,7 @@ def completion(shell: str) -> None:
     """Print what completes commands, targets and versions.
 
     Switch it on in this shell by: eval "$(cudnn-backend completion bash)", and for good in ~/.bashrc, or ~/.zshrc
-    behind compinit; for fish: cudnn-backend completion fish > ~/.config/fish/completions/cudnn-backend.fish
+    after compinit; for fish: cudnn-backend completion fish > ~/.config/fish/completions/cudnn-backend.fish
     """
     from click.shell_completion import get_completion_class
 

@@ -21,7 +21,7 @@ def draw(graph_file: str, number: int | None, style: str, output: str | None) ->
     """Draw GRAPH as SVG or PNG.
 
     GRAPH is as for explain. Boxes are operations with what they write, rounded ones are tensors in memory; what is
-    dashed never leaves the chip. PNG needs resvg_py and a font. Asks no cuDNN.
+    dashed never leaves the chip. PNG needs resvg_py and a font. Does not call cuDNN.
     """
     from ..diagnose.report.drawing import MAX_OPERATIONS, draw_file
 

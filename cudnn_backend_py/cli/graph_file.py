@@ -59,7 +59,7 @@ def load_any_graphs(path: str, number: int | None = None) -> list[tuple[int | No
 def read_any_graphs(path: str, number: int | None = None) -> list[tuple[int | None, Graph | GraphError]]:
     """Return the graphs of a file. All commands read their graphs here.
 
-    Only a file named ``*.py`` is run, and the graph is what its function ``graph()`` returns. Modules beside it can be
+    Only a file named ``*.py`` is run, and the graph is what its function ``graph()`` returns. Modules next to it can be
     imported meanwhile, and what it and the processes it starts print goes to standard error.
 
     Parameters
@@ -138,7 +138,7 @@ def _run_graph_file(path: str) -> Graph:
 
 @contextlib.contextmanager
 def _neighbours(folder: str) -> Iterator[None]:
-    """Let modules of a folder be imported, behind all others: none of them takes the place of an installed one."""
+    """Let modules of a folder be imported, after all others: none of them takes the place of an installed one."""
     before = set(sys.modules)
     sys.path.append(folder)
     try:

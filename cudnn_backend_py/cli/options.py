@@ -24,7 +24,7 @@ __all__ = [
     "with_versions",
 ]
 
-# The format that the ending of a file stands for, where the command has it.
+# The format that the ending of a file means, where the command has it.
 _ENDINGS = {".json": "json", ".html": "html", ".xml": "junit", ".md": "markdown", ".svg": "svg", ".png": "png"}
 
 

@@ -169,7 +169,7 @@ def _as_ours(error: BaseException) -> CudnnBackendError:
         f"the command failed with {said}",
         code="internal-error",
         where=f"{frames[-1].filename}, line {frames[-1].lineno}" if frames else None,
-        cause="a fault of this package, which says nothing about the question",
+        cause="a bug of this package, which says nothing about the question",
         fix=f"set {_TRACEBACK}=1 to see the traceback, and report it with the command",
     )
 
@@ -275,7 +275,7 @@ def progress_line(doing: str = "asking cuDNN") -> Iterator[Callable[[str], objec
 
 
 class OutputFile(click.Path):
-    """A file that is to be written: that its folder is not there is said before anything is asked."""
+    """A file that is to be written: that its folder is not there is said before anything is queried."""
 
     def __init__(self) -> None:
         super().__init__(dir_okay=False, writable=True)

@@ -74,7 +74,7 @@ class _Case:
         return words + [f"--set={item}" for item in self.settings]
 
     def graphs(self) -> Iterator[tuple[str, Graph | GraphError]]:
-        """Yield each graph, changed as asked for, or why it cannot be had, with the words that name it."""
+        """Yield each graph, changed as requested, or why it cannot be had, with the text that name it."""
         from ..rewrite.override import override
 
         dims = {name: _sizes(text) for name, text in _pairs(self.dims, "--dims")}
@@ -221,7 +221,7 @@ def _beside(batch: str, file: str) -> str:
 
 
 def _without_version(words: list[str], where: str) -> tuple[list[str], str | None]:
-    """Return the words of a line without the cuDNN version it names, and that."""
+    """Return the text of a line without the cuDNN version it names, and that."""
     left: list[str] = []
     version: str | None = None
     rest = iter(words)
@@ -300,7 +300,7 @@ def _run_with(version: str, case: _Case, limit_s: float) -> Iterator[Trial]:
 
 
 def _unread(case: _Case, error: CudnnBackendError, name: str | None = None, source: str | None = None) -> Trial:
-    """Return the trial of a graph that did not come so far as to be run; `source` are the words that name it."""
+    """Return the trial of a graph that did not come so far as to be run; `source` are the text that name it."""
     from ..tuning.trial import Trial
 
     more = [error.sections[key] for key in ("where", "fix") if error.sections.get(key)]

@@ -1,4 +1,4 @@
-"""Commands that ask cuDNN about graphs and logs and say what it answers: `explain`, `whatif`, `check` and others."""
+"""Commands that query cuDNN about graphs and logs and say what it answers: `explain`, `whatif`, `check` and others."""
 
 from __future__ import annotations
 
@@ -169,7 +169,7 @@ def _verdicts_as(style: str, verdicts: list[Verdict], graphs: Sequence[tuple[str
 
 
 def _check_style(style: str) -> None:
-    """Check that an answer can be written in a format, before anything is asked."""
+    """Check that an answer can be written in a format, before anything is queried."""
     if style == "html":
         from ..diagnose.report.html import check_jinja
 
@@ -189,7 +189,7 @@ def _check_style(style: str) -> None:
 def repro(graph_file: str, target: str, build: bool, output: str | None) -> None:
     """Write an archive that shows others what cuDNN says.
 
-    It holds GRAPH as data, the verdict, cuDNN's log, and a Python and a C++ program that ask again.
+    It holds GRAPH as data, the verdict, cuDNN's log, and a Python and a C++ program that judge again.
     """
     from ..diagnose.report.archive import write_repro
 
@@ -201,7 +201,7 @@ def repro(graph_file: str, target: str, build: bool, output: str | None) -> None
 
 
 class _LogCommand(Command):
-    """A command with a file, or with a program after ``--``, which click alone would not tell from a file."""
+    """A command with a file, or with a program after ``--``, which click alone would not report from a file."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Read the command line; what follows ``--`` is kept for :func:`read_log`."""
@@ -352,7 +352,7 @@ def frontend(arguments: tuple[str, ...]) -> None:
 def show_lint(graph_file: str, style: str, output: str | None) -> None:
     """Name what is slow, dangerous or hardly meant in GRAPH.
 
-    Such are layouts and types that are legal. Asks no cuDNN. Exit code 0 if there is none, 1 if there is one.
+    Such are layouts and types that are legal. Does not call cuDNN. Exit code 0 if there is none, 1 if there is one.
     """
     from ..diagnose import lint
 
@@ -390,7 +390,7 @@ def show_whatif(
 ) -> None:
     """Find the smallest changes that make cuDNN support GRAPH.
 
-    Each is asked before it is shown. It starts from the answer of explain with the same options: where that is
+    Each is queried before it is shown. It starts from the answer of explain with the same options: where that is
     supported, nothing is changed. Exit code 0 if there is a change, or none is needed, 1 if none was found, 2 if none
     was and GRAPH could not be judged, or the search was not finished.
     """
@@ -709,7 +709,7 @@ def _report_check(
 def attention_table(targets: tuple[str, ...], parts: tuple[str, ...], output: str | None) -> None:
     """Ask cuDNN about every option of attention, as JSON.
 
-    It is asked for every architecture. A row is named such as "forward: causal". Exit code 0, or 2 if some cell could
+    It is requested every architecture. A row is named such as "forward: causal". Exit code 0, or 2 if some cell could
     not be judged.
     """
     from ..diagnose.surveys.attention import TARGETS, attention_rows, support_table

@@ -45,7 +45,7 @@ def with_version(function: Any) -> Any:
         **settings,
     )
     full = click.option(_FULL, "wheel", flag_value="full", help="With its full wheel; fetched if missing.", **settings)
-    jit = click.option(_JIT, "wheel", flag_value="jit", help="With its small jit wheel; nothing is asked.", **settings)
+    jit = click.option(_JIT, "wheel", flag_value="jit", help="Use the small JIT wheel; never prompt.", **settings)
     return version(full(jit(function)))
 
 
@@ -76,7 +76,7 @@ def _judge_in_child(ctx: click.Context, parameter: click.Parameter, value: str |
         raise SystemExit(child.returncode)
     from ..target.environment import fault_after_crash
 
-    warn(f"COULD NOT BE JUDGED: the process that asks cuDNN {version} ended with {describe_ending(child.returncode)}")
+    warn(f"COULD NOT BE JUDGED: the judging process of cuDNN {version} ended with {describe_ending(child.returncode)}")
     if (fault := fault_after_crash(str(installed.library), str(installed.nvrtc or ""))) is not None:
         warn(printable(fault.headline) + (f"\nwhat to do: {fault.repair}" if fault.repair else ""))
     raise SystemExit(NOT_JUDGED)
@@ -101,7 +101,7 @@ def with_wheels(function: Any) -> Any:
     full = click.option(
         _FULL, "full", is_flag=True, help="Fetch full wheels where engines are lacking, unasked.", **settings
     )
-    jit = click.option(_JIT, "jit", is_flag=True, help="With the small jit wheels; nothing is asked.", **settings)
+    jit = click.option(_JIT, "jit", is_flag=True, help="With the small jit wheels; nothing is queried.", **settings)
     return full(jit(function))
 
 
@@ -115,7 +115,7 @@ def ask_with_wheels(
     lacking: Callable[[_Answer], Iterable[str]],
     names: Iterable[str] = (),
 ) -> _Answer:
-    """Return an answer, asked again with the full wheels of versions whose engines could not judge it.
+    """Return an answer, judged again with the full wheels of versions whose engines could not judge it.
 
     Parameters
     ----------
@@ -124,7 +124,7 @@ def ask_with_wheels(
     lacking
         The versions of an answer, by name, that lack engines.
     names
-        The versions that are asked, where that is known before: with --jit their jit wheels are.
+        The versions that are queried, where that is known before: with --jit their jit wheels are.
     """
     from ..versions import store as versions
 

@@ -1,4 +1,4 @@
-"""Remedies that rules give unasked: a change of the graph is asked, and what cannot be is worded as advice."""
+"""Remedies that rules give unasked: a change of the graph is queried, and what cannot be is worded as fix."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def ask_remedy(
     if cause.code.endswith(NEWER_THAN_LIBRARY):
         return replace(cause, remedy="ask a newer cuDNN, with --cudnn; it may refuse the graph for other reasons")
     depth: Asked = "built" if build else "support check"
-    if cause.remedy.startswith("judge for sm_"):  # those were asked when they were looked for
+    if cause.remedy.startswith("judge for sm_"):  # those were queried when they were looked for
         return replace(cause, asked=depth)
     change = _CHANGES.get(cause.remedy)
     if change is None or target.is_live or not measure:

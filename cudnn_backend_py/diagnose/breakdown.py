@@ -22,7 +22,7 @@ __all__ = ["Breakdown", "ShapeGroup", "break_down"]
 class ShapeGroup:
     """Graphs of one cuDNN that differ in their sizes only: of attention in batch and lengths, of others in any dims.
 
-    ``graphs`` are their numbers in the log. ``advice`` says what would change, empty where one graph stands alone.
+    ``graphs`` are their numbers in the log. ``advice`` says what would change, empty where one graph is alone.
     """
 
     name: str
@@ -35,7 +35,7 @@ class ShapeGroup:
 
 @dataclass(frozen=True, slots=True)
 class Breakdown:
-    """A log by graph and by class of shapes; ``faults`` are the known faults of each graph, by its number.
+    """A log by graph and by class of shapes; ``faults`` are the known issues of each graph, by its number.
 
     Seconds are those of the log's own clock: from an operation graph to its plan, which is asking heuristics and
     building, and to its first run, with whatever the program did between.
@@ -69,7 +69,7 @@ class Breakdown:
 
     def __str__(self) -> str:
         if not self.graphs:
-            return "the log tells of no graph: set CUDNN_LOGLEVEL_DBG=3 before the program starts\n"
+            return "the log reports of no graph: set CUDNN_LOGLEVEL_DBG=3 before the program starts\n"
         runs, plans = sum(item.executions for item in self.graphs), sum(item.plans for item in self.graphs)
         seconds = sum(map(_cost, self.graphs))
         heading = f"{_many(runs, 'execution')} of {_many(len(self.graphs), 'graph')}, {_many(plans, 'plan')}"
@@ -83,7 +83,7 @@ class Breakdown:
             lines.append(f"graph {number}, line {item.line}{by}: {_title(item)}")
             made = f"made {_many(item.count, 'time')}, {_many(item.plans, 'plan')}{_times(item)}"
             lines.append(f"  {made}, executed {_many(item.executions, 'time')}")
-            lines += [f"  known fault: {fault}" for fault in faults]
+            lines += [f"  known issue: {fault}" for fault in faults]
         for group in self.groups:
             if len(group.graphs) > 1:
                 numbers = ", ".join(map(str, group.graphs))

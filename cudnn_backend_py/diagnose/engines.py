@@ -1,4 +1,4 @@
-"""Libraries that lack engines: which graphs those at hand serve alone, and what is said of the others."""
+"""Libraries that lack engines: which graphs those available serve alone, and what is said of the others."""
 
 from __future__ import annotations
 
@@ -91,16 +91,16 @@ def _is_memory_bound(graph: Graph, target: Target) -> bool:
 
 
 def cause_of_absence(said: Cause | None, absent: Sequence[str], on: Library) -> Cause:
-    """Return the cause of a refusal by the engines at hand alone; `said` is what they say."""
+    """Return the cause of a refusal by the engines available alone; `said` is what they say."""
     own = said.headline if said is not None else "cuDNN gave no reason"
     detail = f"{on.path} lacks {_files(absent)}; engines in a full cuDNN {on.version_text} may support the graph"
     return Cause(
         ENGINES_ABSENT,
         "the runtime-compiled engines of this library (cuDNN JIT) refuse it, and the others are not in it; "
-        f"those at hand: {own}",
+        f"those available: {own}",
         Basis.RULE,
         detail,
-        f"cudnn-backend cudnn install {on.version_text} --full, and ask again with --cudnn {on.version_text}",
+        f"cudnn-backend cudnn install {on.version_text} --full, and judge again with --cudnn {on.version_text}",
     )
 
 

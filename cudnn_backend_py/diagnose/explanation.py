@@ -1,4 +1,4 @@
-"""``explain``: ask cuDNN about a graph on a target, a control graph first."""
+"""``explain``: query cuDNN about a graph on a target, a control graph first."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ DEFAULT_MODES = (HeurMode.A, HeurMode.FALLBACK)
 
 _OF_ENGINES = ("heuristics", "plan")  # stages at which engines refuse; the graph library, which all wheels have, before
 _NEWER = 4  # parts of a graph that are newer than the library, which are named
-_OURS = "refused by this package; cuDNN was not asked about the graph"
+_OURS = "refused by this package; cuDNN was not judged the graph"
 _controls: dict[tuple[int, bool, str], Control] = {}
 
 
 @lru_cache(maxsize=1)
 def control_graph() -> Graph:
-    """Return the graph that is asked first: a small float16 matrix product, supported wherever cuDNN judges."""
+    """Return the graph that is queried first: a small float16 matrix product, supported wherever cuDNN judges."""
     g = GraphBuilder("control", io_type=DataType.HALF)
     g.matmul(g.tensor("a", (1, 64, 64)), g.tensor("b", (1, 64, 64)), name="c", virtual=False)
     return g.graph()
@@ -79,19 +79,18 @@ def explain(
         Finalize the plans of the surviving configs until one builds: compilation can still fail then.
     execute
         Also build, and run the plan once on zeroed memory: a kernel can fail where everything before passed. Only the
-        GPU of this process can be asked; for a described one the verdict is that this could not be judged.
+        GPU of this process can be queried; for a described one the verdict is that this could not be judged.
     plans
         Receives the plan that was built, so that it need not be built again.
     step
-        Called with what cuDNN is asked next, before it is: what a crash was in.
+        Called with what cuDNN is queried next, before it is: what a crash was in.
     skip
         Tags of engine configs (``eng2_k24=7``) whose plans are not to be built: those that crashed before.
     causes
-        Whether cuDNN may be asked about the control graph's plan, and about variations of a refused graph, to find the
-        cause. With `build` the variations are built, which takes some two seconds: what is named as a
-        remedy was.
+        Whether cuDNN may be queried about the control graph's plan, and about variations of a refused graph, to find
+        the cause. With `build` the variations are built, which takes some two seconds: what is named as a remedy was.
     shapes
-        Whether cuDNN is asked about one question more where it supports a graph of attention: whether one plan can
+        Whether cuDNN is queried about one question more where it supports a graph of attention: whether one plan can
         serve every batch and length (``Verdict.shapes``). It costs half of a supported verdict again.
 
     Raises
@@ -226,7 +225,7 @@ class _Question:
         )
 
     def _asking(self) -> dict[str, Any]:
-        """Return how variations of the graph are asked about."""
+        """Return how variations of the graph are judged."""
         return {"measure": self.causes and not self.not_asked, "build": self.build, "step": self.step}
 
     def _why_refused(self, candidates: Sequence[Candidate], modes: Sequence[str]) -> Cause | None:
@@ -290,7 +289,7 @@ class _Question:
             if not error.last_error
             else f"{which}{error.headline}: {error.last_error.strip().splitlines()[0]}",
             Basis.RULE,
-            "cuDNN refused the operation graph itself, before any engine was asked",
+            "cuDNN refused the operation graph itself, before any engine was queried",
         )
         outcome = Outcome.NOT_SUPPORTED if judged else Outcome.NOT_JUDGED
         return self._make(outcome, "operation graph", control, (), reasons, cause)
@@ -480,7 +479,7 @@ class _Question:
 def _say_shapes(graph: Graph, target: Target) -> str:
     """Return whether one plan can serve every batch and length of attention; nothing for other graphs.
 
-    cuDNN is asked about the plan of the class as it was about the graph, without building.
+    cuDNN is queried about the plan of the class as it was about the graph, without building.
     """
     rope = {DescriptorType.OPERATION_ROPE_FWD, DescriptorType.OPERATION_ROPE_BWD}  # which no class has
     use = read_attention(graph)
@@ -532,12 +531,12 @@ def _split_refused(answer: Heuristics, mode: HeurMode) -> tuple[list[Candidate],
 
 
 def _as_fault(error: CudnnBackendError) -> Fault:
-    """Return a failure to open the target as a fault of the environment."""
+    """Return a failure to open the target as an environment problem."""
     return Fault(error.code, error.headline, error.sections.get("where", ""), error.sections.get("fix", ""), True)
 
 
 def cause_of(fault: Fault) -> Cause:
-    """Return a fault of the environment as the cause of a verdict."""
+    """Return an environment problem as the cause of a verdict."""
     return Cause(fault.code, fault.headline, Basis.MEASURED, fault.detail, fault.repair)
 
 

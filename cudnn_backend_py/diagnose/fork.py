@@ -45,7 +45,7 @@ def run_in_fork(
     The time is that of the processor, so that a busy machine gives the same answers; the clock ends only a process
     that waits. Either is reported, so that a process that took too long is not mistaken for an answer.
 
-    Beside other threads, one of which may hold a lock that a fork would never see given back, it is called here.
+    Next to other threads, one of which may hold a lock that a fork would never see given back, it is called here.
 
     Parameters
     ----------

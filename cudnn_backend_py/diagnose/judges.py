@@ -41,7 +41,7 @@ def _read_graph(text: str) -> Graph:
     return graph_from_json(json.loads(text))
 
 
-_NO_GPU = {"CUDA_VISIBLE_DEVICES": ""}  # of children that are asked about described GPUs
+_NO_GPU = {"CUDA_VISIBLE_DEVICES": ""}  # of children that are queried about described GPUs
 
 
 class Judge:
@@ -49,16 +49,16 @@ class Judge:
 
     Threads may share one: a question has a process to itself. What interrupts a question (an exception of a signal's
     handler, a time limit, a cancelled task) ends its process, and a forked process starts its own, so an answer can be
-    late or missing and is never that to another question. A process that is asked about described GPUs sees no GPU: the
-    driver of one takes code for no other, and variations are asked in forked processes, which have none. A context
-    manager; closing ends the processes, as letting go of the judge does.
+    late or missing and is never that to another question. A process that is queried about described GPUs sees no GPU:
+    the driver of one takes code for no other, and variations are queried in forked processes, which have none. A
+    context manager; closing ends the processes, as letting go of the judge does.
 
     Parameters
     ----------
     limit_s
         Seconds a question may take.
     step
-        Called with what cuDNN is asked next, in the thread that asks.
+        Called with what cuDNN is queried next, in the thread that asks.
     fresh
         Whether no process builds plans for two questions, so that code can be compared: what NVRTC has compiled before
         in a process changes the code of some kernels that it compiles later. Costs a fork, or with the GPU of this
@@ -96,7 +96,7 @@ class Judge:
         EnvironmentNotReady
             ``cudnn-files-changed`` if library files changed after the question was made; ``child-not-started``.
         CudnnBackendError
-            ``judging-failed``, ``answer-damaged``: a fault of this package.
+            ``judging-failed``, ``answer-damaged``: a bug of this package.
         """
         return self._ask(question, self._limit_s)
 
@@ -115,8 +115,8 @@ class Judge:
     def measure_cause(self, question: Question, verdict: Verdict, device: Mapping[str, Any], limit_s: float) -> Verdict:
         """Return the verdict on the GPU of this machine with the cause that is measured on the description of it.
 
-        Variations are asked in forked processes, which have no GPU: so on the properties that the GPU itself gave. The
-        cause is taken only where cuDNN refuses the graph there for the same reason.
+        Variations are queried in forked processes, which have no GPU: so on the properties that the GPU itself gave.
+        The cause is taken only where cuDNN refuses the graph there for the same reason.
         """
         profile = Profile("device", str(device["deviceName"]), (), device, {}, {})
         described = self._ask(replace(question, target=profile, version=question.setup), limit_s)
@@ -158,7 +158,7 @@ class Judge:
                 child.end()
 
 
-_ON_DESCRIPTION = "variations were asked of a description of this GPU, which refuses the graph for the same reason"
+_ON_DESCRIPTION = "variations were queried of a description of this GPU, which refuses the graph for the same reason"
 
 
 def _take(idle: list[Child]) -> Child | None:
@@ -224,7 +224,7 @@ class _Ending:
 
 @dataclass(frozen=True)
 class _Described:
-    """A refusal by the GPU of this machine whose cause nothing was asked about, and the properties of that GPU."""
+    """A refusal by the GPU of this machine whose cause nothing was judged, and the properties of that GPU."""
 
     verdict: Verdict
     device: Mapping[str, Any]
@@ -269,7 +269,7 @@ def serve_judge() -> None:
 _SERVED = f"{__name__}:{serve_judge.__name__}"
 
 
-_prepared: set[str] = set()  # devices whose control graph was asked here: forks need not load and ask all that
+_prepared: set[str] = set()  # devices whose control graph was queried here: forks need not load and ask all that
 
 
 def _wants_fork(asked: Mapping[str, Any], say: Say) -> bool:
@@ -337,7 +337,7 @@ def _judge_ending(question: Question, ending: _Ending, limit_s: float) -> Verdic
     fault = None
     if not timed_out:
         fault = fault_after_crash(setup.library, setup.nvrtc, in_start=stage == "environment")
-    if fault is not None:  # what is damaged may die anywhere, whatever it is asked
+    if fault is not None:  # what is damaged may die anywhere, whatever it is queried
         stage, cause = "environment", cause_of(fault)
     elif ending.step:
         with collecting() as lines:
@@ -371,10 +371,10 @@ def _judge_ending(question: Question, ending: _Ending, limit_s: float) -> Verdic
 def _cause_of_false_start(ending: _Ending, limit_s: float) -> Cause:
     """Return why cuDNN was not asked: the process ended, or its time was over, before its first step."""
     if ending.ending == TIMED_OUT:
-        headline = f"the process that asks cuDNN was not ready after {limit_s:g} s"
+        headline = f"the process that queries cuDNN was not ready after {limit_s:g} s"
         return Cause(CUDNN_TIMED_OUT, headline, Basis.MEASURED, ending.said, "give it more time")
-    headline = f"the process that asks cuDNN ended with {ending.ending} before it asked anything"
-    remedy = "this says nothing about the graph: mend what the process complains of, see 'cudnn-backend doctor'"
+    headline = f"the process that queries cuDNN ended with {ending.ending} before it asked anything"
+    remedy = "this says nothing about the graph: fix what the process complains of, see 'cudnn-backend doctor'"
     return Cause(DID_NOT_START, headline, Basis.MEASURED, ending.said, remedy)
 
 
@@ -386,7 +386,7 @@ def _cause_of_end(graph: Graph, profile: Profile | None, ending: _Ending) -> tup
     if timed_out:
         headline, remedy = "cuDNN did not answer in time", "give it more time"
     else:
-        who = "cuDNN crashed" if ending.ending in FAULTS else "the process that asks cuDNN ended"
+        who = "cuDNN crashed" if ending.ending in FAULTS else "the process that queries cuDNN ended"
         headline, remedy = (
             f"{who} with {ending.ending}",
             "another cuDNN version, or a change of the graph, may not crash",

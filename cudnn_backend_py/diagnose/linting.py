@@ -56,7 +56,7 @@ def lint(graph: Graph) -> list[Finding]:
 
     Codes: ``overlapping-strides``, ``stride-not-16-bytes``, ``no-dense-dim``, ``keys-not-transposed``,
     ``alignment-below-16``, ``softmax-in-16-bits``, ``graph-writes-nothing``, ``result-unused``, and ``lint-failed``
-    where a look itself fails. Strides are looked at where tensor cores read or write; no cuDNN is asked.
+    where a look itself fails. Strides are looked at where tensor cores read or write; no cuDNN is queried.
     """
     with collecting() as lines:
         use = read_attention(graph)
@@ -140,7 +140,7 @@ def _misaligned_strides(graph: Graph, use: Use | None) -> Iterator[Finding]:
 
 
 def _no_dense_dim(graph: Graph, use: Use | None) -> Iterator[Finding]:
-    """No dim whose elements lie side by side."""
+    """No dim whose elements are next to each other."""
     for tensor in _operands(graph):
         if _has_dense_dim(tensor):
             continue

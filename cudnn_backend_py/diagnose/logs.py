@@ -18,14 +18,14 @@ __all__ = ["LogReport", "report_log"]
 
 @dataclass(frozen=True, slots=True)
 class LogReport:
-    """The graphs of a log, and the verdicts on each of them, one for each target that was asked about."""
+    """The graphs of a log, and the verdicts on each of them, one for each target that was judged."""
 
     graphs: tuple[LoggedGraph, ...]
     verdicts: tuple[tuple[Verdict, ...], ...]
 
     @property
     def exit_code(self) -> int:
-        """The largest of the verdicts; 2 if there is no graph, or one that was to be judged could not be rebuilt."""
+        """The largest exit code of the verdicts; 2 without graphs, or if one to be judged could not be rebuilt."""
         codes = [verdict.exit_code for asked in self.verdicts for verdict in asked]
         rebuilt = [item.graph is not None for item in self.graphs]
         lost = not all(rebuilt) if codes else not any(rebuilt)

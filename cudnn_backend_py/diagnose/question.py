@@ -1,4 +1,4 @@
-"""Questions to cuDNN as values: all that can change an answer is read once, where the question is asked."""
+"""Questions to cuDNN as values: all that can change an answer is read once, where the question is queried."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def read_device(text: str) -> Profile | None:
 
 
 class _GraphTexts:
-    """JSON texts of the graphs that were asked about last.
+    """JSON texts of the graphs that were queried about last.
 
     By identity: graphs that are equal in Python may differ for cuDNN, as 0.0 and -0.0, or 1 and 1.0, do.
     """

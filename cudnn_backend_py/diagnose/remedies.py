@@ -68,13 +68,13 @@ class Remedy(ShownAsHtml):
     graph, graphs
         The patched graph; where it is split, the first part, and all of them in the order they run.
     target, version
-        What the verdict is for: those asked about, or the change itself.
+        What the verdict is for: those judged, or the change itself.
     kinds
         The kind of each step, one of :data:`~.changes.KINDS`.
     tensors
         Names of the tensors that change.
     verified
-        Whether cuDNN was asked, and supports it.
+        Whether cuDNN was queried, and supports it.
     verdict
         What it said; of several parts, of the first.
     members
@@ -174,7 +174,7 @@ def _of(checked: int, count: int | None) -> str:
 
 
 class Remedies(ShownAsHtml, list[Remedy]):
-    """A list of the remedies for one graph, which a notebook shows beside it, and how far the search for them went."""
+    """A list of the remedies for one graph, which a notebook shows next to it, and how far the search for them went."""
 
     def __init__(self, graph: Graph, found: Iterable[Remedy], extent: SearchExtent | None = None) -> None:
         super().__init__(found)
@@ -196,7 +196,7 @@ def whatif(
 ) -> Remedies:
     """Return changes with which cuDNN supports the graph, the smallest first; none if it supports it as it is.
 
-    One-step changes are asked about first, those that cuDNN's reasons hint at before others, then other architectures,
+    One-step changes are judged first, those that cuDNN's reasons hint at before others, then other architectures,
     two-step changes if no one step leaves the results as they are, and other installed versions of cuDNN last.
 
     Parameters
@@ -208,7 +208,7 @@ def whatif(
     modes
         Heuristics modes to ask: a remedy is one for a program that asks these.
     budget_s
-        Seconds after which nothing new is asked, which may be before the search is finished
+        Seconds after which nothing new is queried, which may be before the search is finished
         (:attr:`Remedies.extent`). Not given: the search is bounded by what it asks, so that its results do not depend
         on how busy the machine is: all changes of one step, the first 150 of two, 6 other versions, and plans of some
         60 changes where every variation is built. With a budget there are no such bounds.
@@ -217,7 +217,7 @@ def whatif(
     limit
         How many remedies to return at most.
     build
-        Ask for a plan: of the graph, which is supported only if one can be built, and of each remedy; what cannot be
+        Request a plan: of the graph, which is supported only if one can be built, and of each remedy; what cannot be
         built is left out. Some seconds more.
     judge
         Who asks other versions, and for plans: for many graphs one whose processes live on; None for one of its own.
@@ -263,7 +263,7 @@ def whatif(
 
 @dataclass(frozen=True)
 class _Asked:
-    """What a graph, and every change of it, is asked for."""
+    """What a graph, and every change of it, is requested."""
 
     target: str  # and what was read when it was named
     profile: Profile | None
@@ -291,7 +291,7 @@ def _distinct(found: Iterable[Remedy]) -> Iterator[Remedy]:
 
 
 def _covers(one: Remedy, other: Remedy) -> bool:
-    """Return whether the second is the first in other words, or the first and more."""
+    """Return whether the second is the first that is, or the first and more."""
     where = (one.graphs, one.target, one.version) == (other.graphs, other.target, other.version)
     return where or (len(other.steps) > len(one.steps) and set(one.steps) <= set(other.steps))
 
@@ -312,7 +312,7 @@ _BUILDS = 16  # of plans, at most
 
 
 def _built(found: Iterable[Remedy], asked: _Asked, judge: Judge, late: list[str]) -> Iterator[Remedy]:
-    """Yield the remedies whose plans can be built, each when it is asked for; what was built already is not again.
+    """Yield the remedies whose plans can be built, each when it is requested; what was built already is not again.
 
     A line goes into `late` for each whose building took too long.
     """
@@ -377,7 +377,7 @@ def _used_version(graph: Graph, asked: _Asked, judge: Judge) -> str:
     return used if used[:1].isdigit() else ""
 
 
-_FIRST_VERSIONS = 3  # that are asked whatever else is found
+_FIRST_VERSIONS = 3  # that are queried whatever else is found
 
 
 def _order_and_ask(graph: Graph, asked: _Asked, judge: Judge, stop: threading.Event) -> _Versions:
@@ -410,7 +410,7 @@ def with_versions(verdict: Verdict, question: Question, *, most: int = _MOST_VER
     """Return the verdict on a question with what other installed versions say, where one may have what this one lacks.
 
     That is where a pattern was taken out of cuDNN, where something is newer than it, and where it crashed. At most
-    `most` are asked, and those that were not are named.
+    `most` are queried, and those that were not are named.
 
     Notes
     -----
@@ -437,7 +437,8 @@ def with_versions(verdict: Verdict, question: Question, *, most: int = _MOST_VER
         detail = f"{cause.detail}; cuDNN {', '.join(refusing)} {'do' if len(refusing) > 1 else 'does'} not support it"
         if unasked:
             detail += (
-                f", {', '.join(unasked)} {'were' if len(unasked) > 1 else 'was'} not asked (see cudnn-backend matrix --since)"
+                f", {', '.join(unasked)} {'were' if len(unasked) > 1 else 'was'} not judged "
+                "(see cudnn-backend matrix --since)"
             )
         cause = replace(cause, detail=detail, remedy="", asked="")
     return replace(verdict, cause=cause)
@@ -464,7 +465,7 @@ def _search(
 ) -> tuple[list[Remedy] | None, SearchExtent]:
     """Return what a child finds, and how far it came; None if the graph is supported.
 
-    A child that dies is followed by another, which knows what the first was told, and that what it died of kills.
+    A child that dies is followed by another, which knows what the first was reported, and that what it died of kills.
     """
     known: dict[str, Any] = {}
     found: dict[str, Remedy] = {}
@@ -502,7 +503,7 @@ def _search(
                     found[remedy.title], asking = remedy, ""
         if not asking and not known and child.ending not in ("", TIMED_OUT):
             raise EnvironmentNotReady(
-                f"the process that asks cuDNN ended with {child.ending} before it asked anything",
+                f"the process that queries cuDNN ended with {child.ending} before it asked anything",
                 code=DID_NOT_START,
                 more=child.last_words,
             )
@@ -514,7 +515,7 @@ def _search(
         if not asking or time.monotonic() > deadline:
             break
         known[asking] = _Answer(killed=True)
-    return list(found.values()), replace(extent, stopped=f"the process that asks cuDNN ended with {child.ending}")
+    return list(found.values()), replace(extent, stopped=f"the process that queries cuDNN ended with {child.ending}")
 
 
 def _read(line: Mapping[str, Any], version: str | None) -> Remedy:
@@ -574,7 +575,7 @@ class _Answer(NamedTuple):
 
 
 # What is tried after the kinds that cuDNN's phrases hint at: those that leave the results as they are first; what is
-# asked about last is dearest, or says least.
+# judged last is dearest, or says least.
 _ORDER = (
     "alignment",
     "reordering",
@@ -607,7 +608,7 @@ _ORDER = (
 _ITSELF = "the graph itself"
 _MORE = 40  # other changes that are checked after one that leaves the results as they are
 _OF_A_KIND = 4  # remedies, after which no more of that kind are looked for
-_CUTS = 8  # of one graph that are asked about
+_CUTS = 8  # of one graph that are judged
 _FIRST_STEPS = 12  # whose second steps are looked at
 _CHANGES, _PAIRS = 400, 150  # that are checked without a budget; graphs of 14 operations have some 50 changes
 _FAILED_PLANS = 60  # that are compiled without a budget, where every variation is built
@@ -753,7 +754,7 @@ class _Search:
         self.extent = replace(self.extent, checked=one, checked_pairs=two)
 
     def _is_over(self) -> bool:
-        """Return whether nothing more may be asked, and keep why."""
+        """Return whether nothing more may be queried, and keep why."""
         if time.monotonic() > self.deadline:
             self._stop("its budget of time was used up")
         elif self.bounded and self.plans.left <= 0:

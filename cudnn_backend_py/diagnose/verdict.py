@@ -33,8 +33,8 @@ SCHEMA_VERSION = 1
 
 #: The limit of every verdict for a described GPU; the others are remarks about one graph, library or machine.
 DEVICELESS_LIMIT = (
-    "no device was asked: for matmul and convolution graphs mode A may propose other knob choices than on the GPU, "
-    "engines that ask for its cluster occupancy may be missing, and what only execution shows is not known"
+    "judged without a GPU: for matmul and convolution graphs mode A may propose other knob choices than on the GPU, "
+    "engines that request its cluster occupancy may be missing, and what only execution shows is not known"
 )
 
 # What a graph passes on its way to a result, in order.
@@ -50,7 +50,7 @@ class Outcome(StrEnum):
 
 
 class Basis(StrEnum):
-    """How a cause is known: cuDNN was asked about a variation, a rule reads its error text, or it is a guess."""
+    """How a cause is known: cuDNN was queried about a variation, a rule reads its error text, or it is a guess."""
 
     MEASURED = "measured"
     RULE = "rule"
@@ -71,7 +71,7 @@ _HOW_FAR = {
 class Cause:
     """Why, in one line: tensor or limit, value found, value needed; ``basis`` says how that is known.
 
-    Addresses in it are masked, as in a :class:`Reason`. ``asked`` says how far cuDNN was asked about the changes,
+    Addresses in it are masked, as in a :class:`Reason`. ``asked`` says how far cuDNN was queried about the changes,
     targets and versions that ``remedy`` names; it is empty where it names none.
     """
 
@@ -84,12 +84,12 @@ class Cause:
 
     @property
     def advice(self) -> str:
-        """The remedy, and how far cuDNN was asked about it; empty where there is none."""
+        """The remedy, and how far cuDNN was queried about it; empty where there is none."""
         return self.remedy and self.remedy + _HOW_FAR[self.asked]
 
     @property
     def label(self) -> str:
-        """What a remedy is called: what cuDNN was not asked about is no more than advice."""
+        """What a remedy is called: what cuDNN was not judged is no more than a suggestion."""
         return "advice" if self.asked == "not asked" else "what to do"
 
     def __post_init__(self) -> None:
@@ -165,7 +165,7 @@ class Verdict(ShownAsHtml):
     def remarks(self) -> tuple[str, ...]:
         """What does not change the answer and may matter: of the environment, and of what was not asked.
 
-        Known faults are ``hazards``. What holds of every verdict without a GPU is none, nor what the cause says.
+        Known issues are ``hazards``. What holds of every verdict without a GPU is none, nor what the cause says.
         """
         usual = {DEVICELESS_LIMIT, DRIVER_STUB, *(() if self.cause is None else (self.cause.headline,))}
         return tuple(remark for remark in (*self.environment, *self.limits) if remark not in usual)

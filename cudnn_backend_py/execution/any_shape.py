@@ -46,7 +46,7 @@ class Kin:
     Parameters
     ----------
     problem
-        That of one of the calls: how far tokens and heads lie apart, and everything else.
+        That of one of the calls: how far tokens and heads are apart, and everything else.
     workspace
         As for :class:`~cudnn_backend_py.execution.class_plan.ClassPlan`.
     """
@@ -330,7 +330,7 @@ class _ByClass:
 
 
 def why_no_any_shape(problem: Attention, target: Target, *, backward: bool) -> str:
-    """Return why :class:`AnyShape` has a plan for each shape, in words; nothing where a class serves all."""
+    """Return why :class:`AnyShape` has a plan for each shape, as text; nothing where a class serves all."""
     if problem.page_size is not None:
         return "its page table has dims that follow from the lengths"
     if problem.bias is not None:
@@ -375,7 +375,7 @@ def _problem_of(problem: Attention, facts: Mapping[str, _Facts]) -> Attention:
     for name, (dims, _) in facts.items():
         if dims != found.dims(name):
             raise UsageError(
-                f"buffer {name!r} has dims {dims}, {found.dims(name)} are needed beside those of q and k",
+                f"buffer {name!r} has dims {dims}, {found.dims(name)} are needed next to those of q and k",
                 code="buffer-dims",
             )
     return found
@@ -395,7 +395,7 @@ def _lies_as_tokens(facts: Mapping[str, _Facts]) -> bool:
         if found is None or (name == "stats" and (found.token, found.head) != (dims[1], 1)):
             return False
         if name in ("q", "dq") and "dq" in facts and found.batch != dims[2] * found.token:
-            return False  # scratch memory lies like Q, without gaps
+            return False  # scratch memory is like Q, without gaps
     return True
 
 

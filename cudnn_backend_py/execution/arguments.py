@@ -12,7 +12,7 @@ __all__ = ["Arguments"]
 
 
 class Arguments:
-    """The tensors of a graph that lie in memory or in host scalars.
+    """The tensors of a graph that are in memory or in host scalars.
 
     Attributes
     ----------
@@ -56,7 +56,7 @@ class Arguments:
             ) from None
 
     def resolve(self, buffers: Mapping[str | int, Any], *, also: tuple[Tensor, ...] = ()) -> dict[str, Any]:
-        """Return the buffers by the names of their tensors; None stands for one that was not given.
+        """Return the buffers by the names of their tensors; None means one that was not given.
 
         Parameters
         ----------

@@ -1,4 +1,4 @@
-"""Where a buffer lies: DLPack, ``__cuda_array_interface__``, or an address, read without copying."""
+"""Where a buffer is: DLPack, ``__cuda_array_interface__``, or an address, read without copying."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ class TensorFacts:
 
 
 def host_address(array: Any) -> int:
-    """Return where a NumPy array lies in host memory."""
+    """Return where a NumPy array is in host memory."""
     return int(array.ctypes.data)
 
 
@@ -142,7 +142,7 @@ def buffer_address(source: Any, name: str) -> int:
 
 
 def device_buffer(source: Any, name: str, *, host: bool = False) -> DeviceBuffer:
-    """Return where `source` lies on the device; with `host`, also where it lies in host memory.
+    """Return where `source` is on the device; with `host`, also where it is in host memory.
 
     Raises
     ------

@@ -40,7 +40,7 @@ SCRATCH_ALIGNMENT = 128  # bytes, of each scratch tensor in front of a plan's wo
 
 
 def scratch_offsets(tensors: Iterable[Tensor]) -> tuple[dict[int, int], int]:
-    """Return where scratch tensors lie in front of a plan's workspace, by uid, and the bytes they take together."""
+    """Return where scratch tensors are in front of a plan's workspace, by uid, and the bytes they take together."""
     offsets: dict[int, int] = {}
     size = 0
     for item in tensors:
@@ -83,7 +83,7 @@ def scalar_array(tensor: Tensor, value: Any) -> NDArray[Any]:
 
 
 def locate_buffer(tensor: Tensor, source: Any, device: int | None) -> DeviceBuffer:
-    """Return where a buffer lies, checked against its tensor and against what CUDA says of that address.
+    """Return where a buffer is, checked against its tensor and against what CUDA says of that address.
 
     Parameters
     ----------
@@ -102,13 +102,13 @@ def locate_buffer(tensor: Tensor, source: Any, device: int | None) -> DeviceBuff
         facts = pointer_facts(buffer.ptr)
         if facts.kind == "unknown":
             raise UsageError(
-                f"buffer {name!r} lies at {buffer.ptr:#x}, which is no memory of a GPU",
+                f"buffer {name!r} is at {buffer.ptr:#x}, which is no memory of a GPU",
                 code="buffer-not-on-device",
                 fix="give device memory that is still allocated",
             )
         if facts.kind == "device" and facts.device not in (None, device):
             raise UsageError(
-                f"buffer {name!r} lies on GPU {facts.device}, the plan runs on GPU {device}",
+                f"buffer {name!r} is on GPU {facts.device}, the plan runs on GPU {device}",
                 code="buffer-of-another-device",
             )
         if buffer.size_bytes is None and facts.bytes_left is not None:
@@ -147,7 +147,7 @@ def check_buffer(tensor: Tensor, buffer: DeviceBuffer) -> None:
     span_bytes, alignment, bits, codes = buffer_requirements(tensor)
     if buffer.ptr % alignment:
         raise UsageError(
-            f"buffer {name!r} lies at {buffer.ptr:#x}, a multiple of {alignment} bytes is needed",
+            f"buffer {name!r} is at {buffer.ptr:#x}, a multiple of {alignment} bytes is needed",
             code="buffer-misaligned",
         )
     if bits and buffer.element_bits not in (None, bits):
@@ -160,7 +160,7 @@ def check_buffer(tensor: Tensor, buffer: DeviceBuffer) -> None:
         packed = tensor.data_type is DataType.BOOLEAN
         raise UsageError(
             f"buffer {name!r} holds {buffer.type_text}, {tensor.data_type.name} is needed"
-            + ", of which eight lie in a byte" * packed,
+            + ", of which eight are in a byte" * packed,
             code="buffer-type",
             fix=PACK_BOOLEANS
             if packed

@@ -3,11 +3,11 @@
 Before each launch a small kernel (:mod:`cudnn_backend_py.native.prepare`) writes what the plan reads of the call's
 shape into the call's workspace: lengths, ragged offsets, page tables. It also clears what the plan leaves as it was:
 rows of padding, and those of queries that have no keys, whose statistics become minus infinity. So nothing is kept per
-shape. Both launches can be captured in a CUDA graph: the addresses are kept there, and what lies at them is read again
+shape. Both launches can be captured in a CUDA graph: the addresses are kept there, and what is at them is read again
 at each replay.
 
 Where numbers alone say the shape, the tables of one thread and stream stay where they are, and the kernel is left out
-while the numbers stay the same: nobody else writes there, and the stream comes to what reads them in order. Captured
+while the numbers stay the same: no one else writes there, and the stream comes to what reads them in order. Captured
 calls have tables of their own in the workspace, which a replay writes again.
 """
 
@@ -58,7 +58,7 @@ class Sequences:
     """How many sequences a call has, and how long each is.
 
     Lengths are `len_q`, otherwise what `cu_q` says, otherwise `max_q`; those of K and V alike. A captured CUDA graph
-    keeps the addresses of these tensors, and reads what lies there at each replay.
+    keeps the addresses of these tensors, and reads what is there at each replay.
 
     Parameters
     ----------
@@ -252,7 +252,7 @@ class ClassPlan:
         *,
         in_words: Callable[[Any, float], Any] = lambda multiplier, words: int(multiplier * words),
     ) -> tuple[Any, ...]:
-        """Return what the kernel before the plan is told, as :data:`~cudnn_backend_py.native.prepare.ROW` has it.
+        """Return what the kernel before the plan is reported, as :data:`~cudnn_backend_py.native.prepare.ROW` has it.
 
         Parameters
         ----------
@@ -351,7 +351,7 @@ class ClassPlan:
         yield from [0] * (8 * (MOST_CLEARED - count))
 
     def _lay_out_scratch(self, s: Sequences) -> tuple[list[int], int]:
-        """Return where scratch tensors lie behind the tables in a workspace, and where its rest begins."""
+        """Return where scratch tensors are after the tables in a workspace, and where its rest begins."""
         size, places = self.table_bytes, []
         for tensor in self.scratch:
             places.append(size)
@@ -411,7 +411,7 @@ class _State:
         self._row: tuple[int, ...] | None = None  # by which these tables were written
 
     def tables(self, make: Callable[[int], OwnTables]) -> int:
-        """Return the address of tables that nobody else writes, which no CUDA graph must hold."""
+        """Return the address of tables that no one else writes, which no CUDA graph must hold."""
         if self._tables is None:
             self._tables = make(self.stream)
         return self._tables.address

@@ -26,7 +26,7 @@ class Source(Protocol):
 
 
 class CudaGraph:
-    """A CUDA graph cuDNN made of a plan: launched again and again, given other buffers without being made anew."""
+    """A CUDA graph cuDNN made of a plan: launched again and again, given other buffers without being made again."""
 
     def __init__(self, executable: Source, by_name: Mapping[str, Any]) -> None:
         self._executable = executable

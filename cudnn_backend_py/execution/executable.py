@@ -6,9 +6,9 @@ without arguments.
 Where this package was built with a C compiler and the buffers' framework has DLPack's C functions (torch since 2.10),
 one compiled function reads and checks the buffers, fills its variant pack if one is new, and launches
 (:mod:`.native.fast_call`). Everything else is done here: the addresses of the same buffers find a finalized variant
-pack, for new ones the oldest pack is filled anew. Checks are then made once for the same objects at the same addresses;
-new torch tensors that are like the last ones that were checked (type, shape, strides, GPU) are not looked at again but
-for their addresses.
+pack, for new ones the oldest pack is filled again. Checks are then made once for the same objects at the same
+addresses; new torch tensors that are like the last ones that were checked (type, shape, strides, GPU) are not looked at
+again but for their addresses.
 """
 
 from __future__ import annotations
@@ -218,7 +218,7 @@ class Executable(ShownAsHtml):
         self._choose(state)
 
     def _choose(self, state: StreamState) -> None:
-        """Have this thread's next calls go by a state, at once where nothing has to be asked before."""
+        """Have this thread's next calls go by a state, at once where nothing has to be queried before."""
         if self._asks_buffers:  # the next buffers may say whose current stream it is
             return
         self._local.state = state
@@ -322,7 +322,7 @@ class Executable(ShownAsHtml):
         return self._stream()
 
     def _allocator(self, workspace: Workspace) -> Callable[[int], Any] | None:
-        """Return what is asked for a workspace at each call, None if it stays the same."""
+        """Return what is requested a workspace at each call, None if it stays the same."""
         if workspace is None:
             return None
         if isinstance(workspace, str):
@@ -350,7 +350,7 @@ class Executable(ShownAsHtml):
     # variant packs
 
     def tail(self, base: int) -> tuple[int, ...]:
-        """Return the addresses nobody gives, with a workspace at `base`: scratch tensors, numbers the graph holds."""
+        """Return the addresses no one gives, with a workspace at `base`: scratch tensors, numbers the graph holds."""
         return tuple(
             base + self._offsets[tensor.uid]
             if tensor.uid in self._offsets
@@ -360,12 +360,12 @@ class Executable(ShownAsHtml):
 
     @property
     def allocates(self) -> bool:
-        """Whether the workspace is asked for at each call."""
+        """Whether the workspace is requested at each call."""
         return self._allocate is not None
 
     @property
     def scratch(self) -> tuple[list[int | None], int]:
-        """Return where in the workspace what nobody gives lies, None for numbers, and the bytes of all that."""
+        """Return where in the workspace what no one gives is, None for numbers, and the bytes of all that."""
         return [self._offsets.get(tensor.uid) for tensor in self._held], self._scratch_bytes
 
     def plan_workspace(self, base: int) -> int:
@@ -388,7 +388,7 @@ class Executable(ShownAsHtml):
         return pack
 
     def _check_tensors(self, addresses: tuple[int, ...], buffers: tuple[Any, ...]) -> None:
-        """Check torch tensors: in full, unless they are like the last ones and lie where any tensor may."""
+        """Check torch tensors: in full, unless they are like the last ones and are where any tensor may."""
         kinds = [_kind(buffer) for buffer in buffers]
         if kinds == self._kinds:
             wrong = self._misaligned
@@ -522,5 +522,5 @@ def _kind(tensor: Any) -> Any:
 
 
 def _identity(buffer: Any) -> int:
-    """Return what tells an object from another; an address is itself."""
+    """Return what reports an object from another; an address is itself."""
     return buffer if type(buffer) is int else id(buffer)

@@ -1,6 +1,6 @@
 """``PlanPool``: a bounded number of plans that are ready to be called, built now or in the background.
 
-The least recently used goes. It is destroyed when nobody is about to call it and the streams it ran on have come past
+The least recently used goes. It is destroyed when no one is about to call it and the streams it ran on have come past
 its last launch; one that a CUDA graph holds never goes. No plan is built while the stream of a call is captured, and
 what is built or destroyed here leaves captures of other threads valid.
 """
@@ -23,7 +23,7 @@ __all__ = ["Held", "PlanPool", "refuse_capture", "shared_pool"]
 
 _MOST = 256
 _NOTHING = ("", lambda: None, 0)
-_WAITING = 64  # builds in the background; more are left out, and asked for again
+_WAITING = 64  # builds in the background; more are left out, and requested again
 
 
 class Pooled(Protocol):
@@ -99,7 +99,7 @@ class PlanPool:
             return list(self._held)
 
     def hold(self, key: Hashable, make: Callable[[], Any], stream: int = 0) -> Held:
-        """Return the place of a plan, which is made now if it is not there; threads that ask for one make it once.
+        """Return the place of a plan, which is made now if it is not there; threads that request one make it once.
 
         Parameters
         ----------
@@ -190,7 +190,7 @@ def _last_use(held: Held) -> int:
 
 
 class _Leaving:
-    """A plan on its way out: first nobody is about to call it, then its streams come past its last launch."""
+    """A plan on its way out: first no one is about to call it, then its streams come past its last launch."""
 
     def __init__(self, held: Held) -> None:
         self._plan, held.plan = held.plan, None

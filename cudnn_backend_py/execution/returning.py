@@ -42,7 +42,7 @@ class Returning:
             self._run += 1
 
     def note_more(self, shape: Hashable, calls: int) -> None:
-        """Note calls that followed one of the same shape and are told late: part of its visit, if it goes on."""
+        """Note calls that followed one of the same shape and are reported late: part of its visit, if it goes on."""
         with self._lock:
             if shape == self._last:
                 self._run += calls

@@ -1,7 +1,7 @@
 """Run a plan: buffers, by-value scalars, workspace, stream, variant pack.
 
 NumPy arrays are copied to the GPU and back, so that a script needs no framework. Everything else is taken where it
-lies: DLPack, ``__cuda_array_interface__``, or an address.
+is: DLPack, ``__cuda_array_interface__``, or an address.
 """
 
 from __future__ import annotations

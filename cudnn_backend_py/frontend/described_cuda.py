@@ -26,7 +26,7 @@ _numbers = itertools.count(1)
 
 
 def idle() -> Callable[..., None]:
-    """Return a function that does nothing: another one at each call, since torch tells functions apart."""
+    """Return a function that does nothing: another one at each call, since torch reports functions apart."""
     return lambda *args, **kwargs: None
 
 
@@ -34,7 +34,7 @@ def idle() -> Callable[..., None]:
 
 
 class _Stream:
-    """A stream: a handle of its own, on which all is done as soon as it is asked for."""
+    """A stream: a handle of its own, on which all is done as soon as it is requested."""
 
     device = CUDA
     device_index = 0
@@ -289,7 +289,7 @@ class _Properties:
 
     def __getattr__(self, name: str) -> Any:
         raise AttributeError(
-            f"the description of {self.__dict__.get('name')} has no {name}: no GPU is here to be asked"
+            f"the description of {self.__dict__.get('name')} has no {name}: no GPU is here to be queried"
         )
 
     def __repr__(self) -> str:
@@ -313,7 +313,7 @@ def check_ordinal(device: int) -> None:
 
 
 def _select(device: int) -> int:
-    """Make a device the current one and return the one that was, as torch's contexts of devices ask for it."""
+    """Make a device the current one and return the one that was, as torch's contexts of devices request it."""
     check_ordinal(device)
     return 0
 

@@ -1,6 +1,6 @@
 """A GPU for torch that is not there: "cuda" tensors are meta tensors, so that programs run up to their numbers.
 
-Small tensors keep their values beside them (their *shadow*, an ordinary CPU tensor on which every operation is done
+Small tensors keep their values next to them (their *shadow*, an ordinary CPU tensor on which every operation is done
 as well), since programs make lengths and offsets on the GPU and read them back. A number that is read from a tensor
 without a shadow is 1, a mask without one chooses all; a larger array that is read back ends the program with
 :class:`NumbersNeeded`.
@@ -35,7 +35,7 @@ CPU = torch.device("cpu")
 DLPACK_CUDA = 2
 
 _inside = threading.local()
-_addresses: dict[int, tuple[int, int]] = {}  # of storages: where they lie, and up to how many bytes
+_addresses: dict[int, tuple[int, int]] = {}  # of storages: where they are, and up to how many bytes
 _free = [0x700000000000]
 _ROOM = 1 << 21
 _device = torch._C.TensorBase.device
@@ -193,7 +193,7 @@ def _name_devices(
 
 
 def _is_on_gpu(leaf: Any) -> bool:
-    """Return whether an argument is a tensor on the GPU, or names the GPU or the device that stands for it."""
+    """Return whether an argument is a tensor on the GPU, or names the GPU or the device that means it."""
     return _is_meta(leaf) or _is_cuda(leaf) or (isinstance(leaf, torch.device) and leaf == META)
 
 
@@ -437,7 +437,7 @@ def _tensor_data_ptr(tensor: torch.Tensor) -> int:
 
 
 def _address_of(storage: torch.UntypedStorage) -> int:
-    """Return where a storage lies; one that torch makes in the place of one that is gone may lie there, too."""
+    """Return where a storage is; one that torch makes in the place of one that is gone may be there, too."""
     address, size = _addresses.get(storage._cdata, (0, -1))
     if size < storage.nbytes():
         address = _free[0]
@@ -766,7 +766,7 @@ def _compile(model: Any = None, **options: Any) -> Any:
 def _refuse_driver(name: str) -> Any:
     """Say what is wrong where torch asks its compiled part for the driver of a GPU, which a build for the CPU lacks."""
     if name.startswith(("_cuda", "_nccl", "_cudart")):
-        raise AttributeError(f"torch._C has no {name}: the GPU is described, and cannot be asked for that")
+        raise AttributeError(f"torch._C has no {name}: the GPU is described, and cannot be requested that")
     raise AttributeError(f"module 'torch._C' has no attribute {name!r}")
 
 

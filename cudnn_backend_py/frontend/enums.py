@@ -347,7 +347,7 @@ class resample_mode(_Names):
 
 
 class padding_mode(_Names):
-    """What stands outside of an image."""
+    """What is outside of an image."""
 
     NOT_SET = 0
     EDGE_VAL_PAD = 1

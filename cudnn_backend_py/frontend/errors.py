@@ -107,11 +107,11 @@ class EngineNotSupported(cudnnGraphNotSupportedError, FrontendRuntimeError):
 
 
 class GraphRefused(cudnnGraphNotSupportedError, FrontendRuntimeError):
-    """A graph refused before its plans are asked for, which cudnn-frontend says there, or there with another kind."""
+    """A graph refused before its plans are requested, which cudnn-frontend says there, or there with another kind."""
 
 
 class PlanExcluded(cudnnGraphNotSupportedError, FrontendValueError):
-    """A plan that the program asks for and has deselected; a ``ValueError``, too, as in cudnn-frontend 1.32."""
+    """A plan that the program requests and has deselected; a ``ValueError``, too, as in cudnn-frontend 1.32."""
 
 
 class FrontendUsageError(_Telling, UsageError):
@@ -133,7 +133,7 @@ def of_another_graph(name: str, uid: int, other: str) -> FrontendValueError:
 
 
 def not_supported(headline: str, **sections: str | None) -> cudnnGraphNotSupportedError:
-    """Return the error for a combination that is refused before cuDNN is asked."""
+    """Return the error for a combination that is refused before cuDNN is queried."""
     return cudnnGraphNotSupportedError(headline, code="frontend-not-supported", **sections)
 
 

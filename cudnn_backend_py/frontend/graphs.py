@@ -71,7 +71,7 @@ _KERNELS, _PROPERTIES = kernel_cache, device_properties  # parameters have these
 _OWN_CACHE = "what create_kernel_cache returned"
 
 
-#: What our builder refuses of an operation, and cuDNN only where it is asked for engines.
+#: What our builder refuses of an operation, and cuDNN only where it is requested engines.
 _SAID_WITH_PLANS = ("dim-not-positive", "missing-producer", "pointwise-not-broadcastable", "uid-twice")
 
 
@@ -124,8 +124,8 @@ class pygraph(
     is_dynamic_shape_enabled, is_override_shape_enabled
         Share kernels over shapes; let an execution give other dims and strides (cuDNN 9.21).
     cuda_graph_retention
-        Whether CUDA graphs that are captured from :meth:`execute` keep the plan's kernels: cuDNN is told since 9.28;
-        with an older one keep the graph as long as they are launched, whatever is asked for.
+        Whether CUDA graphs that are captured from :meth:`execute` keep the plan's kernels: cuDNN is reported since
+        9.28; with an older one keep the graph as long as they are launched, whatever is requested.
     is_cuda_graph_replay_expected
         Taken and kept; launches of this module need no CUDA graph of their own.
 
@@ -208,7 +208,7 @@ class pygraph(
         ValueError
             Something is missing.
         cudnnGraphNotSupportedError
-            A combination that is refused before cuDNN is asked.
+            A combination that is refused before cuDNN is queried.
         RuntimeError
             A value out of range.
         """
@@ -301,7 +301,7 @@ class pygraph(
         Raises
         ------
         RuntimeError
-            What cuDNN refuses about an operation, with its words.
+            What cuDNN refuses about an operation, with its text.
         """
         graph, version = self.graph(), self.target.library.version
         dynamic = self.context.is_dynamic_shape_enabled
@@ -408,7 +408,7 @@ class pygraph(
         return self
 
     def check_support(self) -> None:
-        """Check that an engine config is left after the filters; heuristics are asked first if they are not yet.
+        """Check that an engine config is left after the filters; heuristics are queried first if they are not yet.
 
         Raises
         ------
@@ -419,7 +419,7 @@ class pygraph(
         self._plans.check_support()
 
     def build_plans(self, policy: build_plan_policy = build_plan_policy.HEURISTICS_CHOICE) -> None:
-        """Build the first plan that can be built, or all; heuristics are asked first if they are not yet.
+        """Build the first plan that can be built, or all; heuristics are queried first if they are not yet.
 
         Raises
         ------
@@ -561,7 +561,7 @@ class pygraph(
                         name=made.name,
                         uid=uid,
                     )
-        raise invalid_value(f"no tensor of the graph has uid {uid}", fix="graph.tensors and tensor.get_uid() tell them")
+        raise invalid_value(f"no tensor of the graph has uid {uid}", fix="graph.tensors and tensor.get_uid() name them")
 
     # execution
 
@@ -789,7 +789,7 @@ class pygraph(
         if isinstance(source[-1], str):
             if enforce_precompiled:
                 raise not_supported(
-                    "the JSON of a graph has no plan, which enforce_precompiled asks for",
+                    "the JSON of a graph has no plan, which enforce_precompiled requests",
                     fix="give what serialize() returned, or leave enforce_precompiled out",
                 )
             self._read_text(source[-1])
@@ -829,7 +829,7 @@ class pygraph(
         self._emitter = Emitter(self.context, self.name)
 
     def _take_context(self, said: Any) -> None:
-        """Take what the JSON of a graph says of the whole; what this one was asked for besides stays."""
+        """Take what the JSON of a graph says of the whole; what this one was requested also stays."""
         if not isinstance(said, Mapping):
             return
         self.context.take(said)
@@ -882,7 +882,7 @@ class pygraph(
 def launch_of(
     graph: pygraph, given: Any, workspace: Any, handle: Any = None, uids: Any = None, index: int | None = None
 ) -> tuple[Plan, dict[int, int], int]:
-    """Return what an execution runs: the plan, where each tensor lies, by uid, and the stream; 0 for what is missing.
+    """Return what an execution runs: the plan, where each tensor is, by uid, and the stream; 0 for what is missing.
 
     Parameters
     ----------

@@ -45,7 +45,7 @@ _own_handles: dict[tuple[int, ...], Handle] = {}  # by process and device
 
 
 class DeviceInfo(int):
-    """The GPU of a handle: its ordinal, and what is known of it, asked for when first read."""
+    """The GPU of a handle: its ordinal, and what is known of it, requested when first read."""
 
     _known: dict[str, Any] | None = None
 
@@ -124,7 +124,7 @@ class _HandleKind(type):
 
 
 class FrontendHandle(metaclass=_HandleKind):
-    """What ``cudnn.Handle`` stands for in ``isinstance``: the handles that :func:`create_handle` returns.
+    """What ``cudnn.Handle`` means in ``isinstance``: the handles that :func:`create_handle` returns.
 
     ``backend_handle`` is the address of the ``cudnnHandle_t``, ``device`` a :class:`DeviceInfo`, ``stream`` the address
     of the CUDA stream.

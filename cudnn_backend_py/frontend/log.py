@@ -1,4 +1,4 @@
-"""cudnn-frontend's log: the graph as one line of JSON, where its environment variables ask for it."""
+"""cudnn-frontend's log: the graph as one line of JSON, where its environment variables request it."""
 
 from __future__ import annotations
 

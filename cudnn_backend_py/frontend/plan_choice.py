@@ -49,7 +49,7 @@ class PlanChoice:
         return self
 
     def deselect_engines(self, engine_names: Sequence[str]) -> Self:
-        """Leave out plans whose name contains one of these, such as ``eng3`` or ``k24=7``, besides those of before."""
+        """Leave out plans whose name contains one of these, such as ``eng3`` or ``k24=7``, also those of before."""
         names = list(engine_names)
         if isinstance(engine_names, str) or not all(isinstance(name, str) for name in names):
             raise TypeError(f"names of engines are {shown(engine_names)}, a list of texts is needed")
@@ -86,7 +86,7 @@ class PlanChoice:
         return [PlanConfig(*self.get_engine_and_knobs_at_index(index), index) for index in range(self._plans.count)]
 
     def backend_plan_entries(self) -> list[PlanConfig]:
-        """Return :attr:`plans`, asked for if they are not yet: all are cuDNN's, none where it refuses the graph."""
+        """Return :attr:`plans`, requested if they are not yet: all are cuDNN's, none where it refuses the graph."""
         with suppress(cudnnGraphNotSupportedError):
             self._require_plans()
         return self.plans
@@ -103,7 +103,7 @@ class PlanChoice:
         return cuda_graph_retention.__members__.get(named, cuda_graph_retention.PER_GRAPH)
 
     def _retention_of_plans(self) -> CudaGraphRetention | None:
-        """Return what plans are built with: what was asked for, since cuDNN 9.28, which reads the variable itself."""
+        """Return what plans are built with: what was requested, since cuDNN 9.28, which reads the variable itself."""
         if self._retention is None or self.operation_graph.target.library.version < (9, 28):
             return None
         return CudaGraphRetention[self._retention.name]

@@ -87,7 +87,7 @@ class PlanList:
     def __init__(self, graph: Asking) -> None:
         self._graph: Asking = weakref.proxy(graph)  # whose plans these are: it goes when its last user does
         self._configs: list[EngineConfig] = []
-        self._modes: list[str] = []  # to be asked when their configs are needed
+        self._modes: list[str] = []  # to be queried when their configs are needed
         self._plans: dict[int, Plan] = {}
         self._words = ""
         self.candidate = -1
@@ -158,9 +158,9 @@ class PlanList:
         return self.config(index).tag
 
     def ask(self, modes: Sequence[heur_mode]) -> None:
-        """Append what heuristics propose in these modes; the later ones are asked when theirs are needed.
+        """Append what heuristics propose in these modes; the later ones are queried when theirs are needed.
 
-        OPENSOURCE stands for engines that are not cuDNN's: beside other modes it adds none.
+        OPENSOURCE means engines that are not cuDNN's: next to other modes it adds none.
 
         Raises
         ------
@@ -173,7 +173,7 @@ class PlanList:
         names = [mode.name for mode in named if mode is not heur_mode.OPENSOURCE]
         if named and not names:
             raise kernel_not_offered("heur_mode.OPENSOURCE alone")
-        _ = self._graph.operation_graph  # refuses to be asked too early
+        _ = self._graph.operation_graph  # refuses to be queried too early
         self._ask_all()
         before = len(self._configs)
         self._words = ""
@@ -201,7 +201,7 @@ class PlanList:
     def _refused(
         self, headline: str, code: str, words: str | None = None, *, built: bool | None = None
     ) -> cudnnGraphNotSupportedError:
-        """Return the error; where `built` says how far cuDNN came, a fault of the environment is named before it."""
+        """Return the error; where `built` says how far cuDNN came, an environment problem is named before it."""
         from ..target.environment import fault_behind_refusal  # reads versions and logs: only for a refusal
 
         fault = None if built is None else fault_behind_refusal(self._graph.target, built=built)
@@ -371,7 +371,7 @@ class PlanList:
             self.candidate = built[0]
 
     def _indices(self) -> Iterator[int]:
-        """Yield the indices of all configs, those of modes that are asked meanwhile among them."""
+        """Yield the indices of all configs, those of modes that are queried meanwhile among them."""
         index = 0
         while index < len(self._configs) or index < len(self):
             yield index

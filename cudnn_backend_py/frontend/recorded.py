@@ -281,7 +281,7 @@ class Record:
         return item
 
     def move_last(self, item: tensor) -> None:
-        """List a tensor behind the others."""
+        """List a tensor after the others."""
         if item in self.tensors:
             del self.tensors[item]
             self.tensors[item] = None
@@ -488,7 +488,7 @@ def _named(given: Mapping[str, Any]) -> str:
 def _tensors_first(
     method: str, names: list[str], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Return the arguments of a norm in our order, where tensors come first and the phase behind them."""
+    """Return the arguments of a norm in our order, where tensors come first and the phase after them."""
     behind = names[1 : names.index("epsilon") + 1]
     if len(args) > len(behind):
         kwargs = {**kwargs, "norm_forward_phase": args[len(behind)]}

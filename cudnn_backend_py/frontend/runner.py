@@ -29,10 +29,10 @@ PACKS_CHECKED = 16
 
 
 class Placement:
-    """Where the tensors of a graph lie that no user gives: scratch in front of the workspace, constants, slices.
+    """Where the tensors of a graph are that no user gives: scratch in front of the workspace, constants, slices.
 
     ``scratch_bytes`` is what :meth:`pygraph.get_workspace_size` adds to a plan's workspace. `scratch` says where
-    scratch lies, by uid, and how many bytes there are, where another program has laid it out.
+    scratch is, by uid, and how many bytes there are, where another program has laid it out.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class Runner:
         self, plan: Plan, memory: Placement, tensors: Mapping[tensor, Tensor], *, retains: bool = True
     ) -> None:
         self.plan = plan
-        # Since 9.27 cuDNN itself has such graphs keep a plan's kernels, but not what lies on the device beside it.
+        # Since 9.27 cuDNN itself has such graphs keep a plan's kernels, but not what is on the device next to it.
         self._retains = retains and (plan.target.library.version < (9, 27) or bool(memory.constants))
         self._kept_for: set[tuple[int, int]] = set()
         release_ended()
@@ -195,7 +195,7 @@ class Runner:
             self._launch(handle, self.launcher.pack(self.launcher.row(*key[1:]), key[0], overrides))
 
     def workspace_with(self, handle: Any, overrides: Overrides) -> int:
-        """Return the bytes of workspace for other dims and strides of some uids; the device is asked."""
+        """Return the bytes of workspace for other dims and strides of some uids; the device is queried."""
         self.check_handle(handle)
         with status_as(FrontendRuntimeError, "the workspace for other dims and strides"):
             return self._memory.scratch_bytes + self.launcher.workspace_bytes(handle, overrides)
@@ -307,7 +307,7 @@ class Runner:
         self._handle_checked = handle
 
     def _check(self, pack: Mapping[Any, Any], key: tuple[int, ...]) -> None:
-        """Check a new variant pack: all addresses are there, buffers lie on a device.
+        """Check a new variant pack: all addresses are there, buffers are on a device.
 
         Buffers are looked at in the first variant packs of a plan only: a program that gives host memory does so
         from the start.
@@ -378,7 +378,7 @@ class Runner:
                 self._keep_for(0, int(cuda_graph))
 
     def _keep_for(self, capture: int, graph: int) -> None:
-        """Have a CUDA graph keep the plan and what lies on the device beside it, once for each capture (0: none)."""
+        """Have a CUDA graph keep the plan and what is on the device next to it, once for each capture (0: none)."""
         if (capture, graph) not in self._kept_for:
             keep_for_cuda_graph(graph, self)
             self._kept_for.add((capture, graph))
@@ -398,7 +398,7 @@ def _workspace_address(workspace: Any) -> int:
 
 
 def _address(value: Any, name: Any) -> int:
-    """Return where a buffer lies, on a device or, for by-value scalars, in host memory."""
+    """Return where a buffer is, on a device or, for by-value scalars, in host memory."""
     what = name.name or str(name.uid) if isinstance(name, tensor) else str(name)
     numpy = sys.modules.get("numpy")  # not imported: then it is no array
     if numpy is not None and isinstance(value, numpy.ndarray):

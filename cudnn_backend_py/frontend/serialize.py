@@ -1,8 +1,8 @@
-"""A built graph as bytes, which cudnn-frontend reads too: the plan with cuDNN's own JSON, and where its tensors lie.
+"""A built graph as bytes, which cudnn-frontend reads too: the plan with cuDNN's own JSON, and where its tensors are.
 
-They are an object in UBJSON with cudnn-frontend 1.32's names. Beside those there is what this package reads of its own:
-the graph, and a SHA-256 of that and of the plan. cudnn-frontend's own bytes have neither, so their graph is read off
-the plan.
+They are an object in UBJSON with cudnn-frontend 1.32's names. Next to those there is what this package reads of its
+own: the graph, and a SHA-256 of that and of the plan. cudnn-frontend's own bytes have neither, so their graph is read
+off the plan.
 """
 
 from __future__ import annotations

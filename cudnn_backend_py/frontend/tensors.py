@@ -35,7 +35,7 @@ class tensor:
     its tensors a ``uid``, which another tensor can only take over by :meth:`set_uid`. ``alignment_value`` and
     ``ragged_offset_multiplier`` are promises about contents: what every value is a multiple of, and how many elements
     one ragged offset counts (cuDNN 9.24). ``in_memory`` is of a virtual tensor that has memory nonetheless, such as a
-    slice that is read where the whole lies. ``owner`` is a weak reference to the graph, None before it is in one.
+    slice that is read where the whole is. ``owner`` is a weak reference to the graph, None before it is in one.
     """
 
     __slots__ = (
@@ -142,7 +142,7 @@ class tensor:
         return self._set("set_stride", stride=integers("stride", stride), stride_given=True)
 
     def set_name(self, name: str) -> Self:
-        """Set the name; the graph lists a tensor that is renamed behind the others, as cudnn-frontend does."""
+        """Set the name; the graph lists a tensor that is renamed after the others, as cudnn-frontend does."""
         is_other = instance("name", name, str, "a text") != self.name
         self._set("set_name", name=name)
         if is_other and (graph := self._graph()) is not None:
@@ -242,7 +242,7 @@ class tensor:
             )
 
     def set_reordering_type(self, reordering_type: tensor_reordering | None) -> Self:
-        """Set the layout of elements inside blocks, None where they lie in order."""
+        """Set the layout of elements inside blocks, None where they are in order."""
         order = tensor_reordering.NONE if reordering_type is None else reordering_type
         instance("reordering_type", order, tensor_reordering, "a cudnn.tensor_reordering")
         return self._set("set_reordering_type", reordering=order)
@@ -355,7 +355,7 @@ class tensor:
 
     @property
     def reordering_type(self) -> tensor_reordering | None:
-        """The layout of elements inside blocks, None where they lie in order."""
+        """The layout of elements inside blocks, None where they are in order."""
         return None if self.reordering == tensor_reordering.NONE else self.reordering
 
     @property

@@ -25,7 +25,7 @@ def read_ubjson(data: bytes) -> Any:
     Raises
     ------
     GraphError
-        ``plan-file`` where they are no UBJSON of this kind, end early, or go on behind their value.
+        ``plan-file`` where they are no UBJSON of this kind, end early, or go on after their value.
     """
     reader = _Reader(data)
     try:
@@ -33,7 +33,7 @@ def read_ubjson(data: bytes) -> Any:
     except (IndexError, struct.error, UnicodeDecodeError) as error:
         raise _fault(f"ends or breaks off at byte {reader.at}: {error}") from None
     if reader.at != len(data):
-        raise _fault(f"goes on behind byte {reader.at}, where its value ends")
+        raise _fault(f"goes on after byte {reader.at}, where its value ends")
     return value
 
 

@@ -21,7 +21,7 @@ from .tensors import tensor
 
 __all__ = ["Graph", "destroy_default_handle", "get_default_handle"]
 
-# What leaving the block does, or what the call does; by hand it would leave the wrapper behind.
+# What leaving the block does, or what the call does; by hand it would leave the wrapper after.
 _BLOCKED = frozenset(
     {
         "build",

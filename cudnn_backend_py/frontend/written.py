@@ -187,7 +187,7 @@ def _shown(kind: data_type) -> str:
 
 
 def _facts(source: Any) -> tuple[Sequence[int], Sequence[int], data_type, bool]:
-    """Return dims, strides in elements, type, and whether it lies in host memory."""
+    """Return dims, strides in elements, type, and whether it is in host memory."""
     if hasattr(source, "data_ptr") and hasattr(source, "stride"):  # torch
         kind = to_data_type(source.dtype)
         return tuple(source.shape), tuple(source.stride()), kind, source.device.type == "cpu"

@@ -1,4 +1,4 @@
-"""How ``BOOLEAN`` tensors lie in memory, which buffers of frameworks do not."""
+"""How ``BOOLEAN`` tensors are in memory, which buffers of frameworks do not."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["BOOLEANS_IN_MEMORY", "PACK_BOOLEANS", "describe_booleans"]
 BOOLEANS_IN_MEMORY = "booleans-in-memory"
 PACK_BOOLEANS = "pack them (numpy.packbits with bitorder='little'), or keep booleans inside the graph"
 _LIE = (
-    "eight elements lie in a byte, the first in its lowest bit (measured with 9.19.0 and 9.28.0 on sm_90; the code for "
+    "eight elements are in a byte, the first in its lowest bit (measured with 9.19.0 and 9.28.0 on sm_90; the code for "
     "sm_80 and sm_100 is alike). In a buffer with a byte for each, as of torch.bool, a mask is misread, and a result "
     "fills the first eighth"
 )

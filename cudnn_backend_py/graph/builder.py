@@ -24,8 +24,8 @@ class GraphBuilder(Products, Convolutions, Norms, Resampling, Moves, BlockScales
 
     There is a method for each kind of operation in cuDNN's header. The tensor it returns, or the first one it returns,
     is virtual and of `intermediate_type` unless told otherwise: ``virtual=False`` makes it an output. Its further
-    keywords are options of :meth:`tensor`, or ``out=`` a tensor to write. Results beside the first one (statistics,
-    indices, scales) are in memory: True asks for one, a tensor or a dict of options says which. Dims that do not fit
+    keywords are options of :meth:`tensor`, or ``out=`` a tensor to write. Results next to the first one (statistics,
+    indices, scales) are in memory: True requests one, a tensor or a dict of options says which. Dims that do not fit
     are refused before any cuDNN call, with the names and sizes of the tensors.
 
     Examples

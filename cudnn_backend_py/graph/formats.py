@@ -85,7 +85,7 @@ def largest(data_type: DataType) -> float:
 
 
 def decode(bits: ArrayLike, data_type: DataType) -> NDArray[np.float64]:
-    """Return the numbers that elements in memory stand for.
+    """Return the numbers that elements in memory mean.
 
     Parameters
     ----------
@@ -157,12 +157,12 @@ def round_to(values: ArrayLike, data_type: DataType) -> NDArray[np.float64]:
 
 
 def to_128x4(scales: ArrayLike) -> NDArray[Any]:
-    """Return block scales as they lie in memory in F8_128x4 order, one-dimensional.
+    """Return block scales as they are in memory in F8_128x4 order, one-dimensional.
 
     Parameters
     ----------
     scales
-        [.., rows, blocks], whole tiles: rows a multiple of 128, blocks along them of 4. Where the blocks lie along the
+        [.., rows, blocks], whole tiles: rows a multiple of 128, blocks along them of 4. Where the blocks are along the
         last axis but one (K^T), swap both first.
 
     Raises

@@ -1,7 +1,7 @@
 """``run_guarded``: isolation of rules: one that raises costs its own answer and one line of the verdict.
 
-Rules, causes, changes, known faults and lint look at graphs nobody has seen before. What one of them raises is our
-mistake: it is told, so that it can be reported, and the others go on.
+Rules, causes, changes, known issues and lint look at graphs no one has seen before. What one of them raises is our
+mistake: it is reported, so that it can be reported, and the others go on.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def describe_failure(what: str, error: BaseException) -> str:
 
 
 def run_guarded(what: str, otherwise: Result, function: Callable[..., Result], *given: object) -> Result:
-    """Return what a function of ours returns, or `otherwise` where it fails, which is told as a failure of `what`."""
+    """Return the result of a function, or `otherwise` where it raises; the failure is reported as one of `what`."""
     try:
         return function(*given)
     except MISTAKES as error:
@@ -75,7 +75,7 @@ def run_guarded(what: str, otherwise: Result, function: Callable[..., Result], *
 
 
 def iterate_guarded(what: str, function: Callable[..., Iterable[Result]], *given: object) -> Iterator[Result]:
-    """Yield what a function of ours yields until it fails, which is told as a failure of `what`."""
+    """Yield what a function of ours yields until it fails, which is reported as a failure of `what`."""
     try:
         yield from function(*given)
     except MISTAKES as error:

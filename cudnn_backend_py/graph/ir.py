@@ -557,7 +557,7 @@ def _shape_fault(op: Op, code: str, headline: str) -> GraphError:
 
 
 class _Indexed:
-    """What a graph remembers about itself once it was asked. These are no fields, so no part of its value."""
+    """What a graph remembers about itself once it was queried. These are no fields, so no part of its value."""
 
     __slots__ = ("_by_key", "_places", "_tensors", "_uses")
     _by_key: dict[str | int, Tensor]
@@ -712,7 +712,7 @@ def _sorted_ops(ops: tuple[Op, ...], name: str, is_subgraph: bool) -> tuple[Op, 
             # What a sub-graph writes and reads itself does not make its operation wait.
             if source is not None and not written and not (source == index and "." in port):
                 sources.add(source)
-            inside = is_subgraph or "." in port  # there the enclosing operation gives what nobody writes
+            inside = is_subgraph or "." in port  # there the enclosing operation gives what no one writes
             if tensor.virtual and not written and source is None and not inside:
                 raise GraphError(
                     f"virtual tensor {tensor.name!r} is read by {op.name!r} ({port}) but no operation writes it",

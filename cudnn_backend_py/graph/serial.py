@@ -113,7 +113,7 @@ def graph_from_json(data: Any) -> Graph:
     try:
         return _decode_graph(data)
     except RecursionError:
-        raise _fault("more values lie inside each other than any graph has") from None
+        raise _fault("more values are inside each other than any graph has") from None
 
 
 def _decode_graph(data: Any) -> Graph:
@@ -240,7 +240,7 @@ def _decode(value: Any, tensors: dict[str, Tensor], where: str) -> Any:
 def _alone(record: dict[str, Any], *keys: str, where: str) -> dict[str, Any]:
     """Return the record, which has no other keys."""
     if unknown := set(record) - set(keys):
-        raise _fault(f"{where} has {', '.join(sorted(map(repr, unknown)))} beside {keys[0]!r}")
+        raise _fault(f"{where} has {', '.join(sorted(map(repr, unknown)))} next to {keys[0]!r}")
     return record
 
 

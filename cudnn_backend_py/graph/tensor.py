@@ -48,7 +48,7 @@ class Tensor:
     vector_count, vector_dim
         Elements packed into one, and along which dimension, for the vectorized integer types.
     scratch
-        In memory between operations of the graph only: nobody outside reads it, and ``execute`` provides the memory
+        In memory between operations of the graph only: no one outside reads it, and ``execute`` provides the memory
         if it is not given.
     """
 
@@ -265,7 +265,7 @@ def wrong_type(holder: Any, but: tuple[str, ...] = ()) -> str | None:
 
 @cache
 def _annotated_fields(kind: Any, but: tuple[str, ...]) -> tuple[tuple[str, tuple[Any, ...], str, bool], ...]:
-    """Return name, types, the types in words, and whether a bool is one, of the fields of a dataclass."""
+    """Return name, types, the types as text, and whether a bool is one, of the fields of a dataclass."""
     found = []
     for item in fields(kind):
         names = str(item.type).split(" | ")

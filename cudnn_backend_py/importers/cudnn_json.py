@@ -132,7 +132,7 @@ def _values(facts: AttributeFacts, value: Any, where: str) -> Any:
 
 
 def drop_defaults(kind: DescriptorType, fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of a descriptor without those that say what holds anyway: the log does not tell them apart."""
+    """Return the fields of a descriptor without default values: the log cannot distinguish these from absent fields."""
     defaults = DEFAULTS.get(kind, {})
     return {
         name: value for name, value in fields.items() if name not in defaults or not _is_default(value, defaults[name])
@@ -431,7 +431,7 @@ def _operation_kind(name: Any) -> DescriptorType:
 
 
 def _json_paths(kind: DescriptorType, key: str, node: Mapping[str, Any], where: str) -> Iterator[str]:
-    """Yield the fields a key of the JSON stands for: none, one, or both paddings of a convolution."""
+    """Yield the fields a key of the JSON means: none, one, or both paddings of a convolution."""
     plain = _plain(key)
     if plain == "pad" and "dilation" in node:
         yield from ("convolution.pre_paddings", "convolution.post_paddings")
@@ -647,7 +647,7 @@ class _DumpGraph:
 
 
 def _both(facts: AttributeFacts, child: Dump) -> bool:
-    """Return whether a dumped number may stand beside a tensor that is not dumped: the seed of a random generator."""
+    """Return whether a dumped number may stand next to a tensor that is not dumped: the seed of a random generator."""
     return AttributeType.BACKEND_DESCRIPTOR in facts.types and child.value == "0"
 
 

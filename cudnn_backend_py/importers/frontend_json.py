@@ -73,7 +73,7 @@ def graph_from_frontend_json(data: Any) -> Graph:
     if nodes[0]["tag"].startswith("SDPA_"):
         if len(nodes) > 1:
             raise _fault(
-                f"the frontend graph has {nodes[0]['tag']} beside {len(nodes) - 1} other nodes, it is read alone"
+                f"the frontend graph has {nodes[0]['tag']} next to {len(nodes) - 1} other nodes, it is read alone"
             )
         return reader.attention(nodes[0])
     return reader.graph(nodes)
@@ -304,7 +304,7 @@ class _Reader:
         }
 
     def _masks(self, node: Mapping[str, Any]) -> dict[str, Any]:
-        """Return bounds and alignment, in the words of any version of the frontend."""
+        """Return bounds and alignment, in the text of any version of the frontend."""
         left, right = node.get("left_bound", node.get("sliding_window_length")), node.get("right_bound")
         bottom = node.get("diagonal_alignment") == "BOTTOM_RIGHT" or node.get("causal_mask_bottom_right") is True
         if node.get("causal_mask") is True or node.get("causal_mask_bottom_right") is True:
@@ -403,7 +403,7 @@ def _float(value: Any, what: str) -> float:
 def number_in(value: Any) -> float | int | None:
     """Return a number of the text, None if `value` is none.
 
-    It stands there as such, as the eight digits of a float32's four bytes, or as ``{"index": ..., "value": ...}`` of
+    It is there as such, as the eight digits of a float32's four bytes, or as ``{"index": ..., "value": ...}`` of
     either, where the index says the kind.
     """
     if isinstance(value, dict):

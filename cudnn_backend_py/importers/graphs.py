@@ -76,7 +76,7 @@ class LoggedConfig:
 
 @dataclass(slots=True)
 class LoggedGraph:
-    """A graph the log tells of, and what it says about it.
+    """A graph the log reports of, and what it says about it.
 
     Attributes
     ----------
@@ -92,7 +92,7 @@ class LoggedGraph:
         ``json`` (cuDNN's), ``descriptors``, ``frontend`` (the JSON of cuDNN's frontend) or ``own`` (graph JSON, or a
         plan file, of this package).
     modes
-        Heuristics modes that were asked.
+        Heuristics modes that were queried.
     configs
         Engine configs in the log's order.
     reasons
@@ -102,7 +102,7 @@ class LoggedGraph:
     notes
         What of the graph the log does not say.
     plans, plan_s, run_s
-        How many plans were asked for; the seconds by the log's clock from the operation graph to each plan (the first
+        How many plans were requested; the seconds by the log's clock from the operation graph to each plan (the first
         ``MAX_GRAPHS`` of them; to its announcement where the log does not have the answer), and from the first
         operation graph, at ``made_at``, to the first run.
     """
@@ -144,7 +144,7 @@ class LoggedGraph:
 
 
 def read_graphs(source: GraphSource) -> Iterator[LoggedGraph]:
-    """Yield the graphs a log tells of, in the order it has them; equal graphs of one cuDNN are one, and counted.
+    """Yield the graphs a log reports of, in the order it has them; equal graphs of one cuDNN are one, and counted.
 
     They come when the log has been read to its end, or, with more than ``MAX_GRAPHS``, when one has to make room.
 
@@ -278,7 +278,7 @@ class _GraphReader:
     ) -> _Key:
         """Return the key of a graph, which may be known already, and count it if it was made.
 
-        `mark` tells a fault from others of the same words.
+        `mark` reports a fault from others of the same words.
         """
         number = record.version if isinstance(record, LogRecord) else None
         said = _version_text(number) if version is None else version
@@ -309,7 +309,7 @@ class _GraphReader:
         self.latest.put(record.process, key)
 
     def _entry(self, record: LogRecord, thread: _Thread) -> LoggedGraph | None:
-        """Return the graph a record is about: the one its thread made last, or else its process, or nobody known."""
+        """Return the graph a record is about: the one its thread made last, or else its process, or no one known."""
         key = thread.graph or self.latest.get(record.process) or self.latest.get(0)
         return self.graphs.get(key) if key is not None else None
 

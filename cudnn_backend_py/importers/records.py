@@ -101,7 +101,7 @@ class _Open:
 def read_log(source: Source) -> Iterator[FileRecord]:
     """Yield the records of a cuDNN log, in constant memory.
 
-    Lines of several writers may be mixed if they differ in what stands before ``I!`` (``[rank1]: ``, a container's
+    Lines of several writers may be mixed if they differ in what is before ``I!`` (``[rank1]: ``, a container's
     name); a record another one begins in is yielded as it is, with ``whole`` False, and so is one without its head.
 
     Parameters

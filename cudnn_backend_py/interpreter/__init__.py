@@ -54,12 +54,12 @@ def interpret(
     inputs
         By tensor name or uid: every tensor in memory that the graph reads and does not write, as numbers (decoded),
         with the tensor's dims in their logical order, whatever its strides. A tensor with a ragged offset is a flat
-        buffer of elements as they lie in memory: element (b, h, s, d) at ``offset[b]`` plus indices times strides,
+        buffer of elements as they are in memory: element (b, h, s, d) at ``offset[b]`` plus indices times strides,
         where s is below the tokens of entry b, ``(offset[b + 1] - offset[b]) // stride of s``; elsewhere and beyond
         the buffer it reads 0. By-value tensors default to their value. Memory the graph writes is ignored.
     rounding
         Round every tensor to its data type when it is written (inputs too), and matrix products and reductions, which
-        are summed in float64, to their compute type. Otherwise numbers are exact and data types only tell integers
+        are summed in float64, to their compute type. Otherwise numbers are exact and data types only report integers
         (cut towards zero) and booleans from the rest.
     keep
         Names of further tensors to return, such as virtual ones.

@@ -53,7 +53,7 @@ def run_matmul(run: Run, op: Matmul) -> None:
     a, b, c = run.floats(op.a), run.floats(op.b), op.c
     if op.k_override is not None:
         inner = run.read(op.k_override)
-        # What lies beyond K may be anything, NaN too.
+        # What is beyond K may be anything, NaN too.
         a = np.where(below(a.shape, a.ndim - 1, inner), a, 0.0)
         b = np.where(below(b.shape, b.ndim - 2, inner), b, 0.0)
     product = run.round_to_type(matmul(a, b), op.compute_type)
@@ -91,7 +91,7 @@ def run_reduction(run: Run, op: Reduction) -> None:
     plain(op, Reduction)
     x = run.floats(op.x)
     if op.x.virtual and op.y.data_type in HALF_TYPES:
-        x = run.round_to_type(x, op.y.data_type)  # dbias of fused attention: its terms lie in memory before the sum
+        x = run.round_to_type(x, op.y.data_type)  # dbias of fused attention: its terms are in memory before the sum
     reduced = _reduce(op.operator, x, op.y)
     if run.rounding and not op.x.virtual and op.operator in (ReduceTensorOp.MAX, ReduceTensorOp.MIN):
         # cuDNN begins with the largest finite number and its negative; fused attention does not

@@ -114,7 +114,7 @@ def run_diagonal_band_mask(run: Run, op: Operation) -> None:
 
 
 def run_softmax(run: Run, op: Operation) -> None:
-    """Write y = exp(x - max) / sum over the last axis, and max, sum_exp and stats = max + log(sum) as asked for."""
+    """Write y = exp(x - max) / sum over the last axis, and max, sum_exp and stats = max + log(sum) as requested."""
     y, probabilities, sums = op.fields["y"], *_softmax(run, op, run.floats(op.fields["x"]))
     run.row_sums[y.uid] = run.undivided(probabilities, sums)
     run.write(y, probabilities)
@@ -312,7 +312,7 @@ def run_sdpa_backward(run: Run, op: Operation) -> None:
     """dQ, dK, dV (dbias, dsink) from Q, K, V, O, dO and the statistics, with P = exp(scores - stats).
 
     A sub-graph is taken to change each score for itself; its slope is found by differences. dbias is the gradient
-    behind the sub-graph, which the header allows for additions and masks after the bias. dsink is the gradient of the
+    after the sub-graph, which the header allows for additions and masks after the bias. dsink is the gradient of the
     sink's logit, -sum(exp(sink - stats) * rowsum(dO * O)).
     """
     s = _scores(run, op)
@@ -340,7 +340,7 @@ def run_sdpa_backward(run: Run, op: Operation) -> None:
         if name in op.fields:
             dims = op.fields[name].dims
             axes = tuple(axis for axis, dim in enumerate(dims) if dim == 1)
-            if name == "dbias":  # its terms lie in memory before the sum
+            if name == "dbias":  # its terms are in memory before the sum
                 values = run.round_to_type(values, op.fields[name].data_type)
             run.write(op.fields[name], values.sum(axis=axes, keepdims=True))
 

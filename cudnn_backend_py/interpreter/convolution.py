@@ -1,6 +1,6 @@
 """Convolutions and their gradients: a matrix product for each tap of the filter.
 
-Sums are in float64 and rounded once, to the compute type, in a run that rounds. A tap that lies on padding is a product
+Sums are in float64 and rounded once, to the compute type, in a run that rounds. A tap that is on padding is a product
 with 0: an infinite weight makes NaN of it in the forward pass, as it does in a matrix product.
 """
 

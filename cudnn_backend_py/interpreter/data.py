@@ -1,4 +1,4 @@
-"""Data for a graph by kind, each tensor filled by what it means, and how numbers lie in memory.
+"""Data for a graph by kind, each tensor filled by what it means, and how numbers are in memory.
 
 ``uniform``
     Floats between -1 and 1.
@@ -157,7 +157,7 @@ def read_tensors(graph: Graph) -> list[Tensor]:
 
 
 def memory_of(graph: Graph, inputs: Mapping[str | int, Numbers]) -> dict[int, Any]:
-    """Return what a stage places for the numbers of :func:`make_inputs`: memory as tensors lie in it, or a number."""
+    """Return what a stage places for the numbers of :func:`make_inputs`: memory as tensors are in it, or a number."""
     found: dict[int, Any] = {}
     for tensor in read_tensors(graph):
         numbers = inputs[tensor.uid]
@@ -327,7 +327,7 @@ def known_values(graph: Graph) -> dict[int, Any]:
 
 
 class _Meaning:
-    """What the tensors of a graph stand for: by the operations that read them, and in attention by their names."""
+    """What the tensors of a graph mean: by the operations that read them, and in attention by their names."""
 
     def __init__(self, graph: Graph, kind: str, seed: int) -> None:
         self.kind, self.seed = kind, seed

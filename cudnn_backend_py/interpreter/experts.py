@@ -1,7 +1,7 @@
 """Matmuls of mixtures of experts: one product for each expert over its rows.
 
 Rows before the first offset go to the first expert, as cuDNN 9.19 does on an H200; in the backward pass, which was not
-measured, to none. Rows behind an offset that says where the last expert's end go to none, which was not measured
+measured, to none. Rows after an offset that says where the last expert's end go to none, which was not measured
 either. An expert without rows writes none, and its gradient is 0. The header does not say what the modes do with their
 indices: rows are gathered by ``token_index``, and scattered to ``token_index * top_k + token_ks``, as 9.28 does, where
 its faults do not hide it.

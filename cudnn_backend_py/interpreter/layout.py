@@ -83,14 +83,14 @@ def run_concat(run: Run, op: Operation) -> None:
 
 
 def run_signal(run: Run, op: Operation) -> None:
-    """Pass x on. SET writes the flag; WAIT needs the flag to hold its value already, as nothing runs beside a graph."""
+    """Pass x on. SET writes the flag; WAIT needs the flag to hold its value already: nothing else runs meanwhile."""
     fields = op.fields
     flag, value = fields["flag"], fields["value"]
     if fields["mode"] is SignalMode.SET:
         run.write(flag, np.full(flag.dims, value))
     elif run.scalar(flag) != value:
         raise GraphError(
-            f"{op.name!r} waits until {flag.name!r} is {value}, it is {run.scalar(flag)} and nobody sets it",
+            f"{op.name!r} waits until {flag.name!r} is {value}, it is {run.scalar(flag)} and no one sets it",
             code="interpret-input",
             where=f"graph {run.graph.name!r}",
         )

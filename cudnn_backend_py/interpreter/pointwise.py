@@ -82,12 +82,12 @@ def _relu_gradient(dy: Floats, x: Floats, op: Pointwise) -> ArrayLike:
 
 
 def _larger(x: Floats, b: Floats) -> Floats:
-    """Return the larger number, that which is one beside a NaN, and +0 of both zeros."""
+    """Return the larger number, that which is one next to a NaN, and +0 of both zeros."""
     return np.asarray(np.where(x == b, np.where(np.signbit(x), b, x), np.fmax(x, b)))
 
 
 def _smaller(x: Floats, b: Floats) -> Floats:
-    """Return the smaller number, that which is one beside a NaN, and -0 of both zeros."""
+    """Return the smaller number, that which is one next to a NaN, and -0 of both zeros."""
     return np.asarray(-_larger(-x, -b))
 
 
@@ -209,13 +209,13 @@ BOUNDS: dict[PointwiseMode, float] = {
     _M.TANH_BWD: 128,
     _M.TANH_FWD: 64,
 }
-"""Modes for which cuDNN uses the GPU's fast functions, and how far their results may lie from exact ones.
+"""Modes for which cuDNN uses the GPU's fast functions, and how far their results may be from exact ones.
 
-Beside one rounding to the type of the result: that many times 2^-23 of ``|y| + max(1, |x|) * |dy|``, where x is at most
-64 (dy is 1 in a forward mode; times 1 + y^2 for TAN). Measured on an H200 with cuDNN 9.19: at most two thirds of it.
-Small results are less exact than a float32 can be, and what is far below 2^-23 comes out as 0. Beyond 64, sines lose
-their angle, which is 0 from somewhere between 10^6 and 10^10 on; from there on SWISH_BWD is 0 as well, for x above 0.
-GELU_APPROX_TANH_BWD is NaN where x^3 overflows, and what is an infinite or huge gradient times 0 may be NaN.
+Next to one rounding to the type of the result: that many times 2^-23 of ``|y| + max(1, |x|) * |dy|``, where x is at
+most 64 (dy is 1 in a forward mode; times 1 + y^2 for TAN). Measured on an H200 with cuDNN 9.19: at most two thirds of
+it. Small results are less exact than a float32 can be, and what is far below 2^-23 comes out as 0. Beyond 64, sines
+lose their angle, which is 0 from somewhere between 10^6 and 10^10 on; from there on SWISH_BWD is 0 as well, for x above
+0. GELU_APPROX_TANH_BWD is NaN where x^3 overflows, and what is an infinite or huge gradient times 0 may be NaN.
 """
 
 

@@ -4,7 +4,7 @@ Measured with cuDNN 9.19 on an H200: the index of MAXPOOL counts the elements of
 included, and names the first of equal ones; the largest of a window of -inf is the lowest finite number of y's type, in
 a run that rounds. BILINEAR interpolates between the two elements around ``i * stride``: half an element of padding
 before moves nothing. A NaN is the largest of all where NaN is propagated, and is left out of the window where it is
-not; cuDNN's engines do one or the other whatever is asked for (docs/operations.md). AVGPOOL_EXCLUDE_PADDING of padding
+not; cuDNN's engines do one or the other whatever is requested (docs/operations.md). AVGPOOL_EXCLUDE_PADDING of padding
 alone is NaN, which was not measured. cuDNN refuses a resample descriptor of mode NEAREST.
 """
 
@@ -59,7 +59,7 @@ class _Pool:
     def taps(self) -> Iterator[tuple[int, list[NDArray[np.int64]], Floats | float]]:
         """Yield (number, its place along each spatial dim for each result, its weight), for each tap of the window.
 
-        Places are in the image, below 0 and beyond its sizes where they lie on padding.
+        Places are in the image, below 0 and beyond its sizes where they are on padding.
         """
         sides = list(zip(self.out, self.strides, self.before, strict=True))
         for number, tap in enumerate(product(*(range(int(size)) for size in self.window))):

@@ -1,4 +1,4 @@
-"""The state of one run: what every tensor holds, and how that lies in ragged memory."""
+"""The state of one run: what every tensor holds, and how that is in ragged memory."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Run:
     ----------
     row_sums
         By uid, of the probabilities of attention and of products of them: the row sums, by which kernels divide only
-        behind the product with V. What they round to a short type before it are the exponentials.
+        after the product with V. What they round to a short type before it are the exponentials.
     tile
         How many keys kernels take at a time, from the first on: exponentials are over the largest score up to the end
         of their tile. Measured on an H200 with cuDNN 9.19 and 9.28: 128 by engines 2 and 9, 64 or 32 by 1 and 8; of 45
@@ -152,7 +152,7 @@ class Run:
 
     def undivided(self, probabilities: NDArray[np.float64], sums: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return what probabilities are multiplied by where they are rounded: their row sums, over the growth of the
-        row's maximum behind their tile."""
+        row's maximum after their tile."""
         keys = probabilities.shape[-1]
         seen = np.fmax.accumulate(np.fmax.reduceat(probabilities, np.arange(0, keys, self.tile), axis=-1), axis=-1)
         grown = np.repeat(seen / seen[..., -1:], self.tile, axis=-1)[..., :keys]
@@ -287,7 +287,7 @@ class Run:
         return offsets
 
     def _places(self, tensor: Tensor) -> NDArray[np.int64]:
-        """Return where each element of a ragged tensor lies in its buffer."""
+        """Return where each element of a ragged tensor is in its buffer."""
         starts = self._offsets(tensor)[:-1].reshape(-1, *(1,) * (tensor.rank - 1))
         return starts + find_places(tensor.dims[1:], tensor.strides[1:])
 

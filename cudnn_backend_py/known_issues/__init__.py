@@ -34,7 +34,7 @@ __all__ = [
 def known_hazards(
     graph: Graph, sm: int, version: VersionTuple, sharing: Sharing | None = None, engine: int | None = None
 ) -> list[KnownIssue]:
-    """Return the known faults that a graph may meet on an architecture with a cuDNN version.
+    """Return the known issues that a graph may meet on an architecture with a cuDNN version.
 
     Parameters
     ----------
@@ -55,5 +55,5 @@ def known_hazards(
 
 
 def ending_faults(graph: Graph, sm: int, version: VersionTuple) -> list[KnownIssue]:
-    """Return the known faults by which cuDNN ends the process, or fails, before a graph runs; see known_hazards."""
+    """Return the known issues by which cuDNN ends the process, or fails, before a graph runs; see known_hazards."""
     return [fault for fault in known_hazards(graph, sm, version) if fault.step != "run"]

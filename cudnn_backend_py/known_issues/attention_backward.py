@@ -178,7 +178,7 @@ ATTENTION_BACKWARD: tuple[KnownIssue, ...] = (
     KnownIssue(
         "backward-head-dims-of-9-11",
         what="a backward pass with a head dim of Q from 129 to 191 and one of V from 65 to 127",
-        effect="a known fault on Hopper; cudnn-frontend refuses it with these versions",
+        effect="a known issue on Hopper; cudnn-frontend refuses it with these versions",
         fix="use 9.13.0 or later, or pad the head dims to 192 and 128",
         source="https://github.com/NVIDIA/cudnn-frontend/releases/tag/v1.14.1",
         sm=(90,),
@@ -188,7 +188,7 @@ ATTENTION_BACKWARD: tuple[KnownIssue, ...] = (
     KnownIssue(
         "backward-large-head-dims",
         what="a backward pass with head dims of Q and V of 128 and more that differ, other than 192 with 128",
-        effect="a fault on Hopper that is not described; TransformerEngine refuses it until it is mended",
+        effect="a fault on Hopper that is not described; TransformerEngine refuses it until it is fixed",
         fix="pad the smaller head dim with zeros to the larger one",
         source="https://github.com/NVIDIA/TransformerEngine/blob/d0067d0d/transformer_engine/common/fused_attn/fused_attn.cpp#L349",
         sm=(90,),
@@ -231,7 +231,7 @@ ATTENTION_BACKWARD: tuple[KnownIssue, ...] = (
         "bounded-total-apart",
         what="max_total_seq_q in a backward pass whose dQ has ragged offsets and strides of its own",
         effect="Q and dQ are taken to have the same offsets: dQ is wrong, or the kernel ends the CUDA context",
-        fix="let dQ lie as Q does, or leave max_total_seq_q and max_total_seq_kv out",
+        fix="let dQ are as Q does, or leave max_total_seq_q and max_total_seq_kv out",
         source=MEASURED_ON_GPU,
         evidence="measured with 9.19.0 on sm_90",
         sm=(90,),
@@ -271,12 +271,12 @@ ATTENTION_BACKWARD: tuple[KnownIssue, ...] = (
     KnownIssue(
         "dbias-of-shared-rows",
         what="a backward pass with dbias, whose bias all rows or all keys share",
-        effect="dbias is written as if each row and key had its own, far behind its end: other tensors are overwritten",
+        effect="dbias is written as if each row and key had its own, far after its end: other tensors are overwritten",
         fix="give bias and dbias all rows and keys, and sum dbias over those that share one",
         source=MEASURED_ON_GPU,
         evidence=(
             "measured with 9.19.0 on sm_90: an illegal address by the graph of this shape and of a class of shapes, "
-            "rows shared and keys shared, where nothing is mapped behind dbias; Q, K, V or O changed in 12 of 212 "
+            "rows shared and keys shared, where nothing is mapped after dbias; Q, K, V or O changed in 12 of 212 "
             "passes where something is"
         ),
         sm=(90,),

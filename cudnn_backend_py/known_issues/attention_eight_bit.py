@@ -46,7 +46,7 @@ ATTENTION_EIGHT_BIT: tuple[KnownIssue, ...] = (
     KnownIssue(
         "fp8-attention-of-9-10",
         what="attention in 8-bit floats",
-        effect="known faults, not named further; NVIDIA's own callers refuse it with this version",
+        effect="known issues, not named further; NVIDIA's own callers refuse it with this version",
         fix="use 9.10.1 or later",
         source=FRONTEND_SURFACE,
         versions=Window(since=(9, 10, 0), until=(9, 10, 1)),
@@ -181,7 +181,7 @@ ATTENTION_EIGHT_BIT: tuple[KnownIssue, ...] = (
         "fp8-backward-key-tail",
         what="a backward pass with an fp8 data type, without padding and not causal, s_kv no multiple of 128",
         effect=(
-            "the tile behind the last keys is not masked: its scores are 0 and its probabilities exp(-stats), which "
+            "the tile after the last keys is not masked: its scores are 0 and its probabilities exp(-stats), which "
             "the largest of dP, dK and dV count: infinite or far too large where stats are below 0"
         ),
         fix="use 9.28.0 or later, or padding (seq_len_q, seq_len_kv)",

@@ -148,7 +148,7 @@ ATTENTION_FORWARD: tuple[KnownIssue, ...] = (
     KnownIssue(
         "attention-of-9-10",
         what="attention in float16 or bfloat16",
-        effect="known faults, not named further; NVIDIA's own callers refuse attention with these versions",
+        effect="known issues, not named further; NVIDIA's own callers refuse attention with these versions",
         fix="use 9.10.2 or later",
         source=FRONTEND_SURFACE,
         versions=Window(since=(9, 10, 0), until=(9, 10, 2)),
@@ -157,7 +157,7 @@ ATTENTION_FORWARD: tuple[KnownIssue, ...] = (
     KnownIssue(
         "window-of-9-14",
         what="a sliding window (left bound) without causal masking, s_kv above 1024",
-        effect="a known fault; NVIDIA's own callers refuse it with this version",
+        effect="a known issue; NVIDIA's own callers refuse it with this version",
         fix="use 9.14.1 or later, or a causal mask",
         source=FRONTEND_SURFACE,
         versions=Window(since=(9, 14, 0), until=(9, 14, 1)),
@@ -211,7 +211,7 @@ ATTENTION_FORWARD: tuple[KnownIssue, ...] = (
     KnownIssue(
         "decoding-causal-groups",
         what="a forward pass with s_q of 1, causal, with fewer heads of K than of Q",
-        effect="listed as a known issue of the version: decoding should be asked without a causal mask",
+        effect="listed as a known issue of the version: decoding should be queried without a causal mask",
         fix="leave the causal mask out: the only query sees every key anyway",
         source="https://docs.nvidia.com/deeplearning/cudnn/backend/latest/release-notes.html",
         versions=Window(since=(9, 18, 1)),
@@ -255,7 +255,7 @@ ATTENTION_FORWARD: tuple[KnownIssue, ...] = (
         "paged-tail-not-finite",
         what="attention with paged K and V",
         effect=(
-            "O is NaN where the last page of a sequence holds NaN or an infinity behind its end, which is multiplied "
+            "O is NaN where the last page of a sequence holds NaN or an infinity after its end, which is multiplied "
             "by 0; padding without pages does the same"
         ),
         fix="fill pages with zeros before they are used, or give sequences of one length without pages",
@@ -263,13 +263,13 @@ ATTENTION_FORWARD: tuple[KnownIssue, ...] = (
         evidence="measured with 9.19.0 on sm_90",
         sm=(90,),
         attention=lambda use: use.problem.page_size is not None,
-        depends_on="what lies behind the end of a sequence in its last page",
+        depends_on="what is after the end of a sequence in its last page",
     ),
     KnownIssue(
         "paged-attention-on-ada",
         what="attention with paged K and V",
         effect=(
-            "a fault of cuDNN, not described: NVIDIA's own caller refuses it on these architectures in every version"
+            "NVIDIA does not describe it: its own frontend refuses such graphs on these architectures in every version"
         ),
         fix="leave the pages out",
         source="https://github.com/NVIDIA/TransformerEngine/pull/2185",
@@ -300,7 +300,7 @@ ATTENTION_FORWARD: tuple[KnownIssue, ...] = (
         "stats-not-float",
         what="a forward pass with stats of another data type than float32",
         effect=(
-            "four bytes are written for each element: what lies behind a narrower buffer is overwritten, or the "
+            "four bytes are written for each element: what is after a narrower buffer is overwritten, or the "
             "address is illegal"
         ),
         fix="make stats float32",
@@ -320,7 +320,7 @@ ATTENTION_FORWARD: tuple[KnownIssue, ...] = (
         "block-mask-first-block",
         what="attention with a block mask",
         effect=(
-            "where the first block of keys of a row is masked out, memory that nobody wrote takes part: wrong "
+            "where the first block of keys of a row is masked out, memory that no one wrote takes part: wrong "
             "numbers or NaN"
         ),
         fix="use 9.26.0 or later, or a bias instead of the block mask",
@@ -331,7 +331,7 @@ ATTENTION_FORWARD: tuple[KnownIssue, ...] = (
     ),
     KnownIssue(
         "eight-bit-bias",
-        what="a bias of 8-bit integers or floats beside Q of 16 bits",
+        what="a bias of 8-bit integers or floats next to Q of 16 bits",
         effect="the process ends with an uncaught C++ exception (format_error) while a plan is built",
         fix="make the bias of the data type of Q",
         source=MEASURED_WITHOUT_GPU,
@@ -445,19 +445,19 @@ ATTENTION_FORWARD: tuple[KnownIssue, ...] = (
         what="a forward pass whose scores are multiplied by 0 or less",
         effect=(
             "masks and the row maximum are taken before the factor: O is NaN and the statistics infinite in rows in "
-            "which something is masked, with fp8 in all, and where scores lie 88 apart"
+            "which something is masked, with fp8 in all, and where scores are 88 apart"
         ),
         fix="multiply Q by the sign; the backward pass is right",
         source=MEASURED_ON_GPU,
         evidence=f"{ON_SM90}, composite and unified, also from a tensor in memory, which no graph shows",
         sm=(90,),
-        depends_on="masks, and how far scores lie apart",
+        depends_on="masks, and how far scores are apart",
         graph=_scaled_below_0,
     ),
     KnownIssue(
         "dropout-distribution",
         what="attention whose random numbers are UNIFORM or NORMAL",
-        effect="they are zeros and ones as of BERNOULLI, with a probability that nobody gave: often all of them are 0",
+        effect="they are zeros and ones as of BERNOULLI, with a probability that no one gave: often all of them are 0",
         fix="use BERNOULLI, or give the mask",
         source=MEASURED_ON_GPU,
         evidence=f"{ON_SM90}, with two distributions of each",

@@ -128,7 +128,7 @@ def _part_of_rows(graph: Graph) -> bool:
     """A convolution, and not before it an operand with some of the dims that are the rows of its matrix, not all.
 
     Rows are batch and spatial dims; of the gradient of a filter, channels and taps are the columns. Operations on other
-    tensors than the result are fused as those behind it.
+    tensors than the result are fused as those after it.
     """
     elementwise = [op for op in graph.ops if isinstance(op, Pointwise)]
     makers: dict[int, int] | None = None
@@ -155,7 +155,7 @@ def _is_part(operand: Tensor, rank: int, wide: tuple[int, ...]) -> bool:
 
 
 def _strided_rows(graph: Graph) -> bool:
-    """The data gradient of a convolution with a stride, and behind it an operand of rows that has no channels."""
+    """The data gradient of a convolution with a stride, and after it an operand of rows that has no channels."""
     ranks = {
         operand.rank
         for op in graph.ops
@@ -182,7 +182,7 @@ def _padded_unevenly(graph: Graph) -> bool:
 def _second_unaligned(graph: Graph) -> bool:
     """A convolution of row-major tensors, the first of which has no multiple of 128 bytes.
 
-    The engines lay both out again, channels last, one right behind the other in the workspace: the second of them, the
+    The engines lay both out again, channels last, one right after the other in the workspace: the second of them, the
     filter or, of the filter's gradient, the image, begins where the first ends, and is read from the 128 bytes before.
     """
     for item in look.convolutions(graph):
@@ -392,7 +392,7 @@ CONVOLUTION: tuple[KnownIssue, ...] = (
     KnownIssue(
         "convolution-operand-part-of-rows",
         what=(
-            "a convolution or a gradient of one, and an elementwise operation behind it, or on other tensors, with an "
+            "a convolution or a gradient of one, and an elementwise operation after it, or on other tensors, with an "
             "operand that has some of the batch and spatial dims and not all of them; of a filter's gradient, some of "
             "channels and taps"
         ),
@@ -411,7 +411,7 @@ CONVOLUTION: tuple[KnownIssue, ...] = (
     KnownIssue(
         "strided-gradient-operand-of-rows",
         what=(
-            "the data gradient of a convolution with a stride, and an elementwise operation behind it with an operand "
+            "the data gradient of a convolution with a stride, and an elementwise operation after it with an operand "
             "that has batch and spatial dims, and no channels"
         ),
         effect="engine 1 reads other elements of it",
@@ -442,14 +442,14 @@ CONVOLUTION: tuple[KnownIssue, ...] = (
             "response, has no multiple of 128 bytes"
         ),
         effect=(
-            "engine 4 of 9.28 and engines 70 and 78 of 9.19 lay tensors out again in the workspace, one right behind "
+            "engine 4 of 9.28 and engines 70 and 78 of 9.19 lay tensors out again in the workspace, one right after "
             "the other, and read the second from an address that is a multiple of 128: wrong in every element"
         ),
         fix="lay the tensors out as channels last, or choose sizes of a multiple of 128 bytes, or take another engine",
         source=MEASURED_ON_GPU,
         evidence=(
             "measured on sm_90: of 129 convolutions, by size, type and channels, the 24 whose first tensor has another "
-            "number of bytes, and no other; a filter of one tap, which lies the same both ways, is right"
+            "number of bytes, and no other; a filter of one tap, which is the same both ways, is right"
         ),
         sm=(90,),
         engines=(4, 70, 78),
@@ -547,7 +547,7 @@ CONVOLUTION: tuple[KnownIssue, ...] = (
         source=MEASURED_WITHOUT_GPU,
         evidence=(
             "measured deviceless with 9.14.0 to 9.28.0 on sm_80, sm_86 and sm_89; float32 and bfloat16, other "
-            "operations before it, none behind it, and a product instead of a sum are answered"
+            "operations before it, none after it, and a product instead of a sum are answered"
         ),
         sm=(80, 86, 89),
         graph=_normed_and_reduced,

@@ -30,7 +30,7 @@ def _fp8_expert_matmul(graph: Graph) -> bool:
 
 
 def _operand_of_experts(graph: Graph) -> bool:
-    """A matmul of experts, and behind it an operand in memory that has more than rows."""
+    """A matmul of experts, and after it an operand in memory that has more than rows."""
     experts = look.of_kind(graph, DescriptorType.OPERATION_MOE_GROUPED_MATMUL)
     return any(
         not (operand.virtual or operand.by_value) and not operand.dims[1] > operand.dims[2] == 1
@@ -80,8 +80,8 @@ EXPERTS: tuple[KnownIssue, ...] = (
     ),
     KnownIssue(
         "experts-operand",
-        what="a matmul of experts, and an elementwise operation behind it with an operand of columns or of one element",
-        effect="engine 7 reads other elements of it, or memory behind it: results are wrong or NaN",
+        what="a matmul of experts, and an elementwise operation after it with an operand of columns or of one element",
+        effect="engine 7 reads other elements of it, or memory after it: results are wrong or NaN",
         fix="take engine 4, which 9.28.0 proposes first, or leave the operation to a graph of its own",
         source=MEASURED_ON_GPU,
         evidence=(
@@ -98,7 +98,7 @@ EXPERTS: tuple[KnownIssue, ...] = (
         what="a matmul of experts that scatters its rows",
         effect=(
             "where the places of an expert's rows are not in order, only the first 8 of a tile go where they should: "
-            "the others stay unwritten, and memory behind the result is written"
+            "the others stay unwritten, and memory after the result is written"
         ),
         fix="scatter the rows in a kernel of your own",
         source=MEASURED_ON_GPU,

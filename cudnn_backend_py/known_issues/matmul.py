@@ -117,7 +117,7 @@ def _vector_selected_among_many(graph: Graph) -> bool:
 MATMUL: tuple[KnownIssue, ...] = (
     KnownIssue(
         "float32-matmul-dims",
-        what="a matmul of float32 tensors of 2 dims, or of 5 and more, with nothing behind it",
+        what="a matmul of float32 tensors of 2 dims, or of 5 and more, with nothing after it",
         effect="engine 1 passes its support check and no plan of it compiles, and no other engine is proposed",
         fix="give the tensors 3 dims: a leading dim of 1, or all leading dims as one",
         source=MEASURED_WITHOUT_GPU,
@@ -204,7 +204,7 @@ MATMUL: tuple[KnownIssue, ...] = (
     KnownIssue(
         "matmul-of-float32-into-half",
         what="a matmul alone of float32 into 16 bits by engine 0",
-        effect="it writes 32 bits for each element: results are wrong, and memory behind them is overwritten",
+        effect="it writes 32 bits for each element: results are wrong, and memory after them is overwritten",
         fix="take another engine, or write float32",
         source=MEASURED_ON_GPU,
         evidence="measured with 9.19.0 on sm_90: float16 and bfloat16",
@@ -268,7 +268,7 @@ MATMUL: tuple[KnownIssue, ...] = (
     ),
     KnownIssue(
         "vector-product-select",
-        what="the product of a matrix and a vector, and BINARY_SELECT by a whole mask behind it",
+        what="the product of a matrix and a vector, and BINARY_SELECT by a whole mask after it",
         effect="the process ends by a segmentation fault while engines are chosen",
         fix="use 9.28.0 or later, or select in a graph of its own",
         source=MEASURED_WITHOUT_GPU,
@@ -283,8 +283,8 @@ MATMUL: tuple[KnownIssue, ...] = (
     ),
     KnownIssue(
         "vector-product-select-among-many",
-        what="the product of a matrix and a vector, and four or more operations behind it, one BINARY_SELECT by a mask",
-        effect="the process ends by a segmentation fault while engine 8 builds its plan; it comes behind the others",
+        what="the product of a matrix and a vector, and four or more operations after it, one BINARY_SELECT by a mask",
+        effect="the process ends by a segmentation fault while engine 8 builds its plan; it comes after the others",
         fix="take another engine, or select in a graph of its own",
         source=MEASURED_WITHOUT_GPU,
         evidence=(

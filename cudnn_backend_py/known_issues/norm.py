@@ -22,7 +22,7 @@ def _norm_block_scaled(graph: Graph) -> bool:
 
 
 def _added_to_batch_norm_otherwise(graph: Graph) -> bool:
-    """A batch norm in training, and its sum with another operand than a whole one of its types, behind it."""
+    """A batch norm in training, and its sum with another operand than a whole one of its types, after it."""
     for norm in look.of_kind(graph, DescriptorType.OPERATION_NORM_FORWARD):
         x, y = norm.fields["x"], norm.fields["y"]
         if norm.fields["mode"] is NormMode.BATCH_NORM and norm.fields["phase"] is NormFwdPhase.TRAINING:
@@ -45,7 +45,7 @@ def _normed_rows(graph: Graph) -> list[Tensor]:
 
 
 def _normed_twice(graph: Graph) -> bool:
-    """A norm of rows, and behind it an elementwise operation that reads one tensor twice."""
+    """A norm of rows, and after it an elementwise operation that reads one tensor twice."""
     return any(
         op.x is not None and op.b is not None and op.x.uid == op.b.uid
         for op in look.pointwise_after(graph, _normed_rows(graph))
@@ -53,7 +53,7 @@ def _normed_twice(graph: Graph) -> bool:
 
 
 def _norm_with_operand(graph: Graph) -> bool:
-    """A norm of rows, and behind it an elementwise operation with an operand of its own."""
+    """A norm of rows, and after it an elementwise operation with an operand of its own."""
     behind = list(look.pointwise_after(graph, _normed_rows(graph)))
     made = {tensor.uid for op in graph.ops for tensor in op.outputs().values()} if behind else set()
     return any(tensor.uid not in made for op in behind for tensor in op.inputs().values())
@@ -74,19 +74,19 @@ NORM: tuple[KnownIssue, ...] = (
         "batch-norm-operand",
         what=(
             "a batch norm in training, and its sum with an operand that has not all of its dims, or 16 bits where the "
-            "image is float32, or stands before it"
+            "image is float32, or is before it"
         ),
         effect=(
-            "engine 0, the only one, reads the operand as a whole tensor that lies as the image does: memory behind it "
+            "engine 0, the only one, reads the operand as a whole tensor that is as the image does: memory after it "
             "is added, and a number by value is an illegal address; one of 16 bits is read as float32; a plan of a "
-            "whole operand that stands first is refused when it runs"
+            "whole operand that is first is refused when it runs"
         ),
-        fix="give a whole operand, of float32 for a float32 image, behind the norm; or add it in a graph of its own",
+        fix="give a whole operand, of float32 for a float32 image, after the norm; or add it in a graph of its own",
         source=MEASURED_ON_GPU,
         evidence=(
             "measured with 9.19.0 and 9.28.0 on sm_90: operands of six dims, over two and three dims of the image, "
             "float16, bfloat16 and float32, ReLU and swish; each element up to the end of the operand's memory is as "
-            "if it were whole, 17 of 17 graphs; whole operands and none are right, 10 of 10, float32 beside float16 too"
+            "if it were whole, 17 of 17 graphs; whole operands and none are right, 10 of 10, also float32 with float16"
         ),
         sm=(90,),
         engines=(0,),
@@ -108,7 +108,7 @@ NORM: tuple[KnownIssue, ...] = (
     ),
     KnownIssue(
         "norm-operand-twice",
-        what="a norm of rows, and behind it an elementwise operation that reads one tensor twice, as y + y",
+        what="a norm of rows, and after it an elementwise operation that reads one tensor twice, as y + y",
         effect="an illegal address",
         fix="write it with one operand, as 2 y or y^2, or leave it to a graph of its own",
         source=MEASURED_ON_GPU,
@@ -121,7 +121,7 @@ NORM: tuple[KnownIssue, ...] = (
     ),
     KnownIssue(
         "norm-operands-in-turn",
-        what="a norm of rows, and behind it an elementwise operation with an operand of its own",
+        what="a norm of rows, and after it an elementwise operation with an operand of its own",
         effect=(
             "the second plan of a process takes the kernel of the first where only the dims of the operand differ: "
             "other elements are read, or an illegal address"

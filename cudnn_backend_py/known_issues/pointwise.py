@@ -57,7 +57,7 @@ def _part_with_strides(graph: Graph) -> bool:
 
 
 def _last_axis_apart(graph: Graph) -> bool:
-    """Elementwise operations on batches of matrices, whose columns do not lie beside each other in memory."""
+    """Elementwise operations on batches of matrices, whose columns do not is next to each other in memory."""
     return _is_elementwise(graph, 3) and any(
         tensor.dims[0] > 1 < tensor.dims[2] and tensor.strides[2] != 1 for tensor in look.in_memory(graph)
     )
@@ -113,7 +113,7 @@ POINTWISE: tuple[KnownIssue, ...] = (
         "elementwise-two-dims-column-major",
         what="elementwise operations that write a matrix of two dims, column-major, alone or with reductions",
         effect="most of it is not written",
-        fix="describe the tensors with three dims, the first of them 1, as they lie in memory",
+        fix="describe the tensors with three dims, the first of them 1, as they are in memory",
         source=MEASURED_ON_GPU,
         evidence="measured with 9.28.0 on sm_90; row-major ones are refused from 9.20.0 on",
         sm=(90,),
@@ -123,7 +123,7 @@ POINTWISE: tuple[KnownIssue, ...] = (
     KnownIssue(
         "elementwise-broadcast-of-matrices",
         what="elementwise operations alone on tensors of three dims, one of them a row or a column for the whole batch",
-        effect="memory behind that tensor is read for all but the first matrix of the batch: results are wrong",
+        effect="memory after that tensor is read for all but the first matrix of the batch: results are wrong",
         fix="repeat the row or column for each matrix of the batch",
         source=MEASURED_ON_GPU,
         evidence=f"{ON_SM90}: 16 of 16 random graphs",
@@ -155,9 +155,9 @@ POINTWISE: tuple[KnownIssue, ...] = (
     ),
     KnownIssue(
         "elementwise-columns-apart",
-        what="elementwise operations alone on tensors of three dims whose last does not lie together in memory",
+        what="elementwise operations alone on tensors of three dims whose last does not are together in memory",
         effect="elements are read and written in other places",
-        fix="order the dims as they lie in memory",
+        fix="order the dims as they are in memory",
         source=MEASURED_ON_GPU,
         evidence=f"{ON_SM90}: 2 of 2 random graphs",
         sm=(90,),
@@ -167,8 +167,8 @@ POINTWISE: tuple[KnownIssue, ...] = (
     KnownIssue(
         "elementwise-channels-slowest",
         what="elementwise operations alone on images that are written with the channels slowest in memory",
-        effect="elements are read and written in other places, memory behind them too, or an address is misaligned",
-        fix="order the dims as they lie in memory",
+        effect="elements are read and written in other places, memory after them too, or an address is misaligned",
+        fix="order the dims as they are in memory",
         source=MEASURED_ON_GPU,
         evidence=f"{ON_SM90}: 5 of 5 random graphs; with the batch fastest, and between channels and rows",
         sm=(90,),
@@ -189,7 +189,7 @@ POINTWISE: tuple[KnownIssue, ...] = (
     KnownIssue(
         "reduction-of-five-dims",
         what="a reduction of five dims that takes the last one as it takes the channels, and not the others",
-        effect="results are wrong, and memory behind them is overwritten",
+        effect="results are wrong, and memory after them is overwritten",
         fix="reduce in two steps",
         source=MEASURED_ON_GPU,
         evidence=f"{ON_SM90}: sums and maxima; of four dims such reductions are refused",

@@ -59,7 +59,7 @@ def _pools(graph: Graph, mode: ResampleMode | None = None) -> Iterator[Operation
 def _padded_behind(graph: Graph) -> bool:
     """An average pooling of packed images that counts its padding, or its gradient, with windows that are cut.
 
-    The kernels end each window at the size of the image and the padding before it, whatever is padded behind, and
+    The kernels end each window at the size of the image and the padding before it, whatever is padded after, and
     divide by what is left of it.
     """
     for op in look.of_kind(graph, DescriptorType.OPERATION_RESAMPLE_FWD, DescriptorType.OPERATION_RESAMPLE_BWD):
@@ -159,7 +159,7 @@ RESAMPLING: tuple[KnownIssue, ...] = (
         "max-pool-gradient-one-dim",
         what="the gradient of a max pool over one dim, channels last",
         effect=(
-            "the process ends by a division by zero while a plan is built, where what stands behind the one stride in "
+            "the process ends by a division by zero while a plan is built, where what is after the one stride in "
             "memory is 0; elsewhere the kernel is written for a stride of that"
         ),
         fix="describe the tensors with a dim of 1 more",
@@ -176,7 +176,7 @@ RESAMPLING: tuple[KnownIssue, ...] = (
         "average-pool-padded-behind",
         what=(
             "AVGPOOL_INCLUDE_PADDING of row-major images (NCHW), or its gradient, with windows that reach further into "
-            "the padding behind than there is before"
+            "the padding after than there is before"
         ),
         effect="such windows are divided by fewer elements than they have: 1.5 or 2.25 times what is right",
         fix="lay the images out as channels last, or pad them evenly",
@@ -184,7 +184,7 @@ RESAMPLING: tuple[KnownIssue, ...] = (
         evidence=(
             "measured with 9.19.0 on sm_90: forward 6 of 6, 16 and 32 bits, padded more before 6 of 6 right; gradients "
             "2 of 2, bfloat16 over three dims and float16 over two, each element as if windows ended at the size and "
-            "the padding before it; 2 forward whose padding behind no window reaches are right"
+            "the padding before it; 2 forward whose padding after no window reaches are right"
         ),
         sm=(90,),
         engines=(1,),

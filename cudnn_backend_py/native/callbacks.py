@@ -76,7 +76,7 @@ class Exceptions:
         return LogCallback(ctypes.cast(self._compiled.cudnn_backend_py_receive, ctypes.c_void_p).value or 0)
 
     def guard(self, function: Callable[..., None]) -> Callable[..., None]:
-        """Return a function for Python to call where nobody can catch what it raises: that is kept."""
+        """Return a function for Python to call where no one can catch what it raises: that is kept."""
         return function
 
 

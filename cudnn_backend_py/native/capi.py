@@ -145,7 +145,7 @@ def cudnnGetStream(handle: Handle) -> int:
 
 
 def cudnnQueryRuntimeError(handle: Handle, mode: ErrQueryMode) -> Status:
-    """Return the status a kernel left behind. Deprecated by cuDNN."""
+    """Return the status a kernel left after. Deprecated by cuDNN."""
     status, number = ctypes.c_int(), _int(mode, "cudnnErrQueryMode_t")
     if number not in library().enumerators[ErrQueryMode]:
         raise UsageError(f"{number} is no ErrQueryMode", code="unknown-enumerator")
@@ -158,7 +158,7 @@ def cudnnSetCallback(
 ) -> None:
     """Install `function(severity, user_data, debug_info, message_address)` for the severities in `mask`.
 
-    ``capture_log`` is the comfortable way, and goes on hearing beside it. ``None`` gives the log back to the
+    ``capture_log`` is the comfortable way, and goes on hearing next to it. ``None`` gives the log back to the
     environment's destination. What `function` makes cuDNN log itself is not told to it. What it raises is raised by the
     call whose message it was given, when cuDNN has returned.
     """
@@ -225,7 +225,7 @@ def cudnnBackendSetAttribute(
 def cudnnBackendGetAttribute(
     descriptor: Descriptor, attribute: AttributeName, element_type: AttributeType, requested: int
 ) -> tuple[int, Any]:
-    """Return (element count, elements); with `requested` 0 only the count, so that a loop can ask for as many.
+    """Return (element count, elements); with `requested` 0 only the count, so that a loop can request as many.
 
     Of text, the count is that of its bytes, and the one element is all of it. What cuDNN answers for a requested count
     of 0 is not for every attribute the count: see :meth:`Descriptor.count`.

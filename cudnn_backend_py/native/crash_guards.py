@@ -1,6 +1,6 @@
 """Crash guards: measured inputs that end the process inside cuDNN, each refused here first.
 
-Every row was seen to crash the process or to corrupt its memory; the version it was measured with stands beside it.
+Every row was seen to crash the process or to corrupt its memory; the version it was measured with is next to it.
 The checks look at what C will be given: plain ints, texts and bytes, never an object of the caller; of a descriptor
 inside another one, at what that was given.
 """

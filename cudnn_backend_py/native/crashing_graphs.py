@@ -200,7 +200,7 @@ CRASHING_GRAPHS: tuple[CrashingGraph, ...] = (
     ),
     CrashingGraph(
         "vector-product-select",
-        "the product of a matrix and a vector, and BINARY_SELECT by a whole mask behind it",
+        "the product of a matrix and a vector, and BINARY_SELECT by a whole mask after it",
         "use cuDNN 9.28.0 or later, or select in a graph of its own",
         Window(since=(9, 21, 0), until=(9, 28, 0)),
         lambda kinds: kinds.count(_MATMUL) == 1 and set(kinds) == {_MATMUL, _POINTWISE},

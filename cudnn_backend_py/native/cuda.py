@@ -61,7 +61,7 @@ def _driver() -> ctypes.CDLL:
 
 
 class PointerFacts(NamedTuple):
-    """Where an address lies: ``kind`` is ``device``, ``host`` (pinned) or ``unknown`` to CUDA.
+    """Where an address is: ``kind`` is ``device``, ``host`` (pinned) or ``unknown`` to CUDA.
 
     ``device`` is the GPU's ordinal, ``bytes_left`` the bytes from the address to the end of its allocation; None where
     CUDA does not say.
@@ -251,7 +251,7 @@ _kept: dict[int, tuple[Any, object]] = {}
 def keep_for_cuda_graph(graph: int, what: object) -> None:
     """Keep an object for as long as a ``CUgraph``, its clones and what was instantiated from them exist.
 
-    Where they end CUDA may be called by nobody, in whichever thread that is, so their end is but noted, by C's own
+    Where they end CUDA may be called by no one, in whichever thread that is, so their end is but noted, by C's own
     ``sem_post``: the object goes when the next one is kept, or by :func:`release_ended`.
 
     C: ``cuUserObjectCreate``, ``cuGraphRetainUserObject``.
@@ -309,7 +309,7 @@ os.register_at_fork(after_in_child=_forget_kept)
 class Memory:
     """Memory of one GPU, freed together. Threads may share it.
 
-    As a context manager it frees at the end; where an exception ends it, that one is told and not one of freeing.
+    As a context manager it frees at the end; where an exception ends it, that one is reported and not one of freeing.
     """
 
     def __init__(self, device: int) -> None:
@@ -372,7 +372,7 @@ class Memory:
         return address
 
     def copy_out(self, address: int, array: Any) -> None:
-        """Fill a C-contiguous NumPy array with what lies at an address. C: ``cuMemcpyDtoH``."""
+        """Fill a C-contiguous NumPy array with what is at an address. C: ``cuMemcpyDtoH``."""
         if array.nbytes:
             host, size = ctypes.c_void_p(array.ctypes.data), ctypes.c_size_t(array.nbytes)
             with on_device(self._device):
@@ -404,7 +404,7 @@ class Timer:
     device
         The GPU's ordinal.
     marks
-        How many moments are told apart, numbered from 0.
+        How many moments are distinguished, numbered from 0.
     """
 
     def __init__(self, device: int, marks: int) -> None:
@@ -507,7 +507,7 @@ class CudaGraphHandle:
         run_driver("cuGraphInstantiateWithFlags", ctypes.byref(self.executable), self.graph, ctypes.c_uint64(0))
 
     def update(self) -> None:
-        """Bring changes of the graph into the executable form, or make that anew where CUDA cannot.
+        """Bring changes of the graph into the executable form, or make that again where CUDA cannot.
 
         C: ``cuGraphExecUpdate``.
         """

@@ -1,11 +1,11 @@
 """``Descriptor``: the thin mutable wrapper of one cuDNN backend descriptor, and ``Handle``.
 
 Ownership is structure: a native descriptor is held by one small owner object, wrappers and parents hold owners.
-Closing a wrapper drops its hold; the native object is destroyed when nobody needs it any more. So a child that was
+Closing a wrapper drops its hold; the native object is destroyed when no one needs it any more. So a child that was
 closed under a living parent is no dangling pointer, and nothing depends on the order of destruction.
 
 Nothing is left half done by an exception that comes in the middle, such as KeyboardInterrupt: an owner exists before
-its native object, what a native object may point to is held before it is told, and a descriptor whose state is not
+its native object, what a native object may point to is held before it is reported, and a descriptor whose state is not
 known any more can only be closed.
 """
 
@@ -343,7 +343,7 @@ class Descriptor(Native, wraps=True):
         UsageError
             ``descriptor-closed``, ``descriptor-finalized``, ``descriptor-interrupted``.
         CudnnStatusError
-            What cuDNN refuses, with its words.
+            What cuDNN refuses, with its text.
         """
         with self._lock:
             owner = self._check_open(None)
@@ -411,7 +411,7 @@ class Descriptor(Native, wraps=True):
     def _get(self, attribute: AttributeName, facts: AttributeFacts, element: AttributeType) -> Any:
         owner = self._check_sure()
         single = facts.max_count == 1
-        # cuDNN answers a count of 0 for knob choices it does hold, so a bounded attribute is asked for its bound.
+        # cuDNN answers a count of 0 for knob choices it does hold, so a bounded attribute is requested its bound.
         count = facts.max_count if facts.max_count is not None else self._count(owner, attribute, element)
         if element is AttributeType.BACKEND_DESCRIPTOR:
             children = self._get_children(owner, attribute, facts.element[0], count)
@@ -564,7 +564,7 @@ class Descriptor(Native, wraps=True):
     def _convert(
         self, values: Sequence[Any], facts: AttributeFacts, asked: AttributeType | None
     ) -> tuple[AttributeType, Sequence[Any]]:
-        """Return the element type asked for, or the first that fits, and the values as C will be given them."""
+        """Return the element type requested, or the first that fits, and the values as C will be given them."""
         kinds = facts.types if asked is None else (self._read_type(facts, asked),)
         if len(kinds) > 1 and values and type(values[0]) is Descriptor and AttributeType.BACKEND_DESCRIPTOR in kinds:
             kinds = (AttributeType.BACKEND_DESCRIPTOR,)

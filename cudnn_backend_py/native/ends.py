@@ -1,4 +1,4 @@
-"""Native objects end with Python's: an object that, when nobody holds it any more, has C destroy something.
+"""Native objects end with Python's: an object that, when no one holds it any more, has C destroy something.
 
 Where the package was compiled no code of Python runs for that, so that no signal's handler can raise in the middle,
 where an exception is lost.

@@ -126,7 +126,7 @@ def load_refusal(path: str) -> str:
 def sublibraries(folder: Path) -> dict[str, list[Path]]:
     """Return the sub-libraries of cuDNN in a folder by name (``graph``, ``engines_precompiled`` ...).
 
-    A name has several files where versions lie side by side, or links with and without the full version.
+    A name has several files where versions are next to each other, or links with and without the full version.
     """
     found: dict[str, list[Path]] = {}
     try:
@@ -143,11 +143,11 @@ def sublibraries(folder: Path) -> dict[str, list[Path]]:
 
 @lru_cache
 def absent_engines(path: str, version: tuple[int, ...], cuda_major: int) -> tuple[str, ...]:
-    """Return the sub-libraries with engines that are not beside the libcudnn at `path`, by name.
+    """Return the sub-libraries with engines that are not next to the libcudnn at `path`, by name.
 
     A jit wheel has ``engines_runtime_compiled`` alone, and so has a full one that lost files: what such a library
-    refuses, the absent engines were not asked about. Nothing is absent where no sub-library lies beside it at all:
-    then they lie elsewhere.
+    refuses, the absent engines were not judged. Nothing is absent where no sub-library is next to it at all:
+    then they are elsewhere.
     """
     present = sublibraries(Path(path).parent)
     if not present:

@@ -107,7 +107,7 @@ class HandleState(ctypes.Structure):
 
 
 class Kernel(ctypes.Structure):
-    """A kernel of ours that runs on the stream before a plan, and where its parameters lie."""
+    """A kernel of ours that runs on the stream before a plan, and where its parameters are."""
 
     _fields_ = (
         ("launch", _pointer),
@@ -310,9 +310,9 @@ class Call:
     Parameters
     ----------
     pack
-        Of the filler's uids; filled anew when buffers change. cuDNN has read it when a launch returns.
+        Of the filler's uids; filled again when buffers change. cuDNN has read it when a launch returns.
     wanted
-        For each buffer; None for no checks but that it lies on the device.
+        For each buffer; None for no checks but that it is on the device.
     tail
         Addresses of the tensors after those that are given.
     """
@@ -376,27 +376,27 @@ class MappedCall:
     """A plan called with a dict from tensors or uids to buffers or addresses, and a workspace; only where there is a
     :func:`compiled_library`.
 
-    Any thread may call it; one that comes while another is in the launch is told LOOK_CLOSER. Holds the variant pack
-    and the keys, not the buffers.
+    Any thread may call it; one that comes while another is in the launch is reported LOOK_CLOSER. Holds the variant
+    pack and the keys, not the buffers.
 
     Parameters
     ----------
     pack
-        Of the filler's uids; filled anew when addresses change.
+        Of the filler's uids; filled again when addresses change.
     exchange
         Of the one Python type buffers may have; None where all are addresses.
     keys
-        The objects that stand for a tensor, ints for its uid, and its place in the row.
+        The objects that mean a tensor, ints for its uid, and its place in the row.
     on_host
-        Places of tensors that may lie in host memory.
+        Places of tensors that may be in host memory.
     row
         The addresses of what is not given; the others are filled in at each call.
     scratch
-        Places of tensors that lie in the workspace, and their bytes from its start.
+        Places of tensors that are in the workspace, and their bytes from its start.
     own_offset
         Where the plan's own workspace begins in the one that is given; None: it needs none.
     tells_captures
-        Whether a call whose stream is being captured is told LOOK_CLOSER, too.
+        Whether a call whose stream is being captured is reported LOOK_CLOSER, too.
     """
 
     PLACES = 64  # bits of a mask
@@ -460,7 +460,7 @@ class MappedCall:
         )
 
     def take_context(self) -> None:
-        """Launch in the CUDA context that is current now, until the next time; in another one, LOOK_CLOSER is told."""
+        """Bind launches to the CUDA context that is current now; in another one they return LOOK_CLOSER."""
         self._mapping.context = current_context() or None
 
     def error(self, status: int) -> CudnnStatusError:

@@ -1,7 +1,7 @@
 """Find shared libraries: libcudnn, NVRTC, the CUDA driver. Nothing is loaded here.
 
 Each candidate place is visited in order and remembered with what was there, so that a failure can list them all.
-The working folder is no place: who runs a program in a folder does not mean to run the libraries that lie there.
+The working folder is no place: who runs a program in a folder does not mean to run the libraries that are there.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def _in_wheels(soname: str, wheels: tuple[tuple[str, str], ...]) -> Iterator[Pla
 
 
 def _beside(cudnn: str | None, soname: str, wheels: tuple[tuple[str, str], ...]) -> Iterator[Place]:
-    """Yield what lies where the runpath of a libcudnn leads: its own folder, and the wheels' beside its wheel."""
+    """Yield what is where the runpath of a libcudnn leads: its own folder, and the wheels' next to its wheel."""
     if cudnn is not None:
         own = Path(cudnn).parent
         beside = [own.parent.parent.joinpath(*Path(folder).parts[1:]) for folder, _ in wheels]
@@ -184,7 +184,7 @@ def find_version(version: str) -> str | None:
 def cudnn_places(explicit: str | os.PathLike[str] | None = None) -> Iterator[Place]:
     """Yield where libcudnn may be, best first.
 
-    An explicit path or ``CUDNN_BACKEND_LIBRARY`` ends the search: asked for one library, never take another.
+    An explicit path or ``CUDNN_BACKEND_LIBRARY`` ends the search: requested one library, never take another.
     """
     if explicit is not None:
         yield _name_place("explicit path", os.fspath(explicit), CUDNN_SONAME)

@@ -106,7 +106,7 @@ class Launcher:
         self._compiled_fill = None if compiled_library() is None else compiled_library().cudnn_backend_py_fill
 
     def keep(self, key: tuple[int, ...], row: bytes, workspace: int = 0) -> _Pack:
-        """Return a new pack of a row and a workspace, and keep it; the oldest pack is filled anew if nobody runs it."""
+        """Store and return a variant pack of a row and a workspace; the oldest pack is reused unless it is in use."""
         packs = self._packs
         oldest = None
         if len(packs) >= self._kept:

@@ -42,7 +42,7 @@ class HandlePointer(Pointer):
 
 
 class Native:
-    """What a wrapper of a native object cannot do: have subclasses, which could lie about it, or copies."""
+    """What a wrapper of a native object cannot do: have subclasses, which could be about it, or copies."""
 
     __slots__ = ()
 
@@ -305,7 +305,7 @@ class Library:
         return look
 
     def _watch(self, function: Any) -> None:
-        self._functions.append(function)  # before it is asked: `hear` of another thread finds it, or was heard of
+        self._functions.append(function)  # before it is queried: `hear` of another thread finds it, or was heard of
         if self._is_heard:
             function.errcheck = self._look
 
@@ -337,7 +337,7 @@ class Library:
 
     @contextmanager
     def asking(self) -> Iterator[Answer]:
-        """Ask cuDNN something and keep what it says beside its status: drain, ask, read, in this thread.
+        """Ask cuDNN something and keep what it says next to its status: drain, ask, read, in this thread.
 
         C: ``cudnnGetLastErrorString``. The text is per thread, cleared by reading and left in place by later
         successful calls, so an old one must be drained before the question. Status errors pass through with

@@ -1,8 +1,8 @@
 """cuDNN's log, as text and as records, without touching the environment.
 
 cuDNN sends its log to ``CUDNN_LOGDEST_DBG`` or to one callback per process (``cudnnSetCallback``), never to both,
-and giving the callback back makes it open the file anew, which empties it, or print errors to stderr where no log
-was asked for (measured: 9.19, 9.28). So our callback, once installed, stays, and writes on to the environment's
+and giving the callback back makes it open the file again, which empties it, or print errors to stderr where no log
+was requested (measured: 9.19, 9.28). So our callback, once installed, stays, and writes on to the environment's
 destination in cuDNN's own form.
 """
 
@@ -153,7 +153,7 @@ class _Hub:
     """The one callback of the process and who listens to it: captures, and the function our caller has set.
 
     cuDNN may be in it in any thread at any time, so it is made once and never freed. Once installed it stays: taking
-    it back would empty the environment's log file, or, where no log was asked for, leave cuDNN printing its errors to
+    it back would empty the environment's log file, or, where no log was requested, leave cuDNN printing its errors to
     stderr. Only a callback of somebody else gets its place back.
     """
 
@@ -178,7 +178,7 @@ class _Hub:
         return tuple(capture for held in self._references if (capture := held()) is not None)
 
     def listen(self, mask: int, user_data: int | None, function: Callable[..., object] | None) -> None:
-        """Let `function` hear what is in `mask`, or nobody but the captures and the environment's log."""
+        """Let `function` hear what is in `mask`, or no one but the captures and the environment's log."""
         with self._lock:
             if function is None:
                 self._set(mask, user_data, LogCallback())
@@ -201,7 +201,7 @@ class _Hub:
     def remove(self, capture: _Capture) -> None:
         with self._lock:
             self._references = tuple(weakref.ref(item) for item in self._captures if item is not capture)
-            if self._listener().address == self._address:  # nobody else has taken over since
+            if self._listener().address == self._address:  # no one else has taken over since
                 former = self._former
                 if former.address and not self._captures:
                     self._set(former.mask, former.user_data, LogCallback(former.address))
@@ -210,7 +210,7 @@ class _Hub:
         self._library.raise_kept()
 
     def _listener(self) -> _Listener:
-        """Return whom cuDNN tells now."""
+        """Return whom cuDNN reports now."""
         mask, user_data, function = ctypes.c_uint(), ctypes.c_void_p(), ctypes.c_void_p()
         self._get_callback(ctypes.byref(mask), ctypes.byref(user_data), ctypes.byref(function))
         there: Any = LogCallback(function.value) if function.value else None
@@ -231,7 +231,7 @@ class _Hub:
             self._library.hear(False)
 
     def _leave(self) -> None:
-        """Take the callback back when the interpreter ends and nobody waits for the log."""
+        """Take the callback back when the interpreter ends and no one waits for the log."""
         with contextlib.suppress(Exception):
             former = self._former
             environment = former.function is None and former.mask
@@ -301,7 +301,7 @@ _hubs_lock = threading.Lock()
 
 
 def log_hub(lib: Library) -> _Hub:
-    """Return the one hub of a library, made when it is first asked for."""
+    """Return the one hub of a library, made when it is first requested."""
     hub = _hubs.get(id(lib))
     if hub is None:
         with _hubs_lock:
@@ -321,7 +321,7 @@ def capture_log(
     """Capture cuDNN's log of a block.
 
     C: ``cudnnSetCallback``. The environment is not touched: what ``CUDNN_LOGLEVEL_DBG`` and ``CUDNN_LOGDEST_DBG``
-    ask for goes on, a callback somebody else installed still hears everything, and blocks may nest.
+    request goes on, a callback somebody else installed still hears everything, and blocks may nest.
 
     Parameters
     ----------

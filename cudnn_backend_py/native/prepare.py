@@ -46,7 +46,7 @@ class Prepare:
     """
 
     def __init__(self, stream: int) -> None:
-        #: Where its arguments lie, a :data:`ROW`.
+        #: Where its arguments are, a :data:`ROW`.
         self.row = ctypes.create_string_buffer(ROW.size)
         self._pointers = (ctypes.c_void_p * 1)(ctypes.addressof(self.row))
         self._blocks = ctypes.c_uint()

@@ -2,8 +2,9 @@
 
 Whatever a caller gives is first counted, then read once, element by element, into exact ints, floats, bools, texts,
 bytes and pairs of these: :func:`read`. Only such values are looked at afterwards, by the conversions to the element
-types of ``cudnnBackendAttributeType_t`` and by the table of hazards, and they are what C is given. So an object that
-answers otherwise when it is asked again, or has code of its own in any of its methods, passes no check it should not.
+types of ``cudnnBackendAttributeType_t`` and by the table of known issues, and they are what C is given. So an object
+that answers otherwise when it is judged again, or has code of its own in any of its methods, passes no check it should
+not.
 """
 
 from __future__ import annotations
@@ -189,7 +190,7 @@ def _has_utf8(text: str) -> bool:
 
 
 def _read_one(value: Any) -> Any:
-    """Return the plain value of an object that stands for one: a subclass of a plain type, a NumPy number."""
+    """Return the plain value of an object that means one: a subclass of a plain type, a NumPy number."""
     kind = type(value)
     if kind is int or kind is float or kind is bool or value is None or issubclass(kind, CudnnEnum):
         return value

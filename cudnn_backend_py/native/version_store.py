@@ -1,4 +1,4 @@
-"""The version store: cuDNN wheels unpacked side by side in the user's cache folder. Finds the newest; loads nothing.
+"""The version store: cuDNN wheels unpacked in the user's cache folder. Finds the newest; loads nothing.
 
 ``cudnn-backend cudnn install`` fills it (:mod:`cudnn_backend_py.versions`). Its layout::
 

@@ -66,7 +66,7 @@ def build(
         What the engine config may need and must promise; `engine` and `knobs` replace those of it.
     cache
         True for the user's cache folder (``CUDNN_BACKEND_PLAN_CACHE`` names another, set to nothing turns it off), or
-        a cache of the caller. False builds anew, and keeps nothing.
+        a cache of the caller. False builds again, and keeps nothing.
 
     Returns
     -------
@@ -225,7 +225,7 @@ class _Plans:
         self._building: WeakValueDictionary[Hashable, _Turn] = WeakValueDictionary()
 
     def get(self, key: Hashable, make: Callable[[], Plan]) -> Plan:
-        """Return the plan of a key, made by the first that asks for it."""
+        """Return the plan of a key, made by the first that requests it."""
         with self._lock:
             found = self._find(key)
             if found is not None:
@@ -262,7 +262,7 @@ class _Plans:
 
 
 class _Turn:
-    """A lock that can be referred to weakly: gone when nobody waits for it."""
+    """A lock that can be referred to weakly: gone when no one waits for it."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()

@@ -1,6 +1,6 @@
 """``PlanCache``: plans kept on disk, so that no process builds what another has built.
 
-A plan holds code that runs on the GPU. So the folder is the user's own and nobody else may write to it, and every byte
+A plan holds code that runs on the GPU. So the folder is the user's own and no one else may write to it, and every byte
 of an entry is under a SHA-256 that is compared before anything of it is used. Entries are files, ``<key>.plan``: one
 line with the schema and the hash, then JSON. A reader sees a whole entry or none; writers take turns by a lock that
 the system gives back when a process dies, so what a killed one left is overwritten by the next.
@@ -199,7 +199,7 @@ class PlanCache:
         return None
 
     def evidence(self, key: str) -> dict[str, Any] | None:
-        """Return what was put beside the plan of a key; None if there is no such entry, or nothing was.
+        """Return what was put next to the plan of a key; None if there is no such entry, or nothing was.
 
         Raises
         ------

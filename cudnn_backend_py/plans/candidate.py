@@ -37,7 +37,7 @@ class Candidate:
     behavior_notes, numerical_notes
         Names of cuDNN's notes about the engine.
     kernels
-        What was compiled for the plan, where it was built; None where its code lies in cuDNN's libraries.
+        What was compiled for the plan, where it was built; None where its code is in cuDNN's libraries.
     build_s
         Seconds it took to build.
     """

@@ -68,7 +68,7 @@ class Knob(NamedTuple):
 
 
 class EngineConfig:
-    """An engine with its knob choices for one operation graph; properties are read from cuDNN when asked for.
+    """An engine with its knob choices for one operation graph; properties are read from cuDNN when requested.
 
     C: ``CUDNN_BACKEND_ENGINECFG_DESCRIPTOR``.
 
@@ -143,7 +143,7 @@ class Heuristics:
     """What cuDNN answered to a heuristics query.
 
     ``candidates`` were considered, ``configs`` survived their support check, in cuDNN's order, and ``answer`` has the
-    reasons of the others: cuDNN's last-error text if none survived, else what it logs, where that was asked for.
+    reasons of the others: cuDNN's last-error text if none survived, else what it logs, where that was requested.
     """
 
     mode: HeurMode
@@ -167,7 +167,7 @@ def _ask_with_tf32(lib: Library) -> None:
     """
     if id(lib) in _asked_with_tf32:
         return
-    from ..graph.builder import GraphBuilder  # only where an old GPU is asked about
+    from ..graph.builder import GraphBuilder  # only where an old GPU is judged
 
     g = GraphBuilder("first question")
     g.matmul(g.tensor("a", (1, 64, 64)), g.tensor("b", (1, 64, 64)), virtual=False)
@@ -177,7 +177,7 @@ def _ask_with_tf32(lib: Library) -> None:
 
 
 class OperationGraph:
-    """A graph finalized by cuDNN, and the questions one can ask about it on a target.
+    """A graph finalized by cuDNN, and the questions one can judge it on a target.
 
     C: ``CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR``.
 
@@ -185,7 +185,7 @@ class OperationGraph:
     ----------
     dynamic_shapes
         Let plans share kernels over shapes, through a kernel cache.
-        C: ``CUDNN_ATTR_OPERATIONGRAPH_IS_DYNAMIC_SHAPE_ENABLED`` (since 9.4). Known faults of this and of
+        C: ``CUDNN_ATTR_OPERATIONGRAPH_IS_DYNAMIC_SHAPE_ENABLED`` (since 9.4). Known issues of this and of
         `override_shapes`: :func:`~cudnn_backend_py.known_issues.known_hazards` with `sharing`.
     override_shapes
         Let an execution give other dims and strides.
@@ -280,7 +280,7 @@ class OperationGraph:
         Raises
         ------
         NotSupported
-            If the engine does not support the graph. That it does is no verdict: the config's check is.
+            If the engine does not support the graph. That it is no verdict: the config's check is.
         """
         engine = Descriptor(DescriptorType.ENGINE, on=self.target.library)
         engine.set(Attr.ENGINE_OPERATION_GRAPH, self.descriptor).set(Attr.ENGINE_GLOBAL_INDEX, index)

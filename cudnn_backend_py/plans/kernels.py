@@ -77,7 +77,7 @@ def read_kernels(plan: str) -> tuple[Kernel, ...] | None:
     Returns
     -------
     tuple of Kernel or None
-        None where some or all of its code is not in there: engines with kernels that lie compiled in cuDNN's libraries.
+        None where some or all of its code is not in there: engines with kernels that are compiled in cuDNN's libraries.
     """
     try:
         found = json.loads(plan)["engine"]["payload"]["kernels"] or ()

@@ -52,7 +52,7 @@ class Plan(ShownAsHtml):
         return str(self.descriptor.get(Attr.EXECUTION_PLAN_JSON_REPRESENTATION))
 
     def kernels(self) -> tuple[Kernel, ...] | None:
-        """Return what cuDNN compiled for the plan; None where its code lies in cuDNN's libraries, or is not told."""
+        """Return what cuDNN compiled for the plan; None where its code is in cuDNN's libraries, or is not told."""
         from .kernels import read_kernels
 
         try:

@@ -72,7 +72,7 @@ class Selection:
     workspace_bytes, shared_memory_bytes
         The most a config may need: bytes of workspace, bytes of shared memory per block.
     deterministic
-        Take configs only that give the same bits in every run. cuDNN's note ``NONDETERMINISTIC`` does not tell it of
+        Take configs only that give the same bits in every run. cuDNN's note ``NONDETERMINISTIC`` does not report it of
         attention backward (measured: the kernels that sum dQ atomically have no such note), so there the graph has
         to be the deterministic one, and on sm_10x the config that of
         :func:`~cudnn_backend_py.graph.attention.deterministic_config`.
@@ -164,7 +164,7 @@ class NothingSelected(NotSupported):
 class Candidates:
     """Engine configs that passed, best first, and why the others were refused.
 
-    ``refused`` is read from cuDNN's text when asked for.
+    ``refused`` is read from cuDNN's text when requested.
     """
 
     configs: list[EngineConfig] = field(default_factory=list)
@@ -252,8 +252,8 @@ def select(
 def tuned_options(selection: Selection | None, target: Target) -> dict[str, Any]:
     """Return the options by which the plan that was tuned for a selection on a target is kept in a plan cache.
 
-    Which modes were asked is not among them: tuning asks several. The GPU's name is: the key of a plan does not tell an
-    H100 from an H200, but what is fastest on one need not be on the other.
+    Which modes were queried is not among them: tuning asks several. The GPU's name is: the key of a plan does not
+    report an H100 from an H200, but what is fastest on one need not be on the other.
     """
     wanted = {} if selection is None else replace(selection, modes=Selection().modes).to_dict()
     return {"tuned": True, "selection": wanted, "gpu": target.profile.properties.get("deviceName")}

@@ -91,7 +91,7 @@ def _peers(graph: Graph, new: Mapping[int, Tensor]) -> Iterator[tuple[Tensor, tu
 
 # exactness
 
-_ZERO, _FINITE, _ANY = "zero", "finite", "any"  # what stands in the padded part of a tensor
+_ZERO, _FINITE, _ANY = "zero", "finite", "any"  # what is in the padded part of a tensor
 _KEEPS_ZERO = {
     _P.ABS, _P.CEIL, _P.ELU_FWD, _P.ERF, _P.FLOOR, _P.GELU_APPROX_TANH_FWD, _P.GELU_FWD, _P.IDENTITY, _P.NEG,
     _P.RELU_FWD, _P.SIN, _P.SQRT, _P.SWISH_FWD, _P.TAN, _P.TANH_FWD,
@@ -108,7 +108,7 @@ def is_exact(graph: Graph, classes: Iterable[DimClass]) -> bool:
     """Return whether zeros in the padded part of the inputs leave the rest of the outputs as it was.
 
     A sum over the padded dim must add zeros only; where a row is normalised over it, it is not exact. A sequence of
-    keys may be padded where the graph is told the real lengths.
+    keys may be padded where the graph is reported the real lengths.
     """
     axes = {axis for item in classes for axis in item.axes}
     state: dict[int, str] = {}

@@ -276,7 +276,7 @@ def as_composite(graph: Graph) -> Graph | None:
 def add_row_statistics(graph: Graph) -> Graph | None:
     """Return attention whose softmax is written by hand as the chain that the kernels of attention read.
 
-    That is with the logarithm of the sums, also where nobody reads it; P has the type of V. None where there is no such
+    That is with the logarithm of the sums, also where no one reads it; P has the type of V. None where there is no such
     softmax, or it has them.
     """
     matmuls = [op for op in graph.ops if isinstance(op, Matmul)]

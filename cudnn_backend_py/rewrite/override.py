@@ -1,4 +1,4 @@
-"""The same graph with other dims, data types, attributes or options of attention, as a user asks for them by name.
+"""The same graph with other dims, data types, attributes or options of attention, as a user requests them by name.
 
 Dims that belong together change together, and what an operation writes follows from what it reads. Pure, knows nothing
 of cuDNN.
@@ -37,14 +37,14 @@ def override(
     types: Mapping[str, str] | None = None,
     settings: Mapping[str, str] | None = None,
 ) -> Graph:
-    """Return a graph with what was asked for: settings first, then data types, then dims. Else it stays as it is.
+    """Return a graph with what was requested: settings first, then data types, then dims. Else it stays as it is.
 
     Parameters
     ----------
     dims
         New dims by tensor name; 0 leaves a dim as it is.
     types
-        Names of data types by tensor name; ``*`` stands for all tensors in memory that hold short floats.
+        Names of data types by tensor name; ``*`` means all tensors in memory that hold short floats.
     settings
         As for :func:`with_settings`.
 
@@ -132,7 +132,7 @@ class _Sizes:
         return self._dims[axis[0]][axis[1]]
 
     def fix(self, axis: Axis, size: int) -> None:
-        """Give a dim, and those that are the same, a size that was asked for."""
+        """Give a dim, and those that are the same, a size that was requested."""
         root = self._groups.root(axis)
         if self._fixed.get(root, size) != size:
             name = self._tensors[axis[0]].name
@@ -165,7 +165,7 @@ class _Sizes:
                         changed |= self._set((uid, axis), size)
             if not changed:
                 return
-        raise _fault("the dims asked for contradict each other")
+        raise _fault("the dims requested contradict each other")
 
     def graph(self) -> Graph:
         """Return the graph with the dims as they are now."""
@@ -212,7 +212,7 @@ def with_settings(graph: Graph, settings: Mapping[str, str]) -> Graph:
         By ``OPERATION.FIELD``, an attribute (``conv.stride``, ``act.mode``); by the name of a by-value tensor, whose
         number is set; or, of a graph that is attention, by a field of
         :class:`~cudnn_backend_py.graph.attention.Attention` (``causal``, ``dropout``), ``implementation``, or
-        ``direction``: the graph is built anew. Values are texts: ``true`` and ``false`` (nothing is true), numbers,
+        ``direction``: the graph is built again. Values are texts: ``true`` and ``false`` (nothing is true), numbers,
         enumerators by name, several separated by commas.
 
     Raises
@@ -332,7 +332,7 @@ def _flag(text: str) -> bool:
 
 
 def _with_options(graph: Graph, settings: Mapping[str, str]) -> Graph:
-    """Return attention built anew with other options."""
+    """Return attention built again with other options."""
     use = read_attention(graph)
     names = [item.name for item in dataclasses.fields(Attention)]
     if use is None:
@@ -345,7 +345,7 @@ def _with_options(graph: Graph, settings: Mapping[str, str]) -> Graph:
         )
     options: dict[str, Any] = {name: getattr(use.problem, name) for name in names}
     if options["score_modifier"] is not None:
-        raise _fault("attention with a score modifier cannot be built anew: what it does cannot be told from the graph")
+        raise _fault("attention with a score modifier cannot be rebuilt: the graph does not show the modifier")
     options["scale"] = scale_of(graph)
     backward, form = use.backward, "unified" if use.form == "unified" else "composite"
     for key, text in settings.items():
@@ -439,7 +439,7 @@ def _change(options: dict[str, Any], key: str, text: str) -> None:
 
 
 def _layout_names(options: Mapping[str, Any]) -> Any:
-    """Return the layouts of attention's tensors by name, from their strides: that of heads beside that of tokens."""
+    """Return the layouts of attention's tensors by name, from their strides: that of heads next to that of tokens."""
     layout = options["layout"]
     if isinstance(layout, str):
         return layout

@@ -1,7 +1,8 @@
 """``reduce_failure``: the smallest form of a graph, and the simplest data, that still fails in the same way.
 
 Delta debugging: one change at a time, those that take most away first, and each that still fails is kept. Outputs and
-operations go, then options, dims are halved, windows and layouts become plain. Pure: what fails is asked of the caller.
+operations go, then options, dims are halved, windows and layouts become plain. Pure: what fails is queried of the
+caller.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from .shapes import set_dims
 __all__ = ["SIMPLER", "Fails", "Reduced", "reduce_failure"]
 
 Fails = Callable[[Graph, str], bool]
-"""Whether a graph fails with data of a kind; False also where it cannot be asked."""
+"""Whether a graph fails with data of a kind; False also where it cannot be queried."""
 
 SIMPLER = ("integers", "uniform", "hostile")  # kinds of data, the simplest first
 _OPTIONS = ("drop_stats", "drop_dropout", "drop_bias", "mask")
@@ -50,7 +51,7 @@ class Reduced:
     steps
         What was taken away, in order.
     tried
-        How many graphs were asked about.
+        How many graphs were judged.
     complete
         Whether no step is left that could be tried; False where the time or the number of tries was used up.
     """
@@ -63,7 +64,7 @@ class Reduced:
 
 
 def reduce_failure(graph: Graph, data: str, fails: Fails, *, budget_s: float = 60.0, most: int = 500) -> Reduced:
-    """Return a smaller graph and simpler data for which `fails` still holds; those given are not asked about again.
+    """Return a smaller graph and simpler data for which `fails` still holds; those given are not judged again.
 
     Parameters
     ----------
@@ -169,7 +170,7 @@ def _up_to(graph: Graph, op: Op) -> Graph:
 def _given(graph: Graph, op: Op) -> Graph:
     """Return the graph without an operation and what only that needs: its results are given in memory."""
     rest = [one for one in graph.ops if one is not op]
-    while True:  # what nobody reads any more
+    while True:  # what no one reads any more
         read = {tensor.uid for one in rest for tensor in one.inputs().values()}
         kept = [one for one in rest if any(not t.virtual or t.uid in read for t in one.outputs().values())]
         if len(kept) == len(rest):
@@ -180,7 +181,7 @@ def _given(graph: Graph, op: Op) -> Graph:
 
 
 def _between(graph: Graph, ops: list[Op]) -> Graph:
-    """Return a graph of some operations: what others would write or read of theirs lies in memory."""
+    """Return a graph of some operations: what others would write or read of theirs is in memory."""
     written = {tensor.uid: tensor for op in ops for tensor in op.outputs().values()}
     read = {tensor.uid: tensor for op in ops for tensor in op.inputs().values()}
     ends = {uid for uid in written if uid not in read} | {uid for uid in read if uid not in written}
@@ -192,7 +193,7 @@ def _between(graph: Graph, ops: list[Op]) -> Graph:
 def _in_memory(tensor: Tensor) -> Tensor:
     """Return the tensor in memory; booleans stay inside, where they mean what they say."""
     if tensor.data_type in BOOLEAN_TYPES:
-        raise GraphError(f"{tensor.name!r} would lie in memory as booleans", code="booleans-in-memory")
+        raise GraphError(f"{tensor.name!r} would be in memory as booleans", code="booleans-in-memory")
     return dataclasses.replace(tensor, virtual=False)
 
 

@@ -51,7 +51,7 @@ class AxisGroups:
         return axis in self._parent
 
     def root(self, axis: Axis) -> Axis:
-        """Return the axis that stands for the group."""
+        """Return the axis that means the group."""
         parent = self._parent
         while parent[axis] != axis:
             parent[axis] = axis = parent[parent[axis]]
@@ -62,7 +62,7 @@ class AxisGroups:
         self._parent[self.root(one)] = self.root(other)
 
     def members(self) -> dict[Axis, list[Axis]]:
-        """Return the axes of each group, by the axis that stands for it."""
+        """Return the axes of each group, by the axis that means it."""
         found: dict[Axis, list[Axis]] = {}
         for axis in self._parent:
             found.setdefault(self.root(axis), []).append(axis)
@@ -88,7 +88,7 @@ class Relation:
         return None
 
     def alike(self) -> Iterable[Link]:
-        """Return further axes that are the same dim as far as their places and sizes tell."""
+        """Return further axes that are the same dim as far as their places and sizes report."""
         return ()
 
     def results(self, dims: DimsByUid) -> dict[int, Dims]:

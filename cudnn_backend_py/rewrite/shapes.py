@@ -100,7 +100,7 @@ def add_leading(graph: Graph) -> Graph | None:
 def as_rows_and_columns(graph: Graph) -> Iterator[Graph]:
     """Yield a graph that reduces rows or columns with tensors [rows, columns, 1, 1], channels last: the same memory.
 
-    For graphs of pointwise operations and reductions whose tensors lie row-major and have all or none of their first
+    For graphs of pointwise operations and reductions whose tensors are row-major and have all or none of their first
     axes, and all or none of the others.
     """
     ops = [op for op in graph.ops if isinstance(op, Reduction) or (isinstance(op, Pointwise) and op.axis is None)]

@@ -8,7 +8,7 @@ import zlib
 
 __all__ = ["ARCHIVE_ERRORS"]
 
-ARCHIVE_ERRORS = (  # besides OSError
+ARCHIVE_ERRORS = (  # also OSError
     *(zipfile.BadZipFile, zipfile.LargeZipFile, zlib.error, struct.error, EOFError),
     *(ValueError, LookupError, ArithmeticError, NotImplementedError, RuntimeError, MemoryError),
 )

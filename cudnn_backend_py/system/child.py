@@ -49,8 +49,8 @@ __all__ = [
     "serve",
 ]
 
-# For a child that computes with NumPy beside others: threads of its products wait for each other by turning. That takes
-# cores from the others and, where these are busy, five times the processor time.
+# For a child that computes with NumPy next to others: threads of its products wait for each other by turning. That
+# takes cores from the others and, where these are busy, five times the processor time.
 ONE_THREAD = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 TIMED_OUT = "timed out"  # how a child ended whose time was over
 NOT_BEGUN = 70  # exit code of a child that did not come to the function it was started for
@@ -72,7 +72,7 @@ Result = TypeVar("Result")
 
 
 def loading_program() -> str:
-    """Return a program that loads this very package, whatever lies in the working folder or is installed elsewhere."""
+    """Return a program that loads this very package, whatever is in the working folder or is installed elsewhere."""
     return f"""\
 import sys
 from importlib.util import module_from_spec, spec_from_file_location
@@ -138,7 +138,7 @@ def run_script() -> None:
 
 
 def describe_ending(code: int) -> str:
-    """Return how a process ended in words: ``exit code 3``, ``SIGSEGV``, ``signal 40``."""
+    """Return how a process ended as text: ``exit code 3``, ``SIGSEGV``, ``signal 40``."""
     if code >= 0:
         return f"exit code {code}"
     try:
@@ -242,15 +242,15 @@ class Child:
     """A process that answers questions, one at a time, in JSON lines that carry the number of their question.
 
     What interrupts a question, be it an exception, a time limit or a fork, leaves the child unusable: it is never asked
-    again, so that an answer can be missing and never be that of another question. A child nobody holds is ended. In a
+    again, so that an answer can be missing and never be that of another question. A child no one holds is ended. In a
     forked process the children of the parent are strangers, which it leaves alone.
 
     Attributes
     ----------
     ending
-        How the process ended while it was asked: ``SIGSEGV``, ``exit code 1``, ``TIMED_OUT``; empty if it did not.
+        How the process ended while it was queried: ``SIGSEGV``, ``exit code 1``, ``TIMED_OUT``; empty if it did not.
     last_words
-        The end of what it had written to stdout and stderr by then, since it was asked.
+        The end of what it had written to stdout and stderr by then, since it was queried.
     """
 
     def __init__(self, function: str, environment: Mapping[str, str]) -> None:
@@ -311,7 +311,7 @@ class Child:
 
     @property
     def usable(self) -> bool:
-        """Whether it may be asked: alive, a child of this process, every question answered to the end."""
+        """Whether it may be queried: alive, a child of this process, every question answered to the end."""
         return self._may_be_asked() and look_at(self._process) is None
 
     def _may_be_asked(self) -> bool:
@@ -336,7 +336,7 @@ class Child:
         except (OSError, ValueError):
             if self._release.alive:
                 raise
-            raise _not_usable() from None  # what it is asked through was closed in a fork
+            raise _not_usable() from None  # what it is queried through was closed in a fork
 
     def _ask(self, asked: Mapping[str, Any], limit_s: float) -> Iterator[dict[str, Any]]:
         if not self._may_be_asked():
@@ -414,7 +414,7 @@ class Child:
 
 
 class LastingChild:
-    """A child process that is started when it is asked, and again where it has ended or a question was interrupted.
+    """A child process that is started when it is queried, and again where it has ended or a question was interrupted.
 
     A context manager. Not for several threads.
 
@@ -428,7 +428,7 @@ class LastingChild:
     Attributes
     ----------
     ending, last_words
-        Those of :class:`Child`, of the process that was asked last.
+        Those of :class:`Child`, of the process that was queried last.
     """
 
     def __init__(self, function: str, environment: Callable[[], Mapping[str, str]]) -> None:
@@ -558,7 +558,7 @@ def _damaged(what: str, line: bytes) -> CudnnBackendError:
 
 def _not_usable() -> UsageError:
     return UsageError(
-        "the child process cannot be asked: a question to it was interrupted, or this process was forked since",
+        "the child process cannot be queried: a question to it was interrupted, or this process was forked since",
         code="child-not-usable",
         fix="ask again: a new child process answers",
     )
@@ -579,8 +579,8 @@ def serve(
 ) -> None:
     """In a child: answer each question of the parent until there are no more.
 
-    An exception is told to the parent, which raises it. Where the parent is gone, a question that takes more than its
-    time ends the process.
+    An exception is reported to the parent, which raises it. Where the parent is gone, a question that takes more than
+    its time ends the process.
 
     Parameters
     ----------
@@ -608,7 +608,7 @@ def serve(
                 if forked == 0:  # which has no timer of its own
                     signal.setitimer(signal.ITIMER_REAL, question["limit_s"] + _PATIENCE_S)
                 answer(question["asked"], say)
-            except (BrokenPipeError, ConnectionResetError):  # nobody listens
+            except (BrokenPipeError, ConnectionResetError):  # no one listens
                 return
             except Exception as error:
                 more = error.render() if isinstance(error, CudnnBackendError) else ""

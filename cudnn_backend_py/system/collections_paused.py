@@ -1,7 +1,7 @@
 """No garbage collection while modules are imported: they make no garbage, and look for it among all objects there are.
 
 With PyTorch imported before, one full collection takes longer than importing :mod:`cudnn_backend_py.frontend`, and a
-collection of the young objects right behind the import a tenth of it: they are put with the old ones instead.
+collection of the young objects right after the import a tenth of it: they are put with the old ones instead.
 """
 
 from __future__ import annotations

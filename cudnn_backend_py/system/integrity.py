@@ -2,7 +2,7 @@
 
 What was installed is on record: in ``installed.json`` of a version in the cache, in the RECORD of a wheel that pip
 installed. Presence, size and time of the files are looked at before each use; their SHA-256 where a time differs, where
-something crashed or cannot be loaded, and where it is asked for. Nothing here loads a library.
+something crashed or cannot be loaded, and where it is requested. Nothing here loads a library.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _FOLDER = re.compile(r"(?P<version>.+)-cu(?P<cuda>12|13)")
 
 @dataclass(frozen=True, slots=True)
 class FileRecord:
-    """A file as it was installed; ``sha256`` in hex digits, ``mtime_ns`` None where nobody noted it."""
+    """A file as it was installed; ``sha256`` in hex digits, ``mtime_ns`` None where no one noted it."""
 
     sha256: str
     size_bytes: int
@@ -66,7 +66,7 @@ class Installation:
     folder
         Where the names of ``files`` begin.
     sealed
-        Whether nothing else may lie in the folder, and no links: so in the cache.
+        Whether nothing else may be in the folder, and no links: so in the cache.
     repair
         What installs them again.
     """
@@ -133,7 +133,7 @@ def _inside(name: str) -> str:
 
 
 def installations_of(library: Path) -> list[Installation]:
-    """Return the records of the wheel a library is from: none if it lies where no wheel puts it.
+    """Return the records of the wheel a library is from: none if it is where no wheel puts it.
 
     There are two where two wheels share a folder, as those of cuDNN for CUDA 12 and 13 do.
     """
@@ -278,7 +278,7 @@ def _all_names(folder: Path) -> set[str]:
 
 
 def find_damage(library: str | os.PathLike[str], *, full: bool) -> Damage | None:
-    """Return how the wheel of a library differs from what was installed; None if it does not, or nobody knows.
+    """Return how the wheel of a library differs from what was installed; None if it does not, or no one knows.
 
     With `full` every byte is read, about a second for each GB, and again only after a file was touched.
     """

@@ -18,7 +18,7 @@ def import_later(package: str, **names: str) -> Callable[[str], Any]:
     package
         The package's ``__name__``.
     names
-        The module of the package that has a name, by the name; a name that is its module's own stands for the module.
+        The module of the package that has a name, by the name; a name that is its module's own means the module.
     """
 
     def find(name: str) -> Any:

@@ -19,6 +19,6 @@ def nearest(word: str, known: Iterable[str]) -> str | None:
 
 
 def did_you_mean(word: str, known: Iterable[str], prefix: str = "") -> str:
-    """Return the question that ends an error text, behind a semicolon; nothing if no name is near."""
+    """Return the question that ends an error text, after a semicolon; nothing if no name is near."""
     found = nearest(word, known)
     return "" if found is None else f"; did you mean {prefix}{found}?"

@@ -27,7 +27,7 @@ class ShownAsHtml:
 
 
 class ShownAsSvg:
-    """A value that a notebook shows as a picture; as its text where a picture would help nobody."""
+    """A value that a notebook shows as a picture; as its text where a picture would help no one."""
 
     __slots__ = ()
 

@@ -1,6 +1,6 @@
 """Folders that only their user can write, and files in them that are whole or absent.
 
-Code is loaded from such a folder, or what lies in it is believed: so the folder must belong to this user, nobody else
+Code is loaded from such a folder, or what is in it is believed: so the folder must belong to this user, no one else
 may write to it, and all is done through the file descriptor that was checked. Writers take turns by a lock that the
 system gives back when a process dies; what a killed one left is removed by the next.
 
@@ -53,7 +53,7 @@ class PrivateFolder:
     title
         What the folder is called in messages, such as ``plan cache``.
     reason
-        Why nobody else may write to it.
+        Why no one else may write to it.
     code
         Of the error if somebody else can write to it.
     otherwise

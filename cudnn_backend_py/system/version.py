@@ -1,9 +1,9 @@
 """Versions: of this package, in its one place, and of cuDNN, as numbers, as text and as windows. Imports nothing of us.
 
-What takes a version takes any tuple of three numbers; what gives one gives a :class:`Version`. cuDNN tells its version
-as one integer, its wheels and files are named with plain numbers, and none has letters: tuples compare those as they
-are. ``packaging.version`` would cost an import, and knows neither the integers nor windows of versions. It reads the
-versions of other programs, such as torch's, which have letters (``why/ask_torch.py``, ``torch_ops/extension.py``).
+What takes a version takes any tuple of three numbers; what gives one gives a :class:`Version`. cuDNN reports its
+version as one integer, its wheels and files are named with plain numbers, and none has letters: tuples compare those as
+they are. ``packaging.version`` would cost an import, and knows neither the integers nor windows of versions. It reads
+the versions of other programs, such as torch's, which have letters (``why/ask_torch.py``, ``torch_ops/extension.py``).
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def version_numbers(text: str) -> tuple[int, ...]:
     Raises
     ------
     ValueError
-        If something else than a number stands between the dots.
+        If something else than a number is between the dots.
     """
     return tuple(map(int, text.split(".")))
 

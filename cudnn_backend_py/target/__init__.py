@@ -31,7 +31,7 @@ __all__ = [
 
 @dataclass(slots=True, eq=False)
 class Target:
-    """What a question is asked about.
+    """What a question is judged.
 
     A described target holds a finalized ``CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR`` and needs no GPU; a live one holds a
     handle on the current CUDA device. ``close`` releases either.
@@ -69,7 +69,7 @@ class Target:
 
 
 def open_target(name: str | Profile | Target | None = None, *, on: Library | None = None) -> Target:
-    """Return the target called `name`, ready to be asked about; close it when done.
+    """Return the target called `name`, ready to be judged; close it when done.
 
     Parameters
     ----------
@@ -80,7 +80,7 @@ def open_target(name: str | Profile | Target | None = None, *, on: Library | Non
     Raises
     ------
     EnvironmentNotReady
-        ``no-gpu`` if the GPU of this process is asked for and there is none; ``device-description-unavailable``
+        ``no-gpu`` if the GPU of this process is requested and there is none; ``device-description-unavailable``
         if cuDNN is older than 9.8 or cannot load the libraries it judges with.
     UsageError
         ``unknown-target``.
@@ -178,7 +178,7 @@ class _ReadWhenAsked(Mapping[str, Any]):
 def device_profile(ordinal: int = 0, *, on: Library | None = None) -> Profile:
     """Return a GPU of this process as a profile; before cuDNN 9.8 one that knows nothing, not even the architecture.
 
-    Architecture and name are the driver's word; cuDNN is asked, which takes some 10 ms, for the first other property.
+    Architecture and name are the driver's word; cuDNN is queried, which takes some 10 ms, for the first other property.
 
     Raises
     ------

@@ -67,7 +67,7 @@ _LOST = {
 }
 
 # From here on libcudnn_graph has the NVRTC of its CUDA inside, and asks no other: plans of the jit wheels of 9.21, 9.22
-# and 9.24 and of the full 9.28 build without any libnvrtc, and beside a broken one. The jit wheels of 9.12 to 9.20
+# and 9.24 and of the full 9.28 build without any libnvrtc, and next to a broken one. The jit wheels of 9.12 to 9.20
 # support no graph without one. All of this is measured.
 _NVRTC_INSIDE = (9, 21, 0)
 
@@ -122,9 +122,9 @@ def check_environment(on: Library | None = None, target: Target | None = None, b
         What graphs are judged for: its architecture decides whether NVRTC is new enough, and a live one needs a
         driver.
     build
-        Whether plans are to be built, which takes NVRTC; before cuDNN 9.21 that has to be at hand.
+        Whether plans are to be built, which takes NVRTC; before cuDNN 9.21 that has to be available.
 
-    Source: the files beside libcudnn, ``/proc/self/maps``, and the libraries' own answers. Takes some 0.1 s once per
+    Source: the files next to libcudnn, ``/proc/self/maps``, and the libraries' own answers. Takes some 0.1 s once per
     library, then less than 3 ms.
     """
     lib = on or (target.library if target is not None else loaded_library())
@@ -147,7 +147,7 @@ def check_environment(on: Library | None = None, target: Target | None = None, b
 
 
 def _tf32() -> Iterator[Fault]:
-    """Yield that TF32 is switched off, of which no reason of cuDNN's tells."""
+    """Yield that TF32 is switched off, of which no reason of cuDNN's reports."""
     if os.environ.get(_TF32_SWITCH) == "0":
         yield Fault(
             "tf32-switched-off",
@@ -186,7 +186,7 @@ def fault_after_crash(library: str, nvrtc: str, *, in_start: bool = False) -> Fa
     library, nvrtc
         Paths of ``libcudnn.so.9`` and ``libnvrtc``; empty where they are not known.
     in_start
-        Whether it died before the control graph was answered: then what was loaded is not known to be what was asked
+        Whether it died before the control graph was answered: then what was loaded is not known to be what was queried
         for, as it is later.
 
     Returns
@@ -237,7 +237,7 @@ def _before_loading(path: str) -> list[Fault]:
 
 @lru_cache
 def _files(path: str, version: Version) -> tuple[Fault, ...]:
-    """Return the faults of the files beside a libcudnn."""
+    """Return the faults of the files next to a libcudnn."""
     return (*_find_missing(path, version), *_find_misnamed(path, version), *_find_unloadable(path))
 
 
@@ -257,7 +257,7 @@ def _find_missing(path: str, version: Version | None) -> Iterator[Fault]:
         lost = "cuDNN judges nothing without it" if blocks else _LOST[name]
         yield Fault(
             "cudnn-sublibrary-missing",
-            f"libcudnn_{name}.so.9 is missing beside libcudnn.so.9",
+            f"libcudnn_{name}.so.9 is missing next to libcudnn.so.9",
             f"in {folder}; {lost}" + (f", and the jit wheel of {version} never had it" if never_there else ""),
             "take the full wheel (nvidia-cudnn-cu12 or -cu13) of this version, or a jit wheel of 9.13 or later"
             if never_there
@@ -292,7 +292,7 @@ def _find_unloadable(path: str) -> Iterator[Fault]:
             mixed = "undefined symbol" in refusal
             yield Fault(
                 "cudnn-sublibraries-mixed" if mixed else "cudnn-sublibrary-unloadable",
-                f"libcudnn_{name}.so.9 is of another cuDNN version than the libraries beside it"
+                f"libcudnn_{name}.so.9 is of another cuDNN version than the libraries next to it"
                 if mixed
                 else f"libcudnn_{name}.so.9 cannot be loaded",
                 refusal,
@@ -326,7 +326,7 @@ def _find_mapped(lib: Library) -> Iterator[Fault]:
 
 @lru_cache
 def _own_files(path: str) -> frozenset[str]:
-    """Return the paths that the sub-libraries beside a libcudnn have in ``/proc/self/maps``."""
+    """Return the paths that the sub-libraries next to a libcudnn have in ``/proc/self/maps``."""
     return frozenset(str(file.resolve()) for files in sublibraries(Path(path).parent).values() for file in files)
 
 
@@ -336,7 +336,7 @@ def _names(folder: Path) -> frozenset[str]:
 
 
 def _find_shadowed(path: str) -> Iterator[Fault]:
-    """Yield what the loader is told to take before the sub-libraries of `path`."""
+    """Yield what the loader is reported to take before the sub-libraries of `path`."""
     own = Path(path).resolve().parent
     for folder in loader_folders():
         if "graph" in _names(folder) and folder.resolve() != own:
@@ -352,7 +352,7 @@ def _find_shadowed(path: str) -> Iterator[Fault]:
             yield Fault(
                 "loader-path-shadows-cudnn",
                 f"LD_PRELOAD has {file}",
-                f"the loader takes it before what lies in {own}",
+                f"the loader takes it before what is in {own}",
                 f"take {file} off LD_PRELOAD",
                 blocks=False,
             )
@@ -450,7 +450,7 @@ def _nvrtc(lib: Library, target: Target | None, build: bool) -> Iterator[Fault]:
         )
     if nvrtc.refusal:
         others = [path.name for path in Path(nvrtc.path).parent.glob("libnvrtc-builtins.so.*")]
-        beside = f"; beside it are {', '.join(others)}" if others else ""
+        beside = f"; next to it are {', '.join(others)}" if others else ""
         yield Fault(
             "nvrtc-builtins-missing",
             f"NVRTC {nvrtc.version[0]}.{nvrtc.version[1]} does not get at {nvrtc.builtins}: no plan can be built",
@@ -508,7 +508,7 @@ def _cublaslt(lib: Library) -> Iterator[Fault]:
 
 
 def _is_full(path: str) -> bool:
-    """Return whether a libcudnn is that of a full wheel, by the files beside it."""
+    """Return whether a libcudnn is that of a full wheel, by the files next to it."""
     return not _names(Path(path).parent).isdisjoint(_FULL)
 
 

@@ -20,7 +20,7 @@ __all__ = ["Profile", "find_profile", "list_profiles", "load_profile"]
 
 FOLDER = Path(__file__).parent / "profiles"
 
-# The keys cuDNN 9.8 to 9.28 ask for or understand, and the type of each.
+# The keys cuDNN 9.8 to 9.28 request or understand, and the type of each.
 PROPERTY_TYPES: dict[str, type] = {
     "maxGridSize": list,
     "maxBlockSize": list,
@@ -167,7 +167,7 @@ def load_profile(path: Path) -> Profile:
     )
 
 
-# What a profile holds beside the properties, and of what form.
+# What a profile holds next to the properties, and of what form.
 _PARTS = {
     "name": "a text",
     "title": "a text",
@@ -221,7 +221,7 @@ def find_profile(name: str) -> Profile:
 
 
 def _why_undescribed(wanted: str) -> str | None:
-    """Return why there is no GPU of the architecture that a name such as ``sm122`` asks for; None for other names."""
+    """Return why there is no GPU of the architecture that a name such as ``sm122`` requests; None for other names."""
     match = re.fullmatch(r"sm([0-9]{2,4})[af]?", wanted)
     if match is None:
         return None

@@ -21,9 +21,9 @@ def assert_supported(
     version
         An installed cuDNN such as ``9.19.0``; None for the library this process would load.
     build
-        Ask for a plan, too: compilation can fail where the support check passed.
+        Request a plan, too: compilation can fail where the support check passed.
     limit_s
-        Seconds the question may take. It is asked in a child process, which later questions share.
+        Seconds the question may take. It is queried in a child process, which later questions share.
 
     Raises
     ------

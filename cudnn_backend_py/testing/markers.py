@@ -22,7 +22,7 @@ def find_fault(marker: pytest.Mark) -> str:
 
 
 def compared_numbers(version: str) -> tuple[int, ...]:
-    """Return the numbers of a version that cuDNN tells of itself: three, not the fourth of its wheel."""
+    """Return the numbers of a version that cuDNN reports of itself: three, not the fourth of its wheel."""
     return version_numbers(version)[:3]
 
 

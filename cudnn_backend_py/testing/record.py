@@ -34,8 +34,8 @@ FIGURES_VARIABLE = "CUDNN_BACKEND_FIGURES"
 def record_run(folder: Path, arguments: list[str]) -> tuple[Path, int]:
     """Run pytest with `arguments`, write one JSON into `folder`, return (its path, pytest's exit code).
 
-    The folder is made first, so that no run is made in vain. Tests add measured figures by appending JSON lines to the
-    file named in ``CUDNN_BACKEND_FIGURES``.
+    The folder is made first, so that no run is made without success. Tests add measured figures by appending JSON lines
+    to the file named in ``CUDNN_BACKEND_FIGURES``.
 
     Raises
     ------

@@ -210,7 +210,7 @@ def check_options(options: OperatorOptions) -> None:
 
 
 def check_tensors(named: Mapping[str, Any]) -> None:
-    """Check types, dims and device of the tensors of a pass, by name; None stands for what is not given.
+    """Check types, dims and device of the tensors of a pass, by name; None means what is not given.
 
     Raises
     ------

@@ -77,9 +77,9 @@ class Recipe:
     keeps_tables
         What the kernel before the plan writes is the recipe's own: it does not run again with the same parameters.
     notice
-        ``notice(untold, (batch, max_q, max_kv))`` is told of the calls of a shape in a row: how many there were of the
-        shape before since it was told of it, and the new one, which is not counted. Its answer is how many more calls
-        of that shape it need not be told of; if it is negative, Python does this one.
+        ``notice(not reported, (batch, max_q, max_kv))`` is reported of the calls of a shape in a row: how many there
+        were of the shape before since it was reported of it, and the new one, which is not counted. Its answer is how
+        many more calls of that shape it need not be reported of; if it is negative, Python does this one.
     holds
         What must live as long as it.
     """
@@ -130,7 +130,7 @@ def exact_recipe(
 ) -> Recipe:
     """Return the recipe of a plan that ran with these tensors on the current stream.
 
-    Inputs that are `copied` are copied first; outputs are made anew, those `filled` have that in all elements first.
+    Inputs that are `copied` are copied first; outputs are made again, those `filled` have that in all elements first.
     """
     state = executable.state_for([x for _, x in inputs if x is not None])
     known, names = sources(inputs, outputs), [name for name, _ in inputs]
@@ -175,8 +175,9 @@ T_Q, T_KV, BATCH, MAX_Q, MAX_KV, COLUMNS, ROW_STRIDE = range(7)  # slots
 _GAPS = {"q": 7, "k": 8, "v": 9, "do": 10, "o": 11}
 _UNBOUND = 1 << 62
 _GAP = 16  # bytes, the unit of gaps
-# Operators, as far as the compiled step tells them apart; of SELF_PACKED, keys lie as queries do. DENSE_CLASS are calls
-# of DENSE by what their class has in common: batch, lengths and strides are loose, with no word in the table below.
+# Operators, as far as the compiled step reports them apart; of SELF_PACKED, keys are as queries do. DENSE_CLASS are
+# calls of DENSE by what their class has in common: batch, lengths and strides are loose, with no word in the table
+# below.
 DENSE, PACKED, SELF_PACKED, PAGED, PAGED_PACKED, DENSE_CLASS = range(6)
 _AT = {name: index for index, name in enumerate((*TENSORS, *OperatorOptions._fields))}
 _PACKED = (("q", 0, T_Q, 0), ("cu_seqlens_q", 0, BATCH, -1), ("max_q", 0, MAX_Q, 0), ("max_kv", 0, MAX_KV, 0))
@@ -316,7 +317,7 @@ def class_recipe(
 
 
 def _in_words(multiplier: Any, words: float) -> Any:
-    """Return a multiplier in words of 4 bytes; `words` are those of an element."""
+    """Return a multiplier as text of 4 bytes; `words` are those of an element."""
     if isinstance(multiplier, int):
         return int(multiplier * words)
     kind, index, (base, factor, slot) = multiplier

@@ -121,7 +121,7 @@ class Extension:
 
     def __init__(self) -> None:
         self.module: Any = None
-        self.state = "not asked for yet"
+        self.state = "not requested yet"
         self._asked = threading.Lock()
         self._done = threading.Event()
 
@@ -158,7 +158,7 @@ class Extension:
                     refusal = opened.read(build.refusal, _MOST_BYTES).decode(errors="replace")
                     self._end(f"it could not be built, {place.path / build.refusal} says: {refusal}")
                     return True
-                opened.read(build.file, _MOST_BYTES)  # a plain file that nobody else can write
+                opened.read(build.file, _MOST_BYTES)  # a plain file that no one else can write
             module = load(place.path / build.file)
             then(module)
         except FileNotFoundError:

@@ -54,7 +54,7 @@ def scaled_dot_product_attention(
     Returns
     -------
     Tensor
-        [b, h, s_q, d_v], laid out as `query`: [b, s, h, d] in memory if its heads lie closer than its rows.
+        [b, h, s_q, d_v], laid out as `query`: [b, s, h, d] in memory if its heads are closer than its rows.
 
     Raises
     ------
@@ -161,7 +161,7 @@ def attention(
     Returns
     -------
     Tensor or tuple
-        O [b, h, s_q, d_v], laid out as `q`; then statistics and amaxes where they are asked for.
+        O [b, h, s_q, d_v], laid out as `q`; then statistics and amaxes where they are requested.
 
     Raises
     ------
@@ -257,7 +257,7 @@ def attention_varlen(
         [t, h, d]: the tokens of all sequences, such as slices of one buffer [t, 3, h, d].
     cu_seqlens_q, cu_seqlens_k
         [b + 1] int32 on the GPU: where each sequence begins, and where the last one ends. Sequences may be empty.
-        Tokens behind the end are not read, and their results are undefined. Without `cu_seqlens_k` keys lie as
+        Tokens after the end are not read, and their results are undefined. Without `cu_seqlens_k` keys are as
         queries do.
     max_seqlen_q, max_seqlen_k
         At least the longest sequence, as ints; a longer sequence is cut off without a word. `max_seqlen_k` is
@@ -275,7 +275,7 @@ def attention_varlen(
     Returns
     -------
     Tensor or tuple
-        O [t, h, d_v]; then statistics and amaxes where they are asked for.
+        O [t, h, d_v]; then statistics and amaxes where they are requested.
 
     Raises
     ------
@@ -365,7 +365,7 @@ def attention_with_kvcache(
     return_stats: bool = False,
     return_amax: bool = False,
 ) -> Any:
-    """Return attention over K and V that lie in pages: decoding, prefill, or a chunk of it.
+    """Return attention over K and V that are in pages: decoding, prefill, or a chunk of it.
 
     The keys of the queries have been written to the pages before; nothing is appended here. Nothing is read back from
     the GPU, and there is no backward pass.
@@ -376,10 +376,10 @@ def attention_with_kvcache(
         [b, s, h, d]: s tokens of each sequence; or, with `cu_seqlens_q`, packed tokens [t, h, d].
     k_cache, v_cache
         The pages, [pages, tokens of a page, h, d] ("NHD") or [pages, h, tokens of a page, d] ("HND"), with any strides
-        but d dense; the tokens of a page are a power of two. What lies behind the end of a sequence in its last page
+        but d dense; the tokens of a page are a power of two. What is after the end of a sequence in its last page
         must be finite, such as zeros or what was there before: kernels load it and multiply it by zero.
     block_table
-        [b, n] int32: the pages of each sequence, in order. What lies beyond the length is not read.
+        [b, n] int32: the pages of each sequence, in order. What is beyond the length is not read.
     cache_seqlens
         [b] int32: the tokens of each sequence in the pages, those of the queries included.
     cu_seqlens_q, max_seqlen_q
@@ -396,7 +396,7 @@ def attention_with_kvcache(
     Returns
     -------
     Tensor or tuple
-        O [b, s, h, d_v] or [t, h, d_v]; then statistics and amaxes where they are asked for.
+        O [b, s, h, d_v] or [t, h, d_v]; then statistics and amaxes where they are requested.
 
     Raises
     ------
@@ -480,7 +480,7 @@ def _attend(
     return_stats: bool,
     return_amax: bool,
 ) -> Any:
-    """Check what the operators do not see, call them, and return what was asked for."""
+    """Check what the operators do not see, call them, and return what was requested."""
     scale, dropout, causal, left, right, alignment, soft_cap, deterministic, max_q, max_kv, shapes = options
     q = tensors[0]
     check_device(torch, *tensors[:3])
@@ -493,7 +493,7 @@ def _attend(
         raise UsageError(f"return_amax belongs to 8-bit floats, q is {type_name(q)}", code="torch-option")
     if deterministic is None:
         deterministic = torch.are_deterministic_algorithms_enabled()
-    # In memory: seed, a hole, offset, a hole; both must lie at multiples of 16 bytes.
+    # In memory: seed, a hole, offset, a hole; both must be at multiples of 16 bytes.
     rng = torch.randint(0, 2**62, (4,), device=q.device, dtype=torch.int64) if dropout else None
     o, stats, amax = attend(
         torch,
@@ -577,7 +577,7 @@ def _ask_paged(tensors: tuple[Any, ...], options: tuple[Any, ...], rest: tuple[A
 
 
 def _rows_second(found: Any) -> Any:
-    """Return o as [b, s, h, d], with what comes behind it."""
+    """Return o as [b, s, h, d], with what comes after it."""
     if isinstance(found, tuple):
         return (found[0].transpose(1, 2), *found[1:])
     return found.transpose(1, 2)

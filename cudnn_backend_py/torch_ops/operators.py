@@ -1,6 +1,6 @@
 """The operators ``cudnn_backend::sdpa_forward`` and ``sdpa_backward``: schemas, fake tensors, gradients.
 
-An operator in Python costs torch's dispatcher more than the launch costs us. So where nobody can tell the difference
+An operator in Python costs torch's dispatcher more than the launch costs us. So where no one can report the difference
 (plain tensors, no tracing, no mode, no transform) :func:`attend` runs what the operators run, without it.
 """
 
@@ -33,7 +33,7 @@ SCHEMAS = {
 }
 _COUNT, _FACTOR_COUNT = len(TENSORS), len(SCALES)
 _NO_FACTORS = (None,) * _FACTOR_COUNT
-_AMAX_O = 4  # where amax_o is in the tensor of both: each lies at a multiple of 16 bytes
+_AMAX_O = 4  # where amax_o is in the tensor of both: each is at a multiple of 16 bytes
 
 
 def load_torch() -> Any:
@@ -106,7 +106,7 @@ _SINK = TENSORS.index("sink")
 
 
 def is_eager(torch: Any, tensors: tuple[Any, ...]) -> bool:
-    """Return whether nobody could see the operators: plain tensors of a GPU, no tracing, no mode, no transform."""
+    """Return whether no one could see the operators: plain tensors of a GPU, no tracing, no mode, no transform."""
     if torch.compiler.is_compiling():
         return False
     plain = (torch.Tensor, torch.nn.Parameter)
@@ -119,7 +119,7 @@ def is_eager(torch: Any, tensors: tuple[Any, ...]) -> bool:
             and torch._C._functorch.peek_interpreter_stack() is None
             and torch._C._get_tracing_state() is None
         )
-    except AttributeError:  # a torch that cannot be asked
+    except AttributeError:  # a torch that cannot be queried
         return False
 
 
@@ -281,7 +281,7 @@ def _run_backward(*arguments: Any) -> tuple[Any, ...]:
 def _widen(named: dict[str, Any], options: OperatorOptions) -> Any:
     """Return the bias as one that no rows and no keys share: cuDNN writes its gradient so, whatever its dims say.
 
-    What lay behind such a gradient was lost with 9.19.0 on an H200. Of batches and heads cuDNN writes the sum.
+    What lay after such a gradient was lost with 9.19.0 on an H200. Of batches and heads cuDNN writes the sum.
     """
     bias, q, k = named["bias"], named["q"], named["k"]
     rows, keys = (
@@ -342,7 +342,7 @@ def _gradients_of(d_o: Any, o: Any, stats: Any, tensors: Any, options: Any, want
         raise UsageError(
             f"attention of {what} has no gradient here", code="torch-option", fix="call it under torch.no_grad()"
         )
-    # Where a gradient of the gradient may be asked for, the operator refuses that.
+    # Where a gradient of the gradient may be requested, the operator refuses that.
     needs_operator = torch.is_grad_enabled() or not is_eager(torch, (d_o, *tensors))
     backward = torch.ops.cudnn_backend.sdpa_backward if needs_operator else _run_backward
     dq, dk, dv, *extra = backward(d_o, o, stats, *tensors, *options, *wants)

@@ -1,6 +1,6 @@
 """How the tensors of a call are read as sequences of tokens, which is what a class of shapes takes.
 
-Dense tensors whose heads lie inside their rows ([b, s, h, d] in memory) are sequences as they are, and so are packed
+Dense tensors whose heads are inside their rows ([b, s, h, d] in memory) are sequences as they are, and so are packed
 tokens. Heads before rows ([b, h, s, d] in memory) are b * h sequences of one head, where heads have nothing of their
 own; otherwise they are copied. Imports nothing of torch.
 """
@@ -187,7 +187,7 @@ def _folds(x: Any) -> bool:
 def _as_sequences(x: Any, packed: bool, folded: int, is_tight: bool) -> tuple[int, int, int] | None:
     """Return the strides from head to head, token to token, and of the ragged offsets; None if x must be copied.
 
-    Where it `is_tight` nothing may lie between its tokens and sequences: the kernels of the backward pass take the
+    Where it `is_tight` nothing may be between its tokens and sequences: the kernels of the backward pass take the
     offsets of Q and of its gradient for the same.
     """
     if not fits(x) or x.data_ptr() % ALIGNMENT:

@@ -41,12 +41,12 @@ __all__ = ["forget", "run"]
 
 _KEPT = 1024  # shapes
 _KIN_KEPT = 512  # kinds of calls
-_PATIENCE = 1000  # calls after which an exact plan is asked for again, if it had to go or found no room
+_PATIENCE = 1000  # calls after which an exact plan is requested again, if it had to go or found no room
 _UNTOLD = 2  # calls of a shape in a row that are not told, at most; what comes between may be another recipe's
 _HOPELESS = 1 << 40  # calls
-_SMALL_WORKSPACE = 1 << 20  # bytes a plan may keep; more is asked of torch's allocator at each call
+_SMALL_WORKSPACE = 1 << 20  # bytes a plan may keep; more is queried of torch's allocator at each call
 _WRITTEN = {False: ("o", "stats", "amax_s", "amax_o"), True: ("dq", "dk", "dv", "dbias", "dsink")}
-_CLEARED = {"stats": float("-inf")}  # what rows hold that nobody writes; 0 if not named
+_CLEARED = {"stats": float("-inf")}  # what rows hold that no one writes; 0 if not named
 _LENGTHS = ("seq_len_q", "seq_len_kv", "cu_seqlens_q", "cu_seqlens_k")  # read by a kernel of ours
 
 Named = dict[str, Any]
@@ -68,7 +68,7 @@ class Way(Protocol):
 
     @property
     def best(self) -> Any:
-        """What tells its recipes from those of another class that the same plan serves meanwhile."""
+        """What reports its recipes from those of another class that the same plan serves meanwhile."""
 
     def recipe(self, inputs: Pairs, outputs: Pairs, options: OperatorOptions) -> Recipe | None:
         """Return how the compiled step runs such calls; None if the plan had to go meanwhile."""
@@ -102,9 +102,9 @@ def run(
     *,
     is_given: bool = False,
 ) -> None:
-    """Run the pass on the current stream of the current device; None stands for what is not.
+    """Run the pass on the current stream of the current device; None means what is not.
 
-    How outputs lie in memory follows from the inputs, unless ``o`` `is_given` by the caller.
+    How outputs are in memory follows from the inputs, unless ``o`` `is_given` by the caller.
 
     Raises
     ------
@@ -311,7 +311,7 @@ def _build(graph: Graph, target: Target, deterministic: bool) -> Plan:
 
 
 def _is_plain(name: str, x: Any) -> bool:
-    """Return whether a tensor can be taken where it lies; all but Q, K, V and the like are dense in our graphs."""
+    """Return whether a tensor can be taken where it is; all but Q, K, V and the like are dense in our graphs."""
     if x.data_ptr() % ALIGNMENT:
         return False
     if name == "stats":
@@ -484,7 +484,7 @@ def _sink_gradient(torch: Any, named: Named) -> Any:
 
 
 def _is_small_plain(name: str, x: Any) -> bool:
-    """Return whether lengths, pages and what heads have can be taken where they lie."""
+    """Return whether lengths, pages and what heads have can be taken where they are."""
     if name == "bias":
         return True  # copied anyway
     if name == "block_table":
@@ -520,7 +520,7 @@ class _Adaptive:
 
     @property
     def best(self) -> Any:
-        """What tells its recipes from others of the same plan."""
+        """What reports its recipes from others of the same plan."""
         return self._settled.best
 
     def recipe(self, inputs: Pairs, outputs: Pairs, options: OperatorOptions) -> Recipe | None:
@@ -553,7 +553,7 @@ class _Notice:
     Parameters
     ----------
     awaited
-        The key of the best class, for which a larger one stands in.
+        The key of the best class, for which a larger one is in.
     kind
         Where the exact plans of shapes that come back are wanted.
     """
@@ -563,7 +563,7 @@ class _Notice:
         self._last = (0, 0, 0)
 
     def __call__(self, untold: int, shape: tuple[int, int, int]) -> int:
-        """Note `untold` more calls of the last shape, and one of this; return how many more need not be told.
+        """Note `untold` more calls of the last shape, and one of this; return how many more need not be reported.
 
         Negative where Python is to do this call, and to note it.
         """

@@ -58,7 +58,7 @@ class Difference:
 
 
 def compare(first: NDArray[Any], other: NDArray[Any], data_type: DataType) -> Difference:
-    """Compare two results as they lie in memory.
+    """Compare two results as they are in memory.
 
     Parameters
     ----------

@@ -23,7 +23,7 @@ def made_up_inputs(graph: Graph, seed: int = 0, *, given: Collection[str | int] 
     """Return inputs for a graph by uid, without those given: memory as an array, or a number for a by-value tensor.
 
     Floats are normally distributed, single ones (scales) are 1. Integers are made up for attention only, where their
-    meaning is known by their names: all sequences have full length, pages lie in order.
+    meaning is known by their names: all sequences have full length, pages are in order.
 
     Raises
     ------

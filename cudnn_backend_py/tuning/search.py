@@ -32,7 +32,7 @@ __all__ = ["Tuned", "autotune", "tune"]
 SCHEMA, SCHEMA_VERSION = "cudnn-backend-py/tuning", 1
 Progress = Callable[[str, float], None]
 MAX_ROUNDS, WARM_UP = 60, 2
-CHECKING = 0.2  # share of the budget at which asking for configs ends
+CHECKING = 0.2  # share of the budget at which requesting configs ends
 PREPARING = 0.6  # share at which building and running end
 
 
@@ -219,7 +219,7 @@ def autotune(
         Heuristics modes whose configs are tried, in this order; they replace those of `selection`.
     engines
         Also try all engines with knob values near those of the heuristics' configs. They pass cuDNN's check, but
-        nobody proposed them: a kernel that fails takes the CUDA context with it.
+        no one proposed them: a kernel that fails takes the CUDA context with it.
     max_candidates
         The most configs tried.
     budget_s

@@ -24,7 +24,7 @@ from .inputs import made_up_inputs
 
 __all__ = ["Stage"]
 
-_MARK = 0xA5  # what nobody may write over
+_MARK = 0xA5  # what no one may write over
 
 
 class Stage:
@@ -38,7 +38,7 @@ class Stage:
         What the other tensors hold before a run, by uid: memory as an array, or a number of a by-value tensor. Made up
         if not given; tensors that are written and not among them hold zeros.
     guard_bytes
-        How many bytes behind each tensor of its own nobody may write.
+        How many bytes after each tensor of its own no one may write.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class Stage:
         return placed
 
     def _place(self, tensor: Tensor, image: NDArray[Any] | None) -> int:
-        """Return the address of a copy of an image, or of zeros, with the guard behind it."""
+        """Return the address of a copy of an image, or of zeros, with the guard after it."""
         if not self._guard.size:
             return self.memory.zeros(tensor.span_bytes) if image is None else self.memory.copy_in(image)
         held = np.zeros(tensor.span_bytes, np.uint8) if image is None else image.reshape(-1).view(np.uint8)
@@ -96,7 +96,7 @@ class Stage:
         return address
 
     def overwritten(self) -> list[str]:
-        """Return the names of the tensors of its own behind which memory was written."""
+        """Return the names of the tensors of its own after which memory was written."""
         found, now = [], np.empty_like(self._guard)
         for name, address in self._guarded.items():
             self.memory.copy_out(address, now)
@@ -121,10 +121,10 @@ class Stage:
         self.memory.synchronize(self.handle.stream)
 
     def results(self, plan: Plan, pack: VariantPack, *, before: int = 0) -> dict[str, NDArray[Any]]:
-        """Run a plan on outputs of which every byte was `before`; return the outputs as they lie in memory."""
+        """Run a plan on outputs of which every byte was `before`; return the outputs as they are in memory."""
         outputs = {tensor.uid: tensor for tensor in self.graph.outputs}.values()
         for tensor in outputs:
-            if math.prod(tensor.dims) == tensor.span_elements:  # nothing else lies between its elements
+            if math.prod(tensor.dims) == tensor.span_elements:  # nothing else is between its elements
                 self.memory.fill(self._address(tensor), tensor.span_bytes, before, self.handle.stream)
         self.run(plan, pack)
         return {tensor.name: self._read(tensor) for tensor in outputs}

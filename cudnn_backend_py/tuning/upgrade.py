@@ -24,7 +24,7 @@ __all__ = ["changes_to_time", "time_changes"]
 _TURNS, _ROUNDS = 6, 5  # of both versions, one after the other: the shortest median of each counts
 _MOST = 1 << 24  # elements of a tensor, up to which numbers are compared: the interpreter takes seconds for more
 _OPEN = 1.025  # a ratio farther from 1 than half of what is flagged is measured again,
-_TIMES = 5  # so often in all, each time by other processes: where buffers lie moves times of 5 us by up to 16 %
+_TIMES = 5  # so often in all, each time by other processes: where buffers are moves times of 5 us by up to 16 %
 _AT_ONCE = 4  # graphs whose plans are built at a time, and whose numbers are compared at a time
 _NOT_COMPARED = "not compared"
 _RUN_S = 600.0  # that a graph may take while its numbers are compared
@@ -107,7 +107,7 @@ def _time_all(
     """Yield how long the first plans of both versions take, again whenever that is measured again.
 
     Plans are built by new processes each time: what NVRTC compiled before in a process changes its code. What finds no
-    room beside others is built again alone.
+    room next to others is built again alone.
     """
     us: dict[str, Us] = {}
     with ThreadPoolExecutor(at_once) as pool:

@@ -1,3 +1,3 @@
-"""cuDNN versions side by side in a private cache: install, list, find, verify, remove."""
+"""cuDNN versions next to each other in a private cache: install, list, find, verify, remove."""
 
 from .store import *  # noqa: F403

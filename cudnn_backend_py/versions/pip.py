@@ -49,7 +49,7 @@ _UV_SETTINGS = {
 
 
 def _pip(*arguments: str) -> list[str]:
-    # -P, -E: no pip.py of the working folder or of PYTHONPATH is run. -u: its words are read while it works.
+    # -P, -E: no pip.py of the working folder or of PYTHONPATH is run. -u: its text are read while it works.
     return [
         *(sys.executable, "-P", "-E", "-u", *_find_pip(), *arguments),
         *("--disable-pip-version-check", "--no-input", "--no-color"),
@@ -86,9 +86,9 @@ def _borrow_pip() -> Path:
         shutil.unpack_archive(wheel, folder, "zip")
         return folder
     said = "there is no uv either"
-    if uv := os.environ.get("UV") or shutil.which("uv"):  # `uv run` says where it lies
+    if uv := os.environ.get("UV") or shutil.which("uv"):  # `uv run` says where it is
         command = [uv, "pip", "install", "--python", sys.executable, "--target", str(folder), "--no-deps", "pip"]
-        # Not in the working folder: whose settings lie there says not where code comes from.
+        # Not in the working folder: whose settings are there says not where code comes from.
         done = subprocess.run(command, cwd="/", stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
         if done.returncode == 0:
             return folder
@@ -104,7 +104,7 @@ def _borrow_pip() -> Path:
 def _pip_environment() -> dict[str, str]:
     """Return this environment with those settings of pip that say where wheels come from, and no others.
 
-    In an environment without pip, which uv makes, uv's settings stand for those of pip that are not set.
+    In an environment without pip, which uv makes, uv's settings mean those of pip that are not set.
     """
     environment = {
         name: value for name, value in os.environ.items() if not name.startswith("PIP_") or name in _PIP_SETTINGS
@@ -175,7 +175,7 @@ def _downloading(
 def download(requirement: str, staging: Path, bars: Progress, lock: int) -> Path:
     """Download one wheel into ``staging``; pip checks the hash that the index gives.
 
-    pip holds the lock as well: where this process is killed, nobody else takes the folder before pip has ended.
+    pip holds the lock as well: where this process is killed, no one else takes the folder before pip has ended.
     """
     task = bars.add_task(f"downloading {requirement}", total=None)
     with _downloading(requirement, staging, lock) as (process, command, log):
@@ -199,7 +199,7 @@ def download(requirement: str, staging: Path, bars: Progress, lock: int) -> Path
 def find_size(requirement: str, staging: Path) -> int | None:
     """Return how many bytes the wheel of a requirement has; its download is begun and ended as soon as that is known.
 
-    None if the index does not tell.
+    None if the index does not report.
     """
     with _downloading(requirement, staging) as (process, _, log):
         while (size_bytes := announced_bytes(_read_log(log))) is None and look_at(process) is None:

@@ -1,7 +1,7 @@
 """The setup of a judging process as a value: which libraries it loads, and the environment variables that they read.
 
-A setup is read once, where a question is asked. A judging process is started with exactly this value, and the files are
-compared with it again when a process starts and when it has answered. Nothing here loads a library.
+A setup is read once, where a question is queried. A judging process is started with exactly this value, and the files
+are compared with it again when a process starts and when it has answered. Nothing here loads a library.
 """
 
 from __future__ import annotations
@@ -51,12 +51,12 @@ _MOST_NAMED = 4  # changed files that an error names
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """What a judging process loads and reads besides the graph and the target.
+    """What a judging process loads and reads also the graph and the target.
 
     Attributes
     ----------
     version
-        The version as it was asked for, such as ``9.19.0``; None for the cuDNN that this process would load.
+        The version as it was requested, such as ``9.19.0``; None for the cuDNN that this process would load.
     library
         Path of ``libcudnn.so.9``; empty if it is left to the dynamic loader, or none was found.
     nvrtc

@@ -1,4 +1,4 @@
-"""cuDNN versions side by side in a per-user cache: install, list, find, verify, remove.
+"""cuDNN versions next to each other in a per-user cache: install, list, find, verify, remove.
 
 A version is the ``nvidia/`` tree of one wheel, in a folder of its own::
 
@@ -8,7 +8,7 @@ A version is the ``nvidia/`` tree of one wheel, in a folder of its own::
     <root>/nvrtc-cu12/nvidia/cuda_nvrtc/lib/...   only if this environment has no NVRTC of that CUDA major
 
 A folder appears by one rename after every file was checked, so it is whole or absent. Who installs or removes holds
-the lock of the cache meanwhile, and so does its pip: what lies in a staging folder of nobody is removed by the next.
+the lock of the cache meanwhile, and so does its pip: what is in a staging folder of no one is removed by the next.
 Two cuDNN versions never share a process: give a child :func:`child_environment`. Nothing here loads cuDNN.
 """
 
@@ -166,8 +166,8 @@ def install(
         Whether to show bars on standard error.
     flavor
         ``"jit"`` for the small wheel, without the engines compiled ahead of time, or ``"full"``, some 1 GB; both may
-        be installed side by side. Not given, what is installed will do, else the jit wheel where there is one; a jit
-        wheel that judges nothing (``JIT_SINCE``) is taken only where it is asked for.
+        be installed next to each other. Not given, what is installed will do, else the jit wheel where there is one; a
+        jit wheel that judges nothing (``JIT_SINCE``) is taken only where it is requested.
 
     Raises
     ------
@@ -208,7 +208,7 @@ def install(
 def list_installed(root: Path | None = None) -> list[Installed]:
     """Return every version in the cache, oldest first; folders that are not ours are passed over.
 
-    One whose files are damaged is among them: :func:`child_environment` and :func:`verify` tell.
+    One whose files are damaged is among them: :func:`child_environment` and :func:`verify` report.
 
     Raises
     ------
@@ -337,7 +337,7 @@ class Wholeness:
     Attributes
     ----------
     name, path
-        Of the version, or ``environment`` for the one of this environment; where it lies.
+        Of the version, or ``environment`` for the one of this environment; where it is.
     state
         ``whole``, ``damaged``, or ``unchecked`` where nothing says what was installed.
     differences
@@ -474,7 +474,7 @@ def _newest_of(candidates: Iterable[Installed]) -> Installed | None:
 def _choose_wheel(wanted: tuple[int, ...], cuda: Cuda, flavor: Flavor | None = None) -> tuple[str, str]:
     """Return (project, version) of the newest match.
 
-    If no wheel is asked for, jit before full for the same version, where it judges anything.
+    If no wheel is requested, jit before full for the same version, where it judges anything.
     """
     project_of: dict[str, str] = {}
     complaints = []
@@ -754,7 +754,7 @@ def _changing(root: Path | None) -> Iterator[tuple[Path, int]]:
 
 @contextlib.contextmanager
 def _staging(root: Path) -> Iterator[Path]:
-    """Make a private temporary folder beside the versions, so that a rename is enough. The caller holds the lock."""
+    """Make a private temporary folder next to the versions, so that a rename is enough. The caller holds the lock."""
     staging = Path(tempfile.mkdtemp(prefix=_STAGING, dir=root))
     try:
         yield staging

@@ -62,7 +62,9 @@ def unpack_wheel(wheel: Path, tree: Path, bars: Progress) -> None:
                     refuse_wheel(wheel, f"the SHA-256 of {member.filename} is not the one in its RECORD")
                 status = target.stat()
                 if status.st_size != member.file_size:
-                    refuse_wheel(wheel, f"{member.filename} has {status.st_size} bytes, {member.file_size} are told")
+                    refuse_wheel(
+                        wheel, f"{member.filename} has {status.st_size} bytes, its entry names {member.file_size}"
+                    )
                 files[member.filename] = {
                     "sha256": found.hex(),
                     "size_bytes": status.st_size,

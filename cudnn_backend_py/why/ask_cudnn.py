@@ -34,7 +34,7 @@ class Side:
     """cuDNN's answer to a call, forward and, in training, backward.
 
     ``outcome`` is that of a verdict, or "no graph" where the call is no problem cuDNN has a graph for; ``why`` and
-    ``cure`` are its cause and remedy, ``faults`` the known faults the graph runs into, ``plan_s`` the seconds that
+    ``cure`` are its cause and remedy, ``faults`` the known issues the graph runs into, ``plan_s`` the seconds that
     asking and building the plans took here, None where they were not built.
     """
 
@@ -58,7 +58,7 @@ def _strides(facts: TensorFacts) -> tuple[int, ...]:
 
 
 def _like(q: TensorFacts, dims: tuple[int, ...]) -> tuple[int, ...]:
-    """Return strides of a dense tensor whose dims lie in the order of q's: how torch makes the output."""
+    """Return strides of a dense tensor whose dims are in the order of q's: how torch makes the output."""
     strides, run = [0] * 4, 1
     given = _strides(q)
     for place in sorted(range(4), key=lambda one: (given[one], -one)):

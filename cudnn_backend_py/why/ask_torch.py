@@ -102,7 +102,7 @@ def autocast_type(tensor: Any) -> Any:
 
 
 def read_order() -> tuple[str, ...] | None:
-    """Return the order in which torch asks its backends; None where this torch does not tell."""
+    """Return the order in which torch asks its backends; None where this torch does not report."""
     read = getattr(torch._C, "_get_sdp_priority_order", None)
     return None if read is None else tuple(BACKENDS.get(number, str(number)) for number in read())
 
@@ -175,9 +175,9 @@ def _hearing() -> Iterator[list[str]]:
 
 
 def said_by(params: Any) -> tuple[bool, tuple[str, ...]]:
-    """Return whether torch gives a call (``torch.backends.cuda.SDPAParams``) to cuDNN, and its words if not.
+    """Return whether torch gives a call (``torch.backends.cuda.SDPAParams``) to cuDNN, and its text if not.
 
-    Each of the words ends with the function of torch that said it. Standard error is torch's for that moment.
+    Each of the text ends with the function of torch that said it. Standard error is torch's for that moment.
     """
     with _hearing() as words:
         able = bool(torch.backends.cuda.can_use_cudnn_attention(params, debug=True))
@@ -222,7 +222,7 @@ def _ask(q: Any, k: Any, v: Any, mask: Any, call: TorchCall) -> Answer:
 
 
 def ask_by_facts(call: TorchCall) -> Answer:
-    """Return what torch says of a call whose tensors are gone, by fake ones under the switches it had; its words, too.
+    """Return what torch says of a call whose tensors are gone, by fake ones under the switches it had; its text, too.
 
     Of fake tensors torch itself chooses nothing: the first backend in its order that it lets run is the choice. Nothing
     where torch has no GPU, or sizes are unknown.
@@ -314,7 +314,7 @@ def _random(facts: TensorFacts) -> Any:
     made = torch.empty_strided(facts.dims, facts.strides, dtype=dtype, device="cuda")
     if 0 not in facts.strides:
         made.fill_(True) if dtype == torch.bool else made.copy_(torch.randn(facts.dims, device="cuda"))
-    else:  # expanded: one element stands at several places
+    else:  # expanded: one element is at several places
         made = torch.zeros((), dtype=dtype, device="cuda").expand(facts.dims).clone()
     return made.requires_grad_(facts.requires_grad)
 

@@ -64,7 +64,7 @@ class Machine:
     live: bool = False
 
     def says(self, name: str) -> bool | None:
-        """Return what an environment variable tells torch: "1" is True, "0" False, all else None."""
+        """Return what an environment variable reports torch: "1" is True, "0" False, all else None."""
         return {"1": True, "0": False}.get(self.environment.get(name, ""))
 
 
@@ -129,7 +129,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What torch itself said of a call: the backend it chooses, whether cuDNN may run, and why not in its words."""
+    """Torch's own report of a call: the backend it chooses, whether cuDNN may run, and its message if not."""
 
     choice: str | None = None
     cudnn: bool | None = None

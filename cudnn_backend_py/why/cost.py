@@ -3,9 +3,9 @@
 The model is a stack of layers with torch's own attention: large steps that the GPU bounds, small ones that the host
 bounds, tiny ones that a CPU's host bounds (``--device cpu``), eager and compiled. Both steps of a pair come right after
 one another in one process, in turns the one and the other first, so that what drifts over seconds is in both; the
-median of their ratios is told with its 95 % interval. The time of the thread on its CPU is told beside that of the
-clock: it has no part in the work of other programs, but for what caches and cores lose to them. A call of a step takes
-longer than one of a loop of calls: what it needs is no longer in the caches. Both are told.
+median of their ratios is reported with its 95 % interval. The time of the thread on its CPU is reported next to that of
+the clock: it has no part in the work of other programs, but for what caches and cores lose to them. A call of a step
+takes longer than one of a loop of calls: what it needs is no longer in the caches. Both are reported.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def _trainer(
 def median_interval(values: Sequence[float]) -> tuple[float, float, float]:
     """Return the median of values and its 95 % confidence interval, by their ranks: nothing is taken for normal.
 
-    How many of n values lie below the true median is binomial, n / 2 with a deviation of sqrt(n) / 2.
+    How many of n values are below the true median is binomial, n / 2 with a deviation of sqrt(n) / 2.
     """
     ranked = sorted(values)
     outside = max(0, math.floor(len(ranked) / 2 - 1.96 * math.sqrt(len(ranked)) / 2))

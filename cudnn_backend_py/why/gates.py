@@ -1,7 +1,7 @@
 """torch's gates before cuDNN, in its order and by its version: what it looks at, says and would have otherwise.
 
-torch is asked itself wherever it can answer (``ask_torch``). This table names the gate that an answer came from, and
-stands in where there is no GPU to ask on. It was read in torch's ``aten/src/ATen/native/transformers/cuda/
+torch is queried itself wherever it can answer (``ask_torch``). This table names the gate that an answer came from, and
+is in where there is no GPU to ask on. It was read in torch's ``aten/src/ATen/native/transformers/cuda/
 sdp_utils.cpp`` and ``.../sdp_utils_cpp.h`` of the versions in ``RELEASES``; a version between two of them is answered
 by both, and what they do not agree on is said to be unknown.
 """
@@ -42,7 +42,7 @@ VARIABLES = (NESTED, ENABLED, PREFERRED, DEPRIORITIZED)
 class Blocker:
     """The first thing that keeps cuDNN out of a call: which gate, what it found, what lets it pass.
 
-    ``sure`` is False where torch could not be asked and its source leaves the answer open. ``words`` are torch's own.
+    ``sure`` is False where torch could not be queried and its source leaves the answer open. ``words`` are torch's own.
     """
 
     gate: str
@@ -53,7 +53,7 @@ class Blocker:
     words: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        return f"{self.found}" + ("" if self.sure else " (as far as can be told without asking torch on a GPU)")
+        return f"{self.found}" + ("" if self.sure else " (as far as can be reported without asking torch on a GPU)")
 
 
 Found = tuple[str, str] | None
@@ -184,7 +184,7 @@ def _architecture(call: TorchCall, machine: Machine, release: Release) -> Found:
     low, high = release.architectures
     if machine.sm is None or low <= machine.sm <= high:
         return None
-    cure = "a newer torch" if machine.sm > high else "no cure on this GPU: cuDNN attention needs sm_80 or later"
+    cure = "a newer torch" if machine.sm > high else "no remedy on this GPU: cuDNN attention needs sm_80 or later"
     return (f"sm_{machine.sm}: this torch gives cuDNN attention to sm_{low} up to sm_{high}", cure)
 
 
@@ -259,7 +259,7 @@ def _shapes(call: TorchCall, machine: Machine, release: Release) -> Found:
         return (f"batch {batch}, {heads} heads: torch gives cuDNN up to 65535 of each", "split the batch")
     if min(head_dim, head_dim_v) < 0:
         return (
-            "a head dim that torch.compile keeps symbolic: torch cannot tell that it is small enough",
+            "a head dim that torch.compile keeps symbolic: torch cannot report that it is small enough",
             "torch._dynamo.mark_static(tensor, dim), or torch.compile(..., dynamic=False)",
         )
     limit = _head_limit(call, machine, release)
@@ -290,8 +290,8 @@ def _backward_dims(call: TorchCall, machine: Machine, release: Release) -> Found
     if max(dims) <= 128 or dims in ((192, 128), (256, 256)):
         return None
     return (
-        f"training with head dims {dims[0]} (q, k), {dims[1]} (v): torch asks cuDNN for the backward pass up to 128, "
-        "of 192 with 128, and of 256",
+        f"training with head dims {dims[0]} (q, k), {dims[1]} (v): torch uses cuDNN for backward passes up to 128, of "
+        "192 with 128, and of 256",
         "pad the head dims to 256",
     )
 
@@ -340,7 +340,7 @@ FUNCTIONS = {
     "check_cudnn_query_seq_len_nested": "nested-query",
     "can_use_cudnn_attention": "dropout-of-version",
 }
-#: Gates that torch asks of dense tensors only, in releases that tell them apart.
+#: Gates that torch asks of dense tensors only, in releases that report them apart.
 _DENSE = {"zero-length", "last-stride", "batch-and-heads", "shapes", "backward-dims"}
 _FIRST = ("disabled", "nested", "device", "rank", "deterministic", "dtype", "mask", "architecture")
 _THEN = ("zero-length", "last-stride", "batch-and-heads", "shapes")
@@ -385,7 +385,7 @@ RELEASES = (
 
 
 def releases_of(version: tuple[int, ...]) -> tuple[Release, ...]:
-    """Return the release that a torch version has the gates of, or the two it lies between; none before 2.5."""
+    """Return the release that a torch version has the gates of, or the two it is between; none before 2.5."""
     for release in RELEASES:
         if release.since <= version[:2] <= release.until:
             return (release,)
@@ -395,7 +395,7 @@ def releases_of(version: tuple[int, ...]) -> tuple[Release, ...]:
 
 
 def default_order(machine: Machine) -> tuple[str, ...]:
-    """Return the order in which a torch asks its backends on a GPU where nobody has set one."""
+    """Return the order in which a torch asks its backends on a GPU where no one has set one."""
     first = ("cudnn", "flash", "efficient", "math")
     version, sm, cudnn = machine.torch, machine.sm or 0, machine.cudnn or (0, 0, 0)
     if version == (2, 5, 0):
@@ -426,7 +426,7 @@ def find_blocker(call: TorchCall, machine: Machine, answer: Answer | None = None
     call, machine
         The call, and where it ran or is to be judged for.
     answer
-        What torch itself said of it, where it could be asked: it decides, and the table only names the gate.
+        What torch itself said of it, where it could be queried: it decides, and the table only names the gate.
     """
     answer = answer or Answer()
     if (refused := _refused(call)) is not None:
@@ -546,7 +546,7 @@ def _ordered(order: tuple[str, ...], what: str, machine: Machine, sure: bool) ->
     if machine.says(DEPRIORITIZED):
         cure = f"unset {DEPRIORITIZED}, or {cure}"
     elif machine.torch >= (2, 10, 0) and machine.sm in (90, 100, 103) and (machine.cudnn or (0,)) <= (9, 15, 0):
-        cure += "; with cuDNN 9.15.1 or later this torch asks cuDNN first by itself"
+        cure += "; with cuDNN 9.15.1 or later this torch queries cuDNN first by itself"
     return Blocker("order", f"torch asks {', '.join(order)} in this order: {what}", cure, sure=sure)
 
 
@@ -554,7 +554,7 @@ def _other_kind(call: TorchCall, machine: Machine) -> Blocker | None:
     if call.kind == "flex":
         return Blocker(
             "flex",
-            "flex_attention has kernels of its own (Triton, and CuTe DSL): torch never asks cuDNN for it",
+            "flex_attention has kernels of its own (Triton, and CuTe DSL): torch never queries cuDNN for it",
             "scaled_dot_product_attention, where score_mod and block_mask say no more than a causal mask or a bias",
             "torch/nn/attention/flex_attention.py",
         )
@@ -565,7 +565,7 @@ def _other_kind(call: TorchCall, machine: Machine) -> Blocker | None:
             return Blocker("disabled", *off, "torch/nn/attention/varlen.py", sure=False)
         return Blocker(
             "varlen",
-            call.note or "varlen_attn runs flash attention; whether this torch would ask cuDNN is not known here",
+            call.note or "varlen_attn runs flash attention; whether this torch would query cuDNN is not known here",
             "cudnn_backend_py.torch_ops.varlen_attention takes packed sequences to cuDNN",
             "torch/nn/attention/varlen.py",
             sure=bool(call.note),
@@ -617,8 +617,9 @@ def torch_faults(call: TorchCall) -> tuple[str, ...]:
     found = []
     if call.mask is not None and call.mask.dtype not in ("bool", call.q.dtype):
         found.append(
-            f"the mask is {call.mask.dtype} and q {call.q.dtype}: torch tells cuDNN that both are {call.q.dtype}, and "
-            f"the result is wrong without a word (pytorch/pytorch#191612); cast the mask to {call.q.dtype}"
+            f"the mask is {call.mask.dtype} and q {call.q.dtype}: torch describes both to cuDNN as "
+            f"{call.q.dtype}, and the result is wrong without a message (pytorch/pytorch#191612); "
+            f"cast the mask to {call.q.dtype}"
         )
     if call.dropout * 16 != math.floor(call.dropout * 16):
         found.append(
@@ -633,7 +634,7 @@ def _row_major(dims: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def apply_cure(call: TorchCall, blocker: Blocker | None) -> tuple[TorchCall, str]:
-    """Return the call as its blocker's cure would have it, and what that changes; the call itself if nothing does."""
+    """Return the call as its blocker's remedy would have it, and what that changes; the call itself if nothing does."""
     if blocker is None or not _is_dense(call):
         return call, ""
     tensors = {name: getattr(call, name) for name in "qkv"}

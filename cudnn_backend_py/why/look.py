@@ -36,7 +36,7 @@ def why_not_cudnn(
         A described GPU (``"h100"``, ``"sm90"``, a JSON file) that the calls are judged for, wherever their tensors are;
         None: the GPU of this process.
     ask
-        Whether cuDNN is asked itself, in a child process and after the block, about the graph of each kind of call.
+        Whether cuDNN is queried itself, in a child process and after the block, about the graph of each kind of call.
     measure
         Whether, after the block and on a GPU, each kind of call is timed with every backend of torch that runs it.
     budget_s
@@ -76,7 +76,7 @@ def judged_for(machine: Machine, profile: Profile, cudnn: tuple[int, int, int] |
     return replace(machine, sm=profile.sm, gpu=profile.title, cudnn=machine.cudnn or cudnn, live=False)
 
 
-_MOST_DIRECT = 8  # places that name a backend, which are told
+_MOST_DIRECT = 8  # places that name a backend, which are reported
 
 
 def fill(
@@ -192,11 +192,11 @@ def _ask_again(call: TorchCall) -> Answer:
     try:
         return ask_by_facts(call)
     except Exception as error:  # of torch, about fake tensors
-        return Answer(error=f"torch could not be asked: {type(error).__name__}: {str(error).partition(chr(10))[0]}")
+        return Answer(error=f"torch could not be queried: {type(error).__name__}: {str(error).partition(chr(10))[0]}")
 
 
 def _ordered(call: TorchCall, machine: Machine, answer: Answer) -> TorchCall:
-    """Return a call without an order that nobody has set: torch's first one says nothing before torch is asked."""
+    """Return a call without an order that no one has set: torch's first one says nothing before torch is queried."""
     order = tuple(name for name in call.switches.order or () if name != "overrideable")
     if answer.choice is None and order in ((), ORDER):
         return replace(call, switches=replace(call.switches, order=None))

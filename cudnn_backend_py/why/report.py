@@ -1,4 +1,4 @@
-"""Reports on a watched program: each kind of call, what kept cuDNN out, the cure, as text, JSON and HTML."""
+"""Reports on a watched program: each kind of call, what kept cuDNN out, the remedy, as text, JSON and HTML."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Finding:
 
     ``blocker`` is the first thing that kept cuDNN out, None where cuDNN was chosen (or would be, on a described GPU);
     ``also`` are gates after it that would not have let the call pass either. ``side`` is what cuDNN says itself of
-    the call with the cure, ``cured`` what that changes. ``times`` are milliseconds by backend.
+    the call with the remedy, ``cured`` what that changes. ``times`` are milliseconds by backend.
     """
 
     call: TorchCall
@@ -161,10 +161,10 @@ def _facts(one: Finding) -> list[tuple[str, str]]:
     if one.blocker is not None:
         facts.append((f"kept out by ({one.blocker.gate})", str(one.blocker)))
         facts += [("torch's words", word) for word in one.blocker.words]
-        facts += [("cure", one.blocker.cure)] if one.blocker.cure else []
+        facts += [("remedy", one.blocker.cure)] if one.blocker.cure else []
         facts.append(("known from", one.blocker.source))
     facts += [(f"and then ({gate.gate})", f"{gate}; {gate.cure}") for gate in one.also]
-    facts += [("known fault of torch", fault) for fault in torch_faults(one.call)] if one.uses_cudnn else []
+    facts += [("known issue of torch", fault) for fault in torch_faults(one.call)] if one.uses_cudnn else []
     if one.side is not None:
         facts += _side(one.side, one.cured)
     facts += _times(one)
@@ -175,7 +175,7 @@ def _side(side: Side, cured: str) -> list[tuple[str, str]]:
     said = side.outcome + (f" on {side.target}, cuDNN {side.cudnn}" if side.cudnn else "")
     facts = [("cuDNN itself", f"{said}{f', {cured}' if cured else ''}")]
     facts += [("because", side.why)] * bool(side.why) + [("what to do", side.cure)] * bool(side.cure)
-    facts += [("known fault", fault) for fault in side.faults]
+    facts += [("known issue", fault) for fault in side.faults]
     if side.plan_s is not None:
         facts.append(("first call", f"asking and building its plan took {side.plan_s:.2f} s here, once for each shape"))
     return facts

@@ -40,7 +40,7 @@ _NAMES = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal", "scale
 _DEFAULTS = (None, None, None, None, 0.0, False, None, False)
 
 #: A call that is looked for before all others: options and torch's state, what says whether tensors are as its own, the
-#: types of device and data where autocast is on, the count of its row, and its code, which is found by where it lies.
+#: types of device and data where autocast is on, the count of its row, and its code, which is found by where it is.
 _Known = tuple[list[Any], Callable[..., bool], "tuple[str, Any] | None", list[int], CodeType]
 
 

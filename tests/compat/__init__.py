@@ -5,7 +5,7 @@ The tests are cudnn-frontend's; they are fetched at a stated commit and never co
     git clone https://github.com/NVIDIA/cudnn-frontend /tmp/cudnn-frontend
     git -C /tmp/cudnn-frontend checkout c4a97621eca52fa0c3a1862a411a16be580b25c6  # 1.24.0
 
-Tests of the time of 1.32 lie in folders (``core/graph``, ``norm/graph``). 1.32's own commit is not public as a whole;
+Tests of the time of 1.32 are in folders (``core/graph``, ``norm/graph``). 1.32's own commit is not public as a whole;
 those that were run are each of the commit that begins so, with the ``conftest.py`` and ``test_utils.py`` of 3929da2e,
 since the later one asks CUDA for a GPU before any test::
 
@@ -91,7 +91,7 @@ A machine whose cuDNN comes without NVRTC needs the folder of ``libnvrtc`` on ``
 supports next to nothing, for either module.
 
 ``outcome`` is passed, skipped, failed, crashed (the process died) or "not run" (the time limit of the file); ``stage``
-the last step in a graph's life that was entered; ``graphs`` what ``inspect`` tells of the first four graphs that were
+the last step in a graph's life that was entered; ``graphs`` what ``inspect`` reports of the first four graphs that were
 executed: nodes, ports, parameters, dims, strides, types and uids have to be the same; ``errors`` every exception that
 came out of a call of ``cudnn``, also where the test caught it; ``kind`` the base classes by which it can be caught.
 """

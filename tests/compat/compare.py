@@ -1,4 +1,4 @@
-"""Two runs of the same tests, side by side: where is ours worse?"""
+"""Two runs of the same tests, next to each other: where is ours worse?"""
 
 from __future__ import annotations
 

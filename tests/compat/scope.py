@@ -7,11 +7,11 @@ __all__ = ["FILES", "LARGE", "ON_PURPOSE"]
 # The quick ones first. Left out: test_apply_rope, test_cudnn_sdpa_op, test_moe_grouped_matmul_op, test_sm90_*,
 # test_sm100_*, fe_api/ (Python kernels, not backend graphs) and test_utils (a helper).
 #
-# From 1.32 on they lie in folders. Left out there: cutedsl/, frost/, jax/ and torch/ (kernels that are not the
+# From 1.32 on they are in folders. Left out there: cutedsl/, frost/, jax/ and torch/ (kernels that are not the
 # backend's), core/test_dispatch (each test has an engine in Python, their table or ranking, or an object in the place
 # of the compiled graph), core/test_decline_types (which exceptions of such an engine count as its refusal),
 # core/test_import_boundaries and test_package_data (files of a package), norm/graph/test_frost_* and
-# test_sm100_rms_norm_silu_graph_api (kernels: each graph of the latter asks for heur_mode.OPENSOURCE alone).
+# test_sm100_rms_norm_silu_graph_api (kernels: each graph of the latter requests heur_mode.OPENSOURCE alone).
 FILES = (
     "conv/graph/test_conv_bias.py",
     "conv/graph/test_conv_fixed.py",
@@ -125,7 +125,7 @@ ON_PURPOSE = {
     (_NATIVE, "test_structured_out_dims"): f"{_AT_ONCE}: a mode as text",
     (_NATIVE, "test_all_structured_builders"): f"{_AT_ONCE}: texts for numbers; reads a private table",
     (_NATIVE, "test_mxfp8_dsink_is_output"): f"{_AT_ONCE}: no scales of an operation with scales",
-    (_LOWERING, "test_planning_one_shot_backend_only"): "plans may be asked for again, and are appended",
+    (_LOWERING, "test_planning_one_shot_backend_only"): "plans may be requested again, and are appended",
     (_LOWERING, "test_a_replayed_plan_reports_its_own_notes"): "the graph cuDNN has is ours, whose calls are noted",
     (_WRAPPER, "test_workspace_alloc_default_allocates"): "allocated at the first call",
     (_WORKSPACE, "recovers[True-"): "other dims of dense attention than were built for were measured to be wrong",

@@ -105,7 +105,7 @@ def _convolved(
     operand: tuple[int, ...] | None = None,
     **window: Any,
 ) -> Graph:
-    """Return a convolution, or a gradient of one, behind a scale or not, before a sum with an operand or not."""
+    """Return a convolution, or a gradient of one, after a scale or not, before a sum with an operand or not."""
     g = GraphBuilder("convolved", io_type=kind)
     like: dict[str, Any] = {"strides": strides}
     image = g.tensor("x", x, **like)

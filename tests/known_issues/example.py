@@ -34,10 +34,10 @@ class Examples:
     Parameters
     ----------
     reproductions
-        Graphs that have it, by a name that tells several apart; the first is usually called "".
+        Graphs that have it, by a name that reports several apart; the first is usually called "".
     unlike
         A graph that does not have it, as similar as possible. Rows that builders refuse need none.
-    cure
+    remedy
         The graph after the change that `fix` of the row describes, if there is one.
     """
 

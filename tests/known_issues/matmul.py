@@ -105,7 +105,7 @@ def _squared(*, copied: bool) -> Graph:
 
 
 def _vector_product(*, rows: int = 1, select: bool = True, behind: int = 0) -> Graph:
-    """Return the product of a few rows and a matrix, what a mask selects of it and of another, and ReLUs behind it."""
+    """Return the product of a few rows and a matrix, what a mask selects of it and of another, and ReLUs after it."""
     g, whole = GraphBuilder("product", io_type=DataType.HALF), (1, rows, 32)
     c = g.matmul(g.tensor("a", (1, rows, 64)), g.tensor("b", (1, 64, 32), strides=column_major((1, 64, 32))))
     if select:

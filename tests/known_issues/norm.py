@@ -70,7 +70,7 @@ def _normed(mode: PointwiseMode) -> Graph:
 
 
 def _shifted(operand: tuple[int, ...] | None) -> Graph:
-    """Return a layer norm, and the sum with an operand or a ReLU behind it."""
+    """Return a layer norm, and the sum with an operand or a ReLU after it."""
     g = GraphBuilder("shifted", io_type=DataType.FLOAT)
     dims, per = (16, 64, 1, 1), (1, 64, 1, 1)
     y = g.norm_forward(NormMode.LAYER_NORM, g.tensor("x", dims), g.tensor("scale", per), g.tensor("bias", per)).y

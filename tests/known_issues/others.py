@@ -25,7 +25,7 @@ def _signal(*, wanted: bool) -> Graph:
 
 
 def _joined(*, behind: bool) -> Graph:
-    """Return a convolution whose result stands beside a tensor that is there already."""
+    """Return a convolution whose result is next to a tensor that is there already."""
     g = GraphBuilder("joined")
     x = g.tensor("x", (1, 32, 8, 8), strides="channels_last")
     w = g.tensor("w", (32, 32, 1, 1), strides="channels_last")

@@ -98,7 +98,7 @@ def test_every_example_is_run() -> None:
     assert scripts == {script for (script, *_), *_ in RUNS}
 
 
-# Hazards: cuDNN takes the graphs
+# Known issues: cuDNN takes the graphs
 
 JUDGE = """
 import json, sys
@@ -119,7 +119,7 @@ ENDS_THE_PROCESS = {  # by signal
 
 
 def concerning(version: tuple[int, int, int]) -> set[str]:
-    """Return the reproductions of hazards that this version has, and whose graphs it knows the operations of."""
+    """Return the reproductions of known issues that this version has, and whose graphs it knows the operations of."""
     return {
         name
         for name, made in REPRODUCTIONS.items()
@@ -134,7 +134,7 @@ def test_every_hazard_concerns_a_version_at_hand() -> None:
 
 @pytest.mark.parametrize("older", [OLDER, NEWEST], ids=["9.19.0", "newest"])
 def test_cudnn_accepts_the_hazards(older: bool) -> None:
-    """On sm_90; otherwise they would be refusals, which harm nobody."""
+    """On sm_90; otherwise they would be refusals, which harm no one."""
     names = sorted(concerning(V9_19 if older else library().version) - set(ENDS_THE_PROCESS))
     for step, asked in (("check", names), ("build", COMPILED)):
         done = run_python(["-c", JUDGE, step, *asked], environment=environment(older), check=True)

@@ -343,7 +343,7 @@ ROWS: dict[str, Row] = {
         ),
         EnvironmentNotReady, "plan-without-device", "described target",
     ),
-    # measured hazards: each of these kills cuDNN 9.28 if it gets there
+    # measured known issues: each of these kills cuDNN 9.28 if it gets there
     "device name of 256 bytes": (
         lambda: Descriptor(D.DEVICEPROP).set(Attr.DEVICEPROP_JSON_REPRESENTATION, device_json("n" * 256)),
         UsageError, "device-name-too-long", "256 bytes, at most 255",

@@ -1,4 +1,4 @@
-"""The working folder is data: no file that lies there is imported or loaded, whatever its name."""
+"""The working folder is data: no file that is there is imported or loaded, whatever its name."""
 
 from __future__ import annotations
 
@@ -184,7 +184,7 @@ TELLS = "\nimport os\nwith open(os.environ['TOLD'], 'a') as told: print(os.getpi
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the Python of an environment that has the package as a copy, which tells who loads it."""
+    """Return the Python of an environment that has the package as a copy, which reports who loads it."""
     folder = tmp_path_factory.mktemp("installed") / "environment"
     venv.create(folder, symlinks=True)
     [site] = folder.glob("lib/python*/site-packages")

@@ -92,7 +92,7 @@ COMPARED = [line for line in FRONTEND.splitlines() if line.startswith("|") and "
 
 @pytest.mark.parametrize("line", COMPARED, ids=[re.sub(r"[^\w ]", "", line)[:30] for line in COMPARED])
 def test_counts_of_compared_tests(line: str) -> None:
-    """The tests, and behind them graphs compared with 1.23, or what differs on purpose with 1.32; worse nowhere."""
+    """The tests, and after them graphs compared with 1.23, or what differs on purpose with 1.32; worse nowhere."""
     totals = [read_record(name)["total"] for name in re.findall(r"logs/(frontend-tests-[\w.-]+\.json)", line)]
     tests, other = [int(cell.replace(",", "")) for cell in line.split("|") if re.fullmatch(r" [\d,]+ ", cell)]
     assert tests == sum(total["ours"]["ids"] for total in totals)

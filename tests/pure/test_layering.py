@@ -168,7 +168,7 @@ def test_the_binding_imports_numpy_alone() -> None:
 
 
 def test_modules_are_imported_by_name_in_known_places() -> None:
-    """Of a module whose name is made at run time no layer can be told."""
+    """Of a module whose name is made at run time no layer can be reported."""
     found = {
         path.relative_to(PACKAGE).as_posix()
         for path in FILES

@@ -1,4 +1,4 @@
-"""What an installation gets, as far as that can be told without building one."""
+"""What an installation gets, as far as that can be reported without building one."""
 
 from __future__ import annotations
 

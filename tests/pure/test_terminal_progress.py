@@ -25,8 +25,8 @@ def stderr_of(monkeypatch: pytest.MonkeyPatch, *, terminal: bool = True) -> io.S
 def test_the_progress_bar(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a terminal, once it takes long: how many are done, of how many, and what is done now; nothing stays."""
     shown = stderr_of(monkeypatch)
-    with progress_bar(3, "first: asking cuDNN") as (step, _):
-        for place, text in enumerate(("first: asking cuDNN", "second: running eng1_k2=3", "[third]: interpreting")):
+    with progress_bar(3, "first: querying cuDNN") as (step, _):
+        for place, text in enumerate(("first: querying cuDNN", "second: running eng1_k2=3", "[third]: interpreting")):
             step(place, text)
             end = time.monotonic() + 60  # it is drawn by a thread, ten times a second where the machine is idle
             while text not in shown.getvalue() and time.monotonic() < end:
@@ -35,7 +35,7 @@ def test_the_progress_bar(monkeypatch: pytest.MonkeyPatch) -> None:
     drawn = dict.fromkeys(item.strip() for item in re.split(r"[\r\n]+", frames) if item.strip())
     told = (re.sub(r"^\S*[━╸╺ ]+", "", item) for item in drawn)
     assert [*dict.fromkeys(re.sub(r" \d+:\d\d:\d\d ", " 0:00:00 ", item) for item in told)] == [
-        "0/3 0:00:00 first: asking cuDNN",
+        "0/3 0:00:00 first: querying cuDNN",
         "1/3 0:00:00 second: running eng1_k2=3",
         "2/3 0:00:00 [third]: interpreting",
     ]

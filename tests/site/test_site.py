@@ -213,7 +213,7 @@ def test_page_of_reasons_answers_what_is_pasted(browser: Browser) -> None:
 
 
 def fresh_reasons() -> list[Reason]:
-    """Return reasons of the cuDNN at hand for graphs that the table was not collected with, each once."""
+    """Return reasons of the available cuDNN for graphs that the table was not collected with, each once."""
     found: dict[str, Reason] = {}
     for _, verdict in answers(FRESH_SEED):
         found |= {key_of(reason.text): reason for reason in reasons_of(verdict)}

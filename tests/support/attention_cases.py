@@ -226,7 +226,7 @@ def _draw_scores(
 
 
 def options_hit(p: Attention) -> dict[str, str]:
-    """Return each option with the value it has in words: what the coverage table counts."""
+    """Return each option with the value it has as text: what the coverage table counts."""
     groups = {True: "MHA", False: "MQA" if p.kv_heads == 1 else "GQA"}[p.kv_heads == p.heads]
     layouts = p.layout if isinstance(p.layout, str) else "strides" if "dv" in p.layout else "by tensor"
     words = {
@@ -334,7 +334,7 @@ def _add_blocks(case: Case, rng: np.random.Generator) -> None:
 
 
 def _add_pages(case: Case, rng: np.random.Generator) -> None:
-    """Lay K and V out in pages, in random order; containers hold NaN where no token lies."""
+    """Lay K and V out in pages, in random order; containers hold NaN where no token is."""
     p, size = case.problem, case.problem.page_size
     assert size is not None
     count = p.pages_per_sequence

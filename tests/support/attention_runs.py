@@ -33,7 +33,7 @@ LIMITS = {
     DataType.FP8_E4M3: 0.06,
     DataType.FP8_E5M2: 0.11,
 }
-Task = tuple[int, bool, bool | None, bool]  # number of the case, backward, fp8 (None: as drawn), with hazards
+Task = tuple[int, bool, bool | None, bool]  # number of the case, backward, fp8 (None: as drawn), with known issues
 SMALL = 0.01  # root mean square below which an error is measured against this instead
 
 
@@ -50,7 +50,7 @@ class Run:
     engine: str = ""
     words: str = ""
     errors: dict[str, list[float]] = field(default_factory=dict)  # output: max and relative Frobenius
-    beyond: dict[str, str] = field(default_factory=dict)  # output: what stands where nothing is defined
+    beyond: dict[str, str] = field(default_factory=dict)  # output: what is where nothing is defined
 
 
 @lru_cache(maxsize=1)
@@ -61,7 +61,7 @@ def _target() -> Target:
 def seeded(
     number: int, version: Version, sm: int, *, backward: bool, fp8: bool | None = None, hazards: bool = False
 ) -> Case:
-    """Return case `number` for a version and GPU, without its reference, and without known hazards unless wanted."""
+    """Return case `number` for a version and GPU, without its reference, and without known issues unless wanted."""
     rng = np.random.default_rng([number, backward, 7])
     while True:
         problem = draw(rng, backward=backward, tiny=False, fp8=fp8)
@@ -78,7 +78,7 @@ def composite_form(number: int, version: Version) -> Form:
 
 
 def first_plan(graph: Graph) -> Any:
-    """Return the plan of the first config that builds, or the words of what refused the graph."""
+    """Return the plan of the first config that builds, or the text of what refused the graph."""
     try:
         question = OperationGraph(graph, _target())
     except CudnnStatusError as error:

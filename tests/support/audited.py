@@ -1,4 +1,4 @@
-"""Programs for an audit: each runs into one known fault of cuDNN, through one door, and knows nothing of audits.
+"""Programs for an audit: each runs into one known issue of cuDNN, through one entry point, and knows nothing of audits.
 
 ``python -m cudnn_backend_py.audit -m tests.support.audited NAME`` runs one; those of :data:`RIGHT` run into none.
 """
@@ -16,7 +16,7 @@ __all__ = ["RIGHT", "WRONG", "Audited"]
 
 @dataclass(frozen=True)
 class Audited:
-    """A program, the row of the table of faults it runs into, the door, and whether its results are NaN."""
+    """A program, the row of the table of faults it runs into, the entry point, and whether its results are NaN."""
 
     run: Callable[[], None]
     fault: str
@@ -86,7 +86,7 @@ def rows_of_a_matrix() -> None:
 
 
 def pooling_padded_behind() -> None:
-    """Average row-major images that are padded behind alone, by the frontend."""
+    """Average row-major images that are padded after alone, by the frontend."""
     from cudnn_backend_py import frontend as cudnn
 
     x, y = _randn(2, 32, 6, 6), _randn(2, 32, 3, 3)
@@ -188,7 +188,7 @@ def right_graphs() -> None:
 
 
 def _graph(tensors: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
-    """Return an empty graph, and what stands for tensors in it."""
+    """Return an empty graph, and what means tensors in it."""
     import torch
 
     from cudnn_backend_py import frontend as cudnn

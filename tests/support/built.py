@@ -93,7 +93,7 @@ class Built:
     method: str
     make: Callable[[], Graph]
     supported: tuple[str, ...] = ("h100", "b200")
-    refused: str = ""  # in cuDNN's words, where no target supports it
+    refused: str = ""  # in cuDNN's message, where no target supports it
     note: str = ""
 
 

@@ -28,7 +28,7 @@ __all__ = [
 
 needs_two_gpus = pytest.mark.skipif(load_driver().devices < 2, reason="did not run: there are no two GPUs")
 # The architectures and cuDNN versions on which was measured what tests/gpu expects cuDNN to support, how much of it,
-# and which known faults show. Elsewhere numbers still have to be right; a refusal by cuDNN is no failure there.
+# and which known issues show. Elsewhere numbers still have to be right; a refusal by cuDNN is no failure there.
 MEASURED = frozenset({(90, "9.19.0")})
 
 

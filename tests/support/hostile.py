@@ -1,4 +1,4 @@
-"""Values that lie, raise, change or pretend: what no check may trust. Each is made from a seeded random."""
+"""Values that are, raise, change or pretend: what no check may trust. Each is made from a seeded random."""
 
 from __future__ import annotations
 
@@ -166,7 +166,7 @@ class Vector:
 
 
 class Meta(type):
-    """The type of a type that lies about itself."""
+    """The type of a type that is about itself."""
 
     def __hash__(cls) -> int:
         raise ValueError("no hash")

@@ -317,7 +317,7 @@ class _Reader:
         return Operation(kind, name, fields)
 
     def subgraph(self, text: str) -> dict[str, Any]:
-        """Return the sub-graph; what it reads and nobody writes is its input, what nobody reads its output."""
+        """Return the sub-graph; what it reads and no one writes is its input, what no one reads its output."""
         self.scope = "inner "
         ops = tuple(self.operation(_statement(line)) for line in _pieces(text.strip("{} "), ";"))
         self.scope = ""
@@ -415,7 +415,7 @@ def same_text(listing: Listing, logged: Mapping[str, Any]) -> str | None:
 def _unnumbered(lines: Iterable[str]) -> list[str]:
     """Return the lines with each virtual tensor named by a hash of the line that makes it, each constant by its type.
 
-    What a tensor is stands at every mention instead of the first.
+    What a tensor is is at every mention instead of the first.
     """
     given = list(lines)
     said: dict[str, str] = {name: what for line in given for name, what in _MENTION.findall(line) if what}
@@ -429,7 +429,7 @@ def _unnumbered(lines: Iterable[str]) -> list[str]:
 
     done = []
     for line in given:
-        if line.startswith("SDPA"):  # the numbers within sub-graphs begin anew; those of uN are uids
+        if line.startswith("SDPA"):  # the numbers within sub-graphs begin again; those of uN are uids
             done.append(re.sub(r"(Uid=|=u)\d+", r"\1", line))
             continue
         result, _, right = line.partition(" = ")

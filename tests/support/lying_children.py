@@ -48,7 +48,7 @@ def endless() -> None:
 
 
 def chatty() -> None:
-    """Write on stdout and stderr what nobody asked for."""
+    """Write on stdout and stderr what no one requested."""
 
     def answer(asked: Mapping[str, Any], say: Say) -> None:
         print(asked["word"], "on stdout", flush=True)

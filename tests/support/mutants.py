@@ -93,7 +93,7 @@ def _tables(data: Json) -> Iterator[list[Json]]:
 
 
 def _set(data: Json, name: str, **values: Any) -> None:
-    """Change fields of a tensor wherever it stands; None takes a field away."""
+    """Change fields of a tensor wherever it is; None takes a field away."""
     for table in _tables(data):
         for tensor in table:
             if tensor["name"] == name:

@@ -56,7 +56,7 @@ def _result_shape(x: tuple[int, ...], w: tuple[int, ...], window: dict[str, tupl
 
 
 def _taps(x: Array, w: Array, window: dict[str, tuple[int, ...]], turned: bool) -> Iterator[tuple[Any, Any, Any]]:
-    """Yield (index of the result, of x, of w) of every product that lies in the image."""
+    """Yield (index of the result, of x, of w) of every product that is in the image."""
     shape = _result_shape(x.shape, w.shape, window)
     per_group, filters = w.shape[1], w.shape[0] // (x.shape[1] // w.shape[1])
     for out in np.ndindex(*shape):

@@ -1,7 +1,7 @@
 """The structural oracle: is the graph cuDNN says it was given the graph we meant, up to renaming of uids?
 
 cuDNN logs every operation graph it finalizes (``Log.operation_graphs()``). Both sides become a network of tensors and
-operations with plain attributes; colours spread along the links (Weisfeiler-Lehman) until they tell items apart, and
+operations with plain attributes; colours spread along the links (Weisfeiler-Lehman) until they report items apart, and
 the first step at which the colours of the two sides differ names the first difference. Equal colours are then proved
 by a one-to-one mapping of tensors. Operations inside others (the sub-graph and the softmax of fused attention) are
 items too, linked with the operation they belong to.

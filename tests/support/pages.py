@@ -1,6 +1,6 @@
 """The blocks of code on every page of the site and the README, by the language they name.
 
-``python`` is run and prints what stands behind ``# ->``; ``sh`` is run. What needs a GPU, torch, a cluster or another
+``python`` is run and prints what is after ``# ->``; ``sh`` is run. What needs a GPU, torch, a cluster or another
 program is ``py`` or ``console``, and is only read: its names, commands and options exist. ``text`` is what is printed.
 """
 

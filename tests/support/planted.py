@@ -139,7 +139,7 @@ def before(name: str, mode: PointwiseMode, data_type: DataType | None = None) ->
 
 
 def summed(name: str, keep: tuple[int, ...]) -> Plant:
-    """Return the plant of sums beside what a graph writes, over all axes but these."""
+    """Return the plant of sums next to what a graph writes, over all axes but these."""
 
     def plant(graph: Graph) -> Graph:
         one = graph.tensor(name)

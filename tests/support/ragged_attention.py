@@ -58,7 +58,7 @@ class Kind:
 
 @dataclass
 class Call:
-    """Tensors of one call, packed tokens [t, h, d] or dense ones [b * s, h, d], and how they are told to a class."""
+    """The tensors of one call, packed tokens [t, h, d] or dense ones [b * s, h, d], and its arguments."""
 
     kind: Kind
     mode: Mode

@@ -45,10 +45,10 @@ class Answer:
 
 
 def library() -> Path:
-    """Return libcudnn.so.9 of the wheel installed beside this Python."""
+    """Return libcudnn.so.9 of the wheel installed next to this Python."""
     found = [path for entry in sys.path for path in Path(entry).glob("nvidia/cudnn/lib/libcudnn.so.9")]
     if not found:
-        raise FileNotFoundError("no nvidia/cudnn/lib/libcudnn.so.9 beside this Python")
+        raise FileNotFoundError("no nvidia/cudnn/lib/libcudnn.so.9 next to this Python")
     return found[0]
 
 

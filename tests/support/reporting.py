@@ -68,7 +68,7 @@ def verdict(graph: Graph, outcome: Outcome = Outcome.NOT_SUPPORTED, **changes: A
         reasons=() if is_good else (Reason("", "something else"),),
         cause={Outcome.SUPPORTED: None, Outcome.NOT_SUPPORTED: cause, Outcome.NOT_JUDGED: crash}[outcome],
         environment=("libcuda.so.1 is this package's stub",),
-        limits=("no device was asked",),
+        limits=("judged without a GPU",),
         stages=stages(outcome, last, "SIGSEGV in eng7_k24=3" if outcome is Outcome.NOT_JUDGED else ""),
     )
     return dataclasses.replace(made, **changes)
@@ -105,7 +105,7 @@ def report() -> dict[str, Any]:
     ]
     return {
         "verdicts": [
-            verdict(graph, hazards=("cuDNN 9.28.0: a known fault",)),
+            verdict(graph, hazards=("cuDNN 9.28.0: a known issue",)),
             good,
             verdict(graph, Outcome.NOT_JUDGED, cudnn="9.14.0"),
             verdict(hostile, cause=Cause("x", HOSTILE, Basis.GUESS), target=HOSTILE, target_title=HOSTILE),

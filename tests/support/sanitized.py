@@ -23,7 +23,7 @@ CASES: dict[str, tuple[bool, dict[str, Any]]] = {
 
 
 def _make_context() -> None:
-    """Make the GPU's context current, so that asking for one is no error of the driver's."""
+    """Make the GPU's context current, so that requesting one is no error of the driver's."""
     cuda, context = ctypes.CDLL("libcuda.so.1"), ctypes.c_void_p()
     assert not cuda.cuInit(0)
     assert not cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0)

@@ -17,7 +17,7 @@ _MARK = "In [None]:"
 
 
 def find_seed(number: int) -> Path | None:
-    """Return the exported notebook of that number, None if it is not at hand."""
+    """Return the exported notebook of that number, None if it is not available."""
     given = os.environ.get("CUDNN_BACKEND_SEEDS")
     folders = [*([Path(given)] if given else []), ROOT.parent / "shared" / "seeds", ROOT / ".seeds"]
     return next((path for folder in folders for path in sorted(folder.glob(f"{number:03}_*.txt"))), None)

@@ -1,6 +1,6 @@
 """Print as JSON which class plans this process's cuDNN builds for described GPUs: ``{gpu: {case: why not}}``.
 
-An empty text is a plan that was built, or whose engine configs cuDNN supports where building was not asked for.
+An empty text is a plan that was built, or whose engine configs cuDNN supports where building was not requested.
 """
 
 from __future__ import annotations

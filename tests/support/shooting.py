@@ -112,7 +112,7 @@ def level0() -> object:
 
 
 def conversions() -> object:
-    """Give values whose own methods are asked for what they are."""
+    """Give values whose own methods are requested what they are."""
     for uid in range(1, 9):
         made = _tensor(Number(uid), Row(2, 8, 64), Row(512, 64, 1))
         assert made.get(Attr.TENSOR_UNIQUE_ID) == uid
@@ -226,7 +226,7 @@ def by_signal(shot: Shot, length_s: float, _events: int, draw: random.Random) ->
 
 
 def _is_leaving(frame: FrameType, event: str, given: object) -> bool:
-    """Return whether Python leaves a ``with`` or a generator: no signal can raise there, and what does is lost."""
+    """Return whether Python leaves a ``with`` or a generator: no signal can raise there, and what is lost."""
     if event == "c_call":
         return getattr(given, "__name__", "") in ("__exit__", "release")
     if event == "return" and frame.f_code.co_flags & inspect.CO_GENERATOR:  # perhaps one that is dropped

@@ -79,7 +79,7 @@ def gradients(inputs: dict[str, Any], d_o: Any, masks: Masks, **others: Any) -> 
 
 
 def unpack(x: Any, lengths: list[int], longest: int) -> Any:
-    """Return packed tokens [t, h, d] as [b, h, longest, d], zeros behind each sequence."""
+    """Return packed tokens [t, h, d] as [b, h, longest, d], zeros after each sequence."""
     import torch
 
     b, (_, h, d) = len(lengths), x.shape
@@ -101,7 +101,7 @@ def pack(x: Any, lengths: list[int]) -> Any:
 def fill_pages(x: Any, lengths: list[int], page_size: int, spare: int, seed: int) -> tuple[Any, Any]:
     """Return pages [pages, page_size, h, d] and the block table of sequences [b, h, s, d]: in shuffled order.
 
-    Pages that no sequence has are NaN; behind the end of a sequence its last page holds large numbers.
+    Pages that no sequence has are NaN; after the end of a sequence its last page holds large numbers.
     """
     import torch
 

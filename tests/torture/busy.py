@@ -26,7 +26,7 @@ _REFUSED = 0.8  # of the graphs, at least
 
 
 def questions(count: int, seed: int, built: float = 0.2) -> list[Question]:
-    """Return questions about random graphs, of which four in five are refused and `built` ask for plans."""
+    """Return questions about random graphs, of which four in five are refused and `built` request plans."""
     rng = random.Random(f"busy {seed}")
     drawn = {version: draw(rng, version) for version in VERSIONS}
     found: list[Question] = []

@@ -1,4 +1,4 @@
-"""The command line as processes: bad arguments and files from a seed, Ctrl-C at random moments, nobody left behind."""
+"""The command line as processes: bad arguments and files from a seed, Ctrl-C at random moments, no one left after."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def _run(arguments: list[str], folder: Path, interrupt_after_s: float | None) ->
         code = 130  # Ctrl-C when all was done and Python, on its way out, had given up its handlers
     what = f"{arguments}, interrupted after {interrupt_after_s}: exit code {code}\n{out}\n{err}"
     if left:
-        raise Broken(f"left behind: {left}\n{what}")
+        raise Broken(f"left after: {left}\n{what}")
     theirs = arguments[:1] == ["why"]  # it runs a program, whose exceptions are as Python shows them
     if code not in (0, 1, 2, 130) or ("Traceback" in err + out and not theirs):
         raise Broken(what)

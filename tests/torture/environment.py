@@ -1,4 +1,4 @@
-"""A changing environment: each answer, kept or not, is that of a fresh process about what was there when it was asked.
+"""A changing environment: each answer, cached or not, equals the answer of a fresh process at the time of the query.
 
 Working folder, target files, environment variables, library files, installed patch versions and file times change at
 random, between questions and during them. A fresh process, which knows no cache and no judge, gives the expected answer

@@ -1,7 +1,7 @@
 """Graphs of every kind of operation through a judge: a verdict for each, whatever cuDNN or a rule of ours does.
 
 A round asks one cuDNN version about some forty graphs on described targets. What the package says about a graph
-without cuDNN (lint, known faults, changes) is asked in this process as well.
+without cuDNN (lint, known issues, changes) is queried in this process as well.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def _judged(judge: Judge, question: Question, *, shown: bool) -> Counter[str]:
     if Verdict.from_dict(json.loads(json.dumps(verdict.to_dict()))) != verdict:
         raise _broken(question, "the verdict is another one after a way through JSON")
     if shown and verdict.outcome.value.upper() not in render_text(verdict):
-        raise _broken(question, "the text does not tell the outcome")
+        raise _broken(question, "the text does not report the outcome")
     counts = Counter({"graphs": 1, verdict.outcome.value: 1, f"cuDNN {verdict.cudnn}": 1})
     counts |= Counter({op.kind.name.lower(): 1 for op in all_ops(question.graph)})
     counts["built"] += any(item.state == "built" for item in verdict.candidates)
@@ -98,7 +98,7 @@ def _looked_at(graph: Graph, question: Question, rng: random.Random) -> Counter[
     for change in tried:
         if not set(change.tensors) <= names:
             raise _broken(question, f"{change.title} names {set(change.tensors) - names}, which the graph has not")
-    return Counter({"known faults": len(hazards), "findings of lint": len(found), "changes": len(tried)})
+    return Counter({"known issues": len(hazards), "findings of lint": len(found), "changes": len(tried)})
 
 
 def _asked_again(judge: Judge, other: Judge, question: Question) -> Counter[str]:

@@ -346,7 +346,7 @@ def kill_installs(chance: random.Random, folder: Path) -> Counter[str]:
     if third.returncode:
         raise Broken(f"the next install ended with {third.returncode}: {said[-2000:]!r}")
     _check_one_whole(root)
-    counts["installs beside and after a killed one"] += 2
+    counts["installs next to and after a killed one"] += 2
     return counts
 
 

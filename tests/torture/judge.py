@@ -57,14 +57,14 @@ def _refused(number: int) -> Graph:
 
 @cache
 def questions() -> tuple[Question, ...]:
-    """Return questions with answers that are told apart: by name, architecture, outcome and candidates."""
+    """Return questions with answers that are distinguished: by name, architecture, outcome and candidates."""
     graphs = [_supported(number) if number % 4 else _refused(number) for number in NUMBERS]
     return tuple(Question(graph, target, modes=("FALLBACK",)) for graph in graphs for target in ("sm80", "sm90"))
 
 
 @cache
 def expected() -> dict[Question, Answer]:
-    """Return the answers of a judge whom nobody interrupts."""
+    """Return the answers of a judge whom no one interrupts."""
     with Judge() as calm:
         return {question: _answer(calm.ask(question)) for question in questions()}
 
@@ -156,7 +156,7 @@ class _Round:
         self.counts["limits"] += 1
 
     def killed(self) -> None:
-        """Something ends the process that is asked."""
+        """Something ends the process that is queried."""
         idle = [child._process.pid for children in self.judge._idle.values() for child in children]
 
         def kills(_number: int, _frame: FrameType | None) -> None:

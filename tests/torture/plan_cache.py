@@ -49,7 +49,7 @@ def attack(seed: int, folder: Path) -> Counter[str]:
 
 
 def _record(chance: random.Random, key: str, most: int = 4000) -> dict[str, Any]:
-    """Return a record that can be told to be whole: its text is as long as it says, and of its key only."""
+    """Return a record that can be reported to be whole: its text is as long as it says, and of its key only."""
     size = chance.randrange(1, most)
     return {"size": size, "plan": (key[-4:] * (size // 4 + 1))[:size]}
 
@@ -178,7 +178,7 @@ def damage_real_plans(chance: random.Random, folder: Path) -> Counter[str]:
 
 
 def stampede(chance: random.Random, folder: Path, seconds: float) -> Counter[str]:
-    """Writers that are killed at random and replaced; a watcher measures what lies on the disk all the while."""
+    """Writers that are killed at random and replaced; a watcher measures what is on the disk all the while."""
     largest, done = _fork.Value("q", 0, lock=False), _fork.Value("q", 0, lock=False)  # a killed one would keep a lock
     stop = _fork.Event()
     watcher = _fork.Process(target=_watch, args=(folder, largest, stop))

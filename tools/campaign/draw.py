@@ -67,7 +67,7 @@ class Draw:
         return self.version is None or self.version >= version
 
     def set_types(self, weights: Mapping[DataType, float]) -> DataType:
-        """Choose the type of what lies in memory; sums of whole numbers are INT32, of doubles double."""
+        """Choose the type of what is in memory; sums of whole numbers are INT32, of doubles double."""
         kind = self.weighted(weights)
         self.g.io_type = kind
         if kind is DataType.DOUBLE:
@@ -75,7 +75,7 @@ class Draw:
         return kind
 
     def set_layout(self, weights: Mapping[str, float], rank: int) -> str:
-        """Choose how tensors of the largest rank lie in memory: row-major, channels last, permuted, with gaps."""
+        """Choose how tensors of the largest rank are in memory: row-major, channels last, permuted, with gaps."""
         name = self.weighted(weights)
         order = list(range(rank))
         self.random.shuffle(order)

@@ -53,7 +53,7 @@ def random_graph(seed: int, family: str | None = None, *, version: VersionTuple 
     family
         One of :data:`FAMILIES`; any if not given.
     version
-        The cuDNN that is asked, such as (9, 19, 0): operations it does not have are left out, and known faults of
+        The cuDNN that is queried, such as (9, 19, 0): operations it does not have are left out, and known issues of
         attention on sm_90 are avoided. None for what the newest has.
 
     Raises

@@ -30,7 +30,7 @@ from cudnn_backend_py.tuning.trial.expectation import expectation
 __all__ = ["Asked", "Found", "ask", "is_context_lost", "judge_deviceless", "on_device"]
 
 Numbers = NDArray[Any]
-_GUARD = 512  # bytes behind each tensor that nobody may write
+_GUARD = 512  # bytes after each tensor that no one may write
 
 
 @dataclass
@@ -60,7 +60,7 @@ class Found:
     comparisons
         One for each output that something can be said of.
     beyond
-        Names of tensors behind which memory was written.
+        Names of tensors after which memory was written.
     """
 
     comparisons: list[Comparison] = field(default_factory=list)
@@ -68,9 +68,9 @@ class Found:
 
     @property
     def wrong(self) -> list[str]:
-        """What is wrong, in words; empty if nothing is."""
+        """What is wrong, as text; empty if nothing is."""
         said = [str(one) for one in self.comparisons if not one.right]
-        return said + [f"{name}: memory behind it is written" for name in self.beyond]
+        return said + [f"{name}: memory after it is written" for name in self.beyond]
 
     @property
     def tensors(self) -> list[str]:
@@ -79,7 +79,7 @@ class Found:
 
     @property
     def ways(self) -> set[str]:
-        """In which ways it is wrong: numbers, all of them together, what is no number, memory behind a tensor."""
+        """In which ways it is wrong: numbers, all of them together, what is no number, memory after a tensor."""
         found = {
             "together" if not one.beyond else "number" if math.isfinite(one.got - one.wanted) else "no number"
             for one in self.comparisons
@@ -98,8 +98,8 @@ def ask(
 ) -> Asked:
     """Return the plan of a graph: of the first engine config that can be built, or of any where `choice` says which.
 
-    A refusal is an answer, with cuDNN's words. Without `build` only the support check is asked, and the plan is None.
-    With `engine` all others are refused.
+    A refusal is an answer, with cuDNN's message. Without `build` only the support check is queried, and the plan is
+    None. With `engine` all others are refused.
     """
     words = ""
     try:
@@ -131,7 +131,7 @@ def _words(error: CudnnBackendError) -> str:
 
 
 def run(plan: Plan, inputs: Mapping[str | int, Numbers]) -> tuple[dict[str, Numbers], list[str]]:
-    """Return what a plan writes, by name, and the names of tensors behind which memory was written.
+    """Return what a plan writes, by name, and the names of tensors after which memory was written.
 
     Outputs hold all ones before, which is NaN in every float type.
 
@@ -222,7 +222,7 @@ def judge_deviceless(graph: Graph, kind: str, seed: int) -> Found:
 
 
 def is_context_lost(device: int) -> bool:
-    """Return whether a kernel of this process has failed: all that CUDA is asked for then fails, too."""
+    """Return whether a kernel of this process has failed: all that CUDA is requested then fails, too."""
     try:
         with Memory(device) as memory:
             memory.allocate(1)

@@ -1,7 +1,8 @@
 """``run_campaign``: random graphs for a while, in child processes, with what they found and what they covered.
 
 One child has one CUDA context. A child that crashes, hangs or loses its context is ended and its graph filed; another
-takes its place. What was asked is kept in a file, line by line, and is not asked again by a campaign that resumes it.
+takes its place. What was queried is kept in a file, line by line, and is not judged again by a campaign that resumes
+it.
 """
 
 from __future__ import annotations
@@ -168,12 +169,12 @@ class Campaign:
         lines += [f"seconds: {', '.join(f'{name} {spent:.0f}' for name, spent in self.seconds.items())}"]
         named = Counter(failure["faults"] for failure in self.failures if failure["faults"])
         others = Counter(self._alike(failure) for failure in self.failures if not failure["faults"])
-        lines += [f"{count:5} of the known fault {name}" for name, count in named.most_common()]
-        lines += [f"{count:5} without a known fault: {name}" for name, count in others.most_common()]
+        lines += [f"{count:5} of the known issue {name}" for name, count in named.most_common()]
+        lines += [f"{count:5} without a known issue: {name}" for name, count in others.most_common()]
         for failure in self.failures:
             lines.append(
                 f"-- {failure['outcome']}: {failure['family']}, seed {failure['seed']}, "
-                + (failure["faults"] or "no known fault")
+                + (failure["faults"] or "no known issue")
             )
             lines += [f"   {line}" for line in str(failure.get("words", ""))[:_TEXT].splitlines()]
             lines += [f"   {line}" for line in failure.get("smallest", {}).get("text", "").splitlines()]
@@ -188,7 +189,7 @@ def run_campaign(options: Options, output: Path | None = None, resume: Path | No
     output
         Where a line of JSON is kept for each graph.
     resume
-        Such a file of before: its graphs count and are not asked again; it may be `output` itself.
+        Such a file of before: its graphs count and are not judged again; it may be `output` itself.
 
     Raises
     ------
@@ -256,7 +257,7 @@ def _work(
                 spoiled = record.pop("spoiled", False)
                 if spoiled or "lost" in record["outcomes"] or "lost" in record:
                     child.end()
-                if not spoiled:  # by a graph before this one, which another child is asked about
+                if not spoiled:  # by a graph before this one, which another child is judged
                     break
             with lock:
                 campaign.add(record)

@@ -30,7 +30,7 @@ _WHEEL_FOLDERS = ("nvidia/cudnn", "nvidia/cudnn_jit")
 
 
 def find_header() -> Path:
-    """Return cudnn_graph.h from a wheel beside this Python, the pinned version where there are several."""
+    """Return cudnn_graph.h from a wheel next to this Python, the pinned version where there are several."""
     folders = [
         Path(entry) / folder / "include" for entry in sys.path if os.path.isabs(entry) for folder in _WHEEL_FOLDERS
     ]

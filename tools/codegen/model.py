@@ -100,7 +100,7 @@ class Facts:
         self.used: set[tuple[str, str]] = set()
 
     def name(self, table: str, key: str) -> str | None:
-        """Return what a table of names says about a key, and remember that it was asked for."""
+        """Return what a table of names says about a key, and remember that it was requested."""
         found: str | None = self.data[table].get(key)
         if found is not None:
             self.used.add((table, key))
@@ -192,7 +192,7 @@ def _enum(enum: EnumType, facts: Facts, problems: list[str]) -> EnumModel:
     for member in enum.members:
         declared = facts.name("enumerator_names", member.c_name)
         if declared is None and not (member.c_name.startswith(prefix) and member.c_name.endswith(suffix)):
-            problems.append(f"{member.c_name} lies outside the prefix {prefix} and is not declared")
+            problems.append(f"{member.c_name} is outside the prefix {prefix} and is not declared")
         short = declared or member.c_name.removeprefix(prefix).removesuffix(suffix)
         if not short.isidentifier() or keyword.iskeyword(short):
             problems.append(f"{member.c_name} has no usable Python name ({short!r})")

@@ -47,7 +47,7 @@ def files(model: Model) -> dict[str, str]:
 
 
 def _graph_schema(model: Model) -> str:
-    """Return the schema of graph files: the one beside this file, with the members where it names an enum."""
+    """Return the schema of graph files: the one next to this file, with the members where it names an enum."""
     first, rest = (Path(__file__).parent / "graph.schema.json").read_text(encoding="utf-8").split("\n", 1)
     for enum in model.enums:
         names = json.dumps([member.name for member in enum.members])

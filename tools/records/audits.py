@@ -1,6 +1,6 @@
-"""What an audit finds of known faults, and what it costs where all is right, on the GPU of this process.
+"""What an audit finds of known issues, and what it costs where all is right, on the GPU of this process.
 
-``python -m tools.records.audits faults logs/NAME.json --cudnn OTHER`` runs programs that run into known faults, each
+``python -m tools.records.audits faults logs/NAME.json --cudnn OTHER`` runs programs that run into known issues, each
 unaided: audited as it is, then ``cudnn-backend audit`` of what was kept. ``cost`` times programs with and without, and
 ``counting``, on any machine, calls that are not sampled.
 """
@@ -232,7 +232,7 @@ def measure_cost(seconds: float = 12.0, block_s: float = 0.5, names: Sequence[st
     """Yield what one call in a hundred costs programs where all is right, in pairs of blocks with and without an audit.
 
     The blocks of a pair come right after one another, in turns the one and the other first; the median of their ratios
-    is told with its 95 % interval. First in short blocks with an audit that samples nothing, which is what counting
+    is reported with its 95 % interval. First in short blocks with an audit that samples nothing, which is what counting
     calls costs. Then in blocks at least as long as pays for a sample of the program: what all of it costs, also apart
     of the blocks that had no sample and of those that had one.
     """

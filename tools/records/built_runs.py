@@ -1,4 +1,4 @@
-"""The graphs of tests/support/built.py on the GPU at hand: built, run, and compared with the interpreter.
+"""The graphs of tests/support/built.py on the GPU available: built, run, and compared with the interpreter.
 
 ``python -m tools.records.built_runs logs/NAME.json`` writes the record that docs/operations.md is written from, each
 graph run in a process of its own, which it may end; ``python -m tools.records.built_runs --graph NAME`` runs one.
@@ -97,7 +97,7 @@ def _unwritten(dims: tuple[int, ...], data_type: DataType) -> Any:
 
 
 def _put_in_place(graph: Graph, given: Mapping[Any, Any], got: Mapping[str, Any]) -> None:
-    """Put the input of a concatenation that lies in the memory of the result there."""
+    """Put the input of a concatenation that is in the memory of the result there."""
     for op in graph.ops:
         if isinstance(op, Operation) and op.kind is DescriptorType.OPERATION_CONCAT:
             place, axis, inputs = op.fields["inplace_index"], op.fields["axis"], op.fields["input"]

@@ -175,7 +175,7 @@ def _compared(case: Deep, graph: Graph, plan: Any, level: float) -> str:
             if values.shape == tensor.dims and tensor.rank == 4 and tensor.strides[-2] == 1 < tensor.strides[-1]:
                 given[tensor.uid] = values.swapaxes(-1, -2)  # a square one that is described transposed
     results, beyond = run(plan, given)
-    words = [f"{name}: memory behind it is written" for name in beyond]
+    words = [f"{name}: memory after it is written" for name in beyond]
     limit = LIMITS[DataType[case.data_type]] + abs(level) * 2.0**-20  # scores are float32
     for name, want in wanted.items():
         rows = np.ones(want.shape[2], np.bool_)

@@ -1,7 +1,7 @@
 """Cases at the edges of operations and random problems, run on the GPU of this process and compared.
 
 ``python -m tools.records.edge_runs logs/NAME.json`` runs all of them and writes the record that docs/operations.md
-tells of. With ``--output DIR`` what came out is kept: a line of JSON for each, and the elements of each output that
+reports of. With ``--output DIR`` what came out is kept: a line of JSON for each, and the elements of each output that
 differ from the interpreter's, with others evenly spaced, as NumPy files.
 """
 
@@ -74,7 +74,7 @@ def plans_of(graph: Graph, target: Target, most: int) -> list[Plan] | str:
 
 
 def run_graph(graph: Graph, plan: Plan, values: dict[str, Array]) -> dict[str, Array]:
-    """Return the outputs as they lie in memory; before, every byte of them is 0x55."""
+    """Return the outputs as they are in memory; before, every byte of them is 0x55."""
     arrays: dict[str | int, Array] = {
         name: encode(value, graph.tensor(name).data_type) for name, value in values.items()
     }
@@ -105,7 +105,7 @@ def spacing(values: Array, kind: DataType) -> Array:
 def differences(
     case: Edge, graph: Graph, name: str, found: Array, want: Array, exact: Array, values: dict[str, Array]
 ) -> tuple[Array, str]:
-    """Return the places at which an output is not what the interpreter says, and how many of which kind, in words."""
+    """Return the places at which an output is not what the interpreter says, and how many of which kind, as text."""
     kind = graph.tensor(name).data_type
     exact, want, found = (np.asarray(item, np.float64) for item in (exact, want, found))
     compared, allowed = compared_and_allowed(case, graph, name, want, exact, values)
@@ -131,7 +131,7 @@ def differences(
 def compared_and_allowed(
     case: Edge, graph: Graph, name: str, want: Array, exact: Array, values: dict[str, Array]
 ) -> tuple[Array, Array]:
-    """Return which elements are compared, and by how much they may be off beside one rounding of the result."""
+    """Return which elements are compared, and by how much they may be off next to one rounding of the result."""
     unit = 2.0**-23
     everywhere = np.ones(want.shape, np.bool_)
     if case.family in ("pointwise", "convert", "virtual"):
@@ -247,7 +247,7 @@ def run_random(name: str) -> Record:
 
 
 def _faults(graph: Graph, plan: Plan, wrong: Sequence[str]) -> list[str]:
-    """Return the codes of the known faults that say why these outputs of a plan are wrong."""
+    """Return the codes of the known issues that say why these outputs of a plan are wrong."""
     engine = int(plan.tag.partition("_")[0].removeprefix("eng"))
     target = plan.target
     return [row.code for row in name_failure(graph, wrong, engine=engine, version=target.library.version, sm=target.sm)]
@@ -344,7 +344,7 @@ def make_record(records: Iterable[Record]) -> Record:
 
 
 def _short(record: Record) -> str:
-    """Return the outcome of a case and its engines, and in words what is not as it should be."""
+    """Return the outcome of a case and its engines, and as text what is not as it should be."""
     more = record.get("words", "") if record["outcome"] in ("differs", "failed") else ""
     return " ".join([record["outcome"], *record.get("engines", ()), *([str(more)[:600]] if more else [])])
 

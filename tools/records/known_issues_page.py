@@ -1,4 +1,4 @@
-"""The page of known faults, by operation, from the table of faults."""
+"""The page of known issues, by operation, from the table of faults."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ __all__ = ["render_known_issues_page"]
 _HEAD = """\
 # What cuDNN accepts and then gets wrong
 
-{total} faults of cuDNN, with graphs, versions, architectures and cures; {measured} were measured for this package, the
-others are what their source reports. Where nothing is
-said of versions or architectures, none is known to be right. `explain` names the faults of a graph; the attention
-builder and the PyTorch operators refuse those marked with `!`, and warn of the others; the frontend warns of all.
+{total} known issues of cuDNN, with graphs, versions, architectures and remedies; {measured} were measured for this
+package, the others are what their source reports. Where nothing is said of versions or architectures, none is known to
+be right. `explain` names the faults of a graph; the attention builder and the PyTorch operators refuse those marked
+with `!`, and warn of the others; the frontend warns of all.
 
 By source: {sources}.
 Written by `make regen` from `cudnn_backend_py/known_issues/`; do not edit.

@@ -117,12 +117,12 @@ def kinds_table() -> str:
 
 
 def _row(*cells: str) -> str:
-    """Return a row of a table; a cell may say ``||`` in cuDNN's words."""
+    """Return a row of a table; a cell may say ``||`` in cuDNN's message."""
     return f"| {' | '.join(cell.replace('|', BAR) for cell in cells)} |"
 
 
 def graphs_table() -> str:
-    """Return the table of the graphs that were asked about."""
+    """Return the table of the graphs that were judged."""
     records = read_records()
     lines = [
         f"| graph | operation | {' | '.join(('supported', 'refused with', *records))} |",
@@ -156,7 +156,7 @@ def blocks_table() -> str:
     lines = ["| graph | interpreter | engine configs on b200 | plan | numerics |", "|---" * 5 + "|"]
     for name, (count, engines) in BLOCKS.items():
         many = f"{count} of engine{'s' if len(engines) > 1 else ''} {', '.join(map(str, engines))}"
-        lines.append(f"| {name} | yes | {many} | compiled | not run: no GPU from sm_100 on was at hand |")
+        lines.append(f"| {name} | yes | {many} | compiled | not run: no GPU from sm_100 on was available |")
     return "\n".join(lines)
 
 

@@ -45,7 +45,7 @@ def answers(seed: int, version: str | None = None) -> Iterator[tuple[Question, V
 
 
 def collect(table: dict[str, Any], seed: int, version: str | None, seconds: float) -> int:
-    """Add reasons to the table for so long; return how many questions were asked."""
+    """Add reasons to the table for so long; return how many questions were queried."""
     rows = {key_of(row["text"]): row for row in table["reasons"]}
     end = time.monotonic() + seconds
     asked = 0
@@ -77,7 +77,7 @@ def main() -> None:
     """Collect for some minutes."""
     parser = argparse.ArgumentParser(description="Collect cuDNN's reasons.")
     parser.add_argument("--minutes", type=float, default=1.0)
-    parser.add_argument("--version", default=None, help="an installed cuDNN; else the one at hand")
+    parser.add_argument("--version", default=None, help="an installed cuDNN; else the available one")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--output", type=Path, default=TABLE)
     told = parser.parse_args()

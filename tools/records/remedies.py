@@ -1,4 +1,4 @@
-"""Remedies taken at their word: every change, target and version in the printed text of a verdict is asked.
+"""Remedies taken at their word: every change, target and version in the printed text of a verdict is queried.
 
 ``python -m tools.records.remedies`` does so for every refused verdict of the tables of attention, and writes a record.
 """
@@ -140,7 +140,7 @@ def _cells(version: str) -> list[Cell]:
 
 
 def _try(cell: Cell, version: str, *, build: bool) -> tuple[str, int, str]:
-    """Return what became of a cell's remedies: a word, how many were asked, and the text that does not hold."""
+    """Return what became of a cell's remedies: a word, how many were queried, and the text that does not hold."""
     question = question_of(cell, version, build=build)
     if question is None:
         return "no such graph", 0, ""

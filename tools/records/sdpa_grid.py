@@ -179,7 +179,7 @@ def _standard_error() -> Iterator[list[str]]:
 
 
 def ask(case: dict[str, Any], torch: Any) -> dict[str, Any]:
-    """Return what torch says of a case: may cuDNN, flash and efficient attention run, in its words, and its choice."""
+    """Return torch's report of a case: which of cuDNN, flash and efficient attention may run, and which it chooses."""
     call = make(case, torch)
     cuda = torch.backends.cuda
     answer: dict[str, Any] = {"words": []}

@@ -1,8 +1,8 @@
-"""Ten tasks of a stranger, from the words of the site alone: tried with a wheel in a fresh environment, written down.
+"""Ten tasks of a stranger, from the text of the site alone: tried with a wheel in a fresh environment, written down.
 
 ``python -m tools.records.ten_tasks WHEEL`` makes the environment outside the checkout, runs the commands of the pages
 there and writes ``logs/ten-tasks.json``; ``--torch FOLDER`` has a torch. The site has to be built for the look-up.
-With ``--gpu`` what of them a GPU of sm_90 is needed for is tried instead, beside the torch of this Python.
+With ``--gpu`` what of them a GPU of sm_90 is needed for is tried instead, next to the torch of this Python.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Task:
     Attributes
     ----------
     files
-        What the page has the reader write or take along: a file of the repository, or the words with which the block of
+        What the page has the reader write or take along: a file of the repository, or the text with which the block of
         the page begins.
     shows, exit_code
         Of the last command.
@@ -87,7 +87,7 @@ TASKS = (
         commands=("cudnn-backend explain mine.py --target l40s",),
         files={"mine.py": "from cudnn_backend_py import DataType, GraphBuilder, PointwiseMode\n\n\ndef graph"},
         shows="SUPPORTED: graph 'linear_relu'",
-        trouble="the file and the command were only told in words: shown now",
+        trouble="the file and the command were only told as text: shown now",
     ),
     Task(
         task="log of another program",
@@ -109,7 +109,7 @@ TASKS = (
         commands=("pytest test_ours.py",),
         files={"test_ours.py": "import pytest"},
         shows="2 passed, 1 skipped",
-        trouble="the page's test imported a graph that nobody has: it makes one now",
+        trouble="the page's test imported a graph that no one has: it makes one now",
         left="the third test needs a GPU, and says so",
     ),
     Task(
@@ -137,7 +137,7 @@ TASKS = (
         files=FLASH,
         shows="262144 of 262144 elements compared",
         exit_code=2,
-        left="nothing was run: what would be run, and how far each result may be off, is told",
+        left="nothing was run: what would be run, and how far each result may be off, is reported",
     ),
     Task(
         task="upgrade question",
@@ -175,7 +175,7 @@ GPU_TASKS = (
         commands=("python attend.py",),
         files={"attend.py": "import torch\nfrom torch.nn.functional import scaled_dot_product_attention\n\nfrom cudnn"},
         shows="torch's own differs by 0.0",  # from float32: two roundings of values up to 8 to bfloat16 are 0.0625
-        trouble="the page had the call alone, of tensors that nobody has: it has a program now",
+        trouble="the page had the call alone, of tensors that no one has: it has a program now",
     ),
     Task(
         task="why torch did not use cuDNN",
@@ -190,7 +190,7 @@ GPU_TASKS = (
         commands=("cudnn-backend build examples/flash_forward.py --target h100 --output plan.json", "python load.py"),
         files=FLASH | {"load.py": "import numpy as np\n\nfrom cudnn_backend_py import execute, load_plan"},
         shows="the first query sees the first key alone: True",
-        trouble="the page loaded the plan for buffers that nobody has: it runs it now",
+        trouble="the page loaded the plan for buffers that no one has: it runs it now",
     ),
     Task(
         task="run and compare",
@@ -246,11 +246,11 @@ def try_task(task: Task, folder: Path, environment: Mapping[str, str]) -> dict[s
 
 
 def main() -> None:
-    """Make the environment, try the tasks, and write them to the record, beside those tried on another machine."""
+    """Make the environment, try the tasks, and write them to the record, next to those tried on another machine."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("wheel", type=Path)
     parser.add_argument("--torch", type=Path, help="a folder to import torch from")
-    parser.add_argument("--gpu", action="store_true", help="what needs a GPU of sm_90, beside this Python's torch")
+    parser.add_argument("--gpu", action="store_true", help="what needs a GPU of sm_90, next to this Python's torch")
     options = parser.parse_args()
     with TemporaryDirectory(ignore_cleanup_errors=True) as name:  # torch's extension may still be built in it
         home = Path(name)
@@ -260,7 +260,7 @@ def main() -> None:
             (site / "beside.pth").write_text(sysconfig.get_path("purelib") + "\n", encoding="utf-8")
         begun = time.monotonic()
         extras = "" if options.gpu else "[jit-cu12,test]"
-        # A pytest beside torch has its command outside the environment.
+        # A pytest next to torch has its command outside the environment.
         wanted = [f"{options.wheel.resolve()}{extras}"], *([["--ignore-installed", "pytest"]] if options.gpu else [])
         for words in wanted:
             pip = [str(home / "venv" / "bin" / "pip"), "install", "--quiet", *words]

@@ -1,6 +1,6 @@
 """``python -m tools.records.upgraded OLD NEW FILE``: a record of 200 random graphs by two versions, on an H100.
 
-What is called unchanged is asked of both again, without the code that called it so, and compared byte by byte.
+What is called unchanged is queried of both again, without the code that called it so, and compared byte by byte.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What an upgrade changes on the GPU here, held against a second pass and the old version against itself.
+"""What an upgrade changes on the GPU here, compared with a second pass and the old version against itself.
 
 ``python -m tools.records.upgraded_gpu graphs FOLDER`` writes 48 random graphs and 8 of attention at lengths of
 training; ``cudnn-backend diff OLD NEW --time --format json --output CHECKED FOLDER/*.json`` is what is

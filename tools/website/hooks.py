@@ -161,7 +161,7 @@ def on_nav(nav: Navigation, **_: Any) -> None:
 
 
 def on_page_content(html: str, *, page: Page, **_: Any) -> str:
-    """Make wide tables reachable by keyboard, as they scroll, and give each known fault a place of its own."""
+    """Make wide tables reachable by keyboard, as they scroll, and give each known issue a place of its own."""
     if page.file.src_uri == "known-issues.md":
         html = re.sub(r"<td><code>([\w-]+)</code>", r'<td id="\1"><code>\1</code>', html)
     return re.sub(r"<table>", '<table tabindex="0">', html)

@@ -191,7 +191,7 @@ def write_reasons() -> str:
         "</textarea>"
         '<div id="reason-found" role="status"></div></form>\n\n'
         "`python -m tools.records.reasons` collects them: it asks the real library about random graphs for described "
-        "GPUs. Numbers in a reason are those of the graph that was asked about. What `explain` says of your graph is "
+        "GPUs. Numbers in a reason are those of the graph that was judged. What `explain` says of your graph is "
         "measured on your graph, and better than any page.\n"
     ]
     for rule in rules():
@@ -215,7 +215,7 @@ def _reason_mark(entry: Entry) -> str:
 
 
 def fault_rows() -> list[dict[str, Any]]:
-    """Return every known fault as plain data."""
+    """Return every known issue as plain data."""
     return [
         {
             "code": row.code,

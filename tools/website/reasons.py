@@ -75,7 +75,7 @@ _VAGUE = Rule(
     "vague",
     "It says nothing about the graph",
     "The engine is made for other architectures or other graphs, and would refuse any graph like this one. Read the "
-    "other reasons: `explain` tells those that speak of your graph first.",
+    "other reasons: `explain` reports those that speak of your graph first.",
 )
 _NONE = Rule(
     "none",
@@ -96,7 +96,7 @@ def _title(docstring: str) -> tuple[str, str]:
 
 @cache
 def rules() -> tuple[Rule, ...]:
-    """Return the rules that reasons are listed under, in the order in which they are asked."""
+    """Return the rules that reasons are listed under, in the order in which they are queried."""
     by_status = [function for function in RULES if function.__name__ in _STATUS.values()]
     named = dict.fromkeys(phrase.rule for phrase in PHRASES if phrase.rule)
     functions = [*by_status, *(WORD_RULES[name] for name in named)]

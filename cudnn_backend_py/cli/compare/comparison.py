@@ -1,9 +1,9 @@
 """Which attention is the fastest, for a grid of shapes or those of a log: cuDNN by version and config, and its peers.
 
 Forward and backward: GPU time with the L2 cache flushed before each call, and host time of calls one after the other
-where the GPU is not what they wait for. The contenders of one process take turns; each cuDNN version is asked in a
+where the GPU is not what they wait for. The contenders of one process take turns; each cuDNN version is queried in a
 process of its own, on the same GPU right before. The fastest is marked, and so is what is as fast within noise. The
-engine configs of all plans are told; what torch runs is named by its version and by cuDNN's.
+engine configs of all plans are reported; what torch runs is named by its version and by cuDNN's.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class Case:
     why_alone: str = ""
 
     def graph_for(self, plans: TimedPlans) -> Graph:
-        """Return the graph that a cuDNN version is asked about."""
+        """Return the graph that a cuDNN version is judged."""
         if self.graph is not None:
             return self.graph
         assert self.problem is not None
@@ -185,7 +185,7 @@ def cases_of_log(path: str) -> list[Case]:
     if not found:
         faults = [item.fault.headline for item in graphs if item.fault is not None]
         raise UsageError(
-            f"{path} tells of no attention: of {len(graphs)} graphs that cuDNN logged there, none is",
+            f"{path} reports of no attention: of {len(graphs)} graphs that cuDNN logged there, none is",
             code="compare-no-attention",
             cause=f"{len(faults)} could not be rebuilt, the first: {faults[0]}" if faults else None,
             fix="give the log that a program with attention writes with CUDNN_LOGLEVEL_DBG=3; "
@@ -542,7 +542,7 @@ def _release_memory() -> None:
         torch.cuda.empty_cache()
 
 
-# How it is told
+# How it is reported
 
 
 def _cells(row: Mapping[str, Any], what: str, names: list[str], mark: str) -> list[str]:

@@ -1,1 +1,1 @@
-"""Causes of a refusal: from reasons to one cause, checked by asking about variations."""
+"""Causes of a refusal: from reasons to one cause, checked by judging variations."""

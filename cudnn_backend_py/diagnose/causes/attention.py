@@ -88,7 +88,7 @@ def _explain_by_smaller_one(refused: _HeadDims) -> Cause | None:
         return None
     what, found, limit = re.split(r": | -> ", alone.title)
     rest = [one for one in refused.dims if one.size != int(limit) and not _is_about(alone, case.graph, one)]
-    beside = f" beside {rest[0].size} of {name_dims(case.graph, rest)[12:-3]}" if rest else ""
+    beside = f" next to {rest[0].size} of {name_dims(case.graph, rest)[12:-3]}" if rest else ""
     headline = f"{what} is {found}, at most {limit} is supported{beside} on sm_{case.target.sm}{quote(refused.reason)}"
     detail = f"with {alone.title}, and nothing else changed, cuDNN supports the graph"
     return Cause("head-dim", headline, Basis.MEASURED, detail, f"{alone.title} ({alone.effect})")
@@ -138,7 +138,7 @@ def _state_limit(refused: _HeadDims) -> Cause | None:
     return refused.blame(refused.largest, refused.at_most(most), Basis.RULE) if refused.size > most else None
 
 
-# Tried in this order; those that ask cuDNN least come first.
+# Tried in this order; those that query cuDNN least come first.
 _EXPLANATIONS: tuple[Callable[[_HeadDims], Cause | None], ...] = (
     _explain_by_smaller_one,
     _explain_by_padding,
@@ -185,7 +185,7 @@ def low_precision(case: Case, reason: Reason) -> Cause | None:
     if others:
         needed = f"with which this graph is supported on {', '.join(others)}, not on sm_{case.target.sm}"
         headline = f"{found}, {needed}{quote(reason)}"
-        return Cause("data-type", headline, Basis.MEASURED, "the same graph was asked about there", judge_for(others))
+        return Cause("data-type", headline, Basis.MEASURED, "the same graph was judged there", judge_for(others))
     change = case.cure("data_type")
     if change is not None:
         return blame_change("data-type", case, change, reason)
@@ -214,6 +214,6 @@ def option(case: Case, reason: Reason) -> Cause | None:
     words = statement(reason)
     others = case.elsewhere
     if others:
-        headline = f"{what}{words}; sm_{case.target.sm} was asked, the graph is supported on {', '.join(others)}"
-        return Cause("option", headline, Basis.MEASURED, "the same graph was asked about there")
+        headline = f"{what}{words}; sm_{case.target.sm} was queried, the graph is supported on {', '.join(others)}"
+        return Cause("option", headline, Basis.MEASURED, "the same graph was judged there")
     return Cause("option", f"{what}{words}", Basis.RULE, reason.text)

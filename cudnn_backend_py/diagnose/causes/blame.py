@@ -1,7 +1,7 @@
 """Search for refused options: alone, or only together. Asks through a function, and as little as it can.
 
 "Without X it works" alone does not say that X is refused: leaving out Y may help as well, and X may be supported by
-itself. So each option is left out once, and what that leaves is asked about by itself.
+itself. So each option is left out once, and what that leaves is judged by itself.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Blame:
     sets
         The refused options: each set is refused by itself, and is supported less any one of its options. An empty set:
         the plain problem is refused as well. Of several sets each is enough.
-    cures
+    remedies
         Options without any one of which, and with all others, the problem is supported.
     alone
         Of a set of several options: whether each of them is supported by itself; None where one was not asked.
@@ -124,7 +124,7 @@ class _Search:
         return _Search(rest, self.needs, lambda kept: self._supported(kept | more if option in kept else kept)).blame()
 
     def _sets(self, options: frozenset[str], cures: Collection[str]) -> tuple[tuple[str, ...], ...]:
-        """Return the options that are refused by themselves, else one refused set; each has all that cure."""
+        """Return the options that are refused by themselves, else one refused set; each has all that remedy."""
         core = self._whole(cures)
         single = self._refused_alone([one for one in self.options if one in options and core <= self._whole([one])])
         if single:

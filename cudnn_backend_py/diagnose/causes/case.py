@@ -1,4 +1,4 @@
-"""A refused graph, the variations cuDNN may be asked about, and the text of its headline."""
+"""A refused graph, the variations cuDNN may be judged, and the text of its headline."""
 
 from __future__ import annotations
 
@@ -48,13 +48,13 @@ __all__ = [
     "type_word",
 ]
 
-# Described targets, one of each architecture: where else a graph is asked about.
+# Described targets, one of each architecture: where else a graph is judged.
 ARCHITECTURES = ("sm90", "sm100", "sm80", "sm89", "sm120", "sm86")
 
 _QUESTIONS = 40  # about variations, for one cause: some 0.3 s
-_MORE_QUESTIONS = 48  # beside them about a graph that is no attention: they cost less
-_CUTS = 6  # of a graph, that are asked about
-_OPTION_QUESTIONS = 32  # about options of attention, beside them
+_MORE_QUESTIONS = 48  # next to them about a graph that is no attention: they cost less
+_CUTS = 6  # of a graph, that are judged
+_OPTION_QUESTIONS = 32  # about options of attention, next to them
 
 
 def supports(graph: Graph, target: Target, modes: Sequence[str]) -> bool:
@@ -147,11 +147,11 @@ def _reasons(graph: Graph, target: Target, modes: Sequence[str]) -> set[str] | N
 
 @dataclass
 class Case:
-    """A refused graph, and the variations that are asked about, 40 at most.
+    """A refused graph, and the variations that are judged, 40 at most.
 
     ``measure`` False asks none: for graphs whose variations crash cuDNN. With a ``budget`` a plan of each variation is
-    asked for, not its support check alone, each in a forked process; ``step`` is called before each. Variations are
-    numbered from 1, in the order in which they are asked about, which is always the same: ``count`` is called with the
+    requested, not its support check alone, each in a forked process; ``step`` is called before each. Variations are
+    numbered from 1, in the order in which they are judged, which is always the same: ``count`` is called with the
     number before each, and those of ``deadly`` numbers, which killed a process, are taken to be refused. Exact changes
     that help become ``claims``, by title, which the interpreter checks afterwards: those of ``wrong`` titles are none.
     """
@@ -177,14 +177,14 @@ class Case:
 
     @property
     def asked(self) -> Asked:
-        """How far cuDNN is asked about variations."""
+        """How far cuDNN is queried about variations."""
         return "support check" if self.budget is None else "built"
 
     @cached_property
     def options(self) -> Options | None:
         """The options of the attention problem that the graph solves; None where cuDNN sees them otherwise.
 
-        That is, where it refuses the same problem, built anew, for other reasons than the graph.
+        That is, where it refuses the same problem, built again, for other reasons than the graph.
         """
         found = read_options(self.graph, self.target.library.version) if self.measure else None
         again = None if found is None else found.graph(found.found)
@@ -195,7 +195,7 @@ class Case:
 
     @cached_property
     def blame(self) -> Blame | None:
-        """Which options of attention are refused, alone or together; None where that cannot be told."""
+        """Which options of attention are refused, alone or together; None where that cannot be reported."""
         options = self.options
         if options is None:
             return None
@@ -451,7 +451,7 @@ def blame_near(case: Case, reason: Reason) -> Cause | None:
 
 
 def blame_change(code: str, case: Case, change: Change, reason: Reason | None = None) -> Cause:
-    """Return the cause that a change which cures it shows."""
+    """Return the cause that a change which remedies it shows."""
     headline = contrast(case.graph, change) + (quote(reason) if reason else "")
     detail = "with that changed, and nothing else, cuDNN supports the graph"
     return Cause(code, headline, Basis.MEASURED, detail, change.advice)

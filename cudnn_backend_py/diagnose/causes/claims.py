@@ -38,7 +38,7 @@ def check_claims(graph: Graph, cause: Cause, claims: Mapping[str, Change]) -> tu
 
 
 def compare_solution(graph: Graph, solution: Solution | None) -> Comparison | None:
-    """Return what a comparison of a solution with its graph showed; None, which is told, where the results differ."""
+    """Compare the results of a solution with those of its graph; return None, and report it, where they differ."""
     from ...interpreter.compare import Comparison, compare
 
     if solution is None:

@@ -1,4 +1,4 @@
-"""Choice of the cause: rules are asked for each of cuDNN's reasons, that of the furthest engine config first.
+"""Choice of the cause: rules are requested each of cuDNN's reasons, that of the furthest engine config first.
 
 A measured cause is taken before any that is not. Where no rule knows the phrase, options, changes and architectures are
 tried; what is left is quoted.
@@ -51,7 +51,7 @@ __all__ = [
     "suspects",
 ]
 
-_DEADLY = 6  # variations that may kill a process, which is then asked again without them
+_DEADLY = 6  # variations that may kill a process, which is then judged again without them
 _NUMBER = struct.Struct("q")
 _SEARCH = "the search for the cause among variations of the graph"
 
@@ -77,7 +77,7 @@ def find_cause(
     refused
         The refused candidates with their reasons.
     measure
-        Whether cuDNN may be asked about variations of the graph, forty at most. They are asked in
+        Whether cuDNN may be queried about variations of the graph, forty at most. They are queried in
         a forked process, as some kill cuDNN; so never of a GPU in this process, whose context a fork does not have.
     build
         Whether a variation counts only if a plan of it can be built; how many are is bounded by a
@@ -131,7 +131,7 @@ def _case(
 
 
 def _with_asked(case: Case, cause: Cause | None) -> Cause | None:
-    """Return the cause with how far cuDNN was asked about its remedy, where the rule does not say it."""
+    """Return the cause with how far cuDNN was queried about its remedy, where the rule does not say it."""
     if cause is None or not cause.remedy or cause.asked or cause.code in UNJUDGED:
         return cause
     return dataclasses.replace(cause, asked=case.asked if cause.basis is Basis.MEASURED else "not asked")
@@ -155,9 +155,9 @@ def find_graph_cause(
 
 
 def _find_in_fork(case: Case, find: Callable[[Case], Cause | None]) -> Cause | None:
-    """Return what is found in a forked process, which is asked again without the variation that it dies of.
+    """Return what is found in a forked process, which is judged again without the variation that it dies of.
 
-    Without asking cuDNN where that does not help.
+    Without querying cuDNN where that does not help.
     """
 
     def hear(one: Case) -> tuple[Cause | None, list[str], dict[str, Change]]:
@@ -202,9 +202,9 @@ def _of_graph(case: Case) -> Cause | None:
 
 
 def _nearer(case: Case, said: Cause | None) -> Cause | None:
-    """Return what unusual things are refused, where a cause was not measured or does not tell of them."""
+    """Return what unusual things are refused, where a cause was not measured or does not report of them."""
     measured = said if said is not None and said.basis is Basis.MEASURED else None
-    if measured and run_guarded("the look at what is told", True, is_told, case, measured.headline):
+    if measured and run_guarded("the look at what is reported", True, is_told, case, measured.headline):
         return None
     found = _ask(unusual_refused, case)
     if found is None or measured is None or not measured.remedy or measured.remedy in found.remedy:
@@ -220,7 +220,7 @@ def _nearer(case: Case, said: Cause | None) -> Cause | None:
 
 
 def _most_certain(case: Case) -> Cause | None:
-    """Return the first measured cause; else what cuDNN says it gave up, what one change cures, or what a rule says."""
+    """Return the first measured cause, else the cause that cuDNN names, one change proves, or a rule gives."""
     if blocks := _ask(block_scale, case):
         return blocks
     said = _by_phrases(case)
@@ -300,7 +300,7 @@ def _by_phrases(case: Case) -> Cause | None:
 
 
 def _name_device_need(case: Case, other: Cause | None) -> Cause | None:
-    """Return the cause, or that an engine was refused only because no device could be asked.
+    """Return the cause, or that an engine was refused only because no device could be queried.
 
     Fault
         "No GPC available" or a cuBLASLt handle that cannot be created, for a described target. The graph may be
@@ -395,7 +395,7 @@ def _one_change_away(case: Case) -> Cause | None:
     """No rule knows the phrase, and after one change cuDNN supports the graph.
 
     Fault
-        Any; the change tells.
+        Any; the change reports.
     Evidence
         The graph with that change.
     Remedy
@@ -441,7 +441,7 @@ def _no_engine(case: Case) -> Cause | None:
         mode = op.parameters().get("mode")
         shown.append(f"{op.name} ({op.verb()}{f' with {mode.name}' if isinstance(mode, Enum) else ''})")
     headline = f"cuDNN proposes no engine for {', '.join(shown)} on sm_{case.target.sm}, and gives no reason"
-    return Cause("refused", headline, Basis.RULE, f"modes {', '.join(case.modes)} were asked")
+    return Cause("refused", headline, Basis.RULE, f"modes {', '.join(case.modes)} were queried")
 
 
 def all_candidates_alike(case: Case) -> Cause | None:

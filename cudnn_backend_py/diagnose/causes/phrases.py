@@ -51,7 +51,7 @@ class Phrase:
 
 _TYPES = ("data_type", "intermediate_type")
 
-#: In the order in which rules are asked, and kinds of change tried.
+#: In the order in which rules are queried, and kinds of change tried.
 PHRASES = (
     Phrase(r"INCOMPATIBLE_CUDART.*compiled with cuda toolkit", "cuda_toolkit"),
     Phrase(r"is_valid_spatial_dim", "convolution_dims"),
@@ -105,13 +105,13 @@ PHRASES = (
     ),
 )
 
-#: What is asked of the device, by the words that say so, which are no patterns.
+#: What is queried of the device, by the text that say so, which are no patterns.
 NEEDS_DEVICE = {phrase.pattern: phrase.needs for phrase in PHRASES if phrase.needs}
 _OF_DEVICE = [phrase for phrase in PHRASES if phrase.needs]
 
 
 def rules_for(text: str) -> tuple[str, ...]:
-    """Return the names of the rules that know a reason, each once, in the order in which they are asked."""
+    """Return the names of the rules that know a reason, each once, in the order in which they are queried."""
     return tuple(dict.fromkeys(one.rule for one in PHRASES if one.rule and re.search(one.pattern, text)))
 
 
@@ -151,7 +151,7 @@ def is_of_other_architecture(text: str, sm: int) -> bool:
 
 
 def explain_numbers(text: str) -> str:
-    """Return which data types the bare numbers in cuDNN's words are, such as "compute type 3 is INT8"; else nothing."""
+    """Name the data types of bare numbers in cuDNN's message: "compute type 3 is INT8"; empty without such numbers."""
     known = {int(kind): kind.name for kind in DataType}
     found = re.findall(r"(?i)((?:compute|data|math|accumulat\w+) ?type) (\d+)\b", text)
     return ", ".join(

@@ -1,8 +1,8 @@
 """Rules: from a chain of reasons to one headline with the value found and the value needed.
 
-One function each. The first ones know a fault by its text alone, and are asked in the order they stand in. The others
-are asked for the reasons that :mod:`.phrases` names them for, in its order; they find the tensor and check the claim by
-asking cuDNN about the graph with one thing changed. Then the cause is measured.
+One function each. The first ones know a fault by its text alone, and are queried in the order they stand in. The others
+are requested the reasons that :mod:`.phrases` names them for, in its order; they find the tensor and check the claim by
+querying cuDNN about the graph with one thing changed. Then the cause is measured.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def _rule(function: Rule) -> Rule:
 
 
 def word_rule(function: WordRule) -> WordRule:
-    """Register a rule under its name, by which :mod:`.phrases` says for which reasons it is asked."""
+    """Register a rule under its name, by which :mod:`.phrases` says for which reasons it is queried."""
     WORD_RULES[function.__name__] = function
     return function
 
@@ -82,7 +82,7 @@ def shared_memory_per_block_insufficient(case: Case) -> Cause | None:
         ``CUDNN_STATUS_NOT_SUPPORTED_SHARED_MEMORY_INSUFFICIENT``. It is on-chip shared memory of one block, not the
         GPU's free memory.
     Evidence
-        The limit is ``maxSharedMemoryPerBlockOptin`` of the target. On a described target the same graph is asked
+        The limit is ``maxSharedMemoryPerBlockOptin`` of the target. On a described target the same graph is queried
         again with higher limits, and nothing else changed, to find what the kernel needs.
     Remedy
         A target with more shared memory per block (163 KiB sm_80, 227 KiB sm_90 and sm_100), or a smaller head
@@ -147,7 +147,7 @@ def pattern_removed(case: Case) -> Cause | None:
         A reason that says "no longer supported"; or, where a tensor is stored in F16x16 order, which only the removed
         kernels read, that a pattern of so many matmuls is not known.
     Evidence
-        cuDNN's own words, and for its backward pass the tensor's order. Told where no rule measured a cause and no
+        cuDNN's own message, and for its backward pass the tensor's order. Told where no rule measured a cause and no
         option is refused: the engine that is gone is not why the others refuse it.
     Remedy
         An older cuDNN that supports it, if there is one: not every graph was supported before. Or the successor.
@@ -175,7 +175,7 @@ def driver_library_unusable(case: Case) -> Cause | None:
     Fault
         ``CUDNN_STATUS_NOT_SUPPORTED_RUNTIME_PREREQUISITE_MISSING`` with ``libcuda``.
     Evidence
-        cuDNN's own words.
+        cuDNN's own message.
     Remedy
         Install the driver, or this package's driver stub for verdicts without a GPU.
     Since
@@ -197,7 +197,7 @@ def cuda_toolkit(case: Case, reason: Reason) -> Cause | None:
     Fault
         ``CUDNN_STATUS_NOT_SUPPORTED_INCOMPATIBLE_CUDART`` with "is not be compiled with cuda toolkit < 13.1".
     Evidence
-        cuDNN's own words, and the CUDA this cuDNN is built for.
+        cuDNN's own message, and the CUDA this cuDNN is built for.
     Remedy
         The same cuDNN, built for that CUDA.
     Since
@@ -267,7 +267,7 @@ def dims(case: Case, reason: Reason) -> Cause | None:
 
 @word_rule
 def missing_tensor(case: Case, reason: Reason) -> Cause | None:
-    """An operation lacks a tensor that it needs in its mode, or beside another one.
+    """An operation lacks a tensor that it needs in its mode, or next to another one.
 
     Fault
         BAD_PARAM with a condition such as "(mode != CUDNN_RMS_NORM) && !hasMeanDesc()".
@@ -287,7 +287,7 @@ def missing_tensor(case: Case, reason: Reason) -> Cause | None:
             continue
         mode = op.fields.get("mode")
         what = " with ".join([op.verb(), *([mode.name] if isinstance(mode, Enum) else [])])
-        beside = f" beside {' and '.join(given)}" if given else ""
+        beside = f" next to {' and '.join(given)}" if given else ""
         headline = f"{op.name} ({what}) has no {' and no '.join(lacking)}, which it needs{beside}"
         remedy = f"give it {' and '.join(lacking)}"
         whole = attempt(lambda op=op: give_ports(case.graph, op, lacking))  # type: ignore[misc]
@@ -311,7 +311,7 @@ def same_tensors(case: Case, reason: Reason) -> Cause | None:
     Evidence
         cuDNN's condition, and how the two differ.
     Remedy
-        None is asked: which of the two is right is for the caller to say.
+        None is queried: which of the two is right is for the caller to say.
     Since
         Any version.
     """
@@ -488,7 +488,7 @@ def _ranks(graph: Graph) -> list[int]:
 
 
 def _of_other_rank(case: Case) -> Change | None:
-    """Return the change of how many dims tensors have that cures fewer than three of them, or a product of more."""
+    """Return the change of how many dims tensors have that remedies fewer than three of them, or a product of more."""
     products = any(isinstance(op, Matmul) for op in case.graph.ops) and not case.is_attention
     ranks = _ranks(case.graph)
     wrong = ranks and (ranks[-1] < _PRODUCT or (products and ranks[-1] > _PRODUCT))
@@ -559,7 +559,7 @@ def architecture(case: Case, reason: Reason) -> Cause | None:
         f"sm_{case.target.sm} does not take the graph{what}, {', '.join(others)} {'do' if len(others) > 1 else 'does'}"
     )
     return Cause(
-        "architecture", where + quote(reason), Basis.MEASURED, "the same graph was asked about there", judge_for(others)
+        "architecture", where + quote(reason), Basis.MEASURED, "the same graph was judged there", judge_for(others)
     )
 
 
@@ -591,7 +591,7 @@ def block_scale(case: Case) -> Cause | None:
     names = ", ".join(f"{op.name} ({op.verb()})" for op in scaled[:4])
     headline = f"block scales of {', '.join(kinds)} ({names}) are not supported on sm_{case.target.sm}"
     headline += f"; {', '.join(others)} support{'s' if len(others) == 1 else ''} the graph"
-    return Cause("architecture", headline, Basis.MEASURED, "the same graph was asked about there", judge_for(others))
+    return Cause("architecture", headline, Basis.MEASURED, "the same graph was judged there", judge_for(others))
 
 
 @word_rule
@@ -650,7 +650,7 @@ def two_graphs(case: Case, reason: Reason | None = None) -> Cause | None:
     said = [one for one in (*([reason] if reason else []), *case.telling) if not is_vague(one.text)]
     quoted = next(filter(None, map(quote, said)), "")
     headline = f"{names} {where} {main.name} ({main.verb()}): not supported in one graph with it"
-    detail = "each of the two graphs was asked about by itself"
+    detail = "each of the two graphs was judged by itself"
     return Cause("operation", headline + quoted, Basis.MEASURED, detail, cut.title)
 
 

@@ -1,4 +1,4 @@
-"""Causes for options of attention: refused alone or together, which is asked about and not concluded."""
+"""Causes for options of attention: refused alone or together, which is judged and not concluded."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def options_refused(case: Case) -> Cause | None:
     parts = [_describe_set(case, options, one, blame) for one in blame.sets]
     patterns = [options.found[key].pattern for key in blame.options]
     fitting = [one for one in case.telling if any(re.search(pattern, statement(one)) for pattern in patterns)]
-    headline = "; and besides ".join(parts) + next(filter(None, map(quote, fitting)), "")
+    headline = "; and also ".join(parts) + next(filter(None, map(quote, fitting)), "")
     remedies = [_remedy(case, options, blame)]
     if others := case.elsewhere:
         headline += f"; {', '.join(others)} support{'s' if len(others) == 1 else ''} the graph"
@@ -53,13 +53,13 @@ def options_refused(case: Case) -> Cause | None:
 
 
 def _remedy(case: Case, options: Options, blame: Blame) -> str:
-    """Return what to leave out, as far as the problem without it was asked; nothing where that does not help."""
+    """Return what to leave out, as far as the problem without it was queried; nothing where that does not help."""
 
     def helps(gone: Sequence[str]) -> bool:
         graph = options.graph([key for key in options.found if not options.whole([key]) & set(gone)])
         return graph is not None and case.supports(graph)
 
-    if blame.cures:  # these were asked, but not built
+    if blame.cures:  # these were queried, but not built
         kept = [key for key in blame.cures if case.budget is None or helps([key])]
         return _instead([options.found[key] for key in kept], " or ")
     together = [one[-1] for one in blame.sets]
@@ -156,7 +156,7 @@ def _changes_refused(case: Case) -> Cause | None:
         parts.append(f"{names}: not supported in this graph on sm_{case.target.sm}{beside}")
     single = all(len(one) == 1 for one in blame.sets)
     left_out = "the graph less its other biases, masks, statistics and dropout is refused, without it supported"
-    headline = "; and besides ".join(parts) + _quote_telling(case)
+    headline = "; and also ".join(parts) + _quote_telling(case)
     return Cause("option", headline, Basis.MEASURED, left_out if single else _TOGETHER, remedy)
 
 

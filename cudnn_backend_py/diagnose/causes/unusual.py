@@ -1,7 +1,7 @@
-"""Causes for graphs that are no attention: what is unusual about them, refused alone or together, which is asked.
+"""Causes for graphs that are no attention: what is unusual about them, refused alone or together, which is queried.
 
 As for options of attention, "without X it works" does not say that X is refused: each unusual thing is undone, and also
-asked about with all others undone.
+judged with all others undone.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def unusual_refused(case: Case) -> Cause | None:
         The graph with all of them undone is supported; with one of them alone it is refused, or with all but one
         supported.
     Remedy
-        Each that cures, undone.
+        Each that remedies, undone.
     Since
         Any version.
     """
@@ -76,7 +76,7 @@ def unusual_refused(case: Case) -> Cause | None:
     if len(extra) > 1:
         names = ", ".join(one.what.removeprefix("operation ") for one in extra)
         parts.append(f"operations {names} do not fit into this graph")
-    headline = "; and besides ".join(parts) + _quote(case, sets[0])
+    headline = "; and also ".join(parts) + _quote(case, sets[0])
     aspects = [one.aspect for one in sets[0]]
     if set(blame.cures) & set(blame.options):
         detail = "with that undone, and nothing else changed, cuDNN supports the graph"
@@ -86,7 +86,7 @@ def unusual_refused(case: Case) -> Cause | None:
 
 
 def is_told(case: Case, headline: str) -> bool:
-    """Return whether a headline tells of each set of refused things: a name, and what is unusual about it."""
+    """Return whether a headline reports of each set of refused things: a name, and what is unusual about it."""
     found = _find(case)
     if found is None:
         return True
@@ -101,7 +101,7 @@ def only_operations(case: Case) -> bool:
 
 
 def _main(one: list[Deviation]) -> list[Deviation]:
-    """Return what has to be told of a refused set: operations only where there is nothing else."""
+    """Return what has to be reported of a refused set: operations only where there is nothing else."""
     return [item for item in one if item.aspect != "operation"] or one
 
 
@@ -181,7 +181,7 @@ def _needed(one: Deviation) -> str:
 
 
 def _quote(case: Case, one: Sequence[Deviation]) -> str:
-    """Return cuDNN's words where they speak of what is refused."""
+    """Return cuDNN's message where they speak of what is refused."""
     patterns = [_WORDS[item.aspect] for item in one]
     fitting = (reason for reason in case.telling if any(re.search(pattern, statement(reason)) for pattern in patterns))
     return next(filter(None, map(quote, fitting)), "")

@@ -60,7 +60,7 @@ def write_repro(
     """Write an archive that shows what cuDNN says about `graph` to somebody who has only the archive; return its path.
 
     It holds the graph, the target, the verdict, cuDNN's log, the versions, a Python script that needs this package,
-    and a C++ program that needs cuDNN. cuDNN is asked in child processes. User name, home folder, times and process
+    and a C++ program that needs cuDNN. cuDNN is queried in child processes. User name, home folder, times and process
     numbers are left out, so the same answer gives the same bytes, as far as cuDNN's log is the same.
 
     Parameters
@@ -70,7 +70,7 @@ def write_repro(
     path
         Ends with ``.tar.gz``, ``.tgz`` or ``.zip``; :func:`archive_name` if not given. A file there is replaced.
     build
-        Ask for plans, too.
+        Request plans, too.
     version
         An installed cuDNN such as ``9.19.0``; None for the library this process would load.
     limit_s
@@ -308,7 +308,7 @@ cuDNN:    @CUDNN@
 answer:   @OUTCOME@
 cause:    @CAUSE@
 
-verdict.txt has cuDNN's words for every engine config, graph.json the graph, target.json the GPU it was judged for,
+verdict.txt has cuDNN's message for every engine config, graph.json the graph, target.json the GPU it was judged for,
 versions.json what judged it. cudnn.log is cuDNN's own log at level 3; a long one lacks its middle, and times, process
 numbers and addresses are replaced. When it was written, 'reproduce.py --in-process' @ENDING@.
 
@@ -364,7 +364,7 @@ clean:
 """
 
 _RUNTIME_SHIM = """\
-/* Stands in for the CUDA toolkit's header of this name: the types cudnn_graph.h mentions, nothing behind them. */
+/* Stands in for the CUDA toolkit's header of this name: the types cudnn_graph.h mentions, nothing after them. */
 #ifndef SHIM_CUDA_RUNTIME_API_H
 #define SHIM_CUDA_RUNTIME_API_H
 

@@ -30,9 +30,9 @@ Which options of attention cuDNN supports, by version and architecture. Every ma
 described GPU, asked without a device, so what only building or running shows is not in it.
 
 Where a row says nothing else, the problem is {base}.
-`cudnn-backend attention-table --target sm90 --row causal` asks the cuDNN at hand.
+`cudnn-backend attention-table --target sm90 --row causal` asks the available cuDNN.
 
-* A cell is {versions}; one entry stands for all of them where they agree.
+* A cell is {versions}; one entry means all of them where they agree.
 * **c** composite: many operations, which every version supports. **s** the same with single operations for masks and
   softmax, since 9.21; shown where its mark is not that of c. **u** unified: one SDPA operation.
 * A letter alone: supported. {hazard}: supported, and then wrong, as the note says. A letter struck out: refused, for
@@ -117,7 +117,7 @@ class _Page:
 
 
 def _code(text: str) -> str:
-    """Return a text as Markdown code in one line: within more backticks than it has side by side."""
+    """Return a text as Markdown code in one line: within more backticks than it has next to each other."""
     shown = printable(text)
     fence = "`" * (1 + max(map(len, re.findall("`+", shown)), default=0))
     return f"{fence}{shown}{fence}" if len(fence) == 1 else f"{fence} {shown} {fence}"

@@ -25,15 +25,15 @@ class Case:
     Attributes
     ----------
     graph, target, version
-        What was asked.
+        What was queried.
     state
         ``passed``, ``failed`` (the answer is not the wanted one) or ``error`` (there is no answer).
     code, message, text
         Of a case that did not pass: name of the fault, one line, and everything there is to say.
     warnings
-        Lines that are worth a look although the case passed: known hazards.
+        Lines that are worth a look although the case passed: known issues.
     remarks
-        Lines that JUnit shows beside those: of the environment, and of what was not asked. Of matrices only: the text
+        Lines that JUnit shows next to those: of the environment, and of what was not asked. Of matrices only: the text
         of a verdict has them.
     """
 
@@ -134,7 +134,7 @@ def _plain(text: str) -> str:
 
 
 def github_annotations(results: _Results, *, files: Mapping[str, str] | None = None) -> list[str]:
-    """Return a workflow command for each case that did not pass (``::error``) and each hazard (``::warning``).
+    """Return a workflow command for each case that did not pass (``::error``) and each known issue (``::warning``).
 
     Parameters
     ----------
@@ -154,7 +154,7 @@ def github_annotations(results: _Results, *, files: Mapping[str, str] | None = N
         if case.state != "passed":
             code = f" [{case.code}]" if case.code else ""
             lines.append(_command("error", file, where, f"{case.message or case.state}{code}"))
-        lines += [_command("warning", file, f"known hazard: {where}", warning) for warning in case.warnings]
+        lines += [_command("warning", file, f"known issue: {where}", warning) for warning in case.warnings]
     return lines
 
 

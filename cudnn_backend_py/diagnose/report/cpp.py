@@ -34,7 +34,7 @@ _C_TYPES = {
 
 
 def cpp_program(graph: Graph, profile: Profile, verdict: Verdict) -> str:
-    """Return a C++17 program that asks cuDNN what `verdict` answers, and ends with the same exit code.
+    """Return a C++17 program that queries cuDNN what `verdict` answers, and ends with the same exit code.
 
     It needs ``cudnn_graph.h`` and libcudnn, nothing of this package. Built with ``-DUSE_GPU`` it asks the GPU of its
     process, else the described one; with ``--build`` it builds plans.
@@ -60,7 +60,7 @@ def cpp_program(graph: Graph, profile: Profile, verdict: Verdict) -> str:
 
 
 def _words_of_missing_device(verdict: Verdict) -> Sequence[str]:
-    """Return the words that made the verdict one that could not be judged."""
+    """Return the text that made the verdict one that could not be judged."""
     unjudged = verdict.cause is not None and verdict.cause.code in UNJUDGED
     return list(NEEDS_DEVICE) if unjudged else []
 
@@ -216,7 +216,7 @@ constexpr size_t kLibraryNeeded = @LIBRARY_NEEDED@;  // the newest attribute of 
 
 enum Outcome { kSupported = 0, kNotSupported = 1, kCouldNotBeJudged = 2 };  // also the exit code
 
-// An answer other than success, with cuDNN's own words.
+// An answer other than success, with cuDNN's own message.
 struct Refused {
     cudnnStatus_t status;
     std::string call;
@@ -277,7 +277,7 @@ std::vector<Descriptor> get_descriptors(Descriptor descriptor, cudnnBackendAttri
     return found;
 }
 
-// Step 1: what is asked for.
+// Step 1: what is requested.
 
 #ifdef USE_GPU
 

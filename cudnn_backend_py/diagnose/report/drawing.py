@@ -19,7 +19,7 @@ from ...printable import printable
 
 __all__ = ["MAX_OPERATIONS", "draw_file", "draw_graph", "drawn_graphs", "named_tensors"]
 
-MAX_OPERATIONS = 200  # beyond that a drawing helps nobody
+MAX_OPERATIONS = 200  # beyond that a drawing helps no one
 
 _LETTER = 7.3  # px, of a monospaced letter at 12 px
 _SMALL = 6.2  # the same at 10 px
@@ -29,7 +29,7 @@ _GAP_X, _GAP_Y = 18.0, 34.0
 _HEAD, _LINE = 26.0, 15.0
 _SWEEPS = 8
 
-# Of a drawing that stands alone, or in a page that knows nothing of it: all text is in a box of its own ground, and
+# Of a drawing that is alone, or in a page that knows nothing of it: all text is in a box of its own ground, and
 # lines are of a grey that is seen on any ground, as a page can be dark where the system is light.
 _STYLE = """<style>
 svg.graph { max-width: 100%; height: auto; }
@@ -51,7 +51,7 @@ svg.graph { max-width: 100%; height: auto; }
 
 @dataclass(eq=False, slots=True)
 class _Node:
-    """An operation with its outputs, a tensor nobody writes, or a place an edge passes."""
+    """An operation with its outputs, a tensor no one writes, or a place an edge passes."""
 
     layer: int
     op: Op | None = None
@@ -93,7 +93,7 @@ def drawn_graphs(graph: Graph) -> Iterator[Graph]:
 
 
 def draw_file(graph: Graph, named: Collection[str] = ()) -> str:
-    """Return what :func:`draw_graph` does as an SVG file that stands alone, light or dark as the reader's system is."""
+    """Return what :func:`draw_graph` does as an SVG file that is alone, light or dark as the reader's system is."""
     head, mark, rest = draw_graph(graph, named).partition(">")
     return f"{head}{mark}{_STYLE}{rest}\n" if mark else ""
 

@@ -1,6 +1,6 @@
 """One self-contained HTML page of verdicts, matrix and remedies, and the fragments a notebook shows.
 
-The page asks for nothing from outside: its style and script are inside and named by hash in its content security
+The page requests nothing from outside: its style and script are inside and named by hash in its content security
 policy, so nothing a graph is called can run. Everything is escaped by the template engine.
 """
 
@@ -302,9 +302,9 @@ def _headline(verdict: Verdict) -> str:
 
 
 def _cell_line(cell: Cell) -> str:
-    """Return what a cell says in full: its cause or engines, then known faults and remarks."""
+    """Return what a cell says in full: its cause or engines, then known issues and remarks."""
     first = cell.headline or (f"engine {', '.join(map(str, cell.engines))}" if cell.engines else str(cell.outcome))
-    return "; ".join([first, *(f"known fault: {hazard}" for hazard in cell.hazards), *cell.remarks])
+    return "; ".join([first, *(f"known issue: {hazard}" for hazard in cell.hazards), *cell.remarks])
 
 
 def _sorted_candidates(verdict: Verdict) -> list[tuple[str, list[Candidate]]]:
@@ -313,7 +313,7 @@ def _sorted_candidates(verdict: Verdict) -> list[tuple[str, list[Candidate]]]:
     refused = [item for item in verdict.candidates if item not in taken]
     count = len(verdict.candidates)
     parts = [
-        (f"{len(refused)} of {count} candidate engine configs refused, with cuDNN's words", refused),
+        (f"{len(refused)} of {count} candidate engine configs refused, with cuDNN's message", refused),
         (f"{len(taken)} of {count} candidate engine configs left", taken),
     ]
     return [(title, items) for title, items in parts if items]
@@ -323,7 +323,7 @@ def _subtitle(verdicts: Sequence[Verdict], matrix: Matrix | None) -> str:
     versions = dict.fromkeys([*(item.cudnn for item in verdicts), *(matrix.versions if matrix is not None else ())])
     graphs = {item.graph_text for item in verdicts} or set(matrix.graphs if matrix is not None else ())
     if not graphs:
-        return "nothing was asked"
+        return "nothing was queried"
     few = f"cuDNN {', '.join(versions)}" if len(versions) <= 3 else f"{len(versions)} cuDNN versions"
     return f"What cuDNN says, and why: {len(graphs)} graph{'s' if len(graphs) > 1 else ''}, {few}"
 

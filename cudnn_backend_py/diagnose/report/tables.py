@@ -71,13 +71,13 @@ def _mark(cell: Cell, number: Mapping[tuple[str, str], str]) -> Text:
 
 
 def _remarks(cells: Mapping[tuple[str, str], Cell], told: Collection[str] = ()) -> Iterator[Text]:
-    """Yield a line for each known fault and remark of cells by target and version, with where it holds.
+    """Yield a line for each known issue and remark of cells by target and version, with where it holds.
 
     But not for what is `told` elsewhere.
     """
     where: dict[tuple[str, str], list[tuple[str, str]]] = {}
     for place, cell in cells.items():
-        for label, said in (("known fault", cell.hazards), ("remark", cell.remarks)):
+        for label, said in (("known issue", cell.hazards), ("remark", cell.remarks)):
             for one in (text for text in said if text not in told):
                 where.setdefault((label, one), []).append(place)
     for (label, one), places in sorted(where.items(), key=lambda item: item[0][0]):
@@ -113,7 +113,7 @@ def render_remedies(verdict: Verdict, graph: Graph, remedies: Remedies, *, again
         parts.append(line(f"cause: {verdict.cause.headline}"))
         if verdict.cause.code == ENGINES_ABSENT:
             parts.append(line(f"what to do: {verdict.cause.remedy}"))
-    for label, said in (("known fault", verdict.hazards), ("remark", verdict.remarks)):
+    for label, said in (("known issue", verdict.hazards), ("remark", verdict.remarks)):
         parts += [Text.assemble((f"{label}: ", "bold yellow"), line(one)) for one in said]
     if verdict.supported:
         parts.append(line(_no_need(verdict)))
@@ -143,7 +143,7 @@ def _no_need(verdict: Verdict) -> str:
 
 
 def _how_far(remedy: Remedy) -> str:
-    """Return how far cuDNN was asked about a remedy."""
+    """Return how far cuDNN was queried about a remedy."""
     if remedy.verdict is None:
         return "not asked"
     return "asked and built" if remedy.verdict.stage == "plan" else "passes its support check, not built"
@@ -159,7 +159,7 @@ def render_since(since: Since) -> Group:
         if since.first is not None
         else f"supported by none of the {judged} versions that could judge"
         if since.unjudged
-        else f"supported by none of the {judged} versions that were asked"
+        else f"supported by none of the {judged} versions that were queried"
     )
     refused = f"; {since.first_after} is the first after it that refuses" if since.first_after else ""
     style = "green" if since.first is not None else "red"
@@ -167,7 +167,7 @@ def render_since(since: Since) -> Group:
         Text.assemble(line(f"graph {since.graph!r} on {since.target}: "), line(span + refused, style))
     ]
     if since.first == since.versions[0]:
-        lines.append(Text(f"{since.first} is the oldest version at hand: support may be older", "dim"))
+        lines.append(Text(f"{since.first} is the oldest version available: support may be older", "dim"))
     if since.gaps:
         lines.append(Text(f"not monotone: {', '.join(since.gaps)} between them refuse it", "yellow"))
     if since.unjudged:

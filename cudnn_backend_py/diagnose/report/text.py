@@ -1,6 +1,6 @@
 """Verdicts as text.
 
-What a text holds that is not ours, a name or cuDNN's words, is shown as :mod:`cudnn_backend_py.printable` has it.
+What a text holds that is not ours, a name or cuDNN's message, is shown as :mod:`cudnn_backend_py.printable` has it.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def _candidate(candidate: Candidate) -> list[RenderableType]:
 
 
 def render(verdict: Verdict) -> Group:
-    """Return the verdict as something rich prints: the answer, the cause, then every candidate in cuDNN's words."""
+    """Return the verdict as something rich prints: the answer, the cause, then every candidate in cuDNN's message."""
     where = f"{verdict.target_title} (sm_{verdict.sm})" if verdict.sm else verdict.target_title
     parts: list[RenderableType] = [
         Text.assemble(
@@ -77,7 +77,7 @@ def render(verdict: Verdict) -> Group:
         parts.append(_label("stages", "; ".join(told)))
     if verdict.shapes:
         parts.append(_label("shapes", verdict.shapes))
-    parts += [_label("known fault", hazard) for hazard in verdict.hazards]
+    parts += [_label("known issue", hazard) for hazard in verdict.hazards]
     parts.append(_label("judged by", f"{verdict.library or 'no library'}, driver: {verdict.driver}"))
     if verdict.control is not None:
         state = "supported" if verdict.control.supported else "REFUSED"
@@ -98,7 +98,7 @@ def render(verdict: Verdict) -> Group:
         parts.append(
             Text(
                 f"\n{taken} of {len(verdict.candidates)} candidate engine configs left; "
-                "cuDNN's words, innermost reason first",
+                "cuDNN's message, innermost reason first",
                 "bold",
             )
         )
@@ -108,7 +108,7 @@ def render(verdict: Verdict) -> Group:
         silence = "" if verdict.reasons else " and gave no reason"
         parts.append(Text(f"\ncuDNN offered no engine config{silence}", "bold"))
     if verdict.reasons:
-        parts.append(Text("\ncuDNN's words that name no engine config", "bold"))
+        parts.append(Text("\ncuDNN's message that name no engine config", "bold"))
         parts += [lines(str(reason), 4) for reason in verdict.reasons]
     return Group(*parts)
 

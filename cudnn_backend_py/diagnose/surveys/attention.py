@@ -46,7 +46,7 @@ class Row:
 
     @property
     def problem(self) -> Attention:
-        """The attention problem that is asked about."""
+        """The attention problem that is judged."""
         return Attention(**{**BASE, **self.options})
 
     def graph(self, form: str, version: VersionTuple) -> Graph:
@@ -229,7 +229,7 @@ class SupportTable:
 
     @property
     def forms(self) -> tuple[str, ...]:
-        """The forms that were asked about."""
+        """The forms that were judged."""
         return tuple(form for form in FORMS if any(form in row for row in self.cells.values()))
 
     def all_cells(self) -> Iterable[Cell]:

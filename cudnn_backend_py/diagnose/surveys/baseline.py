@@ -7,7 +7,7 @@
     targets = ["sm80", "sm90"]
     versions = ["9.19.0", "default"]     # optional; "default" is the cuDNN this environment has
     build = false                        # optional: build plans too
-    pin = ["cause"]                      # optional: what counts beside the outcome: "cause", "engines"
+    pin = ["cause"]                      # optional: what counts next to the outcome: "cause", "engines"
 
     [graphs]                             # files, seen from this one
     flash = "graphs/flash.json"
@@ -59,7 +59,7 @@ class Asking(TypedDict, total=False):
 
 
 class _Wheels(Asking, total=False):
-    """How a baseline is to be asked: also, by version, which wheel is to judge, such as ``9.19.0-full``."""
+    """How a baseline is to be queried: also, by version, which wheel is to judge, such as ``9.19.0-full``."""
 
     wheels: Mapping[str, str]
 
@@ -94,13 +94,13 @@ class Baseline:
     expected: Mapping[Triple, Expected]
 
     def triples(self) -> list[Triple]:
-        """Return what is asked: every graph on every target with every version."""
+        """Return what is queried: every graph on every target with every version."""
         return [(graph, target, one) for graph in self.graphs for target in self.targets for one in self.versions]
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Checked:
-    """One answer beside what was expected.
+    """One answer next to what was expected.
 
     Attributes
     ----------
@@ -134,7 +134,7 @@ class Checked:
 
     @property
     def can_be_expected(self) -> bool:
-        """Whether an update writes it down: cuDNN judged, crashed or lacks engines, each time anew."""
+        """Whether an update writes it down: cuDNN judged, crashed or lacks engines, each time again."""
         return _can_be_expected(self.cell)
 
     def to_dict(self) -> dict[str, Any]:
@@ -232,8 +232,8 @@ def check(path: Path, *, load: Callable[[str], Graph] = load_graph, **options: U
 def update(path: Path, *, load: Callable[[str], Graph] = load_graph, **options: Unpack[_Wheels]) -> list[Checked]:
     """Ask what a baseline asks and write the answers into it; return what changed, as :func:`check`.
 
-    What could not be judged keeps its old line, or none, unless cuDNN crashed or lacks engines: those are answers. The
-    rest of the file stays as it is, comments too. Parameters and errors as for :func:`check`.
+    What could not be judged keeps its old line, or none, unless cuDNN crashed or lacks engines: those are
+    answers. The rest of the file stays as it is, comments too. Parameters and errors as for :func:`check`.
     """
     baseline = read_baseline(path)
     answered = _ask(baseline, load, options)
@@ -248,7 +248,7 @@ def update(path: Path, *, load: Callable[[str], Graph] = load_graph, **options: 
     try:
         new.write_text(_write_expected(read_text(path, code="check-file"), expected), encoding="utf-8")
         if read_baseline(new) != replace(baseline, path=new, expected=expected):
-            raise _wrong(path, "its tables [[expected]] cannot be told from the rest: move them to its end")
+            raise _wrong(path, "its tables [[expected]] cannot be reported from the rest: move them to its end")
         new.replace(path)
     finally:
         new.unlink(missing_ok=True)
@@ -256,7 +256,7 @@ def update(path: Path, *, load: Callable[[str], Graph] = load_graph, **options: 
 
 
 def compare(baseline: Baseline, answered: Matrix) -> list[Checked]:
-    """Return each answer beside what the baseline expects."""
+    """Return each answer next to what the baseline expects."""
     return [_compare_one(baseline, triple, answered.cells[triple]) for triple in baseline.triples()]
 
 

@@ -41,12 +41,12 @@ def available_versions() -> tuple[str, ...]:
 
 
 def number_of(name: str) -> str:
-    """Return the version that a name such as ``default`` stands for."""
+    """Return the version that a name such as ``default`` means."""
     return (own_version() or name) if name == DEFAULT else name
 
 
 def places_of(names: Iterable[str], wheels: Mapping[str, str]) -> dict[str, str | None]:
-    """Return what :func:`matrix` is to ask for each name, where some versions are to be judged with a certain wheel.
+    """Return what :func:`matrix` is to request each name, where some versions are to be judged with a certain wheel.
 
     Parameters
     ----------
@@ -121,7 +121,7 @@ def _version_of(setup: Setup) -> str | None:
 
 
 def _tell_version() -> None:
-    """In a child process: print the version of the cuDNN it loads, behind what cuDNN may print."""
+    """In a child process: print the version of the cuDNN it loads, after what cuDNN may print."""
     print(f"\n{library().version_text}")
 
 

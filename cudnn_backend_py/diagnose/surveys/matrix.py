@@ -59,8 +59,8 @@ class Cell:
         The engines that support the graph, in cuDNN's order.
     stage
         How far the verdict came, one of ``STAGES``.
-    hazards, remarks
-        Known faults of such graphs, and what else does not change the answer, as of a :class:`Verdict`.
+    known issues, remarks
+        Known issues of such graphs, and what else does not change the answer, as of a :class:`Verdict`.
     """
 
     outcome: Outcome
@@ -218,7 +218,7 @@ def matrix(
     cache
         Folder of kept answers; :func:`default_cache` if not given.
     fresh
-        Ask again what is kept there.
+        Judge again what is kept there.
     progress
         Whether to show a bar on standard error.
     limit_s
@@ -241,15 +241,15 @@ def matrix(
     Loads cuDNN: in child processes only. Graphs, device JSONs, library files and environment variables are read once,
     at the beginning; if library files change meanwhile, the cells that are still open could not be judged
     (``cudnn-files-changed``). An answer is kept for exactly what was read; so is the answer that a wheel lacks engines.
-    Anything else that could not be judged is asked again the next time, and so is everything about ``gpu``, which may
-    be another one by then. After a KeyboardInterrupt the answers so far are kept.
+    Anything else that could not be judged is judged again the next time, and so is everything about ``gpu``,
+    which may be another one by then. After a KeyboardInterrupt the answers so far are kept.
     """
     named = read_graphs(graphs)
     profiles = read_targets(targets)
     setups = read_setups(available_versions() if versions is None else versions)
     for what, given in (("graphs", named), ("targets", profiles), ("versions", setups)):
         if not given:
-            raise UsageError(f"there are no {what} to ask about", code="matrix-empty")
+            raise UsageError(f"there are no {what} to judge", code="matrix-empty")
     questions = {
         (graph, target, version): Question(named[graph], profile, setup, build=build)
         for version, setup in setups.items()
@@ -411,7 +411,7 @@ def kept_answers(folder: Path) -> EntryFolder:
     private = PrivateFolder(
         folder,
         title="folder of kept answers",
-        reason="what lies there is taken for cuDNN's word",
+        reason="what is there is taken for cuDNN's word",
         code="cache-folder-not-private",
     )
     return EntryFolder(private, schema=_KEPT, suffix="answer", max_bytes=None, durable=False)
@@ -444,8 +444,9 @@ class KeptAnswers:
     def keep(self, question: Question, cell: Cell) -> None:
         """Write an answer to a question that has a key.
 
-        What could not be judged is written only where the reason is in the key: engines that the files lack. A crash
-        may come from the memory or the limits of this moment, and a busy machine may cut the search for a cause short.
+        What could not be judged is written only where the reason is in the key: engines that the files lack. A
+        crash may come from the memory or the limits of this moment, and a busy machine may cut the search for a cause
+        short.
         """
         key = question.key()
         unfinished = any(remark.startswith(TIME_RAN_OUT) for remark in cell.remarks)

@@ -34,7 +34,7 @@ class Since(ShownAsHtml):
     first, last
         None if none of ``asked`` supports it.
     first_after
-        The first version after ``last`` that was asked and refuses it; None if there is none.
+        The first version after ``last`` that was queried and refuses it; None if there is none.
     asked
         The answers. Only these are known: bisection takes it that support begins once and ends once.
     """
@@ -78,7 +78,7 @@ class Since(ShownAsHtml):
 
     @property
     def unjudged(self) -> tuple[str, ...]:
-        """Versions that were asked and could not judge."""
+        """Versions that were queried and could not judge."""
         return tuple(one for one in self.versions if self._is(one, Outcome.NOT_JUDGED))
 
     @property
@@ -125,7 +125,7 @@ class Since(ShownAsHtml):
         return version in self.asked and self.asked[version].outcome is outcome
 
     def _open(self, versions: Iterable[str]) -> tuple[str, ...]:
-        """Return the first of these that were asked and could not judge, up to one that judged or crashed."""
+        """Return the first of these that were queried and could not judge, up to one that judged or crashed."""
         asked = (one for one in versions if one in self.asked)
         return tuple(takewhile(lambda one: self.asked[one].letter == "?", asked))
 
@@ -146,7 +146,7 @@ def since(
     """Return the first and last cuDNN version that supports a graph on a target.
 
     Asked are the oldest and the newest version, then by bisection the edges between them. That takes it that support
-    begins once and ends once; where both ends refuse, versions between are asked until one supports the graph. A
+    begins once and ends once; where both ends refuse, versions between are queried until one supports the graph. A
     version that cannot judge is passed over. ``every`` asks all, and then nothing is inferred.
 
     Parameters
@@ -165,7 +165,7 @@ def since(
     given = read_setups(available_versions() if versions is None else versions)
     setups = {(own_version() or DEFAULT) if name == DEFAULT else name: setup for name, setup in given.items()}
     if not setups:
-        raise UsageError("there are no versions to ask about", code="matrix-empty")
+        raise UsageError("there are no versions to judge", code="matrix-empty")
     profile = read_target(target) or GPU
     ordered = sorted(setups, key=leading_numbers)
     answers = KeptAnswers(cache)

@@ -29,7 +29,7 @@ SCHEMA_VERSION = 1
 
 #: What a comparison without times does not say.
 SPEED_LIMIT = (
-    "speed was not measured: a version can be slower with the same engine configs, and where a kernel lies compiled in "
+    "speed was not measured: a version can be slower with the same engine configs, and where a kernel is compiled in "
     "cuDNN's libraries its code is not compared"
 )
 SLOWER = 1.05  # how much longer a kernel has to take to be called slower, or the former one to be called slower
@@ -38,7 +38,7 @@ _PASSED = ("supported", "built", "build failed", "crashed")
 
 
 class Effect(StrEnum):
-    """What a comparison comes to. ``CODE_NOT_TOLD``: all that is told is the same, the code of the plan is not told."""
+    """The result of a comparison. ``CODE_NOT_TOLD``: everything cuDNN reports is the same, the code is not known."""
 
     UNCHANGED = "unchanged"
     CODE_NOT_TOLD = "code not told"
@@ -101,7 +101,7 @@ class Change:
 
     @property
     def same_plan(self) -> bool:
-        """Whether the first plans are told to be the same: code, knobs and workspace; engines may be counted anew."""
+        """Whether the first plans have the same code, knobs and workspace; engine indices may differ."""
         old, new = ((plan.knobs, plan.workspace_bytes) if plan else None for plan in self.plans)
         return bool(self.same_code) and old == new
 
@@ -150,17 +150,17 @@ class Change:
 
     @property
     def faults_entered(self) -> tuple[str, ...]:
-        """Known faults of such graphs that the new version has and the old one has not."""
+        """Known issues of such graphs that the new version has and the old one has not."""
         return tuple(name for name in self.new.hazards if name not in self.old.hazards)
 
     @property
     def faults_left(self) -> tuple[str, ...]:
-        """Known faults of such graphs that the old version has and the new one has not."""
+        """Known issues of such graphs that the old version has and the new one has not."""
         return tuple(name for name in self.old.hazards if name not in self.new.hazards)
 
     @property
     def worse(self) -> bool:
-        """Whether something was lost: support, right numbers, more than 5 % of time, or a known fault came."""
+        """Whether something was lost: support, right numbers, more than 5 % of time, or a known issue came."""
         lost = self.old.supported and self.new.outcome is Outcome.NOT_SUPPORTED
         times = self.times
         slow = times is not None and times.old_us and times.new_us and times.new_us > SLOWER * times.old_us
@@ -237,7 +237,7 @@ class Upgrade:
     @property
     def left_out(self) -> list[str]:
         """What was not done: the time was over, or it is an answer so far."""
-        left = (("asked about", self.not_asked), ("timed", self.not_timed))
+        left = (("judged", self.not_asked), ("timed", self.not_timed))
         counted = (
             (f"{len(names)} graph{'s were' if len(names) > 1 else ' was'}", what) for what, names in left if names
         )
@@ -328,7 +328,7 @@ def compare_versions(
     named, chosen = read_graphs(graphs), read_targets(targets)
     for what, given in (("graphs", named), ("targets", chosen)):
         if not given:
-            raise UsageError(f"there are no {what} to ask about", code="matrix-empty")
+            raise UsageError(f"there are no {what} to judge", code="matrix-empty")
     setups = read_setups(places_of((old, new), wheels or {}))
     if len(setups) < 2 or setups[old].files == setups[new].files:
         raise UsageError(f"{old} and {new} are one version: nothing can have changed", code="upgrade-versions")

@@ -1,4 +1,4 @@
-"""``cudnn.engines.engine_ids``: the numbers that tell cuDNN's engines from those of cudnn-frontend's own kernels."""
+"""``cudnn.engines.engine_ids``: the numbers that report cuDNN's engines from those of cudnn-frontend's own kernels."""
 
 from __future__ import annotations
 

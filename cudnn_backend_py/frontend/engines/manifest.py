@@ -34,7 +34,7 @@ class EngineFamily:
 
     @property
     def id_end(self) -> int:
-        """The number behind the last one of the family."""
+        """The number after the last one of the family."""
         return self.engine_id + _BLOCK
 
     @property
@@ -55,5 +55,5 @@ MANIFEST = tuple(EngineFamily(PYTHON_ENGINE_ID_BASE + block * _BLOCK, name) for 
 
 
 def opt_in_engines_enabled() -> bool:
-    """Return whether kernels that are off unless asked for are offered: no, whatever the environment asks for."""
+    """Return whether kernels that are off unless requested are offered: no, whatever the environment requests."""
     return False

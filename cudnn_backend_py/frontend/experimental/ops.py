@@ -86,7 +86,7 @@ def _check_mode(mode: str, given: dict[str, Any]) -> None:
 def _graph(
     kinds: tuple[Any, ...], mode: str, top_k: int, out: tuple[int, ...], device: str, handle: Any
 ) -> tuple[pygraph, int]:
-    """Return the graph of these arguments, built, and the bytes of its workspace; `device` tells GPUs apart."""
+    """Return the graph of these arguments, built, and the bytes of its workspace; `device` reports GPUs apart."""
     kind = to_data_type(kinds[0][3])
     graph = pygraph(handle=handle, io_data_type=kind, compute_data_type=data_type.FLOAT)
     tensors: dict[str, Any] = {

@@ -105,12 +105,12 @@ def _dropout(dropout: Any, rng_dump: Any, *, backward: bool) -> tuple[float | No
 class AttentionOps(OpsBase):
     """Attention, with cudnn-frontend's arguments.
 
-    Q, K, V, O and their gradients have dims b, h, s, d, and strides in elements that say how they lie; with
-    ``seq_len_q`` and ``seq_len_kv`` [b, 1, 1, 1] int32 and ragged offsets sequences lie one after the other. Bounds
+    Q, K, V, O and their gradients have dims b, h, s, d, and strides in elements that say how they are; with
+    ``seq_len_q`` and ``seq_len_kv`` [b, 1, 1, 1] int32 and ragged offsets sequences are one after the other. Bounds
     keep column j of row i where ``j <= i + right`` and ``j + left > i``, counted from the corner of the alignment.
 
     What cuDNN is known to get wrong is built and named in a
-    :class:`~cudnn_backend_py.frontend.FrontendHazardWarning`, once for each hazard.
+    :class:`~cudnn_backend_py.frontend.FrontendHazardWarning`, once for each known issue.
 
     Every method raises ``RuntimeError`` for arguments that exclude each other or are of another type, ``TypeError`` for
     what is no ``cudnn.tensor``; ``validate`` refuses what :mod:`~cudnn_backend_py.frontend.ops.attention_rules` lists.
@@ -155,7 +155,7 @@ class AttentionOps(OpsBase):
         cu_seq_len_kv: tensor | None = None,
         stats_use_log2: bool = False,
     ) -> list[tensor | None]:
-        """Return [O, Stats], Stats None if it is not asked for; 16-bit floats.
+        """Return [O, Stats], Stats None if it is not requested; 16-bit floats.
 
         With a page table ``k`` and ``v`` are containers [pages, h, page size, d]. ``dropout`` is (probability, seed,
         offset) or (mask, scale). ``score_mod(graph, score)`` returns the changed score. ``cu_seq_len_q`` and
@@ -206,7 +206,7 @@ class AttentionOps(OpsBase):
         return self._forward(request, ("o", "stats"))
 
     def _forward(self, request: AttentionRequest, outputs: tuple[str, ...]) -> list[tensor | None]:
-        """Add a forward pass and return its outputs, None for statistics that are not asked for."""
+        """Add a forward pass and return its outputs, None for statistics that are not requested."""
         wanted = [name for name in outputs if name != "stats" or request.stats]
         self._add(AttentionNode(request, wanted, self))
         return [request.get(name) for name in outputs]

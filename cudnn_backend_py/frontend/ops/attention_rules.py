@@ -1,4 +1,4 @@
-"""Support rules of cudnn-frontend for attention, checked before cuDNN is asked, by the same types of exception.
+"""Support rules of cudnn-frontend for attention, checked before cuDNN is queried, by the same types of exception.
 
 ``AttentionRequest`` is a call of the user as a value; ``check`` compares it with the rules of cudnn-frontend 1.32, in
 its order, which decides what is said where several apply. ``is_unified`` is its choice between many operations and one.
@@ -115,7 +115,7 @@ class AttentionRequest:
 
     @property
     def has_packed_stats(self) -> bool:
-        """Whether the statistics lie as b, h, s: those of sequences one after the other, and what is not said, do."""
+        """Whether the statistics are as b, h, s: those of sequences one after the other, and what is not said, do."""
         stats = self.tensors["stats"]
         if stats.ragged_offset is not None or not stats.stride:
             return True
@@ -172,7 +172,7 @@ def check(request: AttentionRequest, context: Context) -> None:
 
 
 def is_unified(request: AttentionRequest, context: Context) -> bool:
-    """Return whether the node becomes the one SDPA operation: if asked for, or if AUTO finds it able."""
+    """Return whether the node becomes the one SDPA operation: if requested, or if AUTO finds it able."""
     if request.backward:
         return False
     if request.implementation == attention_implementation.AUTO:

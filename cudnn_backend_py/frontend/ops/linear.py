@@ -71,7 +71,7 @@ class MatmulOps(OpsBase):
         A, B
             [..., M, K] and [..., K, N]; leading dims broadcast.
         padding
-            What stands for elements beyond a ragged or overridden size.
+            What means elements beyond a ragged or overridden size.
 
         Returns
         -------
@@ -164,7 +164,7 @@ _WINDOW = ("pre_padding", "post_padding", "stride", "dilation")
 _REST = ("convolution_mode", "compute_data_type", "name")
 _SAME_PADDING = ("padding", "stride", "dilation", *_REST)
 _TWO_PADDINGS = (*_WINDOW, *_REST)
-#: What a convolution takes beside its two tensors, in both of its signatures, with the defaults.
+#: What a convolution takes next to its two tensors, in both of its signatures, with the defaults.
 WINDOW_PARAMETERS = {
     **dict.fromkeys(("padding", *_WINDOW), "[]"),
     "convolution_mode": "convolution_mode.CROSS_CORRELATION",

@@ -77,7 +77,7 @@ class Node:
         return {}
 
     def check(self, context: Context) -> None:
-        """Refuse what cudnn-frontend refuses before it asks cuDNN, with the same type of exception."""
+        """Refuse what cudnn-frontend refuses before it queries cuDNN, with the same type of exception."""
 
     def infer(self, context: Context) -> None:
         """Fill in dims and strides of outputs that the user did not set."""

@@ -85,7 +85,7 @@ class _Norm(OpNode):
     mode: NormMode
 
     def to_json(self) -> dict[str, Any]:
-        """Return the node as plain data: statistics of other GPUs are a list beside the inputs, of batch norms."""
+        """Return the node as plain data: statistics of other GPUs are a list next to the inputs, of batch norms."""
         shown = super().to_json()
         if self.tag not in ("BATCHNORM", "DBN"):
             return shown
@@ -233,7 +233,7 @@ class _Backward(_Norm):
         return [self.outputs["DX"], self.outputs.get("DSCALE"), self.outputs.get("DBIAS")]
 
     def check(self, context: Context) -> None:
-        """Refuse to go on without an input, and leave out a gradient that nobody asked for."""
+        """Refuse to go on without an input, and leave out a gradient that no one requested."""
         super().check(context)
         if self.has_dbias and "DBIAS" not in self.outputs:
             raise invalid_value(

@@ -452,7 +452,7 @@ class ShapeOps(OpsBase):
     ) -> tensor:
         """Return `inputs` one after the other along `axis`.
 
-        `in_place_index` says which of them lies in the memory of the result already.
+        `in_place_index` says which of them is in the memory of the result already.
         """
         node = _Concatenate(name, inputs, axis, in_place_index)
         return self._add(node).outputs["Y"]

@@ -55,7 +55,7 @@ def sdpa_forward(
 ) -> Graph:
     """Return the forward pass of an attention problem as a graph.
 
-    Tensors are named as in :class:`Attention`: ``q``, ``k``, ``v``, ``o`` and what its options ask for. In the
+    Tensors are named as in :class:`Attention`: ``q``, ``k``, ``v``, ``o`` and what its options request. In the
     composite form ``k`` has dims [b, h, d, s_kv] (the same memory, s and d swapped): matmul wants it so.
 
     Parameters
@@ -69,7 +69,7 @@ def sdpa_forward(
         The cuDNN version the graph is for, such as (9, 19, 0): since 9.21 masks and softmax are operations of their
         own. None gives what every version supports.
     sm
-        The architecture it is for, such as 90: hazards of others are not looked at.
+        The architecture it is for, such as 90: known issues of others are not looked at.
     allow_hazards
         Build a graph that cuDNN is known to get wrong, see :data:`HAZARDS`.
 

@@ -237,7 +237,7 @@ class _Fp8(_Half):
 class _Mx(_Half):
     """Block-scaled 8-bit floats.
 
-    A tensor is given once per way its blocks lie: ``q``, ``k``, ``do`` in blocks along d, ``q_t``, ``k_t``, ``do_t``
+    A tensor is given once per way its blocks are: ``q``, ``k``, ``do`` in blocks along d, ``q_t``, ``k_t``, ``do_t``
     in blocks along s; and O and dO in 16 bits for the row sums. Its kernel is the deterministic one of Blackwell, see
     :func:`~cudnn_backend_py.graph.attention.deterministic_config`.
     """
@@ -255,7 +255,7 @@ class _Mx(_Half):
         return self.f.dequantize(x, scales, 2, transposed=True)
 
     def along_s(self, name: str) -> Tensor:
-        """Return the values of a tensor whose blocks lie along s."""
+        """Return the values of a tensor whose blocks are along s."""
         f = self.f
         return f.dequantize(f.copy_of(name, "t", self.p.data_type), f"descale_{name}_t", 2)
 

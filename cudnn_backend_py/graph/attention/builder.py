@@ -129,7 +129,7 @@ class Frame:
         return self.once(name, _ONES, DataType.FLOAT)
 
     def dequantize(self, x: Tensor, name: str, axis: int, *, transposed: bool = False) -> Tensor:
-        """Return float32 of a block-scaled tensor whose blocks of 32 lie along `axis`; `name` is that of its scales.
+        """Return float32 of a block-scaled tensor whose blocks of 32 are along `axis`; `name` is that of its scales.
 
         `transposed` says that x has s and d swapped, which its scales, where they are given, then need as well.
 

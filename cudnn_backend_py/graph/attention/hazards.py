@@ -38,7 +38,7 @@ FRONTEND_NODE = (
 BOUNDED_TOTAL = KnownIssue(
     "bounded-total-ampere-kernels",
     what="max_total_seq_q or max_total_seq_kv in a backward pass",
-    effect="a known fault of the Ampere-style kernels; cudnn-frontend leaves the bounds out",
+    effect="a known issue of the Ampere-style kernels; cudnn-frontend leaves the bounds out",
     fix="leave max_total_seq_q and max_total_seq_kv out",
     source=FRONTEND_NODE,
     sm=SM80_KERNELS,

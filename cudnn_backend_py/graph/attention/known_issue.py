@@ -112,7 +112,7 @@ class KnownIssue:
 
     @property
     def window(self) -> str:
-        """The versions in words."""
+        """The versions as text."""
         return str(self.versions)
 
     def __str__(self) -> str:

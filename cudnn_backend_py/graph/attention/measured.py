@@ -29,7 +29,7 @@ def _backward_fp8(use: Use) -> bool:
 
 
 def _alibi_unmasked(use: Use) -> bool:
-    """Whether nothing masks what lies beyond the sequences of a backward pass with ALiBi."""
+    """Whether nothing masks what is beyond the sequences of a backward pass with ALiBi."""
     p = use.problem
     band = p.alignment == "top_left" and (p.left_bound is not None or p.right_bound is not None)
     return use.backward and p.alibi and not p.padding and p.right_bound != 0 and not band
@@ -174,13 +174,13 @@ MEASURED_ATTENTION: tuple[KnownIssue, ...] = (
     ),
     KnownIssue(
         "row-statistics-alone",
-        what="max or sum_exp alone, or beside stats, from the expanded softmax",
+        what="max or sum_exp alone, or next to stats, from the expanded softmax",
         effect=(
-            "alone: the kernel writes through a null pointer (illegal address); beside stats: they are not written"
+            "alone: the kernel writes through a null pointer (illegal address); next to stats: they are not written"
         ),
         fix="ask for max and sum_exp together and without stats, or give version=(9, 21, 0) or later",
         source=MEASURED,
-        evidence="measured with 9.19.0 on sm_90; with 9.28.0 alone is right, beside stats is not written",
+        evidence="measured with 9.19.0 on sm_90; with 9.28.0 alone is right, next to stats is not written",
         sm=(90,),
         attention=(
             lambda use: (
@@ -229,7 +229,7 @@ MEASURED_ATTENTION: tuple[KnownIssue, ...] = (
     KnownIssue(
         "fp8-alibi",
         what="ALiBi with an fp8 data type",
-        effect="outputs and statistics are wrong; gradients were NaN once, beside a right bound, and right without one",
+        effect="outputs and statistics are wrong; gradients were NaN once, with a right bound, and right without one",
         fix="use float16 or bfloat16",
         source=MEASURED,
         evidence=(_ALL),
@@ -331,7 +331,7 @@ MEASURED_ATTENTION: tuple[KnownIssue, ...] = (
         "dsink-dropout",
         what="dsink together with dropout",
         effect="dsink is too small by the factor 1 - dropout",
-        fix="divide dsink by 1 - dropout, allowing the hazard",
+        fix="divide dsink by 1 - dropout, allowing the known issue",
         source=MEASURED,
         evidence=(_FIXED),
         sm=(90,),
@@ -356,7 +356,7 @@ MEASURED_ATTENTION: tuple[KnownIssue, ...] = (
     KnownIssue(
         "dsink-ragged-stats",
         what="dsink of ragged sequences with ragged stats",
-        effect="dsink is wrong, by any factor: memory that nobody wrote takes part",
+        effect="dsink is wrong, by any factor: memory that no one wrote takes part",
         fix="use 9.27.0 or later, or padding instead of ragged sequences",
         source=MEASURED,
         evidence="measured with 9.19.0 on sm_90; 9.27.0 is right; the versions between were not measured",

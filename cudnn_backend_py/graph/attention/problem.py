@@ -49,7 +49,7 @@ class ScoreModifier(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Attention:
-    """O = dropout(softmax(mask(modify(scale * Q @ K^T) + bias + alibi))) @ V, and how its tensors lie in memory.
+    """O = dropout(softmax(mask(modify(scale * Q @ K^T) + bias + alibi))) @ V, and how its tensors are in memory.
 
     Dims are b, h, s, d; strides are in elements. The same value describes the forward and the backward pass.
 
@@ -78,7 +78,7 @@ class Attention:
     padding
         Device tensors ``seq_len_q``, ``seq_len_kv`` [b, 1, 1, 1] int32 hold the real lengths.
     ragged, ragged_stats, offset_type
-        Sequences lie one after the other (THD): Q, K, V, O (and the gradients; the statistics with ``ragged_stats``)
+        Sequences are one after the other (THD): Q, K, V, O (and the gradients; the statistics with ``ragged_stats``)
         have ragged offsets ``ragged_q`` ... [b + 1, 1, 1, 1], in elements. Implies ``padding``.
     max_total_seq_q, max_total_seq_kv
         Backward, ragged: bound of the sum of the lengths, which makes the scratch tensors ragged and small.
@@ -243,7 +243,7 @@ class Attention:
 
 
 class UncheckedAttention(Attention):
-    """The same as it is: read from a graph, or asked for under the rules of another program.
+    """The same as it is: read from a graph, or requested under the rules of another program.
 
     Sizes that are left out have their defaults; nothing else is filled in, and nothing is refused. cuDNN supports some
     problems that :class:`Attention` refuses.

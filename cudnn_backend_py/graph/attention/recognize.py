@@ -244,7 +244,7 @@ def _read_unified(op: Operation) -> Use | None:
         found |= {"page_size": k.dims[2], "pages_k": k.dims[0], "pages_v": v.dims[0]}
         table = fields["page_table_k"]
         seq_kv *= table.dims[2] if table.rank > 2 else 1
-        if softmax:  # the last page may reach beyond s_kv, which only the scores tell
+        if softmax:  # the last page may reach beyond s_kv, which only the scores report
             seq_kv = softmax["x"].dims[3]
         elif "subgraph" in fields:
             seq_kv = fields["subgraph"].tensor(fields["subgraph_input_uid"]).dims[3]

@@ -1,6 +1,6 @@
 """Shape classes: one ragged attention problem, built for bounds, that serves every batch and length within them.
 
-Offsets and lengths are data, so the same plan runs packed tokens, and dense tensors whose heads lie inside a token.
+Offsets and lengths are data, so the same plan runs packed tokens, and dense tensors whose heads are inside a token.
 Pure; :mod:`cudnn_backend_py.execution.class_plan` runs it.
 """
 
@@ -91,7 +91,7 @@ def bounds_of(p: Attention, needed: Bounds | None = None) -> Bounds:
 def whole_tiles(p: Attention, bounds: Bounds) -> Bounds:
     """Return bounds that end with a tile where keys are in pages.
 
-    Kernels load whole tiles of keys, and look up the pages of all of a tile: also behind the end of the page table.
+    Kernels load whole tiles of keys, and look up the pages of all of a tile: also after the end of the page table.
     """
     return bounds if p.page_size is None else bounds._replace(kv=-(-bounds.kv // _TILE) * _TILE)
 
@@ -113,7 +113,7 @@ def _least_of(p: Attention, bounds: Bounds, axis: int, least: int) -> int:
 
 
 class TokenStrides(NamedTuple):
-    """Where a tensor b, h, s, d lies, in elements from one batch entry, token and head to the next; d is dense."""
+    """Where a tensor b, h, s, d is, in elements from one batch entry, token and head to the next; d is dense."""
 
     batch: int
     token: int
@@ -123,7 +123,7 @@ class TokenStrides(NamedTuple):
 def read_tokens(dims: tuple[int, ...], strides: tuple[int, ...]) -> TokenStrides | None:
     """Return how a tensor b, h, s, d can be read as ragged, None if it cannot.
 
-    It can where all heads of a token lie between that token and the next one, as in b, s, h, d memory and in slices
+    It can where all heads of a token are between that token and the next one, as in b, s, h, d memory and in slices
     of packed Q, K and V: strides over tokens and heads are then the same for every batch and length. Strides over
     dims of 1 mean nothing, and are replaced by those of b, s, h, d memory.
     """
@@ -139,7 +139,7 @@ def read_tokens(dims: tuple[int, ...], strides: tuple[int, ...]) -> TokenStrides
 
 
 def find_class(p: Attention, *, backward: bool, version: VersionTuple, sm: int) -> Graph | str:
-    """Return the graph of the class that serves a problem, or why none does, in words.
+    """Return the graph of the class that serves a problem, or why none does, as text.
 
     What cuDNN refuses shows only when the plan is built.
     """
@@ -152,7 +152,7 @@ def find_class(p: Attention, *, backward: bool, version: VersionTuple, sm: int) 
 
 
 def why_no_class(p: Attention, *, backward: bool, version: VersionTuple, sm: int) -> str:
-    """Return why no class serves a problem, in words; nothing where one does. As :func:`find_class`."""
+    """Return why no class serves a problem, as text; nothing where one does. As :func:`find_class`."""
     found = find_class(p, backward=backward, version=version, sm=sm)
     return found if isinstance(found, str) else ""
 
@@ -173,13 +173,13 @@ def _reasons(p: Attention, backward: bool, version: VersionTuple) -> Iterator[st
         yield "the scales of block-scaled types have dims that follow from the lengths"
     for name in ("q", "k", "v", "o", *(_GRADIENTS if backward else ())):
         if not _is_paged(p, name) and read_tokens(p.dims(name), p.strides(name)) is None:
-            yield f"the heads of a token of {name} do not lie together: its strides are {p.strides(name)}"
+            yield f"the heads of a token of {name} do not are together: its strides are {p.strides(name)}"
 
 
 def class_problem(p: Attention, bounds: Bounds, *, backward: bool) -> Attention:
     """Return the problem of the class that serves `p`, at its bounds.
 
-    `p` says of its tensors how far tokens and heads lie apart; see :func:`read_tokens`. Offsets have 64 bits.
+    `p` says of its tensors how far tokens and heads are apart; see :func:`read_tokens`. Offsets have 64 bits.
 
     Raises
     ------
@@ -213,7 +213,7 @@ def _layout(p: Attention, bounds: Bounds, backward: bool) -> Iterator[tuple[str,
         found = read_tokens(p.dims(name), p.strides(name))
         if found is None:
             raise GraphError(
-                f"the heads of a token of {name} do not lie together: its strides are {p.strides(name)}",
+                f"the heads of a token of {name} do not are together: its strides are {p.strides(name)}",
                 code="attention-layout",
             )
         length = bounds.q if name.removeprefix("d") in ("q", "o") else bounds.kv
@@ -243,7 +243,7 @@ def class_graph(p: Attention, backward: bool, version: VersionTuple, sm: int) ->
     """Return the graph of a class's problem; dO and each gradient have ragged offsets of their own (``ragged_dq``).
 
     The sums of the lengths stay bounded, which keeps a backward pass's memory small, where no fault is known of that
-    and the gradient of Q lies as Q does.
+    and the gradient of Q is as Q does.
 
     Raises
     ------
@@ -264,7 +264,7 @@ def class_graph(p: Attention, backward: bool, version: VersionTuple, sm: int) ->
     offsets: dict[str, Tensor] = {}
     changed: dict[int, Tensor] = {}
     for tensor in graph.tensors:
-        owner = tensor.name.partition("_")[0]  # dq_accum lies like dq
+        owner = tensor.name.partition("_")[0]  # dq_accum is like dq
         if tensor.ragged_offset is not None and owner in _GRADIENTS:
             if owner not in offsets:
                 offsets[owner] = replace(tensor.ragged_offset, name=f"ragged_{owner}", uid=next(uids))

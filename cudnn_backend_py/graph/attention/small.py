@@ -50,7 +50,7 @@ class SmallAttention:
         HALF or BFLOAT16, of all tensors but the lengths and the random state.
     layout
         As in :class:`Attention`. Interleaved Q, K and V ("packed", or strides that say so) must be one buffer: the
-        kernels take only the address of the first of them and find the others behind it. They know such a layout by
+        kernels take only the address of the first of them and find the others after it. They know such a layout by
         the stride of s alone, so other layouts of that stride ("sbhd" of a batch of 2 or 3) are refused here.
     scale
         g3, the factor of K: a number (1 / sqrt(head_dim) if not given), "none" for an empty g3.
@@ -149,7 +149,7 @@ def _check_layout(p: Attention, name: str) -> None:
 def mha_fprop(problem: SmallAttention | None = None, /, *, store_s: bool = False, **options: Any) -> Graph:
     """Return the Mha-fprop pattern: O = matmul(S = g4(P = matmul(Q, g3(K))), V).
 
-    Tensors ``q``, ``k``, ``v``, ``o`` and what the options ask for. ``k`` has dims [b, h, d, s_kv] (the memory of
+    Tensors ``q``, ``k``, ``v``, ``o`` and what the options request. ``k`` has dims [b, h, d, s_kv] (the memory of
     [b, h, s_kv, d] by its strides): matmul wants it so. Rows beyond a real length are not defined in the results.
 
     Parameters

@@ -108,7 +108,7 @@ class AttentionParts(BuilderBase):
         left_bound, shift_right_bound
             One element each.
         fill
-            What stands outside: minus infinity unless given.
+            What is outside: minus infinity unless given.
         seq_len_q, seq_len_kv, cu_seq_len_q, cu_seq_len_kv
             Real lengths [b, 1, 1, 1], or their running sums.
 
@@ -159,7 +159,7 @@ class AttentionParts(BuilderBase):
     ) -> Tensor:
         """Add the whole matrix of a band, x [.., rows, lower + upper + 1] to [.., rows, columns], and return it.
 
-        Element k of row i stands at column i - lower + k, `pad_value` elsewhere: this package's reading, as the header
+        Element k of row i is at column i - lower + k, `pad_value` elsewhere: this package's reading, as the header
         does not say more.
 
         Raises
@@ -434,7 +434,7 @@ def _broadcasts(tensor: Tensor | None, dims: tuple[int, ...], port: str, **other
 
 
 def _width_of(lower: int, upper: int) -> int:
-    """Return the size of a band: so many before the diagonal and behind it, and itself."""
+    """Return the size of a band: so many before the diagonal and after it, and itself."""
     if min(lower, upper) < 0:
         raise GraphError(
             f"lower_bandwidth is {lower}, upper_bandwidth {upper}: 0 and more are possible", code="wrong-argument"

@@ -41,7 +41,7 @@ R = TypeVar("R")
 T = TypeVar("T")
 
 Output = bool | Tensor | Mapping[str, Any]
-"""A result that is optional, or that comes beside another: wanted or not, a tensor to write, or options of one."""
+"""A result that is optional, or that comes next to another: wanted or not, a tensor to write, or options of one."""
 
 
 _MAKE_A_TENSOR = "GraphBuilder.tensor(name, dims) is one, scalar(value) one of a number; data are given at execution"
@@ -74,7 +74,7 @@ def _wrong_type(name: str, value: object, needed: str, is_tensor: bool) -> Graph
 
 
 def checked(method: Callable[P, R]) -> Callable[P, R]:
-    """Return a method of a builder that leaves nothing behind where it fails, and names an argument of a wrong type.
+    """Return a method of a builder that leaves nothing after where it fails, and names an argument of a wrong type.
 
     Types are looked at only where something else than an error of ours comes out of the method.
     """
@@ -392,7 +392,7 @@ class BuilderBase:
     # parts of operations
 
     def _mark(self) -> tuple[int, int, int]:
-        """Return where the builder stands, for :meth:`_go_back`."""
+        """Return where the builder is, for :meth:`_go_back`."""
         return self._uid, len(self._made), len(self.ops)
 
     def _go_back(self, uid: int, made: int, ops: int) -> None:
@@ -453,7 +453,7 @@ class BuilderBase:
         data_type: DataType = DataType.FLOAT,
         strides: tuple[int, ...] | None = None,
     ) -> Tensor | None:
-        """Return a result beside the first one, in memory unless told otherwise; None if it is not wanted."""
+        """Return a result next to the first one, in memory unless told otherwise; None if it is not wanted."""
         if wanted is None or wanted is False:
             return None
         if isinstance(wanted, Tensor):

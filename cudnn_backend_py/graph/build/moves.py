@@ -120,7 +120,7 @@ class Moves(BuilderBase):
     ) -> Tensor:
         """Add tensors one after the other along an axis and return the whole.
 
-        `in_place_index` says which of them lies in the memory of the result already.
+        `in_place_index` says which of them is in the memory of the result already.
 
         Raises
         ------

@@ -273,7 +273,7 @@ class Norms(BuilderBase):
 
         Notes
         -----
-        C: ``CUDNN_BACKEND_OPERATION_GEN_STATS_DESCRIPTOR``; cuDNN has it behind a convolution.
+        C: ``CUDNN_BACKEND_OPERATION_GEN_STATS_DESCRIPTOR``; cuDNN has it after a convolution.
         """
         check_rank(2, x=x)
         dims = per_channel(x.dims)
@@ -433,7 +433,7 @@ class Norms(BuilderBase):
 
 
 def _check_norm(mode: NormMode, x: Tensor, sets: tuple[int, ...] | None, **parameters: Tensor | None) -> None:
-    """Refuse parameters that are not spread over x, and sets that cannot be told."""
+    """Refuse parameters that are not spread over x, and sets that cannot be reported."""
     if sets is None or any(part < 1 or size % part for size, part in zip(x.dims, sets, strict=True)):
         needed = "groups= that divide the channels" if mode is NormMode.GROUP_NORM else f"{x.rank} dims"
         raise refuse(f"{mode.name} of {x.name!r} needs {needed}", x=x, **parameters)

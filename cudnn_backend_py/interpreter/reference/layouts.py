@@ -34,8 +34,8 @@ def ragged_pack(
     Returns
     -------
     numpy.ndarray
-        [size] of the same type: element h, i, d of batch entry n lies at
-        ``offsets[n] + h * strides[1] + i * strides[2] + d * strides[3]``; NaN where nothing lies.
+        [size] of the same type: element h, i, d of batch entry n is at
+        ``offsets[n] + h * strides[1] + i * strides[2] + d * strides[3]``; NaN where nothing is.
     """
     dense = np.asarray(dense)
     refuse_type(
@@ -66,7 +66,7 @@ def ragged_unpack(
 def _places(
     dims: Sequence[int], lengths: ArrayLike, offsets: ArrayLike, strides: Sequence[int], size: int
 ) -> Iterator[tuple[int, int, Ints]]:
-    """Yield each batch entry, its length, and where its elements [h, length, d] lie in a buffer of ``size``."""
+    """Yield each batch entry, its length, and where its elements [h, length, d] are in a buffer of ``size``."""
     batch, heads, seq, dim = dims
     refuse(len(strides) != 4, f"strides {tuple(strides)} hold {len(strides)} numbers, 4 are needed", "give b, h, s, d")
     all_lengths = per_batch("lengths", lengths, batch, seq)

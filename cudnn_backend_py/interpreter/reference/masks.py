@@ -14,7 +14,7 @@ __all__ = ["Mask"]
 
 @dataclass(frozen=True, kw_only=True)
 class Mask:
-    """The masks of a problem, asked for one tile of columns at a time.
+    """The masks of a problem, requested one tile of columns at a time.
 
     Parameters
     ----------

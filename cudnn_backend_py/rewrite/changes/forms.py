@@ -157,7 +157,7 @@ def _dims(graph: Graph) -> Iterator[Change]:
         if op.kind in given:
             wrong = attempt(lambda op=op: wrong_dims(op))  # type: ignore[misc]
             yield from _dims_of(graph, wrong or {}, "idea", f"as {given[op.kind]} give")
-    yield from _dims_of(graph, whole_scales(graph), "exact", "whole tiles of 128 x 4, the rest of which nobody reads")
+    yield from _dims_of(graph, whole_scales(graph), "exact", "whole tiles of 128 x 4, the rest of which no one reads")
 
 
 def _dims_of(graph: Graph, dims: dict[int, tuple[int, ...]], effect: Effect, why: str) -> Iterator[Change]:

@@ -1,4 +1,4 @@
-"""Changes of how tensors lie in memory: alignment, strides, the order of their elements. Pure."""
+"""Changes of how tensors are in memory: alignment, strides, the order of their elements. Pure."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def _describe_same_memory(graph: Graph) -> set[int]:
 
 
 def _overlaps(tensor: Tensor) -> bool:
-    """Return whether several elements lie at one address."""
+    """Return whether several elements are at one address."""
     return tensor.span_elements < math.prod(tensor.dims)
 
 

@@ -190,7 +190,7 @@ def _is_lowest(tensor: Tensor) -> bool:
 
 @register("drop_operation")
 def _drop_operation(graph: Graph) -> Iterator[Change]:
-    """Without one operation, or all of a kind at the beginning: tells which one does not fit."""
+    """Without one operation, or all of a kind at the beginning: reports which one does not fit."""
     yield from _without_each(graph)
     if not any(op.kind in ATTENTION for op in graph.ops) and sum(isinstance(op, Matmul) for op in graph.ops) < 2:
         yield from _without_unusual(graph)

@@ -194,7 +194,7 @@ def _pad(graph: Graph, classes: tuple[DimClass, ...], multiple: int, kind: str, 
 
 
 def _has_lengths(graph: Graph) -> bool:
-    """Return whether the graph is told the real lengths of its sequences."""
+    """Return whether the graph is reported the real lengths of its sequences."""
     for op in graph.ops:
         if isinstance(op, Matmul) and (op.m_override or op.n_override or op.k_override):
             return True

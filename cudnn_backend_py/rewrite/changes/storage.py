@@ -38,8 +38,8 @@ def _virtual(graph: Graph) -> Iterator[Change]:
             title = f"{tensor.name}: virtual -> in memory"
             yield from replace_fields("virtual", title, "exact", graph, [tensor], virtual=False)
         elif tensor.ragged_offset is None:
-            title = f"{tensor.name}: in memory -> virtual (nobody outside reads it)"
-            effect: Effect = "exact" if tensor.scratch else "idea"  # an output, as far as the graph tells
+            title = f"{tensor.name}: in memory -> virtual (no one outside reads it)"
+            effect: Effect = "exact" if tensor.scratch else "idea"  # an output, as far as the graph reports
             yield from replace_fields("virtual", title, effect, graph, [tensor], virtual=True, scratch=False)
     yield from _with_identity(graph)
 

@@ -50,7 +50,7 @@ class Deviation:
     Parameters
     ----------
     key
-        Tells it from the others of the graph, and from those of the graph with others undone.
+        Reports it from the others of the graph, and from those of the graph with others undone.
     aspect
         What it is about.
     what, usual
@@ -118,7 +118,7 @@ IMAGE = 4  # dims from which on there are pixels
 
 
 def order_word(tensor: Tensor) -> str:
-    """Return in which order a tensor lies; nothing where it has too few dims for that to be told."""
+    """Return in which order a tensor is; nothing where it has too few dims for that to be reported."""
     if sum(dim > 1 for dim in tensor.dims) < 2:
         return ""
     rows = not differ(tensor, packed_strides(tensor.dims))
@@ -164,7 +164,7 @@ def wrong_dims(
 
 
 def key_of(op: Op) -> int:
-    """Return what tells an operation from the others, also after tensors were changed: what it writes."""
+    """Return what reports an operation from the others, also after tensors were changed: what it writes."""
     return next((tensor.uid for tensor in op.outputs().values()), -1)
 
 

@@ -31,7 +31,7 @@ Strides = tuple[int, ...]
 
 @dataclass(frozen=True)
 class _Orders:
-    """What the rules ask of a graph: the strides of scales, the second operands of products, and orders in words."""
+    """What the rules ask of a graph: the strides of scales, the second operands of products, and orders as text."""
 
     scales: Mapping[int, Strides]
     operands: Collection[int]

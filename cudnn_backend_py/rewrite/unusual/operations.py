@@ -1,4 +1,4 @@
-"""Operations beside a product or a norm, and what is in memory between operations. Pure."""
+"""Operations next to a product or a norm, and what is in memory between operations. Pure."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def kept_between(graph: Graph) -> Iterator[Deviation]:
                 "memory",
                 f"{tensor.name} is in memory, between {makers[tensor.uid].name} and {read[tensor.uid].name}",
                 "virtual",
-                f"{tensor.name}: in memory -> virtual (nobody outside reads it)",
+                f"{tensor.name}: in memory -> virtual (no one outside reads it)",
                 "exact" if tensor.scratch else "idea",
                 (tensor.name,),
                 lambda g, uid=tensor.uid: with_fields(g, uid, virtual=True, scratch=False),  # type: ignore[misc]
@@ -52,7 +52,7 @@ _MAIN = (
 
 
 def extra_operations(graph: Graph) -> Iterator[Deviation]:
-    """Yield the operations beside the first that is a product, a norm or the like."""
+    """Yield the operations next to the first that is a product, a norm or the like."""
     scaled = _D.OPERATION_BLOCK_SCALE_DEQUANTIZE  # no product reads such numbers without
     main = next((op for op in graph.ops if op.kind in _MAIN), graph.ops[0])
     for op in reversed(graph.ops):
@@ -90,7 +90,7 @@ def _leave_out(graph: Graph, key: int) -> Graph | None:
 
 
 def _pass_by(graph: Graph, op: Op) -> Graph | None:
-    """Return the graph in which what an operation reads stands for what it writes; None where that is not possible."""
+    """Return the graph in which what an operation reads means what it writes; None where that is not possible."""
     passed = _passed_on(op)
     return None if passed is None else bypass(graph, {id(op): passed})
 

@@ -132,7 +132,7 @@ def _other_type(tensor: Tensor, name: str, needed: DataType, as_others: str = ""
 
 
 def _widened(is_reduced: bool, usual: DataType | None) -> tuple[DataType, ...]:
-    """Return the types that a result, maybe of a reduction, may have beside that of the operands."""
+    """Return the types that a result, maybe of a reduction, may have next to that of the operands."""
     if is_reduced:
         return (_T.FLOAT,)
     if usual in LOW_PRECISION_TYPES:

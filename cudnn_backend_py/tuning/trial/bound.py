@@ -1,4 +1,4 @@
-"""How far a right result may lie from the interpreter's, for each element of each output.
+"""How far a right result may be from the interpreter's, for each element of each output.
 
 The interpreter runs with cuDNN's roundings (``center``), and eight times more with its arithmetic shaken: whatever may
 be rounded otherwise, or summed in another order, is moved by a random amount about as large as that can be. How far the
@@ -10,7 +10,7 @@ roundoff of a type (2^-24 for float32, 2^-11 for float16), signs random and size
   are kept in: float32, but of 8-bit operands 14 bits (as measured of Hopper's tensor cores), of engines that say so
   float16. Nothing, if operands are whole numbers and no sum can leave A's exact ones;
 * operands of tensor cores that are wider than these take: u(TF32) = 2^-11, or that of the other operand's type; in
-  every other run they are cut to TF32, as the hardware reads them that nobody rounded: sums of these are all too
+  every other run they are cut to TF32, as the hardware reads them that no one rounded: sums of these are all too
   small; what is beyond the largest number of a narrower type is infinite there;
 * functions that are no single rounding (exp, tanh, division): 2^-20 of the result, 2^-22 of the argument, but of
   quotients and roots of the result alone, and what
@@ -32,11 +32,11 @@ come in pairs with opposite signs, so that a comparison near its edge falls to b
 of a pointwise operation whose operands have moved it is not moved again, which may take that back: kernels round a
 product and a sum once. ``spread`` is four times the
 root mean square of the movements, of sums at least half of that of their neighbours along the last axis. A right result
-lies between ``center - spread`` and ``center + spread``, each rounded to the type of the output. Where all shaken runs
+is between ``center - spread`` and ``center + spread``, each rounded to the type of the output. Where all shaken runs
 are NaN, or an infinity of one sign, or finite, so has the result to be. For sums, though, an infinity is as good as
 NaN, and of attention only what is finite is compared: kernels leave out what is masked, NaN or not, and what they say
 of rows without a key is not agreed. Integers may be cut or rounded. Rows of a product beyond its lengths may be left
-unwritten where no value is asked for there.
+unwritten where no value is requested there.
 
 A fault that moves every element a little (a wrong scale by 1 %) may hide in single elements of short types, and is
 found by their number: the root mean square of all errors, each over its own rounding and movement, is below 1.5, and no
@@ -78,7 +78,7 @@ ENOUGH = 64  # elements, for that to mean something
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """One output beside what was expected of it.
+    """One output next to what was expected of it.
 
     Attributes
     ----------
@@ -141,7 +141,7 @@ class Expected:
     optional
         Where it may also be left as it was before, NaN.
     summed
-        Whether it hangs on sums: then infinities and NaN are not told apart.
+        Whether it hangs on sums: then infinities and NaN are not distinguished.
     leans, bias
         How much it may be larger as a whole, relatively: in each shaken run, and by sums that are cut.
     """
@@ -351,7 +351,7 @@ def _beyond_lengths(graph: Graph, tensor: Tensor, inputs: Mapping[str | int, Arr
     for op in graph.ops:
         if isinstance(op, Operation) and op.kind is _D.OPERATION_CONCAT and op.fields["output"].uid == tensor.uid:
             place = op.fields.get("inplace_index", -1)
-            if place >= 0:  # it has to lie there before
+            if place >= 0:  # it has to be there before
                 axis = op.fields["axis"]
                 start = sum(item.dims[axis] for item in op.fields["input"][:place])
                 part = slice(start, start + op.fields["input"][place].dims[axis])

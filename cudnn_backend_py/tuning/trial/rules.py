@@ -117,7 +117,7 @@ class Rule:
     narrow: DataType | None = None  # operands of tensor cores become this
     sums: int = 0  # of so many products, 0 if it is none
     kept: float = 2.0**-24  # roundoff of what sums are kept in
-    kink: bool = False  # at 0, where a number that is computed may lie to either side
+    kink: bool = False  # at 0, where a number that is computed may be to either side
 
 
 MOVES = {

@@ -74,7 +74,7 @@ class Runner:
         """Return what :func:`~cudnn_backend_py.tuning.trial.run_graph` says of a graph.
 
         A config in which the process dies, runs out of time, or loses the GPU has failed, in its last words; those
-        behind it are run by a new process.
+        after it are run by a new process.
 
         Raises
         ------
@@ -124,7 +124,7 @@ class Runner:
     def _ask(
         self, asked: Mapping[str, Any], found: dict[str, ConfigTrial], step: Callable[[str], object]
     ) -> tuple[Trial | None, tuple[str, str] | None]:
-        """Return the trial, or the config at which the process ended and its words."""
+        """Return the trial, or the config at which the process ended and its text."""
         child, at = self._child, ""
         for said in child.ask(asked, self._limit_s):
             if "step" in said:

@@ -58,11 +58,11 @@ class ConfigTrial:
         The config, and the heuristics mode it came from.
     state
         ``right``, ``wrong``; ``refused`` by cuDNN as not supported; ``failed`` in any other way; ``not compared``: it
-        ran, and the interpreter cannot say what is right; ``not run``: without a GPU, or behind a fault of the GPU.
+        ran, and the interpreter cannot say what is right; ``not run``: without a GPU, or after a fault of the GPU.
     words
-        Why, in cuDNN's words where they are cuDNN's.
+        Why, in cuDNN's message where they are cuDNN's.
     comparisons
-        Each output beside what was expected.
+        Each output next to what was expected.
     reproduce
         The command line that runs this config again on the same data.
     """
@@ -138,7 +138,7 @@ class Trial:
     reproduce
         The command line that does all of it again.
     described
-        Whether it was asked for a GPU that is not here.
+        Whether it was requested a GPU that is not here.
     lost
         What the GPU failed with: this process can use it no more.
     """
@@ -300,7 +300,7 @@ def _check_configs(configs: int | str) -> None:
 
 
 def _words(error: CudnnBackendError) -> str:
-    """Return what cuDNN said, in its words where it used any."""
+    """Return what cuDNN said, in its own message where it used any."""
     said = str(getattr(error, "last_error", "")).strip()
     return f"{error.headline}: {said}" if said else error.headline
 
@@ -371,7 +371,7 @@ class _Run:
         return tuple(facts)
 
     def propose(self, configs: int | str) -> tuple[list[EngineConfig], str]:
-        """Return the configs to run, best first, and cuDNN's words about those it refused."""
+        """Return the configs to run, best first, and cuDNN's message about those it refused."""
         self.step("asking cuDNN")
         question = OperationGraph(self.graph, self.target)
         if isinstance(configs, str) and configs not in ("first", "all"):

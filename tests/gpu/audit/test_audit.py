@@ -1,4 +1,4 @@
-"""Programs that run into known faults, audited and examined on a GPU; and programs where all is right."""
+"""Programs that run into known issues, audited and examined on a GPU; and programs where all is right."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from tools.records.agreement import judge
 
 DATA = Path(__file__).parent / "data"
 
-# Why a list is longer live: cuDNN's own words for the engine without a device, and what they mean.
+# Why a list is longer live: cuDNN's own message for the engine without a device, and what they mean.
 KNOWN_WORDS = (*NEEDS_DEVICE, "core_engine.getStatus()")
 
 
@@ -40,8 +40,8 @@ def stored() -> dict[str, Any] | None:
     return json.loads(path.read_text())["graphs"] if path.is_file() else None
 
 
-ONLY_LIVE = "mode A proposes it only live; asked for by hand without a device, the config passes its check"
-ONLY_DEVICELESS = "mode A proposes it only without a device; asked for by hand on the GPU, the config passes its check"
+ONLY_LIVE = "mode A proposes it only live; requested by hand without a device, the config passes its check"
+ONLY_DEVICELESS = "mode A proposes it only without a device; requested by hand on the GPU, the config passes its check"
 OTHER_ORDER = "the same configs in another order: mode A ranks them by the device"
 ATTENTION = ("flash", "unified", "two matmul")
 

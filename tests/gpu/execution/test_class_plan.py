@@ -102,7 +102,7 @@ def test_32_bit_offsets_are_as_right(gpu: Target, mode: Mode) -> None:
     ("mode", "lens_q", "rows"), [("padded", [1, 1, 1], [0, 1, 2, 2, 3]), ("packed", [1, 1, 0], [0, 1, 1, 1, 2])]
 )
 def test_decoding_reads_rows_of_q_alone(gpu: Target, mode: Mode, lens_q: list[int], rows: list[int]) -> None:
-    """Its kernels read a row of each sequence of the class; those that the call does not have begin behind Q."""
+    """Its kernels read a row of each sequence of the class; those that the call does not have begin after Q."""
     held: list[Any] = []
 
     def allocate(size: int) -> Any:
@@ -120,7 +120,7 @@ def test_decoding_reads_rows_of_q_alone(gpu: Target, mode: Mode, lens_q: list[in
 
 
 def test_tables_that_stay_are_written_when_the_shape_changes(gpu: Target) -> None:
-    """By one thread and several, on several streams, and beside a captured graph of another shape."""
+    """By one thread and several, on several streams, and next to a captured graph of another shape."""
     kind = KINDS["groups"]
     plan = class_of(kind, gpu, backward=False)
     made = [Call(kind, "dense", [s] * b, [s] * b, s) for b, s in ((2, 100), (2, 300), (8, 100))]

@@ -33,7 +33,7 @@ def test_notebook_runs_to_its_end(seed: int, tmp_path: Path) -> None:
     need_torch()
     path = find_seed(seed)
     if path is None:
-        pytest.skip(f"did not run: notebook {seed:03} is not at hand (looked in {PLACES})")
+        pytest.skip(f"did not run: notebook {seed:03} is not available (looked in {PLACES})")
     cells = cells_of(path.read_text(encoding="utf-8"))
     assert sum("assert_close" in cell for cell in cells) == 2
     script = tmp_path / f"notebook_{seed:03}.py"

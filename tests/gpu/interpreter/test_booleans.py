@@ -1,4 +1,4 @@
-"""Booleans in memory lie eight in a byte, the first in its lowest bit: every plan reads and writes them so."""
+"""Booleans in memory are eight in a byte, the first in its lowest bit: every plan reads and writes them so."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The graphs of docs/operations.md run on the GPU at hand as their record says, and agree with the interpreter."""
+"""The graphs of docs/operations.md run on the GPU available as their record says, and agree with the interpreter."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Operations on the GPU at hand: at their edges what the interpreter says, at random what PyTorch computes as well."""
+"""Operations on the GPU: edge cases compared with the interpreter, random problems also with PyTorch."""
 
 from __future__ import annotations
 

@@ -6,8 +6,8 @@ runs in a process of its own, because an illegal address ends it. To run one, or
 
     python -m tests.gpu.known_issues.test_dynamic_shapes CASE
 
-Buffers lie in memory several times as large as they need to be, so that what a kernel reads or writes outside of them
-is seen: results are compared with those of the shape that was asked for, then with those of every mix of that shape
+Buffers are in memory several times as large as they need to be, so that what a kernel reads or writes outside of them
+is seen: results are compared with those of the shape that was requested, then with those of every mix of that shape
 and the one the plan was built for. A wrong case is run again in memory of exactly its size.
 """
 
@@ -108,11 +108,11 @@ MATMUL_CHANGES: dict[str, dict[str, int]] = {
 
 
 class Case(NamedTuple):
-    """What is tried: its words are also its name.
+    """What is tried: its text are also its name.
 
     ``tensors`` is which get other dims and strides: those in memory, all of the graph, all but the statistics and
-    lengths, or those in memory with K as its rows lie (the composite form has it transposed). ``strides`` is how the
-    tensors lie when they run: "dense" in their new dims, "as built" with the strides the plan was built for, "heads
+    lengths, or those in memory with K as its rows are (the composite form has it transposed). ``strides`` is how the
+    tensors are when they run: "dense" in their new dims, "as built" with the strides the plan was built for, "heads
     first" with the dims it was built for and other strides.
     """
 
@@ -171,7 +171,7 @@ def cases(way: Sharing) -> Iterator[Case]:
 
 @dataclass(frozen=True)
 class Tensors:
-    """The tensors of one problem by name: how they lie, and the options of what is computed."""
+    """The tensors of one problem by name: how they are, and the options of what is computed."""
 
     dims: Mapping[str, Dims]
     strides: Mapping[str, Dims]
@@ -236,7 +236,7 @@ def attention_tensors(case: Case, p: Attention) -> Tensors:
 
 
 def lengths(p: Attention) -> dict[str, Array]:
-    """Return the small tensors of a problem; sequences of a ragged one lie where dense ones would."""
+    """Return the small tensors of a problem; sequences of a ragged one are where dense ones would."""
     made: dict[str, Any] = {}
     if p.padding:
         rng = np.random.default_rng(1)
@@ -273,7 +273,7 @@ def expected_attention(case: Case, p: Attention, views: Mapping[str, Array]) -> 
 
 
 def differs(got: Mapping[str, Array], want: Mapping[str, Array], keep: Mapping[str, Array]) -> str:
-    """Return in words how outputs differ from what they should be, where `keep` says that rows are real."""
+    """Return as text how outputs differ from what they should be, where `keep` says that rows are real."""
     words = []
     for name, found in got.items():
         real = np.broadcast_to(keep.get(name, np.True_), found.shape)
@@ -363,7 +363,7 @@ class Run:
     # numbers
 
     def mixes(self) -> Iterator[tuple[str, Tensors, dict[str, Any]]]:
-        """Yield the shape that was asked for, then each mix of it and the one the plan was built for.
+        """Yield the shape that was requested, then each mix of it and the one the plan was built for.
 
         Strides of a tensor are those of one of the two, or those of a dense tensor of the mixed dims.
         """
@@ -628,7 +628,7 @@ def test_matmuls_of_any_shape_are_right(seen: dict[Case, dict[str, Any]]) -> Non
 
 
 def test_the_shape_that_was_built_for_is_right(seen: dict[Case, dict[str, Any]]) -> None:
-    """But for override shapes of many operations: for them the table of faults is asked."""
+    """But for override shapes of many operations: for them the table of faults is queried."""
     same = {
         case.name: said
         for case, said in offered(seen).items()

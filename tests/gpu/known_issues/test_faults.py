@@ -1,7 +1,7 @@
-"""The rows of the table of faults that hold on the GPU at hand: each is wrong there, and its cure is right.
+"""The rows of the table of faults that hold on the GPU available: each is wrong there, and its remedy is right.
 
-A few child processes are asked about the graphs, one after another; one that dies, or whose CUDA context is lost, is
-replaced. ``python -m tests.gpu.known_issues.test_faults NAME`` says in words what is seen of one.
+A few child processes are queried about the graphs, one after another; one that dies, or whose CUDA context is lost, is
+replaced. ``python -m tests.gpu.known_issues.test_faults NAME`` says as text what is seen of one.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def outcome(run: Callable[[], str]) -> str:
 
 
 def differs(got: Mapping[str, Array], want: Mapping[str, Array], limit: float = 0.01) -> str:
-    """Return in words how outputs differ from what they should be."""
+    """Return as text how outputs differ from what they should be."""
     words = []
     for name, wanted in want.items():
         found = np.asarray(got[name], np.float64)
@@ -219,7 +219,7 @@ def first_config(graph: Graph) -> Callable[[attention_hazards.Arrays], None]:
 
 
 def gradient_of_q_apart(which: str) -> str:
-    """A backward pass whose gradient of Q lies in memory otherwise than Q."""
+    """A backward pass whose gradient of Q is in memory otherwise than Q."""
     graph = row_graph("bounded-total-apart", which)
     use = read_attention(graph)
     assert use is not None
@@ -230,7 +230,7 @@ def gradient_of_q_apart(which: str) -> str:
 
 
 def tail_not_finite(which: str) -> str:
-    """Keys and values with NaN behind the end of a sequence, in its last page or, without pages, up to the longest."""
+    """Keys and values with NaN after the end of a sequence, in its last page or, without pages, up to the longest."""
     row = ROWS["paged-tail-not-finite"]
     graph = graph_of(EXAMPLES[row.code].unlike if which == "padded" else EXAMPLES[row.code].reproductions[which])
     use = read_attention(graph)
@@ -386,9 +386,9 @@ ASKED = (
     "convolution-int8-relu",
     "broadcast-add",
 )
-# fp8-alibi:backward was NaN once, beside a right bound; its reproduction is right with 9.19.0.
+# fp8-alibi:backward was NaN once, next to a right bound; its reproduction is right with 9.19.0.
 MEASURED_ATTENTION = ("sink-of-ragged-sequences", "decoding-ragged-stats", "decoding-ragged-stats:cure")
-# What dbias-of-shared-rows overwrites lies behind the tensors that are looked at.
+# What dbias-of-shared-rows overwrites is after the tensors that are looked at.
 ASKED_ATTENTION = (
     "decoding-causal-groups",
     "backward-large-head-dims",
@@ -517,7 +517,7 @@ def test_cures_are_right(seen: dict[str, str]) -> None:
 
 
 def test_what_is_not_known_here_has_an_answer(seen: dict[str, str]) -> None:
-    """Which it is stands in the figures: a row of it is narrowed, or becomes a measured one."""
+    """Which it is is in the figures: a row of it is narrowed, or becomes a measured one."""
     asked = {name: words for name, words in seen.items() if name in (*ASKED, *ASKED_ATTENTION)}
     assert len(asked) > 3 or not measured_here()
     assert all(asked.values())

@@ -1,4 +1,4 @@
-"""Statistics of a backward pass may lie in any order, but where the fault ``backward-stats-layout`` is said to be."""
+"""Statistics of a backward pass may be in any order, but where the fault ``backward-stats-layout`` is said to be."""
 
 from __future__ import annotations
 

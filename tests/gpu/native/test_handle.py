@@ -47,7 +47,7 @@ def test_device_can_be_read_and_judged_by_its_own_description(tmp_path: Path) ->
 
 
 def test_the_driver_says_of_the_gpu_what_cudnn_says() -> None:
-    """A profile is made of the driver's word, and asks cuDNN for the rest only where that is read."""
+    """A profile is made of the driver's word, and queries cuDNN for the rest only where that is read."""
     profile, properties = device_profile(0), read_device(0)
     assert (profile.sm, profile.title) == (properties["deviceVer"] // 10, properties["deviceName"])
     assert dict(profile.properties) == properties

@@ -456,7 +456,7 @@ def _run_part(torch: Any, part: str, record: Record, chosen: argparse.Namespace,
     def warm(problem: dict[str, Any]) -> None:
         try:
             run(torch, problem, None, chosen.shapes)
-        except Exception as failure:  # a campaign tells and goes on
+        except Exception as failure:  # a campaign reports and goes on
             record.fail(f"{part}, plans", problem, failure)
 
     with ThreadPoolExecutor(8) as pool:
@@ -469,7 +469,7 @@ def _run_part(torch: Any, part: str, record: Record, chosen: argparse.Namespace,
         problem = make(rng)
         try:
             run(torch, problem, record, chosen.shapes)
-        except Exception as failure:  # a campaign tells and goes on
+        except Exception as failure:  # a campaign reports and goes on
             record.fail(part, problem, failure)
 
 

@@ -39,7 +39,7 @@ class Launches:
         self.seen: list[tuple[list[int], int, int, list[int]]] = []
         self.status = 0
         self.stream, self.is_captured = STREAM, 0
-        self.asked: list[tuple[Any, ...]] = []  # gradients that Python was asked for
+        self.asked: list[tuple[Any, ...]] = []  # gradients that Python was requested
         self.parameters = (ctypes.c_int64 * 4)()
         self.go = ctypes.CFUNCTYPE(ctypes.c_int, Address)(self._go)
         self.current = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_int32, ctypes.POINTER(Address))(self._current)

@@ -1,4 +1,4 @@
-"""Dense attention on the GPU: numbers beside torch's math backend in float32, autograd, compile, streams.
+"""Dense attention on the GPU: numbers next to torch's math backend in float32, autograd, compile, streams.
 
 All of it with the plan of the very shape, and with that of a class of shapes.
 """

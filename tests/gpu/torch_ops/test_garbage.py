@@ -13,7 +13,7 @@ from tests.support.torch_reference import Masks, attend, error, fill_pages, grad
 torch: Any = pytest.importorskip("torch", reason="did not run: torch is not installed, and the operators are torch's")
 H, D = 4, 64
 LARGE = 64 << 20  # bytes: more than any workspace here
-# NaN of every type, and -1 as an integer; large numbers, and pages far beyond the last one; an address of nobody's.
+# NaN of every type, and -1 as an integer; large numbers, and pages far beyond the last one; an address of no one's.
 BYTES = (0xFF, 0x7B, 0x5A)
 
 
@@ -27,7 +27,7 @@ def spoil(byte: int) -> None:
 
 @pytest.fixture(params=BYTES, ids=hex)
 def byte(request: pytest.FixtureRequest) -> Iterator[int]:
-    """Bytes that lie in memory; memory is given back before and after, so that blocks are those that are spoiled."""
+    """Bytes that are in memory; memory is given back before and after, so that blocks are those that are spoiled."""
     torch.cuda.synchronize()
     torch.cuda.empty_cache()
     yield request.param

@@ -1,7 +1,7 @@
 """What the compiled step launches for dense shapes it never saw, by the recipe of another shape of their class.
 
 It must be what Python would launch for them. Tensors are the host's and nothing runs: what is compared are outputs,
-addresses, and what the kernel before the plan is told. Needs torch and a C++ compiler.
+addresses, and what the kernel before the plan is reported. Needs torch and a C++ compiler.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""The room why, beside torch's own answers on a GPU."""
+"""The room why, next to torch's own answers on a GPU."""

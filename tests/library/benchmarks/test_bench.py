@@ -145,7 +145,7 @@ def test_c_loop_answers_the_status_of_a_call_that_fails() -> None:
     assert 2000 <= status < 3000  # CUDNN_STATUS_BAD_PARAM*
 
 
-# what is accepted, and how it is told
+# what is accepted, and how it is reported
 
 
 def timing(median: float, spread: float = 0.0) -> dict[str, float]:
@@ -239,7 +239,7 @@ def test_a_difference_beyond_noise_is_what_tuning_takes_for_one() -> None:
 
 
 def test_a_plan_beside_itself_does_not_differ() -> None:
-    """What the limit was read from: all plans of a run on an H200 beside the same ones of cudnn-frontend."""
+    """What the limit was read from: all plans of a run on an H200 next to the same ones of cudnn-frontend."""
     made = read_record("bench-h200-cudnn-9.19.0.json")
     judged = {item["name"]: item["value"] for item in judge(made)}
     assert judged["GPU: shapes that differ from cudnn-frontend, same plan"] == 0

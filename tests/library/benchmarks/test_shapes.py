@@ -1,4 +1,4 @@
-"""What is measured of many shapes, where there is no GPU: which shapes, what is accepted, and how it is told."""
+"""What is measured of many shapes, where there is no GPU: which shapes, what is accepted, and how it is reported."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_classes_of_new_shapes_begin_with_the_largest() -> None:
     assert len(any_shape.new_shapes(most + 1)) == most
 
 
-# what is accepted, and how it is told
+# what is accepted, and how it is reported
 
 
 def test_the_fastest_and_what_is_as_fast() -> None:
@@ -118,7 +118,7 @@ def test_memory_that_grows_is_not_accepted() -> None:
         "GPU memory after the first tenth, bytes more",
     ]
     value = judge(good, any_shape.ACCEPTED)[-1]["value"]
-    assert value == 0.26, "an error is told, however small"
+    assert value == 0.26, "an error is reported, however small"
     unknown = passed(good | {"compared": 0}, any_shape.ACCEPTED)
     assert list(unknown.values())[-1] is None, "nothing compared, nothing said"
 

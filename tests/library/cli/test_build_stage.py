@@ -94,7 +94,7 @@ def test_variations_that_are_built_are_said_before(judge: Judge) -> None:
 
 
 def test_remedy_is_built_where_a_build_is_asked_for(judge: Judge) -> None:
-    """192 padded to 256 passes its support check and does not compile; 192 beside 128 for V does both."""
+    """192 padded to 256 passes its support check and does not compile; 192 next to 128 for V does both."""
     padded = next(one for one in changes(backward(head_dim=192), ("pad_head_dim",)) if "256" in one.title)
     with using("sm100") as target:
         assert supports(padded.graph, target, MODES)
@@ -102,7 +102,7 @@ def test_remedy_is_built_where_a_build_is_asked_for(judge: Judge) -> None:
     for build, asked in ((False, "support check"), (True, "built")):
         cause = judge.ask(Question(backward(head_dim=192), "sm100", build=build)).cause
         assert cause is not None
-        assert "is 192, at most 128 is supported beside 192 of q, k" in cause.headline
+        assert "is 192, at most 128 is supported next to 192 of q, k" in cause.headline
         assert cause.asked == asked
         assert "192 -> 128" in cause.remedy
 
@@ -129,7 +129,7 @@ def test_a_bounded_number_of_variations_is_built() -> None:
 
 
 def test_search_for_the_cause_that_is_too_slow_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It gives what cuDNN's words say, which a line tells from an answer."""
+    """It gives what cuDNN's message say, which a line reports from an answer."""
 
     def spin(*_given: object) -> bool:
         while True:
@@ -225,7 +225,7 @@ def test_remedies_say_that_they_were_not_built(tmp_path: Path) -> None:
 
 
 def test_modes_are_asked(judge: Judge, tmp_path: Path) -> None:
-    """FALLBACK alone takes no forward attention; the remedy is one for the modes that were asked."""
+    """FALLBACK alone takes no forward attention; the remedy is one for the modes that were queried."""
     assert whatif(forward(), "sm90", modes=("A",)) == []
     found = whatif(forward(head_dim=100), "sm90", modes=("A",), judge=judge)
     assert found

@@ -1,4 +1,4 @@
-"""What `cudnn-backend compare` compares, names where there is no GPU, and how it tells it."""
+"""What `cudnn-backend compare` compares, names where there is no GPU, and how it reports it."""
 
 from __future__ import annotations
 
@@ -219,7 +219,7 @@ def test_the_first_configs_are_those_that_can_be_built() -> None:
     assert [plan.tag for plan in _build_first(configs, 1)] == tags[:1]
 
 
-# how it is told
+# how it is reported
 
 
 def a_record() -> dict[str, Any]:

@@ -1,6 +1,6 @@
-"""A fault of the environment is named by every door: info, whatif, matrix, since, log, build, plan selection, frontend.
+"""Every entry point names an environment problem: doctor, whatif, matrix, log, build, plan selection, frontend.
 
-Each question is asked in a child with libraries that are mixed or lack something; nothing is faked but the files.
+Each question is queried in a child with libraries that are mixed or lack something; nothing is faked but the files.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from cudnn_backend_py.native.find import cudnn_places
 from tests.support.child import OLDER, Finished, older_cudnn, run_code, run_python
 from tests.support.logs import LOGS
 
-MIXED = "cudnn-sublibraries-mixed", "of another cuDNN version than the libraries beside it"
+MIXED = "cudnn-sublibraries-mixed", "of another cuDNN version than the libraries next to it"
 NO_NVRTC = "nvrtc-unusable", "is no NVRTC: cuDNN supports no graph without it"
 
 
@@ -52,7 +52,7 @@ def mixed(tmp_path: Path) -> dict[str, str]:
 
 @pytest.fixture
 def no_nvrtc(tmp_path: Path) -> dict[str, str]:
-    """Return the environment of a child whose cuDNN, one that asks for NVRTC, finds a library that is none."""
+    """Return the environment of a child whose cuDNN, one that requests NVRTC, finds a library that is none."""
     (tmp_path / "nothing.c").write_text("int nothing;")
     built = tmp_path / "libnvrtc.so.12"
     command = ["cc", "-shared", "-fPIC", f"-Wl,-soname,{built.name}", "-o", built, tmp_path / "nothing.c"]
@@ -86,7 +86,7 @@ def test_commands_name_the_fault_and_judge_nothing(
         ("matrix", graph_file, "--target", "sm90", *versions),
         ("matrix", "--since", graph_file, "--target", "sm90", *versions),
     ):
-        if "--here" in arguments:  # which loads the library in the process that is asked
+        if "--here" in arguments:  # which loads the library in the process that is queried
             done = command(environment, *arguments)
         else:
             result = CliRunner().invoke(main, arguments, env=environment, catch_exceptions=False)
@@ -98,7 +98,7 @@ def test_commands_name_the_fault_and_judge_nothing(
     named = {fault["code"]: fault for fault in shown["environment"]}
     assert named[code]["prevents"] == "verdicts"
     assert words in named[code]["headline"]
-    assert f"no verdicts before this is mended: {named[code]['headline']}" in command(environment, "doctor").stdout
+    assert f"no verdicts before this is fixed: {named[code]['headline']}" in command(environment, "doctor").stdout
 
 
 def test_a_log_is_explained_with_the_fault(mixed: dict[str, str]) -> None:
@@ -158,7 +158,7 @@ def test_what_no_plan_builds_for_is_the_environments(tmp_path: Path) -> None:
     broken = {**older_cudnn(), "CUDNN_BACKEND_NVRTC": str(tmp_path)}
     assert run_code(BUILD_NOTHING, environment=broken).stdout.startswith("nvrtc-builtins-missing ")
     inside = {**os.environ, "CUDNN_BACKEND_NVRTC": str(tmp_path)}
-    assert run_code(BUILD_NOTHING, environment=inside).stdout == "", "since 9.21 cuDNN asks no NVRTC but its own"
+    assert run_code(BUILD_NOTHING, environment=inside).stdout == "", "since 9.21 cuDNN queries no NVRTC but its own"
 
 
 ALONE = """

@@ -25,7 +25,7 @@ GRAPH = "examples/forum_two_matmul.py"
 
 
 def leaves(group: click.Group, *before: str) -> Iterator[tuple[str, click.Command]]:
-    """Yield every command of a group and of the groups inside it, by its words."""
+    """Yield every command of a group and of the groups inside it, by its text."""
     for name, command in group.commands.items():
         if isinstance(command, click.Group):
             yield from leaves(command, *before, name)

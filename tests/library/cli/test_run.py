@@ -95,7 +95,7 @@ def test_a_described_gpu_says_what_would_be_run(matmul: Path) -> None:
 
 
 def test_a_graph_that_cudnn_refuses_is_refused_as_it_is(tmp_path: Path) -> None:
-    """Nothing of it is mended before, and it is no failure."""
+    """Nothing of it is fixed before, and it is no failure."""
     data = graph_to_json(BUILT["convolution forward"].make())
     for one in data["tensors"]:
         if one["dims"] == [4, 64, 28, 28]:

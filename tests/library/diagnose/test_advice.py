@@ -1,4 +1,4 @@
-"""What a rule says unasked: a change of the graph is asked before it is named, and what cannot be asked is advice."""
+"""Remedies of rules: a change of the graph is judged before it is named; one that cannot be judged is a suggestion."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ def convolution() -> Graph:
 
 
 def unknown(sm: int) -> Profile:
-    """Return a GPU of an architecture that nobody has described, with the numbers of an RTX 5090."""
+    """Return a GPU of an architecture that no one has described, with the numbers of an RTX 5090."""
     known = find_profile("sm120")
     properties = {**known.properties, "deviceVer": sm * 10, "deviceName": "unknown"}
     return replace(known, name="unknown", title="an unknown GPU", properties=properties)

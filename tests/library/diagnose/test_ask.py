@@ -63,7 +63,7 @@ def test_a_crash_in_heuristics_is_a_line_of_the_verdict(asked: Judge) -> None:
 
 
 def test_a_crash_is_put_down_to_a_fault_that_ends_processes(asked: Judge) -> None:
-    """Another fault of the same graph, of what runs, stands before it in the table."""
+    """Another fault of the same graph, of what runs, is before it in the table."""
     row = next(row for row in FAULTS if row.code == "boolean-bias")
     graph = row_graph(EXAMPLES[row.code].reproductions["backward"])
     statistics = graph.tensor("stats")

@@ -23,7 +23,7 @@ from tests.torture.judge import expected, questions
 
 
 def answers(asked: tuple[Question, ...], ask: object = judge) -> list[tuple[str, int, Outcome]]:
-    """Return what tells the answers apart."""
+    """Return what reports the answers apart."""
     assert callable(ask)
     found = [ask(question) for question in asked]
     return [(verdict.graph, verdict.sm, verdict.outcome) for verdict in found]
@@ -172,7 +172,7 @@ def test_a_child_that_does_not_begin_says_nothing_about_cudnn(tmp_path: Path, mo
     assert (verdict.outcome, verdict.stage, verdict.exit_code) == (Outcome.NOT_JUDGED, "environment", 2)
     assert verdict.cause is not None
     assert verdict.cause.code == "judge-did-not-start"
-    assert verdict.cause.headline == "the process that asks cuDNN ended with exit code 70 before it asked anything"
+    assert verdict.cause.headline == "the process that queries cuDNN ended with exit code 70 before it asked anything"
     assert "no ctypes today" in verdict.cause.detail
     assert "crashed" not in verdict.cause.headline
     with pytest.raises(OSError, match="judge-did-not-start"):

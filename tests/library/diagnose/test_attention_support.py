@@ -60,7 +60,7 @@ def test_cudnn_here_says_what_is_stored() -> None:
     assert_as_stored(asked)
 
 
-# CI installs one older version; where others are, they are asked, too.
+# CI installs one older version; where others are, they are queried, too.
 INSTALLED = {item.short: item for item in versions.list_installed()}
 
 

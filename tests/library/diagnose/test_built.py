@@ -22,7 +22,7 @@ TARGETS = ("a100", "h100", "b200")
 
 
 def answer(name: str, target: str) -> tuple[int, str]:
-    """Return how many engine configs there are, and cuDNN's words about the others."""
+    """Return how many engine configs there are, and cuDNN's message about the others."""
     try:
         graph = OperationGraph(BUILT[name].make(), open_target(target))
         found = [graph.heuristics(mode) for mode in ("A", "FALLBACK")]

@@ -1,4 +1,4 @@
-"""The cases of public threads: each complaint still shows, in cuDNN's words, its cause is named, its cure helps."""
+"""The cases of public threads: each complaint still shows, in cuDNN's message, its cause is named, its remedy helps."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def judge() -> Iterator[Judge]:
 
 
 def _version(asked: str | None) -> str | None:
-    """Return the version to ask for: that of the library of this environment is asked without one."""
+    """Return the version to request: that of the library of this environment is queried without one."""
     return None if asked == library().version_text else asked
 
 
@@ -42,7 +42,7 @@ Ask = Callable[[str], Verdict]
 
 @pytest.fixture(scope="module")
 def ask(judge: Judge) -> Ask:
-    """Return what is said of the case of a name, which is asked once."""
+    """Return what is said of the case of a name, which is queried once."""
     cases = {case.name: case for case in CASES}
 
     @cache

@@ -247,7 +247,7 @@ def test_the_control_graph_is_supported_on_every_kind_of_target() -> None:
 def test_verdict_names_what_deviceless_judging_cannot_know() -> None:
     verdict = explain(flash(), "sm90")
     assert not verdict.live
-    assert any("no device was asked" in limit for limit in verdict.limits)
+    assert any("judged without a GPU" in limit for limit in verdict.limits)
     assert any("stub" in line for line in verdict.environment)
 
 

@@ -134,7 +134,7 @@ def test_padding_of_an_image_leaves_a_convolution_supported(judge: Judge) -> Non
 
 
 def test_number_of_a_type_is_told_by_its_name(judge: Judge) -> None:
-    """CuDNN says "compute type 9" of bfloat16: the quote stays as it is, the name stands beside it."""
+    """CuDNN says "compute type 9" of bfloat16: the quote stays as it is, the name is next to it."""
     op = int8_convolution().ops[0]
     assert isinstance(op, Operation)
     inner = op.fields["convolution"]

@@ -1,6 +1,6 @@
 """Nothing of ours stays of a verdict: objects, exit functions, files and threads are as many as before, exactly.
 
-``python -m benchmarks long-use`` measures the same over 100,000 verdicts, beside a C loop of cuDNN calls.
+``python -m benchmarks long-use`` measures the same over 100,000 verdicts, next to a C loop of cuDNN calls.
 """
 
 from __future__ import annotations

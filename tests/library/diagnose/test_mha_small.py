@@ -175,7 +175,7 @@ def test_the_newest_says_the_pattern_was_removed(pattern: str) -> None:
 
 
 def test_four_matmuls_alone_are_no_removed_pattern() -> None:
-    """cuDNN says the same of any attention of so many matmuls; only F16x16 order tells the removed pattern."""
+    """cuDNN says the same of any attention of so many matmuls; only F16x16 order reports the removed pattern."""
     text = json.dumps(graph_to_json(make("backward", {})))
     assert "F16x16" in text
     verdict = explain(graph_from_json(json.loads(text.replace("F16x16", "NONE"))), "sm90")
@@ -245,7 +245,7 @@ def test_what_9_19_accepts_and_does_not_read() -> None:
     selected, stored, first = in_older(program)
     assert selected == ["k", "o", "q", "v"]  # and not: mask, low
     assert stored == ["k", "o", "q", "v"]  # and not: s
-    assert first == ["k", "o", "q"]  # v is taken to lie behind k
+    assert first == ["k", "o", "q"]  # v is taken to are after k
 
 
 # What the graphs compute, operation by operation

@@ -1,4 +1,4 @@
-"""A verdict for graphs nobody meant to write, and for rules of ours that fail: never an exception."""
+"""A verdict for graphs no one meant to write, and for rules of ours that fail: never an exception."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from cudnn_backend_py.rewrite.changes import CHANGES
 from tests.pure.diagnose.test_odd_graphs import LARGEST, LINE, at_the_end, block_scaled, failing
 from tests.support.child import run_code
 
-OURS = "refused by this package; cuDNN was not asked about the graph"
+OURS = "refused by this package; cuDNN was not judged the graph"
 
 
 def concat(axis: int) -> Graph:

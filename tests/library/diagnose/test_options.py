@@ -1,4 +1,4 @@
-"""Options of attention that are refused: alone, in pairs, from a size on; compared with asking about every subset."""
+"""Options of attention that are refused: alone, in pairs, from a size on; compared with judging every subset."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ TOLD: dict[str, tuple[Callable[[], Graph], str, tuple[str, ...], tuple[str, ...]
     "one alone, and a pair": (
         lambda: backward(dropout=0.1, deterministic=True, seed_type=DataType.INT32),
         "sm100",
-        ("a seed of type int32: not supported on sm_100; and besides dropout together with a deterministic dQ",),
+        ("a seed of type int32: not supported on sm_100; and also dropout together with a deterministic dQ",),
         ("operation rng",),
     ),
     "one of two": (

@@ -45,8 +45,8 @@ from tests.support.zoo import ZOO
 
 TARGETS = ("sm75", "sm90", "sm120")
 
-# Supported by the full wheels of 9.10, 9.14, 9.20, 9.24 and 9.28 on some target: each was asked, once. Of the first the
-# engines of the jit wheels refuse every one on some target.
+# Supported by the full wheels of 9.10, 9.14, 9.20, 9.24 and 9.28 on some target: each was queried, once. Of the first
+# the engines of the jit wheels refuse every one on some target.
 FULL_ONLY = (
     *("conv nchw f16", "conv nchw f32", "conv nchw f32 3 channels", "conv nchw f32 depthwise", "conv f64"),
     *("dgrad nchw f16", "dgrad nchw f32", "dgrad nchw f32 3 channels", "dgrad nchw f32 depthwise", "dgrad f64"),
@@ -65,7 +65,7 @@ ATTENTION = [name for name in ZOO if name.startswith(("flash", "unified", "two m
 
 @pytest.fixture(scope="module")
 def partial(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A libcudnn with the sub-libraries of a jit wheel beside it: those of the cuDNN of this environment."""
+    """A libcudnn with the sub-libraries of a jit wheel next to it: those of the cuDNN of this environment."""
     whole = Path(library().path).parent
     assert "engines_precompiled" in sublibraries(whole), "the cuDNN of this environment has to be a full wheel"
     folder = tmp_path_factory.mktemp("partial")
@@ -455,7 +455,7 @@ def test_info_says_which_wheel_each_installed_version_is(jit_wheel: Path) -> Non
 
 
 def test_whatif_and_matrix_tell_what_does_not_block(tmp_path: Path) -> None:
-    """A supported graph with a known fault, and one that another engine might support."""
+    """A supported graph with a known issue, and one that another engine might support."""
     row = next(row for row in FAULTS if row.code == "decoding-on-blackwell")
     save_graph(graph_of(next(iter(EXAMPLES[row.code].reproductions.values()))), tmp_path / "faulty.json")
     save_graph(FAMILIES["concat alone f16"](), tmp_path / "concat.json")

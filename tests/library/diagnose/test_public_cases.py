@@ -23,7 +23,7 @@ def told(verdict: Verdict) -> str:
 
 
 def is_right(case: PublicCase, verdict: Verdict) -> bool:
-    """Return whether the first line says what is true, in the words it needs."""
+    """Return whether the first line says what is true, in the text it needs."""
     headline = "" if verdict.cause is None else verdict.cause.headline
     if case.truth == "supported":
         return verdict.supported and all(any(name in one for name in CONDITIONAL) for one in verdict.hazards)

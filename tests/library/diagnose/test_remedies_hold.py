@@ -1,4 +1,4 @@
-"""Remedies are taken at their word: every change, target and version in the printed text of a verdict is asked."""
+"""Remedies are taken at their word: every change, target and version in the printed text of a verdict is queried."""
 
 from __future__ import annotations
 

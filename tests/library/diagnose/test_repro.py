@@ -50,7 +50,7 @@ def backward() -> Graph:
 
 
 def unpack(archive: Path) -> Path:
-    """Return the one folder of an archive, unpacked beside it."""
+    """Return the one folder of an archive, unpacked next to it."""
     with tarfile.open(archive) as tar:
         tar.extractall(archive.parent, filter="data")
     (folder,) = (path for path in archive.parent.iterdir() if path.is_dir())
@@ -155,7 +155,7 @@ def test_versions_say_what_judged(refused: Path) -> None:
 
 
 def test_program_says_that_it_could_not_be_judged(refused: Path) -> None:
-    """With 9.19 no graph has an engine where libcuda.so.1 is missing, and only the control graph tells."""
+    """With 9.19 no graph has an engine where libcuda.so.1 is missing, and only the control graph reports."""
     cudnn = compile_cpp(refused, OLDER, "-B")
     assert run_cpp(refused, cudnn).returncode == 1
     if library().driver.kind != "real":

@@ -321,7 +321,7 @@ def test_crash_of_a_variation_leaves_the_others() -> None:
 
 
 def test_crash_of_a_variation_leaves_the_words(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where nothing can be asked any more, no variation counts."""
+    """Where nothing can be queried any more, no variation counts."""
     monkeypatch.setattr(find, "_DEADLY", 0)
     cause = softcap_refused()
     assert cause is not None

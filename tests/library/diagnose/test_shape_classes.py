@@ -58,7 +58,7 @@ def test_an_old_version_has_no_ragged_backward_pass_on_ampere_and_says_so() -> N
     ("options", "said"),
     [
         ({}, "one plan can serve every batch and length"),
-        ({"layout": "bhsd"}, "a plan for each batch and length (the heads of a token of q do not lie together"),
+        ({"layout": "bhsd"}, "a plan for each batch and length (the heads of a token of q do not are together"),
         ({"ragged": True}, "one plan serves every batch and length up to its own"),
     ],
 )

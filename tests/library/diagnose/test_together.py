@@ -1,6 +1,6 @@
 """Causes of refused graphs that are no attention, by mechanism: neighbours in sizes, types, operations and targets.
 
-What is needed is found here by brute force, and every remedy that is printed is asked.
+What is needed is found here by brute force, and every remedy that is printed is queried.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def judge() -> Iterator[Judge]:
 
 
 def headline(judge: Judge, graph: Graph, target: str) -> str:
-    """Return the headline of a refused graph, each of whose remedies was asked."""
+    """Return the headline of a refused graph, each of whose remedies was queried."""
     question = Question(graph, target)
     verdict = judge.ask(question)
     assert not verdict.supported

@@ -1,4 +1,4 @@
-"""Two versions held against each other, on real cuDNN; what is called unchanged is compared byte by byte."""
+"""Two versions compared with each other, on real cuDNN; what is called unchanged is compared byte by byte."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_verdicts_configs_plans_code_and_reasons_are_compared() -> None:
 
 
 def test_what_is_called_unchanged_is_the_same_byte_by_byte(tmp_path: Path) -> None:
-    """Asked of both versions anew, without the code under test: verdict, lists, and instructions of every kernel."""
+    """Asked of both versions again, without the code under test: verdict, lists, and instructions of every kernel."""
     graphs = {family: random_graph(1, family, version=(9, 14, 0)) for family in FAMILIES}
     found = compare_versions(graphs, ["h100"], OLDEST, OLDER, progress=False)
     unchanged = [one for one in found.changes if one.effect is Effect.UNCHANGED]
@@ -60,7 +60,7 @@ def test_what_is_called_unchanged_is_the_same_byte_by_byte(tmp_path: Path) -> No
 
 
 def test_code_is_that_of_a_process_that_compiled_nothing_before() -> None:
-    """NVRTC, that of cuDNN 9.28 and 12.9 beside 9.19, compiles the second of these into other code after the first."""
+    """NVRTC, that of cuDNN 9.28 and 12.9 next to 9.19, compiles the second of these into other code after the first."""
     families = {"fusion": 910063, "norm backward": 910192}
     graphs = {family: random_graph(seed, family, version=(9, 14, 0)) for family, seed in families.items()}
     together = compare_versions(graphs, ["a100"], OLDER, "default", progress=False, workers=1)
@@ -104,7 +104,7 @@ def test_what_the_time_was_over_for_is_named_and_what_was_done_is_kept(tmp_path:
     between = (OLDER, "default", "--target", "h100", "--limit", "0", "--format", "json")
     done = command("diff", *between, "--output", str(output), str(tmp_path / "a.json"))
     assert done.code == 2
-    assert "1 graph was not asked about in the time there was" in done.stderr
+    assert "1 graph was not judged in the time there was" in done.stderr
     data = json.loads(output.read_text())
     assert (data["changes"], data["not_asked"]) == ([], [graphs["a"].name])
 

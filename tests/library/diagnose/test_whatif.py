@@ -101,7 +101,7 @@ def test_supported_graph_needs_nothing(judge: Judge) -> None:
 
 
 def test_variation_that_kills_cudnn_is_left_out(judge: Judge) -> None:
-    """Gradients of a sum have strides of 0: this graph itself ends the process that asks about it."""
+    """Gradients of a sum have strides of 0: this graph itself ends the process that judges it."""
     graph = changed(backward(batch=1, heads=16, seq_q=1, seq_kv=1 << 16, layout="bhsd"), "do", strides=(0, 0, 0, 0))
     found = asked(judge, graph, "h100")
     assert found[0].kinds == ("layout",)

@@ -132,7 +132,7 @@ with torch.cuda.device(torch.device("cuda:0")):
     assert torch.cuda.memory_summary() == ""
 for refused, kind, words in (
     (lambda: torch.cuda.get_device_properties(0).uuid, AttributeError, "has no uuid: no GPU is here"),
-    (lambda: torch.cuda.current_blas_handle(), AttributeError, "the GPU is described, and cannot be asked"),
+    (lambda: torch.cuda.current_blas_handle(), AttributeError, "the GPU is described, and cannot be queried"),
     (lambda: x + torch.ones(300, 300), RuntimeError, "not on the expected device cuda:0"),
 ):
     try:
@@ -154,7 +154,7 @@ def test_torch_is_answered_for_the_described_gpu_or_says_that_it_is_described(tm
     assert "reached the size of what unique gives, which only a GPU computes" in done.stderr
 
 
-# What programs of torch use beside tensors, each as a program that ends well on a GPU.
+# What programs of torch use next to tensors, each as a program that ends well on a GPU.
 
 AUTOCAST = """
 import torch

@@ -1,4 +1,4 @@
-"""Every door of the frontend: what helps is in ``str(error)``, and a fault is told at each that takes a graph."""
+"""Every entry point of the frontend: ``str(error)`` has the fix, and known issues are reported for each graph."""
 
 from __future__ import annotations
 
@@ -166,7 +166,7 @@ def _without_target(call: Callable[[], Any]) -> Any:
     return call()
 
 
-#: What is turned into one of ours at the door, or passes the fix on.
+#: What is turned into one of ours at the entry point, or passes the fix on.
 BELOW = frozenset(("GraphError", "say.unset", "say.unsupported", "status_as", "as_kind"))
 
 

@@ -130,7 +130,7 @@ def test_a_deserialized_graph_answers_about_its_plan_and_tensors() -> None:
 
 @pytest.mark.parametrize("step", ["check_support", "build_plans", "build"])
 def test_the_steps_of_a_build_leave_a_plan_that_was_built_elsewhere(step: str) -> None:
-    """A program that reads its plan, or writes it, may take the same steps behind both."""
+    """A program that reads its plan, or writes it, may take the same steps after both."""
     saved = _built(matmul).serialize(as_bytes=True)
     for g in (new_graph(), matmul()[0], _built(lambda: matmul(32))):
         g.deserialize(saved)
@@ -186,7 +186,7 @@ def test_empty_graph_validates_and_cannot_be_built() -> None:
     with pytest.raises(RuntimeError, match="no operations"):
         g.build_operation_graph()
     with pytest.raises(cudnn.cudnnGraphNotSupportedError, match="no operations"):
-        g.build()  # which asks for plans, and a RuntimeError, too
+        g.build()  # which requests plans, and a RuntimeError, too
 
 
 @pytest.mark.parametrize("step", ["create_execution_plans", "check_support", "build_plans", "build"])
@@ -213,7 +213,7 @@ def test_what_is_no_serialized_graph_by_its_kind_is_a_type_error(given: Any) -> 
 
 
 def test_plans_that_are_not_there_yet_are_of_both_kinds() -> None:
-    """cudnn-frontend says so before plans are asked for, and as an IndexError behind it."""
+    """cudnn-frontend says so before plans are requested, and as an IndexError after it."""
     for kind in (IndexError, RuntimeError):
         with pytest.raises(kind, match="Plan index 0 is invalid"):
             matmul()[0].get_engine_and_knobs_at_index(0)
@@ -576,7 +576,7 @@ def sealed(content: Any) -> bytes:
 
 
 def test_scratch_memory_is_part_of_the_workspace() -> None:
-    """dq_accum (float32 of Q) and softmax_sum lie in front of what the plan asks for."""
+    """dq_accum (float32 of Q) and softmax_sum are in front of what the plan requests."""
     g = new_graph()
     dims, strides = [1, 2, 128, 64], [16384, 8192, 64, 1]
     q, k, v, o, do = (g.tensor(name=name, dim=dims, stride=strides) for name in ("q", "k", "v", "o", "dO"))

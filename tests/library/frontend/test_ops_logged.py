@@ -344,7 +344,7 @@ def _built(case: str) -> tuple[Maker, Mapping[str, Any]]:
 
 
 def _words(logged: Mapping[str, Any]) -> Iterator[list[str]]:
-    """Yield the words of each operation, its name first, the others sorted."""
+    """Yield the text of each operation, its name first, the others sorted."""
     tensors = {record["name"]: record for record in logged["tensors"]}
     for node in logged["nodes"]:
         found = []
@@ -367,7 +367,7 @@ def _tensor(record: Mapping[str, Any]) -> str:
 
 
 def _expected(text: str) -> list[list[str]]:
-    """Return the words of each operation: it begins in the eighth column, and goes on further in."""
+    """Return the text of each operation: it begins in the eighth column, and goes on further in."""
     operations: list[list[str]] = []
     for line in text.splitlines():
         if line.strip():

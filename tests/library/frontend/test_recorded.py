@@ -205,7 +205,7 @@ def test_a_uid_belongs_to_one_tensor() -> None:
     assert g.find_tensor(3) is taker
     g.relu(given).set_output(True)
     g.validate()
-    assert [item.uid for item in g.graph().variant_pack_tensors].count(2) == 1  # what was refused left nothing behind
+    assert [item.uid for item in g.graph().variant_pack_tensors].count(2) == 1  # what was refused left nothing after
 
 
 @pytest.mark.parametrize(
@@ -640,7 +640,7 @@ def test_a_number_of_the_graph_stays_what_it_is_in_its_text(number: float) -> No
 
 
 def test_the_text_of_a_graph_that_cudnn_frontend_built_is_read() -> None:
-    """There the scale is a tensor, too, and K of many operations lies the other way round."""
+    """There the scale is a tensor, too, and K of many operations is the other way round."""
     m = Maker(cudnn)
     for item in _scaled(m, implementation=cudnn.attention_implementation.COMPOSITE):
         if item is not None:

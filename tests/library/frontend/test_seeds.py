@@ -21,7 +21,7 @@ EXECUTING = {0: {6: WRAPPER, 12: FORWARD, 13: BACKWARD}, 1: {4: WRAPPER, 8: FORW
 def test_notebooks_build_their_graphs_without_a_gpu(seed: int, target: str) -> None:
     path = find_seed(seed)
     if path is None:
-        pytest.skip(f"did not run: notebook {seed:03} is not at hand (looked in {PLACES})")
+        pytest.skip(f"did not run: notebook {seed:03} is not available (looked in {PLACES})")
     done = run_python(["-m", "tests.support.seed_cells", str(path), target], check=True)
     stops: list[dict[str, Any]] = json.loads(done.stdout)
     assert [stop["cell"] for stop in stops] == list(EXECUTING[seed])
@@ -34,7 +34,7 @@ def test_notebooks_build_their_graphs_without_a_gpu(seed: int, target: str) -> N
 def test_cells_are_found_as_they_are(seed: int, cells: int) -> None:
     path = find_seed(seed)
     if path is None:
-        pytest.skip(f"did not run: notebook {seed:03} is not at hand (looked in {PLACES})")
+        pytest.skip(f"did not run: notebook {seed:03} is not available (looked in {PLACES})")
     text = path.read_text(encoding="utf-8")
     found = cells_of(text)
     assert len(found) == cells == text.count("In [None]:")

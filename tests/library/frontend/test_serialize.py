@@ -34,7 +34,7 @@ def built(write: Callable[[Maker], Any]) -> cudnn.pygraph:
 
 
 def _slopes(m: Maker) -> Any:
-    """Attention whose slopes are on the device, behind no scratch."""
+    """Attention whose slopes are on the device, after no scratch."""
     made, _ = m.g.sdpa(
         q=m.t(*Q), k=m.t(*Q), v=m.t(*Q), attn_scale=0.5, generate_stats=False, use_causal_mask=True, use_alibi_mask=True
     )

@@ -11,7 +11,7 @@ from cudnn_backend_py.generated.enums import DescriptorType as D
 from cudnn_backend_py.generated.enums import Status
 from tests.support.rawcudnn import Answer, Question, ask
 
-NO_LIBRARY_ANSWER = "CreateDescriptor refuses the kind, so no attribute of it can be asked about"
+NO_LIBRARY_ANSWER = "CreateDescriptor refuses the kind, so no attribute of it can be judged"
 UNCREATABLE = {D.INTERMEDIATE_INFO: NO_LIBRARY_ANSWER}
 
 # The library takes any element type here.

@@ -14,7 +14,7 @@ MX: dict[str, Any] = {"data_type": DataType.FP8_E4M3, "output_type": DataType.BF
 
 
 def configured(target: str, options: dict[str, Any]) -> str:
-    """Return the tag of the config that is asked for by hand."""
+    """Return the tag of the config that is requested by hand."""
     version = library().version
     place = open_target(target)
     question = OperationGraph(attention.sdpa_backward(**SIZES, **options, version=version, sm=place.sm), place)

@@ -154,7 +154,7 @@ for name, graph in OLDER_GRAPHS().items():
 
 
 def OLDER_GRAPHS() -> dict[str, Graph]:
-    """What 9.19 is asked to log: operations, zoo, attention."""
+    """What 9.19 is queried to log: operations, zoo, attention."""
     made = {name: make() for name, make in {**OPERATIONS, **ZOO}.items()}
     return made | attention(8, (9, 19, 0))
 

@@ -1,4 +1,4 @@
-"""Faults that show without a GPU show, in the versions that have them and in no other; and cuDNN takes the cures."""
+"""Faults that show without a GPU show, in the versions that have them and in no other; and cuDNN takes the remedies."""
 
 from __future__ import annotations
 
@@ -167,7 +167,7 @@ def test_the_table_of_faults_knows_all_graphs_that_are_refused_first() -> None:
     assert {kind.code: kind.versions for kind in CRASHING_GRAPHS}.items() <= rows.items()
 
 
-# Cures
+# Remedies
 
 CURED = {
     row.code: sm for row in FAULTS if EXAMPLES[row.code].cure is not None and (sm := architecture(row)) is not None

@@ -495,7 +495,7 @@ def test_bound_call_tells_the_status(plan: Plan, way: str) -> None:
 
 
 def test_handle_is_given_the_stream_first(plan: Plan, launcher: Launcher, framework: Framework, way: str) -> None:
-    """cuDNN refuses that too, for want of a handle, and then the handle's stream stays what it was."""
+    """cuDNN refuses that too, without a handle, and then the handle's stream stays what it was."""
     launch = no_handle(plan)
     launch.handle.stream = 8192
     with pytest.raises(CudnnStatusError) as caught:
@@ -582,7 +582,7 @@ def test_what_a_tensor_wants() -> None:
     assert (wanted.bytes, wanted.alignment, wanted.bits) == (512, 64, 16)
     assert {FLOAT, UINT} <= wanted.codes
     assert not {BFLOAT, 0} & wanted.codes
-    assert 17 in wanted.codes  # a type nobody knew when this was written
+    assert 17 in wanted.codes  # a type no one knew when this was written
     fp8 = buffer_requirements(g.tensor("fp8", (1, 4, 64), data_type=DataType.FP8_E4M3))
     assert fp8.bits == 8
     assert set(range(16)) <= fp8.codes

@@ -1,4 +1,4 @@
-"""Variant packs kept by their addresses: bounded, filled anew, safe between threads, no growth. Nothing is launched."""
+"""Variant packs cached by addresses: bounded, reused, safe between threads, without growth. Launches nothing."""
 
 from __future__ import annotations
 

@@ -299,7 +299,7 @@ def test_an_interrupted_descriptor_can_only_be_closed(verb: str, after: bool) ->
                 call()
             assert caught.value.code in ("descriptor-interrupted", "descriptor-closed")
         if verb != "Initialize":
-            assert live.alive >= 2  # what cuDNN may have been told of lives as long as it
+            assert live.alive >= 2  # what cuDNN may have been reported of lives as long as it
         made.close()
         del caught
         gc.collect()

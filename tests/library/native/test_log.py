@@ -477,7 +477,7 @@ def test_the_process_number_in_the_file_name(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("older", [False, True], ids=["newest", "9.19.0"])
 def test_where_no_log_is_asked_for_a_capture_leaves_silence(tmp_path: Path, older: bool) -> None:
-    """Given back to nobody, cuDNN would print errors to stderr that it did not print before."""
+    """Given back to no one, cuDNN would print errors to stderr that it did not print before."""
     base = older_cudnn() if older else None
     base = base and {name: value for name, value in base.items() if not name.startswith("CUDNN_LOG")}
     done = logged_by(tmp_path, base)

@@ -47,7 +47,7 @@ HELD_BACK = {
     "numpy int as axis": (put(D.OPERATION_CONCAT, AXIS, np.int64(2**32)), "axis-out-of-range"),
     "axis by index": (put(D.OPERATION_CONCAT, AXIS, Index(2**32)), "axis-out-of-range"),
     "axis that changes": (put(D.OPERATION_CONCAT, AXIS, Index(2**32, 1)), "axis-out-of-range"),
-    "axis that lies": (put(D.OPERATION_CONCAT, AXIS, Int(2**32)), "axis-out-of-range"),
+    "axis that is": (put(D.OPERATION_CONCAT, AXIS, Int(2**32)), "axis-out-of-range"),
     "axis in an array": (put(D.OPERATION_CONCAT, AXIS, np.array([2**32])), "axis-out-of-range"),
     "training mode by index": (put(D.OPERATIONGRAPH, Attr.OPERATIONGRAPH_MODE, Index(TRAIN)), "graph-mode-mismatch"),
     "text that encodes to another": (
@@ -77,7 +77,7 @@ HELD_BACK = {
         "wrong-element-count",
     ),
     "endless range for many": (put(D.VARIANT_PACK, Attr.VARIANT_PACK_UNIQUE_IDS, range(10**9)), "wrong-element-count"),
-    "length that lies": (put(D.TENSOR, Attr.TENSOR_DIMENSIONS, Row(10**9, 1)), "wrong-element-count"),
+    "length that is": (put(D.TENSOR, Attr.TENSOR_DIMENSIONS, Row(10**9, 1)), "wrong-element-count"),
     "negative length": (put(D.TENSOR, Attr.TENSOR_DIMENSIONS, Row(-1, 1)), "wrong-element-type"),
     "capi count of endless": (
         lambda: capi.cudnnBackendSetAttribute(

@@ -1,4 +1,4 @@
-"""Questions about a graph on a described target: what a process was asked before changes no answer."""
+"""Questions about a graph on a described target: what a process was queried before changes no answer."""
 
 from __future__ import annotations
 

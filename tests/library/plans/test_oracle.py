@@ -319,7 +319,7 @@ def test_every_single_value_of_the_log_matters(make: Callable[[], Graph]) -> Non
     """Change each number, flag and name cuDNN logged, one at a time: the oracle notices every one."""
     graph, record = make(), logged(make())
     assert difference(graph, record) is None
-    # A ragged offset's uid stands nowhere else in the log: another one is a renaming.
+    # A ragged offset's uid is nowhere else in the log: another one is a renaming.
     missed = unnoticed(record, lambda other: difference(graph, other))
     assert not [path for path in missed if path[2:] != ("isRagged", 0, "name")]
 

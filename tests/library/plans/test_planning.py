@@ -104,7 +104,7 @@ def test_keys_tell_apart_what_makes_another_plan(target: Target, key: str) -> No
 def test_a_plan_is_found_again_on_a_gpu_cudnn_loads_it_on(
     built: Plan, target: Target, key: str, tmp_path: Path
 ) -> None:
-    """The key tells GPUs apart where cuDNN refuses the other one's plan, and not elsewhere."""
+    """The key reports GPUs apart where cuDNN refuses the other one's plan, and not elsewhere."""
     path = tmp_path / "plan.json"
     built.save(path)
     for name in ("h200", "h100-pcie", "gh200"):
@@ -299,7 +299,7 @@ def test_a_folder_others_can_write_is_refused(cache: PlanCache) -> None:
 
 
 def test_threads_build_one_plan_once(builds: list[str]) -> None:
-    """Eight threads ask for two plans at the same time."""
+    """Eight threads request two plans at the same time."""
     start = threading.Barrier(8)
 
     def ask(number: int) -> Plan:

@@ -1,6 +1,6 @@
-"""Each fault of the environment, produced: folders of libraries with one missing or of another version.
+"""Each environment problem, produced: folders of libraries with one missing or of another version.
 
-Every question is asked in a child, so that no library and no environment variable of it reaches another test.
+Every question is queried in a child, so that no library and no environment variable of it reaches another test.
 """
 
 from __future__ import annotations
@@ -207,11 +207,11 @@ def test_loader_path_shadows() -> None:
     found = ask(CUDNN_BACKEND_LIBRARY=newest(), LD_LIBRARY_PATH=older())
     fault = found["loader-path-shadows-cudnn"]
     assert str(older()) in fault["headline"]
-    assert not fault["blocks"], "libcudnn.so.9 of this wheel looks beside itself first"
+    assert not fault["blocks"], "libcudnn.so.9 of this wheel looks next to itself first"
 
 
 def test_loader_path_gives_the_sublibraries() -> None:
-    """The jit wheel lets LD_LIBRARY_PATH go first: the library that was asked for answers as another version."""
+    """The jit wheel lets LD_LIBRARY_PATH go first: the library that was requested answers as another version."""
     other = newest()
     found = ask(CUDNN_BACKEND_LIBRARY=older(), LD_LIBRARY_PATH=other)
     fault = found["cudnn-sublibraries-mixed"]

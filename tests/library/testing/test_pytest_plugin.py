@@ -31,7 +31,7 @@ def flash(head_dim=64):
 
 
 def run(pytester: pytest.Pytester, body: str, *arguments: str) -> pytest.RunResult:
-    """Run a test module beside no other plugin, an unknown marker being an error."""
+    """Run a test module next to no other plugin, an unknown marker being an error."""
     pytester.makepyfile(test_user=GRAPHS + body)
     return pytester.runpytest_inprocess("-p", PLUGIN, "-ra", "--strict-markers", "-W", "error", *arguments)
 

@@ -26,7 +26,7 @@ def test_a_share_of_each_family_is_supported(family: str) -> None:
     target, version = open_target("h200"), library().version
     asked = [ask(random_graph(seed, family, version=version), target, build=False) for seed in range(20)]
     assert sum(bool(one.engine) for one in asked) >= 6
-    assert all(one.engine or one.words for one in asked)  # a refusal has cuDNN's words
+    assert all(one.engine or one.words for one in asked)  # a refusal has cuDNN's message
 
 
 def test_a_campaign_counts_keeps_and_resumes(tmp_path: Path) -> None:

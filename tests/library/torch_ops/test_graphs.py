@@ -1,4 +1,4 @@
-"""The torch operators where there is neither torch nor a GPU: what is imported, and the graphs they ask cuDNN for."""
+"""The torch operators where there is neither torch nor a GPU: what is imported, and the graphs they query cuDNN for."""
 
 from __future__ import annotations
 

@@ -138,7 +138,7 @@ def test_pages(h200: Any, chunk: int) -> None:
     assert set(reading.multipliers) == {"q", "o"}
     problem = describe(False, named, reading)
     assert problem.page_size == 16
-    # The last token sees every key: no mask is asked for.
+    # The last token sees every key: no mask is requested.
     assert (problem.right_bound is None) == (chunk == 1)
     assert plans_of(reading, named, h200, backward=False)
 

@@ -14,7 +14,7 @@ def test_exact_remedies_compute_what_the_graph_does() -> None:
 
 
 def test_verdicts_are_the_same_next_to_others() -> None:
-    """``python -m tests.torture.busy`` asks about more graphs."""
+    """``python -m tests.torture.busy`` judges more graphs."""
     asked = questions(10, seed=1, built=0.1)
     counts, lines = compare_answers(explain_all(asked, 1), explain_all(asked, 4))
     assert lines == []

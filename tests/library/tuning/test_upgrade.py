@@ -1,4 +1,4 @@
-"""Which plans an upgrade leaves to be timed: asked about a described GPU, as nothing is timed here."""
+"""Which plans an upgrade leaves to be timed: judged a described GPU, as nothing is timed here."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tools.campaign.graphs import random_graph
 
 
 def test_of_many_only_what_is_another_plan_is_timed() -> None:
-    """A sum and a norm are the same code in both; so is a resample, of an engine that is counted anew."""
+    """A sum and a norm are the same code in both; so is a resample, of an engine that is counted again."""
     graphs = {
         "sum": random_graph(910003, "reduction", version=(9, 14, 0)),
         "attention": sdpa_forward(batch=2, heads=4, seq_q=256, head_dim=64),

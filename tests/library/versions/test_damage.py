@@ -26,7 +26,7 @@ def copied(tmp_path: Path) -> Installed:
 
 
 def flip(path: Path, place: int | None = None) -> None:
-    """Flip one byte and set the times back, so that nothing but the byte tells."""
+    """Flip one byte and set the times back, so that nothing but the byte reports."""
     status = path.stat()
     with path.open("r+b") as file:
         file.seek(status.st_size // 2 if place is None else place)

@@ -1,1 +1,1 @@
-"""The room why, with torch, and with cuDNN asked about its graphs."""
+"""The room why, with torch, and with cuDNN judged its graphs."""

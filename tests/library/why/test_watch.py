@@ -413,7 +413,7 @@ def test_a_compiled_function_is_compiled_once_for_all_watches() -> None:
     run = torch.compile(attend, backend="eager")
     plain = run(*qkv())
     counts = []
-    for _ in range(12):  # more than dynamo compiles anew
+    for _ in range(12):  # more than dynamo compiles again
         with why_not_cudnn(ask=False) as report:
             assert torch.equal(run(*qkv()), plain)
         counts.append(sum(one.count for one in report.findings))

@@ -22,7 +22,7 @@ from .test_case import case
 
 @pytest.mark.parametrize("first_other", [0, 1, 5, 11, 12])
 def test_versions_are_bisected(first_other: int) -> None:
-    """Twelve versions, those from `first_other` on otherwise: the edge is asked on both sides, and few others."""
+    """Twelve versions, those from `first_other` on otherwise: the edge is queried on both sides, and few others."""
     asked: list[int] = []
 
     def is_other(name: str) -> bool:
@@ -57,9 +57,10 @@ def test_what_was_found_is_said() -> None:
     text = str(found)
     assert "cuDNN 9.19.0: 1 wrong (eng1_k2=1); 1 right (eng0); y: error 9 of the bound" in text
     assert (
-        "verdict: engine 1 of cuDNN 9.19.0 is wrong; not from 9.28.0 on, of those that were asked; 9.28.0 right" in text
+        "verdict: engine 1 of cuDNN 9.19.0 is wrong; not from 9.28.0 on, of those that were queried; 9.28.0 right"
+        in text
     )
-    assert "known fault: elementwise-two-dims" in text
+    assert "known issue: elementwise-two-dims" in text
     assert found.exit_code == 1
     assert examined(asked("9.28.0", (), ("eng1",))).exit_code == 0
     assert examined(asked("9.28.0")).exit_code == 2
@@ -68,7 +69,7 @@ def test_what_was_found_is_said() -> None:
 
 def test_a_right_cudnn_beside_a_wrong_torch() -> None:
     found = Examined(case=case(backend="torch's flash"), file="x", asked=[asked("9.19.0", (), ("eng1",))])
-    assert "cuDNN is right wherever it was asked; the result is that of torch's flash" in str(found)
+    assert "cuDNN is right wherever it was queried; the result is that of torch's flash" in str(found)
 
 
 def test_the_program_stands_alone(tmp_path: Path) -> None:

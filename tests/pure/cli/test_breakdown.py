@@ -55,7 +55,7 @@ def test_a_training_script_is_counted_right() -> None:
 def counted_by_hand(text: str) -> tuple[list[tuple[int, int]], int, float]:
     """Return what a log's lines say, by their words alone: of each graph how often it was made and ran; plans; seconds.
 
-    A graph is told by its dims. The seconds are those from where graphs are made to where they run first.
+    A graph is reported by its dims. The seconds are those from where graphs are made to where they run first.
     """
     made: dict[tuple[str, ...], list[datetime]] = {}
     runs: dict[tuple[str, ...], list[datetime]] = {}
@@ -205,5 +205,5 @@ def test_known_faults_are_those_of_the_gpu_and_version_that_logged() -> None:
     found = break_down(TORCH)
     assert len(found.faults) == len(found.graphs)
     nothing = Breakdown((replace(found.graphs[0], device={}),), (), ((),))
-    assert "known fault" not in str(nothing)
-    assert str(Breakdown((), (), ())).startswith("the log tells of no graph")
+    assert "known issue" not in str(nothing)
+    assert str(Breakdown((), (), ())).startswith("the log reports of no graph")

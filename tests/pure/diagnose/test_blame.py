@@ -1,4 +1,4 @@
-"""The search for refused options: against every set of options, for refusals that are known. Asks no cuDNN."""
+"""The search for refused options: against every set of options, for refusals that are known. Does not call cuDNN."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ OPTIONS = ("a", "b", "c", "d", "e")
 
 
 class Refuses:
-    """Refuses whatever contains one of these sets, and counts what it is asked."""
+    """Refuses whatever contains one of these sets, and counts what it is queried."""
 
     def __init__(self, *sets: str) -> None:
         self.sets = [set(one) for one in sets]
@@ -59,7 +59,7 @@ def test_helping_is_not_being_refused() -> None:
 
 @pytest.mark.parametrize(("refused", "sets"), [("ab", (("b",),)), ("a", (("a",),)), ("bc", (("b", "c"),))])
 def test_option_that_needs_another_implies_it(refused: str, sets: tuple[tuple[str, ...], ...]) -> None:
-    """Option "b" cannot be without "a": it is asked about with it, and named without it."""
+    """Option "b" cannot be without "a": it is judged with it, and named without it."""
     ask = Refuses(refused)
     found = find_blame("abc", {"b": ("a",)}, ask)
     assert found is not None

@@ -130,7 +130,7 @@ def test_comments_stay_where_rows_change(tmp_path: Path) -> None:
         TOML.replace("]\n", ', "sm80", "sm89"]\n', 1)
         + """
 # over the first
-[[expected]]  # behind its head
+[[expected]]  # after its head
 graph = "g"
 target = "sm90"
 version = "default"

@@ -55,10 +55,10 @@ def test_a_failing_case_stays_as_it_is_given() -> None:
 
 
 def test_hazards_are_output_and_warnings() -> None:
-    item = dataclasses.replace(VERDICTS[0], hazards=("a known fault", "another"))
+    item = dataclasses.replace(VERDICTS[0], hazards=("a known issue", "another"))
     [output] = ElementTree.fromstring(junit_xml([item]).encode()).iter("system-out")
-    assert output.text == "a known fault\nanother"
-    title = "known hazard%3A first on l40s%2C cuDNN 9.28.0"
+    assert output.text == "a known issue\nanother"
+    title = "known issue%3A first on l40s%2C cuDNN 9.28.0"
     assert github_annotations([item]) == [f"::warning title={title}::{line}" for line in item.hazards]
 
 

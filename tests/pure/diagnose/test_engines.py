@@ -1,4 +1,4 @@
-"""What a library lacks, by the files beside it, and which graphs that matters for; no library is loaded."""
+"""What a library lacks, by the files next to it, and which graphs that matters for; no library is loaded."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ JIT = ("graph", "engines_runtime_compiled")
         (JIT, (9, 28, 0), 13, ("engines_precompiled", "engines_tensor_ir")),
         (JIT, (9, 21, 1), 13, ("engines_precompiled",)),
         ((*JIT, "engines_precompiled"), (9, 28, 0), 13, ("engines_tensor_ir",)),
-        ((), (9, 28, 0), 13, ()),  # they lie elsewhere
+        ((), (9, 28, 0), 13, ()),  # they are elsewhere
     ],
 )
 def test_absent_engines_are_known_by_the_files(

@@ -41,7 +41,7 @@ def wider(graph: Graph) -> None:
 
 STEPS: dict[str, Callable[[Graph], object]] = {
     "text": str,
-    "known faults": lambda graph: list(known_hazards(graph, 90, (9, 28, 0))),
+    "known issues": lambda graph: list(known_hazards(graph, 90, (9, 28, 0))),
     "lint": lint,
     "changes": walk_changes,
     "deviations": deviations,
@@ -54,7 +54,7 @@ STEPS: dict[str, Callable[[Graph], object]] = {
 OF_SHAPES = STEPS | {"interpreting": run_whole, "other dims": wider}
 
 
-OF_KINDS = ("known faults", "lint", "changes", "deviations", "newer parts")
+OF_KINDS = ("known issues", "lint", "changes", "deviations", "newer parts")
 REPRODUCED = {
     f"{row.code}:{name}": (row.graph, make)
     for row in FAULTS

@@ -1,4 +1,4 @@
-"""Values nobody means, at the doors of graphs: refused in words of ours, before they are copied or written out."""
+"""Hostile values at the entry points of graphs are refused with our own errors before they are copied or printed."""
 
 from __future__ import annotations
 

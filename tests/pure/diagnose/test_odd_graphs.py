@@ -1,4 +1,4 @@
-"""What this package says about a graph without cuDNN, for graphs nobody meant to write."""
+"""What this package says about a graph without cuDNN, for graphs no one meant to write."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def test_axes_that_a_tensor_does_not_have_belong_to_no_class() -> None:
     x, y = graph.tensor("x"), graph.tensor("y")
     assert set(classes) >= {(x.uid, 0), (x.uid, 2), (y.uid, 1)}
     assert (y.uid, 2) not in classes
-    assert classes[x.uid, 2].fixed  # its partner is missing, so nobody knows what it changes with
+    assert classes[x.uid, 2].fixed  # its partner is missing, so no one knows what it changes with
     assert head_dims(of_rank(2)).d is None
     assert as_composite(Graph((of_rank(3).ops[0],))) is None
 

@@ -125,7 +125,7 @@ def test_fragment_of_a_matrix_has_a_letter_for_every_answer() -> None:
 def test_page_shows_cause_words_stages_and_hazard(read: Read) -> None:
     assert "tensor 's' is in order F16x16, NONE is needed" in read.text
     assert "no <b>such</b> pattern at: a && b" in read.text
-    assert "Known hazard:" in read.text
+    assert "Known issue:" in read.text
     assert "SIGSEGV in eng7_k24=3" in read.text
     assert len(read.of_class("stages")) == 4
     assert "2 not supported" in " ".join(read.text.split())
@@ -167,7 +167,7 @@ def test_remedies_must_be_as_many_as_verdicts() -> None:
 
 
 def test_page_of_nothing_and_of_a_matrix_alone() -> None:
-    assert "nothing was asked" in Read(render_page([])).text
+    assert "nothing was queried" in Read(render_page([])).text
     alone = Read(render_page([], matrix=small_matrix("a")))
     assert "What cuDNN says, and why: 1 graph, 5 cuDNN versions" in alone.text
     assert len([tag for tag, given in alone.elements if tag == "button" and "cell" in given.get("class", "")]) == 14

@@ -1,4 +1,4 @@
-"""Known faults and remarks of supported graphs are told beside the answer: in tables, JSON, JUnit and pages."""
+"""Known issues and remarks of supported graphs are reported next to the answer: in tables, JSON, JUnit and pages."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def words(text: str) -> str:
 )
 def test_matrix_says_where_a_fault_and_a_remark_hold(cells: tuple[Cell, ...], where: str) -> None:
     text = words(table_text(render_matrix(answers(*cells))))
-    assert f"known fault{where}: wrong sums" in text
+    assert f"known issue{where}: wrong sums" in text
     assert f"remark{where}: an old driver" in text
 
 
@@ -51,7 +51,7 @@ def test_what_holds_everywhere_is_said_once_and_names_no_place() -> None:
     one = answers(FAULTY, FAULTY, FAULTY, FAULTY)
     two = {("h", *place): cell for (_, *place), cell in one.cells.items()}
     text = words(table_text(render_matrix(Matrix(("g", "h"), TARGETS, VERSIONS, {**one.cells, **two}))))
-    assert text.count("known fault: wrong sums") == 2  # of each graph
+    assert text.count("known issue: wrong sums") == 2  # of each graph
     assert text.count("remark: an old driver") == 1
 
 
@@ -76,19 +76,19 @@ def test_junit_annotations_and_page_of_a_matrix_have_them() -> None:
     matrix = answers(FAULTY, PLAIN, PLAIN, PLAIN)
     outputs = list(ElementTree.fromstring(junit_xml(matrix).encode()).iter("system-out"))
     assert [output.text for output in outputs] == ["wrong sums\nan old driver"]
-    title = "known hazard%3A g on sm80%2C cuDNN 9.19.0"
+    title = "known issue%3A g on sm80%2C cuDNN 9.19.0"
     assert github_annotations(matrix) == [f"::warning title={title}::wrong sums"]
-    assert "engine 1; known fault: wrong sums; an old driver" in render_page((), matrix=matrix)
+    assert "engine 1; known issue: wrong sums; an old driver" in render_page((), matrix=matrix)
 
 
 def test_since_and_whatif_say_them() -> None:
     span = Since("g", "sm80", VERSIONS, dict(zip(VERSIONS, (PLAIN, FAULTY), strict=True)))
-    assert "known fault (sm80; cuDNN 9.28.0): wrong sums" in words(table_text(render_since(span)))
+    assert "known issue (sm80; cuDNN 9.28.0): wrong sums" in words(table_text(render_since(span)))
     graph = sdpa_forward(batch=2, heads=4, seq_q=256, head_dim=64)
     said = {"environment": ("an old driver",), "limits": ("an engine was not asked",)}
     given = verdict(graph, Outcome.SUPPORTED, hazards=("wrong sums",), **said)
     text = words(table_text(render_remedies(given, graph, [])))
-    for words_said in ("known fault: wrong sums", "remark: an old driver", "remark: an engine was not asked"):
+    for words_said in ("known issue: wrong sums", "remark: an old driver", "remark: an engine was not asked"):
         assert words_said in text
     page = render_page([given], graphs=[graph])
     assert "an engine was not asked" in page

@@ -52,7 +52,7 @@ NOT_SUPPORTED = Verdict(
         "judge for a GPU with more:\nsm80 or sm90",
     ),
     environment=("libcuda.so.1 is this package's stub",),
-    limits=("no device was asked",),
+    limits=("judged without a GPU",),
 )
 SUPPORTED = dataclasses.replace(
     NOT_SUPPORTED,
@@ -121,7 +121,7 @@ def test_long_lines_are_not_broken() -> None:
 
 def test_silence_is_only_claimed_where_nothing_was_said() -> None:
     text = render_text(dataclasses.replace(SILENT, reasons=(Reason("", "one word"),)))
-    assert "\ncuDNN offered no engine config\n\ncuDNN's words that name no engine config\n    one word\n" in text
+    assert "\ncuDNN offered no engine config\n\ncuDNN's message that name no engine config\n    one word\n" in text
 
 
 @pytest.mark.parametrize("name", VERDICTS)

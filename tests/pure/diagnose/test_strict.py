@@ -153,9 +153,9 @@ def test_values_deep_inside_each_other_are_refused_in_python_too() -> None:
 @pytest.mark.parametrize(
     ("value", "what"),
     [
-        ({"tensor": "q", "name": "k"}, "has 'name' beside 'tensor'"),
-        ({"tensor": "q", "enum": "DataType"}, "has 'enum' beside 'tensor'"),
-        ({"enum": "DataType", "value": "HALF", "x": 1}, "has 'x' beside 'enum'"),
+        ({"tensor": "q", "name": "k"}, "has 'name' next to 'tensor'"),
+        ({"tensor": "q", "enum": "DataType"}, "has 'enum' next to 'tensor'"),
+        ({"enum": "DataType", "value": "HALF", "x": 1}, "has 'x' next to 'enum'"),
     ],
 )
 def test_a_value_has_one_form(value: object, what: str) -> None:

@@ -142,7 +142,7 @@ def test_what_the_time_was_over_for_is_told_and_is_no_yes() -> None:
     same = Change("same", "gpu", GOOD, GOOD)
     found = Upgrade("1", "2", (None, None), (same,), not_asked=("a", "b"), not_timed=("same",))
     assert found.left_out == [
-        "2 graphs were not asked about in the time there was",
+        "2 graphs were not judged in the time there was",
         "1 graph was not timed in the time there was",
     ]
     assert found.exit_code == 2
@@ -173,7 +173,7 @@ def test_text_json_and_junit_tell_the_same() -> None:
 
 
 def test_a_version_that_is_asked_with_fewer_engines_is_named() -> None:
-    """A jit wheel beside a full one: lists that differ for this are no doing of the version."""
+    """A jit wheel next to a full one: lists that differ for this are no doing of the version."""
     fewer = replace(OTHER["configs"], limits=("no device", "this library lacks engines"), cudnn="9.27.0")
     one, lost = Change("a", "h100", fewer, replace(GOOD, limits=("no device",))), answer(Outcome.NOT_JUDGED)
     found = Upgrade("9.27.0", "default", (None, None), (one, one, Change("b", "h100", fewer, lost)))

@@ -1,4 +1,4 @@
-"""cuDNN's words, read: the texts under golden/words/ were said by cuDNN 9.19.0 and 9.28.0 with described targets.
+"""cuDNN's message, read: the texts under golden/words/ were said by cuDNN 9.19.0 and 9.28.0 with described targets.
 
 The name of a file says graph, version, architecture and heuristics mode; ``log-`` is the log block instead of the
 last-error text. ``forum`` is examples/forum_two_matmul.py, ``flash20`` is sdpa_forward with a head dimension of 20.
@@ -183,7 +183,7 @@ def test_no_line_is_lost(name: str) -> None:
 
 @pytest.mark.parametrize("name", READ)
 def test_no_line_is_lost_wherever_the_text_is_cut(name: str) -> None:
-    """cuDNN's buffer ends somewhere: the whole lines before are read as ever, and the rest is kept."""
+    """cuDNN's buffer ends somewhere: the whole lines before are read as before, and the rest is kept."""
     text = TEXTS[name][:1400]
     for end in range(len(text) + 1):
         cut = text[:end]

@@ -1,4 +1,4 @@
-"""Where buffers lie, what a scalar may be, and arrays to device memory and back, as far as no device is needed."""
+"""Where buffers are, what a scalar may be, and arrays to device memory and back, as far as no device is needed."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Interface:
         }
 
 
-# ------------------------------------------------------------------------------------- where a buffer lies
+# ------------------------------------------------------------------------------------- where a buffer is
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ def test_buffers_that_fit(described: Tensor, buffer: DeviceBuffer) -> None:
 @pytest.mark.parametrize(
     ("described", "buffer", "message"),
     [
-        (HALF, DeviceBuffer(4098), "buffer-misaligned: buffer 'q' lies at 0x1002, a multiple of 16 bytes is needed"),
+        (HALF, DeviceBuffer(4098), "buffer-misaligned: buffer 'q' is at 0x1002, a multiple of 16 bytes is needed"),
         (
             HALF,
             DeviceBuffer(4096, 224, 32, "float32"),
@@ -129,12 +129,12 @@ def test_buffers_that_fit(described: Tensor, buffer: DeviceBuffer) -> None:
         (
             tensor("b", 8, data_type=DataType.BOOLEAN),
             DeviceBuffer(4096, 8, 8, "bool8"),
-            "buffer-type: buffer 'b' holds bool8, BOOLEAN is needed, of which eight lie in a byte",
+            "buffer-type: buffer 'b' holds bool8, BOOLEAN is needed, of which eight are in a byte",
         ),
         (
             tensor("b", 8, data_type=DataType.BOOLEAN),
             DeviceBuffer(4096, 8, 8, "|b1"),
-            "buffer-type: buffer 'b' holds |b1, BOOLEAN is needed, of which eight lie in a byte",
+            "buffer-type: buffer 'b' holds |b1, BOOLEAN is needed, of which eight are in a byte",
         ),
     ],
 )

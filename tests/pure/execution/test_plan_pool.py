@@ -132,7 +132,7 @@ def test_a_plan_stays_while_a_thread_is_about_to_call_it(pool: PlanPool, driver:
     [a] = put(pool, gone, "a")
     about_to_call = a.plan
     put(pool, gone, "b", "c")
-    assert (gone, driver.fences) == ([], 0)  # its streams are asked when no launch can follow
+    assert (gone, driver.fences) == ([], 0)  # its streams are queried when no launch can follow
     del about_to_call
     put(pool, gone, "d")
     assert sorted(gone) == ["a", "b"]

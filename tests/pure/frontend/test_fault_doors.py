@@ -61,7 +61,7 @@ def test_builder_refuses_it(row: KnownIssue, build: Any, version: tuple[int, int
 
 @pytest.mark.parametrize(("version", "sm"), [(None, 90), (IN, None)])
 def test_builder_warns_only_of_what_it_knows(row: KnownIssue, version: Any, sm: int | None) -> None:
-    """What was measured may be the worst and is refused; what was reported is told for a version and architecture."""
+    """Known issues that were measured are refused; those NVIDIA lists are warned of, for version and architecture."""
     if row.refused:
         with pytest.raises(GraphError, match="made-up"):
             attention.sdpa_forward(PROBLEM, version=version, sm=sm)

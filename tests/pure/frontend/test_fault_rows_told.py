@@ -1,4 +1,4 @@
-"""Every row of the table is told by the frontend, and refused or told by the builder of attention."""
+"""Every row of the table is reported by the frontend, and refused or told by the builder of attention."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.known_issues import BASE, EXAMPLES, Reproduction, graph_of
 from tests.support.faults import told
 from tests.support.frontend_attention import Situation
 
-# Those of shared plans are told when a graph is finalized, those of some engines only where one of them runs.
+# Those of shared plans are reported when a graph is finalized, those of some engines only where one of them runs.
 ROWS = [fault for fault in FAULTS if fault.sharing is None and fault.holds_by(None)]
 CASES = [
     pytest.param(row, made, id=f"{row.code}:{name}")

@@ -1,4 +1,4 @@
-"""Each name of cudnn-frontend in the table of docs/operations.md adds an operation of the kind it stands beside."""
+"""Each name of cudnn-frontend in the table of docs/operations.md adds an operation of the kind it is next to."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def _transpose(m: Maker) -> Any:
 
 
 def _softmax(m: Maker) -> Any:
-    """Forward attention as many operations, which is the one operation unless it is asked for otherwise."""
+    """Forward attention as many operations, which is the one operation unless it is requested otherwise."""
     q, k, v = (m.t(2, 4, 64, 64) for _ in "qkv")
     many = cudnn.attention_implementation.COMPOSITE
     return m.g.sdpa(q, k, v, is_inference=True, attn_scale=0.125, implementation=many)

@@ -1,4 +1,4 @@
-"""Notebooks as programs: what of their cells is run, and how it is told where one fails."""
+"""Notebooks as programs: what of their cells is run, and how it is reported where one fails."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.support.child import run_python
 from tests.support.faults import told
 from tests.support.frontend_attention import Recorder
 
-PACKED = r"\(booleans-in-memory\): of 'b', '[^']+' eight elements lie in a byte"
+PACKED = r"\(booleans-in-memory\): of 'b', '[^']+' eight elements are in a byte"
 RUNNER = ["-m", "cudnn_backend_py.frontend"]
 
 

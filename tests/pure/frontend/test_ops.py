@@ -306,7 +306,7 @@ INFERRED: dict[str, tuple[Callable[[Ops], Any], list[Made | None]]] = {
         [([8, 10, 64], [2048, 192, 1])],
     ),
     "concatenate": (lambda g: g.concatenate([t(2, 8, 3, last=True), t(2, 4, 3)], 1), [nhwc(2, 12, 3)]),
-    "quantize and transpose along an axis from behind": (
+    "quantize and transpose along an axis from after": (
         lambda g: g.block_scale_quantize(t(2, 64, 96), 32, axis=-2, transpose=True),
         [([2, 64, 96], [64, 1, 128]), ([2, 2, 96], [2, 1, 4])],
     ),

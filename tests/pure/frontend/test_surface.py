@@ -22,7 +22,7 @@ def test_every_difference_has_its_reason() -> None:
 
 
 def test_differences_are_found() -> None:
-    """An empty module lacks everything; one value, default or parameter that is another one is told."""
+    """An empty module lacks everything; one value, default or parameter that is another one is reported."""
     nothing = ModuleType("nothing")
     found = {(one.area, one.name): one.what for one in differences(FACTS, nothing)}
     assert found["module", "pygraph"] == "missing"

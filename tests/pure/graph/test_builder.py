@@ -1,4 +1,4 @@
-"""The builder's methods: shapes and strides that follow, results as they were asked for, wrong shapes refused."""
+"""The builder's methods: shapes and strides that follow, results as they were requested, wrong shapes refused."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def offsets(g: GraphBuilder, experts: int = 3) -> Tensor:
 # Names of tensors that the cases give; a result would have another one.
 GIVEN = {"dy", "sink", *"abdfikqvwx", "s"}
 
-# what is wrong -> the words that say it, with names and sizes
+# what is wrong -> the text that say it, with names and sizes
 WRONG: dict[str, tuple[Make, str, str]] = {
     "channels of a convolution": (
         lambda g: g.convolution(of(g, 1, 6, 5, 5, name="x"), of(g, 4, 4, 3, 3, name="w")),

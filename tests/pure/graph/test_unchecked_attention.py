@@ -34,7 +34,7 @@ def test_sizes_left_out_are_those_of_the_checked_problem() -> None:
 
 
 def test_ragged_implies_no_padding() -> None:
-    """A ragged graph of another program may come without lengths, and some faults of cuDNN depend on that."""
+    """A ragged graph of another program may come without lengths, and some known issues of cuDNN depend on that."""
     assert Attention(**SIZES, ragged=True).padding
     assert not UncheckedAttention(**SIZES, ragged=True).padding
 

@@ -382,7 +382,7 @@ def test_plain_nodes_of_the_frontend_are_read() -> None:
 
 
 def test_numbers_of_the_frontend_are_read_however_they_are_written() -> None:
-    """As numbers, as the digits of a float32's bytes, or beside the index of their type."""
+    """As numbers, as the digits of a float32's bytes, or next to the index of their type."""
     for half in (0.5, "3F000000", {"index": 3, "value": "3F000000"}, {"index": 4, "value": 0.5}):
         relu, b = {**RELU, "relu_lower_clip": half}, {**TENSORS["b"], "dim": [1, 1, 1], "stride": [1, 1, 1]}
         add = {"tag": "POINTWISE", "name": "s", "mode": "MUL", "inputs": {"IN_0": "a", "IN_1": "b"},
@@ -398,7 +398,7 @@ def test_another_tag_of_the_frontend_is_named() -> None:
         graph_from_frontend_json(frontend([MATMUL, {"tag": "CONV_FPROP", "name": "conv"}], **TENSORS))
     assert caught.value.code == "frontend-json"
     assert caught.value.headline == "node 1 of the frontend graph is CONV_FPROP, which is not read"
-    with pytest.raises(GraphError, match="SDPA_FWD beside 1 other nodes"):
+    with pytest.raises(GraphError, match="SDPA_FWD next to 1 other nodes"):
         graph_from_frontend_json({**FRONTEND_GRAPHS[0], "nodes": [*FRONTEND_GRAPHS[0]["nodes"], MATMUL]})
 
 

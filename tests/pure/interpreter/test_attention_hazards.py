@@ -1,4 +1,4 @@
-"""The hazard table: each row has a reproduction, is refused unless allowed, and is looked for where it was seen."""
+"""The table of known issues: each row has a reproduction, is refused unless allowed, and is checked where seen."""
 
 from __future__ import annotations
 

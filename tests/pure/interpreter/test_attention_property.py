@@ -104,7 +104,7 @@ ONE_WAY = {
 
 
 def test_unified_operation_has_no_deterministic_mode() -> None:
-    """Its dQ is summed as cuDNN likes: it must not be taken for what was asked for."""
+    """Its dQ is summed as cuDNN likes: it must not be taken for what was requested."""
     with pytest.raises(GraphError, match="no deterministic mode"):
         attention.sdpa_backward(
             batch=1, heads=2, seq_q=128, head_dim=64, deterministic=True, implementation="unified", version=(9, 28, 0)

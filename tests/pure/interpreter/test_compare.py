@@ -1,4 +1,4 @@
-"""Exact changes compute the same, and what only seems to be exact is told from them."""
+"""Exact changes compute the same, and what only seems to be exact is reported from them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The NumPy interpreter: bands, softmax and the fused passes against the chains they stand for; rounding."""
+"""The NumPy interpreter: bands, softmax and the fused passes against the chains they mean; rounding."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_probabilities_are_rounded_before_they_are_divided(form: str, dropout: f
     assert factor == pytest.approx(kept, rel=4e-4)  # of rounded quotients it is 1.001, and 1.004 times this one
 
 
-# bands and softmax against the chains they stand for
+# bands and softmax against the chains they mean
 
 
 @pytest.mark.parametrize("diagonal", ["top left", "given lengths", "scalars"])

@@ -416,7 +416,7 @@ def test_gather_pages() -> None:
 
 
 def paper_slopes(heads: int) -> list[float]:
-    """Return the slopes as ALiBi's paper tells them: for n heads a geometric sequence, else see the next two."""
+    """Return the slopes as ALiBi's paper reports them: for n heads a geometric sequence, else see the next two."""
     if math.log2(heads).is_integer():
         return [2 ** (-8 / heads * (head + 1)) for head in range(heads)]
     lower = 2 ** math.floor(math.log2(heads))

@@ -60,7 +60,7 @@ CALLS: dict[str, tuple[Call, str, str]] = {
     "too many paddings": (
         lambda g: g.convolution(image(g), one(g, "w", 64, 32, 3, 3), padding=(1, 1, 1)),
         "wrong-argument",
-        "'x' [2, 32, 8, 8] has 2 spatial dims | padding (1, 1, 1) | one number stands for all spatial dims",
+        "'x' [2, 32, 8, 8] has 2 spatial dims | padding (1, 1, 1) | one number means all spatial dims",
     ),
     "a filter larger than the image": (
         lambda g: g.convolution(image(g), one(g, "w", 64, 32, 11, 11)),
@@ -166,7 +166,7 @@ CALLS: dict[str, tuple[Call, str, str]] = {
         "operation-shape",
         "input[1] 'b' has dims [2, 9, 16], [2, 8, 16] is needed",
     ),
-    "an axis behind the last": (
+    "an axis after the last": (
         lambda g: g.concatenate([one(g, "a", 2, 8, 16), one(g, "b", 2, 8, 16)], axis=3),
         "wrong-argument",
         "'a' [2, 8, 16], 'b' [2, 8, 16], axis 3 | there is no such axis",

@@ -61,7 +61,7 @@ def test_a_record_says_what_is_wrong_and_where() -> None:
         [
             {"name": one, "outcome": "agrees", "engines": ["eng0", "eng2"], "elements": 7},
             {"name": other, "outcome": "differs", "engines": ["eng1"], "elements": 5, "words": ["y: NaN 3 of 5"]},
-            {"name": refused, "outcome": "refused", "words": "in cuDNN's words"},
+            {"name": refused, "outcome": "refused", "words": "in cuDNN's message"},
             {"name": "random/norm/0", **problem, "refused": ["a", "b"]},
         ]
     )

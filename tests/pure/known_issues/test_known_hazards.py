@@ -1,4 +1,4 @@
-"""Known hazards: every row has a graph it is about and one it is not, and is looked for in its versions only."""
+"""Known issues: every row has a graph it is about and one it is not, and is looked for in its versions only."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ def test_words_of_a_hazard() -> None:
 
 @pytest.mark.parametrize("name", REPRODUCTIONS)
 def test_measured_hazard_is_recognised_in_its_graph(name: str) -> None:
-    """From the graph's JSON, so that nothing but the graph itself can tell."""
+    """From the graph's JSON, so that nothing but the graph itself can report."""
     row = hazard_of(name)
     graph = graph_from_json(graph_to_json(graph_named(name)))
     found = [hazard for hazard in known_hazards(graph, row.sm[0], row.since) if hazard.source == MEASURED]
@@ -187,7 +187,7 @@ def same(given: attention.Attention, use: Use) -> None:
     names = [*SIZES, *OPTIONS, "dropout_mask", "dsink"]
     names += [] if use.backward else ["stats", "max", "sum_exp", "sink"]
     names += ["ragged_stats"] if use.backward or given.stats else []
-    names += ["seq_kv"] if given.page_size is None else []  # else the page table tells it, rounded up
+    names += ["seq_kv"] if given.page_size is None else []  # else the page table reports it, rounded up
     names += ["alignment"] if given.right_bound is not None else []
     assert {name: getattr(read, name) for name in names} == {name: getattr(given, name) for name in names}
     assert read.dropout == pytest.approx(given.dropout, abs=1e-6)
@@ -264,7 +264,7 @@ def test_a_fault_of_some_engines_is_told_where_one_of_them_runs() -> None:
         ("filter", (1, 16, 7, 5), (64, 16, 1, 1), DataType.HALF, False),  # the image's size does not matter
         ("data", (2, 64, 7, 6), (8, 64, 3, 3), DataType.HALF, True),
         ("data", (2, 64, 7, 6), (16, 64, 3, 3), DataType.HALF, False),
-        ("data", (2, 16, 7, 5), (8, 16, 1, 1), DataType.HALF, False),  # a filter of one tap lies the same both ways
+        ("data", (2, 16, 7, 5), (8, 16, 1, 1), DataType.HALF, False),  # a filter of one tap is the same both ways
         ("forward", (1, 32, 7, 5), (64, 32, 3, 3), DataType.HALF, True),
         ("forward", (2, 32, 7, 5), (64, 32, 3, 3), DataType.HALF, False),
         ("forward", (2, 8, 7, 5), (64, 8, 3, 3), DataType.FLOAT, True),
@@ -293,7 +293,7 @@ def test_packed_images_are_wrong_where_the_first_of_two_has_no_multiple_of_128_b
     ("sizes", "window", "before", "behind", "wrong"),
     [
         ((9, 4), (3, 3), (1, 1), (2, 2), True),  # the last window begins at 3, and ends at 5 and not at 6
-        ((8, 13), (2, 3), (0, 0), (1, 0), False),  # no window reaches what is padded behind
+        ((8, 13), (2, 3), (0, 0), (1, 0), False),  # no window reaches what is padded after
         ((6, 6), (2, 3), (0, 1), (1, 1), False),
         ((12, 11), (3, 2), (2, 1), (2, 1), False),
     ],

@@ -312,7 +312,7 @@ def test_a_write_that_fails_leaves_nothing(
 def test_writers_that_die_right_after_their_entry_leave_no_more_than_the_bound(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Room is made before an entry is written, so nobody has to live until after it."""
+    """Room is made before an entry is written, so no one has to live until after it."""
     files = plan_files(folder, 10_000)
     replace = os.replace
 
@@ -416,7 +416,7 @@ print(left)
 
 
 def test_killed_writers_leave_a_usable_cache(files: EntryFolder, folder: Path) -> None:
-    """At most one file stays behind however many are killed, and the next writer overwrites it."""
+    """At most one file stays after however many are killed, and the next writer overwrites it."""
     done = run_python(["-c", KILLER, str(folder), KEY, OTHER], check=True)
     assert int(done.stdout) > 0, "no writer was killed while it wrote"
     files.write(KEY, RECORD)

@@ -1,4 +1,4 @@
-"""Graph values to descriptor values: exact values, one value per tensor, nothing set that was not asked for."""
+"""Graph values to descriptor values: exact values, one value per tensor, nothing set that was not requested."""
 
 from __future__ import annotations
 

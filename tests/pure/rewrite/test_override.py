@@ -1,4 +1,4 @@
-"""Graphs changed by name: dims follow each other, types and attributes are set, attention is built anew."""
+"""Graphs changed by name: dims follow each other, types and attributes are set, attention is built again."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_dims_follow_each_other(name: str, dims: Dims, settings: dict[str, str],
 
 
 def test_a_graph_of_which_nothing_else_is_asked_stays_as_it_is() -> None:
-    """Dims that cuDNN refuses are for cuDNN to refuse, and not mended."""
+    """Dims that cuDNN refuses are for cuDNN to refuse, and not fixed."""
     x, w = (Tensor(**NCHW, name=name, uid=uid) for uid, name in enumerate("xw"))
     y = Tensor(**NCHW, name="y", uid=2)  # 1 by 1 would fit
     numbers = dict.fromkeys(("pre_paddings", "post_paddings"), (0, 0))

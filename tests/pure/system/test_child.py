@@ -154,7 +154,7 @@ def test_a_lasting_child_is_started_again_where_it_ended_or_was_interrupted() ->
         assert (child.usable, child.ending) == (False, describe_ending(-signal.SIGRTMIN - 3))
         assert list(child.ask({"word": "here"}, 60)) == [{"count": 1}]
         assert (child.ending, len(starts)) == ("", 2)
-        assert next(child.ask({"word": "here"}, 60)) == {"count": 2}  # and is asked no further
+        assert next(child.ask({"word": "here"}, 60)) == {"count": 2}  # and is queried no further
         assert list(child.ask({"word": "here"}, 60)) == [{"count": 1}]
         child.end()
         assert list(child.ask({"word": "here"}, 60)) == [{"count": 1}]
@@ -253,7 +253,7 @@ def test_nothing_is_left_wherever_a_look_at_a_child_is_interrupted() -> None:
 def test_nothing_is_left_of_a_child_that_is_collected_while_a_handler_raises(monkeypatch: pytest.MonkeyPatch) -> None:
     start("honest").end()
     before = descriptors(), children()
-    monkeypatch.setattr(sys, "unraisablehook", lambda _what: None)  # Python tells it there
+    monkeypatch.setattr(sys, "unraisablehook", lambda _what: None)  # Python reports it there
     for calls in range(30):
         child = start("honest")
         with suppress(Interruption), raising_after(calls):
@@ -263,7 +263,7 @@ def test_nothing_is_left_of_a_child_that_is_collected_while_a_handler_raises(mon
 
 
 def children() -> set[int]:
-    """Return the processes this one has started, those included that nobody has waited for."""
+    """Return the processes this one has started, those included that no one has waited for."""
     return {
         int(number)
         for task in Path("/proc/self/task").glob("*/children")
@@ -418,7 +418,7 @@ run_command([sys.executable, "-c", "import os, time; print(os.getpid(), flush=Tr
         assert process.stdout is not None
         inner = int(process.stdout.readline())
         process.send_signal(number)
-        assert process.stdout.read() == ""  # until nobody holds it
+        assert process.stdout.read() == ""  # until no one holds it
         assert process.wait(60) == -number
     assert not Path(f"/proc/{inner}").exists()
 

@@ -1,4 +1,4 @@
-"""What the files and numbers of an environment tell, asked of no library."""
+"""What the files and numbers of an environment report, asked of no library."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def test_the_jit_wheel_of_9_12_lacks_what_its_graph_library_opens(tmp_path: Path
     [fault] = _find_missing(library, Version(9, 12, 0))
     assert fault.blocks
     assert fault.code == "cudnn-sublibrary-missing"
-    assert fault.headline == "libcudnn_engines_precompiled.so.9 is missing beside libcudnn.so.9"
+    assert fault.headline == "libcudnn_engines_precompiled.so.9 is missing next to libcudnn.so.9"
     assert fault.detail.endswith("the jit wheel of 9.12.0 never had it")
     assert "full wheel" in fault.repair
     assert "driver" not in fault.repair

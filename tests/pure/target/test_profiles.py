@@ -97,7 +97,7 @@ def test_properties_are_complete_and_typed(profile: dict[str, Any]) -> None:
 def test_every_number_has_a_citation(profile: dict[str, Any]) -> None:
     sources, citations = profile["sources"], profile["citations"]
     assert set(sources) == KEYS
-    assert set(sources.values()) == set(citations), "a source without citation, or a citation nobody uses"
+    assert set(sources.values()) == set(citations), "a source without citation, or a citation no one uses"
     assert all(isinstance(text, str) and text.strip() for text in citations.values())
 
 

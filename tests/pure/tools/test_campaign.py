@@ -76,7 +76,7 @@ def test_random_graphs_cover_all_kinds_and_modes() -> None:
 
 
 def differs(graph: Graph, data: str) -> bool:
-    """Return whether a run that stands for cuDNN's is not what this interpreter expects."""
+    """Return whether a run that means cuDNN's is not what this interpreter expects."""
     inputs = make_inputs(graph, data)
     device = interpret(graph, inputs, rounding=True)
     with pytest.MonkeyPatch.context() as patch:
@@ -237,7 +237,7 @@ def test_records_are_counted() -> None:
     [group] = found["failures"]
     assert (group["count"], group["seed"], group["smallest"]) == (1, 2, "o")
     assert found["covered"] == {"rank 3": 2}  # a refused graph covers nothing
-    assert "differs: sdpa, seed 2, no known fault" in campaign.render()
+    assert "differs: sdpa, seed 2, no known issue" in campaign.render()
     assert set(ATTENTION) <= set(FAMILIES)
 
 

@@ -121,7 +121,7 @@ def test_every_recorded_graph_agrees_where_a_gpu_ran_it(where: str) -> None:
 
 
 def test_every_row_of_a_table_has_as_many_cells_as_its_head() -> None:
-    """Also where cuDNN's words hold a bar."""
+    """Also where cuDNN's message hold a bar."""
     tables = re.findall(r"(?:^\|.*\n)+", operations_page(), re.MULTILINE)
     assert len(tables) >= 5
     for table in tables:

@@ -58,7 +58,7 @@ def compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def asked(torch: Any = TORCH) -> tuple[Extension, list[Any]]:
-    """Return an extension that was asked for and waited for, and what was done with its module."""
+    """Return an extension that was requested and waited for, and what was done with its module."""
     extension, given = Extension(), []
     extension.ask(torch, given.append)
     extension.wait(60)

@@ -35,7 +35,7 @@ class FakeExact:
 
 
 class Step:
-    """The compiled step with one recipe, and the adaptive way behind it."""
+    """The compiled step with one recipe, and the adaptive way after it."""
 
     def __init__(self, notice: _Notice, kind: _Kind) -> None:
         self.notice, self.kind = notice, kind
@@ -97,7 +97,7 @@ def test_python_takes_over_when_the_exact_plan_is_there(step: Step) -> None:
     step.calls([100] * OFTEN)
     exact = step.exact[2, 100, 100]
     assert step.calls([100] * 5) == [True] * 5
-    assert exact.wanted >= 4, "it is asked for again, if it had no room"
+    assert exact.wanted >= 4, "it is requested again, if it had no room"
     exact.ready = True
     assert step.calls([100]) == [False]
 

@@ -285,7 +285,7 @@ def test_a_comparison_at_its_edge_may_fall_to_either_side() -> None:
 
 
 def elementwise(*steps: PointwiseMode, kind: DataType = T.FLOAT) -> Graph:
-    """Operations of two tensors, one behind the other."""
+    """Operations of two tensors, one after the other."""
     g = GraphBuilder("elementwise", io_type=T.FLOAT)
     made, other = g.tensor("x", (1, 2)), g.tensor("b", (1, 2))
     for mode in steps[:-1]:
@@ -461,7 +461,7 @@ def test_seeds_move_little() -> None:
     ids=lambda value: getattr(value, "name", str(value)),
 )
 def test_a_wrong_scale_of_every_family_and_type_is_found(family: str, kind: DataType, factor: float) -> None:
-    """The run that rounds stands for cuDNN: it is right without a fault, and wrong beside one."""
+    """The run that rounds means cuDNN: it is right without a fault, and wrong next to one."""
     make, operation, _ = CASES[family]
     graph = make(kind)
     inputs = make_inputs(graph, seed=1)

@@ -53,7 +53,7 @@ def no_environment_nvrtc(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def visible(root: Path) -> set[str]:
-    """Return what lies in the cache beside its lock."""
+    """Return what is in the cache next to its lock."""
     return {path.name for path in root.iterdir()} - {".lock"}
 
 
@@ -769,7 +769,7 @@ def test_verify_command_tells_whole_damaged_and_unchecked(root: Path) -> None:
 
 
 def test_verify_checks_the_wheel_of_an_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As pip installs it: nvidia/ and a RECORD beside it in site-packages."""
+    """As pip installs it: nvidia/ and a RECORD next to it in site-packages."""
     wheel = make_wheel(tmp_path, "nvidia-cudnn-cu12", "9.28.0.42", FULL_FILES)
     site = tmp_path / "site-packages"
     zipfile.ZipFile(wheel).extractall(site)

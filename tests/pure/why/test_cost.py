@@ -1,4 +1,4 @@
-"""The interval of a median, and the verdict on pairs, which costs of watches and audits are told with."""
+"""The interval of a median, and the verdict on pairs, which costs of watches and audits are reported with."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ REPORTS = (
     ),
     Report(
         "huggingface/transformers#48163",
-        "torch 2.11 should ask cuDNN first on Hopper, but LD_LIBRARY_PATH gave it an older cuDNN than its wheel has.",
+        "torch 2.11 should query cuDNN first on Hopper, but LD_LIBRARY_PATH gave it an older cuDNN than its wheel has.",
         call(8, 16, 2048, 128, causal=True),
         replace(H100, torch=(2, 11, 0), cudnn=(9, 10, 2), cuda=(13, 0)),
         "order",
@@ -146,7 +146,7 @@ REPORTS = (
     ),
     Report(
         "pytorch/pytorch#141178",
-        "Nested tensors reach cuDNN only behind an environment variable.",
+        "Nested tensors reach cuDNN only after an environment variable.",
         nested("nested"),
         replace(H100, torch=(2, 9, 0), cudnn=(9, 10, 2)),
         "nested",
@@ -167,7 +167,7 @@ REPORTS = (
     ),
     Report(
         "Dao-AILab/flash-attention#1321",
-        "torch 2.4 says that cuDNN wants a variable set, beside all else that it refuses.",
+        "torch 2.4 says that cuDNN wants a variable set, next to all else that it refuses.",
         call(mask=tensor(1024, 1024), switches=Switches(efficient=False, math=False)),
         Machine((2, 4, 1), (9, 1, 0), 80),
         "variable",
@@ -181,7 +181,7 @@ REPORTS = (
     ),
     Report(
         "pytorch/pytorch#182551",
-        "With deterministic algorithms asked for strictly, cuDNN is out and sdpa_kernel(CUDNN_ATTENTION) raises.",
+        "With deterministic algorithms requested strictly, cuDNN is out and sdpa_kernel(CUDNN_ATTENTION) raises.",
         call(switches=Switches(deterministic=True, flash=False, efficient=False, math=False)),
         replace(H100, torch=(2, 12, 0), cudnn=(9, 19, 0)),
         "deterministic",
@@ -232,7 +232,7 @@ REPORTS = (
     ),
     Report(  # this and what follows were looked up after the table was done, and nothing of it was changed
         "pytorch/pytorch#129579",
-        "Values of 144 beside keys of 128 on Ampere failed in cuDNN's frontend; since then torch refuses them.",
+        "Values of 144 next to keys of 128 on Ampere failed in cuDNN's frontend; since then torch refuses them.",
         TorchCall(q=tensor(8, 2, 128, 128), k=tensor(8, 2, 128, 128), v=tensor(8, 2, 128, 144)),
         Machine((2, 5, 1), (9, 1, 0), 80, (12, 4), "A100"),
         "shapes",
@@ -253,7 +253,7 @@ REPORTS = (
     ),
     Report(
         "pytorch/pytorch#138522",
-        "The release after 2.5.0 puts cuDNN behind all others: it is chosen by hand only.",
+        "The release after 2.5.0 puts cuDNN after all others: it is chosen by hand only.",
         call(),
         replace(H100, torch=(2, 5, 1), cudnn=(9, 1, 0)),
         "order",

@@ -40,7 +40,7 @@ def sdpa_backward_as_one(d: Draw) -> Graph:
 
 
 def _made(d: Draw, *, backward: bool, unified: bool) -> Graph:
-    """Return the graph of the first problem drawn that can be written, and that no known fault concerns."""
+    """Return the graph of the first problem drawn that can be written, and that no known issue concerns."""
     make = sdpa_backward if backward else sdpa_forward
     newer = unified or (d.is_since(9, 21, 0) and d.chance(0.5))
     version = (d.version or (9, 99, 0)) if newer else None
@@ -57,7 +57,7 @@ def _made(d: Draw, *, backward: bool, unified: bool) -> Graph:
             continue
         if not any(find_hazards(Use(problem, backward, shape, d.version, 90))):
             return Graph(graph.ops, d.g.name)
-    raise error or GraphError("known faults concern every problem drawn", code="attention-hazard")
+    raise error or GraphError("known issues concern every problem drawn", code="attention-hazard")
 
 
 def _problem(d: Draw, *, backward: bool, unified: bool) -> Attention:

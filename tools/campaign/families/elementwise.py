@@ -92,7 +92,7 @@ def mode(d: Draw) -> None:
 
 
 def _select(d: Draw, chosen: PointwiseMode, x: Tensor, result: dict[str, Any]) -> None:
-    """Add a comparison, or logic of comparisons, and a choice by it: booleans do not lie in memory."""
+    """Add a comparison, or logic of comparisons, and a choice by it: booleans do not are in memory."""
     strides = d.virtual(x.dims)["strides"]
     g = d.g
 

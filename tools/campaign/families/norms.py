@@ -110,7 +110,7 @@ def _batch_with_running(d: Draw, dims: tuple[int, ...], per: tuple[int, ...]) ->
 
 
 def norm_backward(d: Draw) -> None:
-    """Add the gradient of a norm, batch norm's also behind a ReLU."""
+    """Add the gradient of a norm, batch norm's also after a ReLU."""
     kind = d.set_types(TYPES)
     mode = d.weighted({**MODES, _N.GROUP_NORM: 0})
     dims, scale_dims = _shape(d, mode)
@@ -129,7 +129,7 @@ def norm_backward(d: Draw) -> None:
 
 
 def batch_norm(d: Draw) -> None:
-    """Add a part of a batch norm: statistics behind a convolution, what makes factors of them, their gradients."""
+    """Add a part of a batch norm: statistics after a convolution, what makes factors of them, their gradients."""
     part = d.weighted({"statistics": 4, "finalize": 2, "weights": 2, "pair": 1})
     {"statistics": _gen_stats, "finalize": _finalize, "weights": _weights, "pair": _weights_alone}[part](d)
 

@@ -100,7 +100,7 @@ def moves(d: Draw) -> None:
 
 
 def _concatenated(d: Draw) -> None:
-    """Add a convolution whose result goes into the memory of a whole, beside what is there already."""
+    """Add a convolution whose result goes into the memory of a whole, next to what is there already."""
     g = d.g
     d.layout = channels_last
     n, c, k, h, w = d.pick(1, 2), d.pick(16, 32), d.pick(16, 32), d.between(4, 10), d.between(4, 10)
@@ -186,7 +186,7 @@ def block_scale(d: Draw) -> None:
 
 
 def rope(d: Draw) -> None:
-    """Add a rotary embedding of queries and keys before attention as one operation, or its gradient behind it."""
+    """Add a rotary embedding of queries and keys before attention as one operation, or its gradient after it."""
     d.set_types({_T.BFLOAT16: 5, _T.HALF: 4})
     b, h, s, width = d.pick(1, 2), d.pick(1, 2, 4), d.pick(64, 128), d.pick(64, 128)
     dims = (b, h, s, width)
