@@ -70,7 +70,7 @@ def twelve_graphs() -> dict[str, Graph]:
     }
 
 
-def ask(targets: Sequence[str], versions: Sequence[str], cache: Path) -> Matrix:
+def run_query(targets: Sequence[str], versions: Sequence[str], cache: Path) -> Matrix:
     """Ask what is not kept in the folder `cache`."""
     return matrix(twelve_graphs(), targets, versions, cache=cache, progress=sys.stderr.isatty())
 
@@ -99,9 +99,9 @@ def killed_and_resumed(targets: Sequence[str], versions: Sequence[str], total: i
         child.wait()
         before = kept(cache)
         start = time.perf_counter()
-        resumed = ask(targets, versions, cache)
+        resumed = run_query(targets, versions, cache)
         seconds = time.perf_counter() - start
-        again = ask(targets, versions, cache)
+        again = run_query(targets, versions, cache)
         return {
             "answers_when_killed": before,
             "asked_when_resumed": resumed.asked,
@@ -142,13 +142,13 @@ def run(options: argparse.Namespace) -> None:
     """Measure and write."""
     targets, versions = options.targets, options.versions or available_versions()[-12:]
     if options.into is not None:
-        ask(targets, versions, options.into)
+        run_query(targets, versions, options.into)
         return
     seconds, cpu_seconds = [], []
     for _ in range(options.rounds):
         with tempfile.TemporaryDirectory() as folder:
             start, cpu = time.perf_counter(), cpu_s()
-            answered = ask(targets, versions, Path(folder))
+            answered = run_query(targets, versions, Path(folder))
             seconds.append(round(time.perf_counter() - start, 1))
             cpu_seconds.append(round(cpu_s() - cpu, 1))
     total = len(answered.cells)

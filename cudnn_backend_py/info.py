@@ -21,7 +21,7 @@ from .native.fast_call import compiled_library
 from .printable import printable
 from .system.version import __version__, cuda_version_text
 from .target import list_profiles, read_device
-from .target.environment import Fault, check_environment, has_nvrtc
+from .target.environment import EnvironmentProblem, check_environment, has_nvrtc
 from .versions import store as versions
 
 __all__ = ["collect_info", "find_commit", "has_problem", "render_info", "start_record", "write_record"]
@@ -83,7 +83,7 @@ def _describe_nvrtc(lib: Library) -> str:
     return lib.nvrtc.path or f"not found; {lib.nvrtc.found}".replace("\n", "; ")
 
 
-def _why_not_loaded(faults: Sequence[Fault]) -> str:
+def _why_not_loaded(faults: Sequence[EnvironmentProblem]) -> str:
     fault = faults[0]  # which is reported below with all of it
     return "not found" if fault.code == "cudnn-library-not-found" else f"not loaded: {fault.headline}"
 

@@ -4,8 +4,8 @@
 next to one that is left as it is, and ``cudnn-backend audit FILE`` for a case that was kept.
 """
 
-from .again import Examined, examine
 from .case import Case, load_case
+from .examination import Examined, examine
 from .look import audit
 from .report import AuditReport
 

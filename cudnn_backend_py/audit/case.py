@@ -73,7 +73,7 @@ class Case:
         By-value numbers by the names of their tensors.
     """
 
-    door: str
+    entry_point: str
     place: str
     found: tuple[str, ...]
     wrong: tuple[str, ...]
@@ -95,7 +95,9 @@ class Case:
     def name(self) -> str:
         """The name of its file: cases of one graph, plan and version that are wrong in the same outputs have one."""
         graph = "" if self.graph is None else json.dumps(graph_to_json(self.graph), sort_keys=True)
-        kind = json.dumps([self.door, graph, self.without, self.tag, self.backend, self.cudnn, sorted(self.wrong)])
+        kind = json.dumps(
+            [self.entry_point, graph, self.without, self.tag, self.backend, self.cudnn, sorted(self.wrong)]
+        )
         return f"case-{hashlib.sha256(kind.encode()).hexdigest()[:12]}.npz"
 
     @property
@@ -136,7 +138,10 @@ class Case:
     def __str__(self) -> str:
         graph = self.without if self.graph is None else self.graph.name
         engine = self.tag or self.backend
-        lines = [f"{self.door}: {graph}{engine and f' by {engine}'}, cuDNN {self.cudnn}, {self.gpu}", f"  {self.place}"]
+        lines = [
+            f"{self.entry_point}: {graph}{engine and f' by {engine}'}, cuDNN {self.cudnn}, {self.gpu}",
+            f"  {self.place}",
+        ]
         return "\n".join([*lines, *(f"  {item}" for item in self.found)])
 
 

@@ -46,9 +46,9 @@ class Judging:
     """
 
     def __init__(
-        self, tell: Callable[[Case], object], within: Callable[[], AbstractContextManager[None]] = nullcontext
+        self, notify: Callable[[Case], object], within: Callable[[], AbstractContextManager[None]] = nullcontext
     ) -> None:
-        self._tell, self._within = tell, within
+        self._tell, self._within = notify, within
         self._waiting: queue.SimpleQueue[tuple[Callable[[], Case], Callable[[float], object]] | None]
         self._waiting = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
@@ -106,7 +106,7 @@ class Judging:
     def _judge(self, case: Case, path: Path) -> None:
         path.write_bytes(case.to_bytes())
         early: dict[str, Any] = {}
-        for said in self._child.ask({"case": str(path), "seed": self._done}, LIMIT_S):
+        for said in self._child.run_query({"case": str(path), "seed": self._done}, LIMIT_S):
             if "why" in said:
                 self._say(said["why"])
             else:

@@ -69,7 +69,7 @@ class AuditReport:
         return (self.counted_s + self.host_s + self.gpu_s) / self.elapsed_s if self.elapsed_s else 0.0
 
     def __str__(self) -> str:
-        sampled = ", ".join(f"{count} of {door}" for door, count in self.sampled.items())
+        sampled = ", ".join(f"{count} of {entry_point}" for entry_point, count in self.sampled.items())
         lines = [
             f"audit: {_calls(self.calls)}, {sum(self.sampled.values())} sampled{sampled and f' ({sampled})'}, "
             f"{len(self.wrong)} wrong; it took {self.cost:.2%} of {self.elapsed_s:.1f} s"

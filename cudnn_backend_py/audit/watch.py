@@ -66,7 +66,7 @@ class _Check(Protocol):
 
 
 @dataclass(slots=True)
-class _Door:
+class _EntryPoint:
     """A kind of function: what is around its functions, how many calls it had, and when it may be sampled again."""
 
     name: str
@@ -118,7 +118,7 @@ class Watch:
     seed: int = 0
     _wrapped: Wrapped = field(default_factory=lambda: Wrapped(__package__ or ""))
     _pending: list[_Pending] = field(default_factory=list)
-    _doors: dict[tuple[str, str], _Door] = field(default_factory=dict)
+    _entry_points: dict[tuple[str, str], _EntryPoint] = field(default_factory=dict)
     _generators: dict[int, Any] = field(default_factory=dict)
     _kinds: set[str] = field(default_factory=set)
 
@@ -165,19 +165,19 @@ class Watch:
         self._judging.finish(self.patience_s)
         report.unjudged.update(self._judging.unjudged)
         report.checked["graphs by the interpreter"] += self._judging.judged
-        for door in self._doors.values():
-            door.count(sys.maxsize)  # who still holds a wrapper is passed on
-            budget.count(door.take_counting(self._passing_s))
-            report.calls += door.calls
-            report.passed_over.update({self._too_much: door.passed_over} if door.passed_over else {})
+        for entry_point in self._entry_points.values():
+            entry_point.count(sys.maxsize)  # who still holds a wrapper is passed on
+            budget.count(entry_point.take_counting(self._passing_s))
+            report.calls += entry_point.calls
+            report.passed_over.update({self._too_much: entry_point.passed_over} if entry_point.passed_over else {})
         report.counted_s, report.setup_s = budget.counted_s, budget.setup_s
         report.host_s, report.gpu_s = budget.host_s, budget.gpu_s
         report.waited_s = time.perf_counter() - began
 
     def _around(self, name: str, how: str) -> Around:
         """Return what is around a function of an entry point, which is read in one of several ways."""
-        if (name, how) in self._doors:
-            return self._doors[name, how].around
+        if (name, how) in self._entry_points:
+            return self._entry_points[name, how].around
         read: Any = partial(_Launch, self, how)
         if name != "frontend":
             read = partial(_Attention, self, name, READERS["torch" if how == "torch" else "operators"])
@@ -185,30 +185,32 @@ class Watch:
         def call(original: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             if getattr(_inside, "busy", False) or is_compiling():
                 return original(*args, **kwargs)
-            return self._due(door, read, original, args, kwargs)
+            return self._due(entry_point, read, original, args, kwargs)
 
-        door = self._doors[name, how] = _Door(name, Around(call))
-        return door.around
+        entry_point = self._entry_points[name, how] = _EntryPoint(name, Around(call))
+        return entry_point.around
 
     # Which calls
 
-    def _due(self, door: _Door, read: Any, original: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _due(
+        self, entry_point: _EntryPoint, read: Any, original: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
         """Pass on a call that is due, and sample it if that is paid for."""
         began = time.perf_counter()
-        is_first = door.tried < self.first
-        door.calls += 1
-        door.count(0 if is_first else int(self._random.random() * (2 * self.every - 1)))
-        if not is_first and self._budget.elapsed_s < door.paid_at:
-            door.passed_over += 1
-            door.counting_s += time.perf_counter() - began
+        is_first = entry_point.tried < self.first
+        entry_point.calls += 1
+        entry_point.count(0 if is_first else int(self._random.random() * (2 * self.every - 1)))
+        if not is_first and self._budget.elapsed_s < entry_point.paid_at:
+            entry_point.passed_over += 1
+            entry_point.counting_s += time.perf_counter() - began
             return original(*args, **kwargs)
-        self._budget.count(door.take_counting(self._passing_s))
+        self._budget.count(entry_point.take_counting(self._passing_s))
         found: _Check | None = None
         try:
-            if why := self._why_not(door, is_first):
+            if why := self._why_not(entry_point, is_first):
                 self.report.passed_over[why] += 1
             else:
-                door.tried += 1
+                entry_point.tried += 1
                 found = read(original, args, kwargs)
         except Exception as error:  # whatever it is, the program goes on
             pass_interruption(error)
@@ -223,8 +225,8 @@ class Watch:
             _inside.busy = False
             began = time.perf_counter()
         if found is not None:
-            door.kinds = found.kinds
-            self.report.sampled[door.name] += 1
+            entry_point.kinds = found.kinds
+            self.report.sampled[entry_point.name] += 1
             try:
                 found.check(result)
             except Exception as error:
@@ -232,17 +234,17 @@ class Watch:
                 self._lose(error)
         account = self._budget if found is None else found.account
         account.take(spent + time.perf_counter() - began)
-        door.paid_at = self._budget.paid_at(*door.kinds)
+        entry_point.paid_at = self._budget.paid_at(*entry_point.kinds)
         return result
 
-    def _why_not(self, door: _Door, is_first: bool) -> str:
+    def _why_not(self, entry_point: _EntryPoint, is_first: bool) -> str:
         """Return why a call that is due is not sampled; empty if it is."""
         if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
             return "a CUDA graph was being captured"
         self._settle()
-        if len(self._pending) >= MOST_PENDING or (door.name == "frontend" and self._judging.is_full):
+        if len(self._pending) >= MOST_PENDING or (entry_point.name == "frontend" and self._judging.is_full):
             return "checks of earlier ones were under way"
-        if not is_first and self._budget.elapsed_s < self._budget.paid_at(*door.kinds):
+        if not is_first and self._budget.elapsed_s < self._budget.paid_at(*entry_point.kinds):
             return self._too_much
         return ""
 
@@ -314,16 +316,16 @@ class _Attention:
     """A call of attention that is sampled."""
 
     def __init__(
-        self, watch: Watch, door: str, read: Any, original: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+        self, watch: Watch, entry_point: str, read: Any, original: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> None:
-        self.watch, self.door = watch, door
+        self.watch, self.entry_point = watch, entry_point
         self.call = _checkable(read(original, args, kwargs))
         self.place = self.backend = ""
         self.o: Any = None
         self._d_o: Any = None
         self.args, self.kwargs, self._probed = self._probe(args, kwargs)
-        self.kinds = (door, f"{door}, backward")[: 1 + self._probed]
-        self.account = watch._budget.sample(door)
+        self.kinds = (entry_point, f"{entry_point}, backward")[: 1 + self._probed]
+        self.account = watch._budget.sample(entry_point)
 
     def _probe(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any], bool]:
         """Return the arguments with Q, K and V as something gradients flow through, and whether they do."""
@@ -343,7 +345,7 @@ class _Attention:
     def check(self, result: Any) -> None:
         """Have O checked, and the gradients when they come."""
         call, o = self.call, self.call.of_output(result).detach()
-        self.place, self.backend = _place(), _backend_of(call) if self.door == "torch" else ""
+        self.place, self.backend = _place(), _backend_of(call) if self.entry_point == "torch" else ""
         tensors = {**call.named, "o": o}
         make = partial(check_forward, call.named, call.options, o)
         self.watch.check(self.account, make, o.device.index, tensors, partial(self._case, False, tensors))
@@ -401,7 +403,7 @@ class _Attention:
         wrong = tuple(name for name, x in facts.items() if x[0])
         batch, head = divmod(int(facts[wrong[0]][FACTS.index("head")]), held["q"].shape[1])
         return Case(
-            door=self.door,
+            entry_point=self.entry_point,
             place=self.place,
             found=tuple(_words(name, facts[name]) for name in wrong),
             wrong=wrong,
@@ -482,7 +484,7 @@ class _Launch:
         about = _machine()
         about |= {"cudnn": self.plan.target.library.version_text, "library": self.plan.target.library.path}
         return Case(
-            door="frontend",
+            entry_point="frontend",
             place=place,
             found=(),
             wrong=(),

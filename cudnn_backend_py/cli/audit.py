@@ -51,7 +51,7 @@ def audit(
         _list(folder, style, output)
         return
     _check_versions(versions)
-    from ..audit.again import examine
+    from ..audit.examination import examine
 
     with progress_line("examining") as step:
         found = [
@@ -99,7 +99,7 @@ def _list(folder: str | None, style: str, output: str | None) -> None:
         except CudnnBackendError as error:  # one that is broken hides no other
             cases[path] = error
     if style == "json":
-        told = ("door", "place", "found", "wrong", "tag", "backend", "cudnn", "gpu", "sm", "date")
+        told = ("entry_point", "place", "found", "wrong", "tag", "backend", "cudnn", "gpu", "sm", "date")
         found = [
             {"file": path, "error": str(case)}
             if isinstance(case, CudnnBackendError)

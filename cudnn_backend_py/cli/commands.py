@@ -34,7 +34,7 @@ from .output import (
 from .plans import PLANS
 from .run import run
 from .verdicts import VERDICTS
-from .wheels import with_version
+from .wheels import LARGE_BYTES, with_version
 
 if TYPE_CHECKING:
     from ..target import Profile
@@ -169,9 +169,6 @@ def cudnn() -> None:
     """
 
 
-_LARGE_BYTES = 300e6
-
-
 @cudnn.command("install")
 @click.argument("version")
 @click.option("--cuda", type=Choice(["12", "13"]), help=_CUDA)
@@ -191,7 +188,7 @@ def install_version(
     from ..versions import store as versions
 
     size = 0 if yes else versions.download_bytes(version, flavor, cuda=_cuda(cuda)) or 0
-    if size > _LARGE_BYTES:
+    if size > LARGE_BYTES:
         if sys.stdin.isatty() and sys.stderr.isatty():
             click.confirm(f"Download {size / 1e6:.0f} MB for cuDNN {version}?", abort=True, err=True)
         else:

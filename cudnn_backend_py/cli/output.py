@@ -80,6 +80,8 @@ def _forget_unwritable_log() -> None:
     """Take the variables of cuDNN's log away where its file cannot be opened: cuDNN crashes then (measured: 9.28)."""
     destination = os.environ.get("CUDNN_LOGDEST_DBG", "")
     asked = [name for name in _LOG_LEVELS if os.environ.get(name, "0") != "0"]
+    if destination == "stdout":  # which is for the report
+        os.environ["CUDNN_LOGDEST_DBG"] = "stderr"
     if not asked or destination in ("", "stdout", "stderr"):
         return
     place = destination.replace("%i", str(os.getpid()))

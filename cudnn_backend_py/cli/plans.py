@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -39,9 +40,9 @@ _OFF = "the plan cache is turned off (CUDNN_BACKEND_PLAN_CACHE is set to nothing
 
 def _judge(graph: Graph, target: str | None) -> int:
     """Return 1 if cuDNN does not support a graph whose plan was refused, 2 if that cannot be said."""
-    from ..diagnose import Question, judge
+    from ..diagnose import Query, judge
 
-    verdict = judge(Question(graph, target or "gpu", build=True))
+    verdict = judge(Query(graph, target or "gpu", build=True))
     return verdict.exit_code or NOT_JUDGED
 
 
@@ -109,15 +110,39 @@ def list_entries(style: str, output: str | None) -> None:
 
 
 @cache.command("clear")
-def clear() -> None:
-    """Delete the kept plans."""
+@click.option("--all", "everything", is_flag=True, help="Also delete answers, file digests and compiled extensions.")
+@click.option("--versions", is_flag=True, help="With --all, also delete the installed cuDNN versions.")
+def clear(everything: bool, versions: bool) -> None:
+    """Delete the stored plans."""
     from ..plans.cache import default_cache
 
+    if versions and not everything:
+        raise click.UsageError("--versions needs --all")
     kept = default_cache()
-    if kept is None:
-        say(_OFF)
-        return
-    say(f"{kept.clear()} plans removed from {kept.folder}")
+    say(_OFF if kept is None else f"{kept.clear()} plans removed from {kept.folder}")
+    if everything:
+        for folder, size_bytes in _clear_folders():
+            say(f"{size_bytes / 1e6:.0f} MB removed: {folder}")
+    if versions:
+        from ..versions import store
+
+        for one in store.list_installed():
+            store.remove(one.version, cuda=one.cuda, flavor=one.flavor)
+            say(f"{one.size_bytes / 1e6:.0f} MB removed: {one.path}")
+
+
+def _clear_folders() -> Iterator[tuple[Path, int]]:
+    """Delete the folders with what can be made again; yield each with its size in bytes."""
+    import shutil
+
+    from ..native.version_store import default_root
+    from ..system.private_folder import user_folder
+
+    for folder in (user_folder("answers"), user_folder("torch"), default_root() / "digests"):
+        if folder.is_dir() and not folder.is_symlink():
+            size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file() and not file.is_symlink())
+            shutil.rmtree(folder)
+            yield folder, size
 
 
 @click.command(cls=Command)

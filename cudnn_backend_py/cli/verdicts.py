@@ -35,7 +35,7 @@ from .output import (
     write_report,
 )
 from .wheels import (
-    ask_with_wheels,
+    judge_with_wheels,
     lacking_in,
     lacking_of,
     named_version,
@@ -47,7 +47,7 @@ from .wheels import (
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from ..diagnose import Judge, Question, Verdict
+    from ..diagnose import Judge, Query, Verdict
     from ..diagnose.report.ci import Case
     from ..diagnose.surveys.upgrade import Upgrade
     from ..graph import Graph
@@ -89,8 +89,8 @@ def explain(
     exit code is the largest of all graphs and targets. cuDNN is called in a child process, so that its crash is an
     answer; in this process with --here, or where CUDNN_LOGLEVEL_DBG requests cuDNN's log.
     """
-    from ..diagnose import Judge, Question
-    from ..diagnose import explain as ask
+    from ..diagnose import Judge, Query
+    from ..diagnose import explain as run_query
     from ..diagnose.explanation import DEFAULT_MODES
 
     if execute and set(targets) - {"gpu"}:
@@ -100,24 +100,22 @@ def explain(
     asked = modes or tuple(mode.name for mode in DEFAULT_MODES)
     names = targets or ("gpu",)
 
-    def ask_children(wheels: dict[str, str]) -> list[Verdict]:
+    def judge_in_children(wheels: dict[str, str]) -> list[Verdict]:
         version = next(iter(wheels.values()), None)
         with progress_line() as step, Judge(limit_s=limit_s, step=step) as judge:
             questions = [
-                Question(graph, name, version, asked, build, execute, shapes=True)
-                for _, graph in graphs
-                for name in names
+                Query(graph, name, version, asked, build, execute, shapes=True) for _, graph in graphs for name in names
             ]
             return _ask(judge, questions)
 
     if here or "CUDNN_LOGLEVEL_DBG" in os.environ:
         verdicts = [
-            ask(graph, name, mode=asked, build=build, execute=execute, shapes=True)
+            run_query(graph, name, mode=asked, build=build, execute=execute, shapes=True)
             for _, graph in graphs
             for name in targets or (None,)
         ]
     else:
-        verdicts = ask_with_wheels(ask_children, lacking_of)
+        verdicts = judge_with_wheels(judge_in_children, lacking_of)
     if style == "text" and output is None:
         _print_verdicts(verdicts, verbose)
     else:
@@ -141,10 +139,10 @@ def _print_verdicts(verdicts: Sequence[Verdict], verbose: bool) -> None:
         console.print(render(verdict) if verbose else render_summary(verdict))
 
 
-def _ask(judge: Judge, questions: Sequence[Question]) -> list[Verdict]:
+def _ask(judge: Judge, questions: Sequence[Query]) -> list[Verdict]:
     from ..diagnose.remedies import with_versions
 
-    return [with_versions(judge.ask(question), question) for question in questions]
+    return [with_versions(judge.run_query(question), question) for question in questions]
 
 
 def _verdicts_as(style: str, verdicts: list[Verdict], graphs: Sequence[tuple[str, Graph]], verbose: bool) -> str:
@@ -394,7 +392,7 @@ def show_whatif(
     supported, nothing is changed. Exit code 0 if there is a change, or none is needed, 1 if none was found, 2 if none
     was and GRAPH could not be judged, or the search was not finished.
     """
-    from ..diagnose import Judge, Question, whatif
+    from ..diagnose import Judge, Query, whatif
     from ..diagnose.explanation import DEFAULT_MODES
     from ..diagnose.remedies import Remedies
     from ..diagnose.report.tables import render_remedies, table_text
@@ -406,13 +404,13 @@ def show_whatif(
     step: Callable[[str], object] = str
     with Judge(step=lambda text: step(text)) as judge:
 
-        def ask_child(wheels: dict[str, str]) -> list[Verdict]:
+        def judge_in_child(wheels: dict[str, str]) -> list[Verdict]:
             nonlocal full, step
             full = next(iter(wheels.values()), None)
             with progress_line() as step:
-                return [judge.ask(Question(graph, target, full, asked, build))]
+                return [judge.run_query(Query(graph, target, full, asked, build))]
 
-        [verdict] = ask_with_wheels(ask_child, lacking_of)
+        [verdict] = judge_with_wheels(judge_in_child, lacking_of)
         with progress_line() as step:
             step("changes of the graph")
             options: dict[str, Any] = {"version": full, "modes": asked, "budget_s": budget_s, "build": build}
@@ -489,14 +487,14 @@ def show_matrix(
     graphs = {name: load_graph_file(name) for name in graph_files}
     names = versions or versions_at_hand()
 
-    def ask(wheels: dict[str, str]) -> Matrix:
+    def run_query(wheels: dict[str, str]) -> Matrix:
         places = places_of(names, wheels)
         return matrix(graphs, targets or TARGETS, places, build=build, workers=workers, fresh=fresh)
 
     def lacking(answers: Matrix) -> list[str]:
         return lacking_in((version, cell) for (*_, version), cell in answers.cells.items())
 
-    answers = ask_with_wheels(ask, lacking, names)
+    answers = judge_with_wheels(run_query, lacking, names)
     if style == "json":
         write_report(as_json(answers.to_dict()), output)
     elif style == "html":
@@ -528,15 +526,15 @@ def _show_since(
     graphs = [load_graph_file(name) for name in graph_files]
     names = versions or versions_at_hand()
 
-    def ask(graph: Graph, target: str) -> Since:
+    def run_query(graph: Graph, target: str) -> Since:
         def search(wheels: dict[str, str]) -> Since:
             with progress_line() as step:
                 step(f"{len(names)} versions")
                 return since(graph, target, places_of(names, wheels), build=build, every=every)
 
-        return ask_with_wheels(search, lambda answer: lacking_in(answer.asked.items()), names)
+        return judge_with_wheels(search, lambda answer: lacking_in(answer.asked.items()), names)
 
-    found = [ask(graph, target) for graph in graphs for target in targets or TARGETS]
+    found = [run_query(graph, target) for graph in graphs for target in targets or TARGETS]
     if style == "json":
         data = [one.to_dict() for one in found]
         write_report(as_json(data if len(data) > 1 else data[0]), output)
@@ -567,14 +565,14 @@ def check_baseline(file: str, updated: bool, fresh: bool, style: str, output: st
         warn_of_python(path, file)
         return load_graph_file(path)
 
-    def ask(wheels: dict[str, str]) -> list[check.Checked]:
+    def run_query(wheels: dict[str, str]) -> list[check.Checked]:
         put = check.update if updated else check.check
         return put(Path(file), load=load, fresh=fresh, wheels=wheels)
 
     def lacking(found: list[check.Checked]) -> list[str]:
         return lacking_in((one.version, one.cell) for one in found if updated or one.changed)
 
-    results = ask_with_wheels(ask, lacking, check.read_baseline(Path(file)).versions)
+    results = judge_with_wheels(run_query, lacking, check.read_baseline(Path(file)).versions)
     _report_check(
         style,
         output,
@@ -652,11 +650,13 @@ def _check_upgrade(
     if faults and not graphs:
         raise faults[0]
 
-    def ask(wheels: dict[str, str]) -> Upgrade:
+    def run_query(wheels: dict[str, str]) -> Upgrade:
         return compare_versions(graphs, targets, *between, wheels=wheels, until=until, keep=keep)
 
-    found = ask_with_wheels(
-        ask, lambda answer: lacking_of(verdict for one in answer.changes for verdict in (one.old, one.new)), between
+    found = judge_with_wheels(
+        run_query,
+        lambda answer: lacking_of(verdict for one in answer.changes for verdict in (one.old, one.new)),
+        between,
     )
     if timed:
         from ..tuning.upgrade import time_changes

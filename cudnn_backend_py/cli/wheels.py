@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import click
 
+from ..errors import EnvironmentNotReady
 from ..printable import printable
 from ..system.child import call_command, describe_ending, run_command
 from .options import InstalledVersion
@@ -22,7 +23,8 @@ if TYPE_CHECKING:
     from ..native.version_store import Cuda
 
 __all__ = [
-    "ask_with_wheels",
+    "LARGE_BYTES",
+    "judge_with_wheels",
     "lacking_in",
     "lacking_of",
     "named_version",
@@ -30,6 +32,8 @@ __all__ = [
     "with_version",
     "with_wheels",
 ]
+
+LARGE_BYTES = 300e6  # of a download: the user is asked at a terminal
 
 _VERSION, _FULL, _JIT = "--cudnn", "--full", "--jit"
 _WHEEL = f"{__name__}:wheel"  # of a context: which wheel is wanted, "full", "jit" or None
@@ -64,8 +68,8 @@ def _judge_in_child(ctx: click.Context, parameter: click.Parameter, value: str |
         return
     from ..versions import store as versions
 
-    if wheel == "full" and versions.find_installed(version, flavor=wheel) is None:
-        versions.install(version, flavor=wheel, progress=sys.stderr.isatty())
+    if versions.find_installed(version, flavor=wheel) is None:
+        _fetch(version, wheel)
     installed = versions.require_installed(version, flavor=wheel)
     command = call_command(
         "cudnn_backend_py.cli.commands:main", *_without_option(sys.argv[1:], _VERSION, whole=ctx.parent is None)
@@ -74,12 +78,28 @@ def _judge_in_child(ctx: click.Context, parameter: click.Parameter, value: str |
     child = run_command(command, versions.child_environment(installed))
     if child.returncode in (0, 1, NOT_JUDGED, 130):
         raise SystemExit(child.returncode)
-    from ..target.environment import fault_after_crash
+    from ..target.environment import problem_after_crash
 
     warn(f"COULD NOT BE JUDGED: the judging process of cuDNN {version} ended with {describe_ending(child.returncode)}")
-    if (fault := fault_after_crash(str(installed.library), str(installed.nvrtc or ""))) is not None:
+    if (fault := problem_after_crash(str(installed.library), str(installed.nvrtc or ""))) is not None:
         warn(printable(fault.headline) + (f"\nwhat to do: {fault.repair}" if fault.repair else ""))
     raise SystemExit(NOT_JUDGED)
+
+
+def _fetch(version: str, wheel: Literal["full", "jit"] | None) -> None:
+    """Install a version that is named and not installed: a small wheel at once, a large one if the user agrees."""
+    from ..versions import store as versions
+
+    try:
+        size = versions.download_bytes(version, wheel) or 0
+    except EnvironmentNotReady:  # no network, or no such version: that it is not installed is said next
+        return
+    if size > LARGE_BYTES and wheel != "full":
+        shown = f"cuDNN {version} is not installed, download {size / 1e6:.0f} MB?"
+        if not (sys.stdin.isatty() and sys.stderr.isatty()) or not click.confirm(shown, err=True):
+            return
+    warn(f"installing cuDNN {version} ({size / 1e6:.0f} MB)")
+    versions.install(version, flavor=wheel, progress=sys.stderr.isatty())
 
 
 @cache
@@ -110,8 +130,8 @@ def _keep_wheel(ctx: click.Context, parameter: click.Parameter, value: bool) -> 
         ctx.meta[_WHEEL] = parameter.name
 
 
-def ask_with_wheels(
-    ask: Callable[[dict[str, str]], _Answer],
+def judge_with_wheels(
+    run_query: Callable[[dict[str, str]], _Answer],
     lacking: Callable[[_Answer], Iterable[str]],
     names: Iterable[str] = (),
 ) -> _Answer:
@@ -134,10 +154,10 @@ def ask_with_wheels(
 
         numbers = {number_of(name) for name in names}
         wheels = {one: f"{one}-jit" for one in numbers if versions.find_installed(one, flavor="jit") is not None}
-    found = ask(wheels)
+    found = run_query(wheels)
     while more := _full_wheels(name for name in lacking(found) if name not in wheels):
         wheels |= more
-        found = ask(wheels)
+        found = run_query(wheels)
     return found
 
 

@@ -8,10 +8,10 @@ from .verdict import Basis, Candidate, Cause, Control, Outcome, Stage, Verdict
 
 if TYPE_CHECKING:
     from ..importers.graphs import LoggedGraph, read_graphs
-    from ..known_issues import KnownIssue, known_hazards
+    from ..known_issues import KnownIssue, find_known_issues
     from ..plans.refusals import Reason, Refusal, read_refusals
-    from ..target.environment import Fault, check_environment
-    from .judges import Judge, Question, judge
+    from ..target.environment import EnvironmentProblem, check_environment
+    from .judges import Judge, Query, judge
     from .linting import Finding, lint
     from .logs import report_log
     from .remedies import Remedy, whatif
@@ -28,14 +28,14 @@ __all__ = [
     "Cause",
     "Cell",
     "Control",
-    "Fault",
+    "EnvironmentProblem",
     "Finding",
     "Judge",
     "KnownIssue",
     "LoggedGraph",
     "Matrix",
     "Outcome",
-    "Question",
+    "Query",
     "Reason",
     "Refusal",
     "Remedy",
@@ -48,8 +48,8 @@ __all__ = [
     "check_environment",
     "control_graph",
     "explain",
+    "find_known_issues",
     "judge",
-    "known_hazards",
     "lint",
     "matrix",
     "read_graphs",
@@ -65,15 +65,15 @@ __all__ = [
 # What a question needs none of: a process that is started to answer one imports little.
 __getattr__ = import_later(
     __name__,
-    Fault=".target.environment",
+    EnvironmentProblem=".target.environment",
     check_environment=".target.environment",
     Finding="linting",
     lint="linting",
     Judge="judges",
-    Question="judges",
+    Query="judges",
     judge="judges",
     KnownIssue=".known_issues",
-    known_hazards=".known_issues",
+    find_known_issues=".known_issues",
     LoggedGraph=".importers.graphs",
     read_graphs=".importers.graphs",
     Reason=".plans.refusals",

@@ -11,7 +11,7 @@ from typing import Any
 from ..graph.attention.recognize import read_attention
 from ..graph.ir import Graph
 from ..importers.graphs import GraphSource, LoggedGraph, read_graphs
-from ..known_issues import known_hazards
+from ..known_issues import find_known_issues
 from ..printable import printable
 from ..system.version import Version
 
@@ -116,7 +116,7 @@ def _faults(item: LoggedGraph) -> tuple[str, ...]:
     number = item.device.get("deviceVer")
     if item.graph is None or not isinstance(number, int) or not re.fullmatch(r"\d+\.\d+\.\d+", item.version):
         return ()
-    return tuple(map(str, known_hazards(item.graph, number // 10, Version.from_text(item.version))))
+    return tuple(map(str, find_known_issues(item.graph, number // 10, Version.from_text(item.version))))
 
 
 def _cost(item: LoggedGraph) -> float:

@@ -16,7 +16,7 @@ __all__ = [
     "CUDA_13_LIMIT",
     "ENGINES_ABSENT",
     "cause_of_absence",
-    "engines_not_asked",
+    "engines_not_judged",
     "has_engine_in_cuda_13",
     "limit_of_absence",
 ]
@@ -59,7 +59,7 @@ CUDA_13_LIMIT = (
 )
 
 
-def engines_not_asked(graph: Graph, target: Target) -> tuple[str, ...]:
+def engines_not_judged(graph: Graph, target: Target) -> tuple[str, ...]:
     """Return the sub-libraries whose engines might support the graph, and that the library lacks: jit wheels do."""
     lib = target.library
     absent = absent_engines(lib.path, tuple(lib.version), lib.cuda_version // 1000)

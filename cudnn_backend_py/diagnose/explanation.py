@@ -17,7 +17,7 @@ from ..graph.attention.shape_class import find_class
 from ..graph.booleans import describe_booleans
 from ..graph.guard import MISTAKES, collecting, describe_failure, run_guarded
 from ..graph.ir import check_graph
-from ..known_issues import known_hazards
+from ..known_issues import find_known_issues
 from ..native import loaded_library
 from ..plans.candidate import Candidate, read_candidates
 from ..plans.engine import EngineConfig, Heuristics, OperationGraph, heur_mode
@@ -28,9 +28,9 @@ from ..plans.select import Selection, select
 from ..system.interruption import pass_interruption
 from ..system.version import version_text
 from ..target import Profile, Target, using
-from ..target.environment import Fault, check_environment
+from ..target.environment import EnvironmentProblem, check_environment
 from .architectures import blame_architecture, control_target, describe_architecture
-from .engines import CUDA_13_LIMIT, cause_of_absence, engines_not_asked, has_engine_in_cuda_13, limit_of_absence
+from .engines import CUDA_13_LIMIT, cause_of_absence, engines_not_judged, has_engine_in_cuda_13, limit_of_absence
 from .verdict import DEVICELESS_LIMIT, STAGES, Basis, Cause, Control, Outcome, Stage, Verdict
 
 __all__ = ["CRASHED", "cause_of", "control_graph", "explain"]
@@ -118,13 +118,13 @@ def explain(
             if error.code == "unknown-target":
                 raise
             blocking = (fault for fault in check_environment(lib, build=build) if fault.blocks)
-            fault = next(blocking, _as_fault(error))
+            fault = next(blocking, _as_problem(error))
             reasons = read_error(error) if isinstance(error, CudnnStatusError) else ()
             verdict = _blank(graph, name, modes, fault, **found, reasons=reasons)
         except MISTAKES as error:
             pass_interruption(error)
             headline = describe_failure("the judging", error)
-            fault = Fault("judging-failed", headline, "this says nothing about the graph", "", True)
+            fault = EnvironmentProblem("judging-failed", headline, "this says nothing about the graph", "", True)
             verdict = _blank(graph, name, modes, fault, **found)
     return replace(verdict, limits=(*verdict.limits, *lines)) if lines else verdict
 
@@ -208,7 +208,7 @@ class _Question:
     @cached_property
     def not_asked(self) -> tuple[str, ...]:
         """Sub-libraries whose engines might support the graph and that this library lacks."""
-        return engines_not_asked(self.graph, self.target)
+        return engines_not_judged(self.graph, self.target)
 
     def _why_control_refused(self) -> Cause:
         """Return what is wrong with the environment, where it refuses what is known to be supported."""
@@ -256,11 +256,11 @@ class _Question:
         """Return the control graph's answer, asked once per process, library and target."""
         key = (id(target.library), target.is_live, target.profile.json())
         if key not in _controls:
-            _controls[key] = _Question._ask_control(target)
+            _controls[key] = _Question._judge_control(target)
         return _controls[key]
 
     @staticmethod
-    def _ask_control(target: Target) -> Control:
+    def _judge_control(target: Target) -> Control:
         graph = control_graph()
         try:
             question = OperationGraph(graph, target)
@@ -442,10 +442,10 @@ class _Question:
         elif self.not_asked:
             limits.append(limit_of_absence(self.not_asked))
         if cause is not None:
-            from .advice import ask_remedy
+            from .suggestions import judge_remedy
 
             measure = self.causes and not self.not_asked
-            cause = ask_remedy(cause, self.graph, target, self.modes, build=self.build, measure=measure)
+            cause = judge_remedy(cause, self.graph, target, self.modes, build=self.build, measure=measure)
         if outcome is Outcome.NOT_SUPPORTED and stage in _OF_ENGINES and has_engine_in_cuda_13(self.graph, target):
             limits.append(CUDA_13_LIMIT)
         if outcome is Outcome.SUPPORTED and (booleans := describe_booleans(self.graph)):
@@ -470,7 +470,7 @@ class _Question:
             environment=self.environment,
             limits=tuple(limits),
             stages=_stages(outcome, stage, candidates),
-            hazards=tuple(map(str, known_hazards(self.graph, target.sm, lib.version))),
+            hazards=tuple(map(str, find_known_issues(self.graph, target.sm, lib.version))),
             only_fallback=self._why_only_fallback(candidates) if outcome is Outcome.SUPPORTED else None,
             shapes=_say_shapes(self.graph, target) if outcome is Outcome.SUPPORTED and self.shapes else "",
         )
@@ -530,12 +530,14 @@ def _split_refused(answer: Heuristics, mode: HeurMode) -> tuple[list[Candidate],
     return refused, unnamed
 
 
-def _as_fault(error: CudnnBackendError) -> Fault:
+def _as_problem(error: CudnnBackendError) -> EnvironmentProblem:
     """Return a failure to open the target as an environment problem."""
-    return Fault(error.code, error.headline, error.sections.get("where", ""), error.sections.get("fix", ""), True)
+    return EnvironmentProblem(
+        error.code, error.headline, error.sections.get("where", ""), error.sections.get("fix", ""), True
+    )
 
 
-def cause_of(fault: Fault) -> Cause:
+def cause_of(fault: EnvironmentProblem) -> Cause:
     """Return an environment problem as the cause of a verdict."""
     return Cause(fault.code, fault.headline, Basis.MEASURED, fault.detail, fault.repair)
 
@@ -544,7 +546,7 @@ def _blank(
     graph: Graph,
     target: str,
     modes: tuple[HeurMode, ...],
-    fault: Fault,
+    fault: EnvironmentProblem,
     *,
     cudnn: str,
     path: str,

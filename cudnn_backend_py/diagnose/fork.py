@@ -17,7 +17,7 @@ from collections.abc import Callable
 from io import FileIO
 from typing import NoReturn, TypeVar
 
-from ..graph.guard import tell
+from ..graph.guard import notify
 from ..system.child import run_undisturbed
 
 __all__ = ["TIME_RAN_OUT", "run_in_fork"]
@@ -38,7 +38,7 @@ def run_in_fork(
     otherwise: Callable[[], Result],
     *,
     what: str = "a variation of the graph",
-    late: Callable[[str], object] = tell,
+    late: Callable[[str], object] = notify,
 ) -> Result:
     """Return what `function` returns in a forked process, or what `otherwise` returns here if that process dies.
 

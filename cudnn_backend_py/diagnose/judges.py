@@ -13,20 +13,20 @@ from typing import Any, Self, TypedDict
 from ..errors import CudnnBackendError
 from ..graph import Graph, graph_from_json
 from ..graph.guard import collecting
-from ..known_issues import known_hazards
+from ..known_issues import find_known_issues
 from ..native import loaded_library
 from ..plans.refusals import furthest_reason
 from ..system.child import TIMED_OUT, Child, Say, serve
 from ..system.version import Version
 from ..target import Profile, open_target
-from ..target.environment import fault_after_crash
+from ..target.environment import problem_after_crash
 from ..versions.setup import Setup
 from .causes.find import suspects
 from .explanation import CRASHED, cause_of, control_graph, explain
-from .question import GPU, Question, read_device
+from .query import GPU, Query, read_device
 from .verdict import STAGES, Asked, Basis, Cause, Outcome, Stage, Verdict
 
-__all__ = ["CUDNN_TIMED_OUT", "DID_NOT_START", "FAULTS", "GPU", "Judge", "Question", "judge"]
+__all__ = ["CUDNN_TIMED_OUT", "DID_NOT_START", "FAULTS", "GPU", "Judge", "Query", "judge"]
 
 CUDNN_TIMED_OUT = "cudnn-timed-out"  # codes of causes
 DID_NOT_START = "judge-did-not-start"
@@ -83,7 +83,7 @@ class Judge:
         for child in [child for children in idle.values() for child in children]:
             child.end()
 
-    def ask(self, question: Question) -> Verdict:
+    def run_query(self, question: Query) -> Verdict:
         """Return the verdict on a question.
 
         A process that dies or runs out of time is a verdict that could not be judged; where it died while building the
@@ -100,10 +100,10 @@ class Judge:
         """
         return self._ask(question, self._limit_s)
 
-    def _ask(self, question: Question, limit_s: float) -> Verdict:
+    def _ask(self, question: Query, limit_s: float) -> Verdict:
         skip: dict[str, str] = {}
         while True:
-            answer = self._ask_once(question, tuple(skip), limit_s)
+            answer = self._judge_once(question, tuple(skip), limit_s)
             if isinstance(answer, _Described):
                 answer = self.measure_cause(question, answer.verdict, answer.device, limit_s)
             if isinstance(answer, Verdict):
@@ -112,7 +112,7 @@ class Judge:
                 return _judge_ending(question, answer, limit_s)
             skip[answer.tag] = answer.ending
 
-    def measure_cause(self, question: Question, verdict: Verdict, device: Mapping[str, Any], limit_s: float) -> Verdict:
+    def measure_cause(self, question: Query, verdict: Verdict, device: Mapping[str, Any], limit_s: float) -> Verdict:
         """Return the verdict on the GPU of this machine with the cause that is measured on the description of it.
 
         Variations are queried in forked processes, which have no GPU: so on the properties that the GPU itself gave.
@@ -128,7 +128,7 @@ class Judge:
             return verdict
         return replace(verdict, cause=replace(cause, detail="; ".join(filter(None, [cause.detail, _ON_DESCRIPTION]))))
 
-    def _ask_once(self, question: Question, skip: tuple[str, ...], limit_s: float) -> Verdict | _Described | _Ending:
+    def _judge_once(self, question: Query, skip: tuple[str, ...], limit_s: float) -> Verdict | _Described | _Ending:
         """Take a process out of the idle ones, ask it, and put it back if its answer came whole."""
         setup, sees_gpu = question.setup, question.profile is None
         idle = self._idle.setdefault((setup, sees_gpu), [])
@@ -138,7 +138,7 @@ class Judge:
             setup.check()
             child = Child.start(_SERVED, {**setup.environment(), **({} if sees_gpu else _NO_GPU)})
         try:
-            answer = _ask_child(child, question, skip, self._fresh, limit_s, self._step)
+            answer = _query_child(child, question, skip, self._fresh, limit_s, self._step)
             setup.check()  # cuDNN loads some of its libraries when they are needed
         except BaseException:
             child.end()
@@ -171,7 +171,7 @@ def _take(idle: list[Child]) -> Child | None:
 _own = threading.local()
 
 
-def judge(question: Question, *, limit_s: float = 60.0) -> Verdict:
+def judge(question: Query, *, limit_s: float = 60.0) -> Verdict:
     """Return the verdict on a question, from a child process that this thread keeps: what executors are given.
 
     It is ended with the thread, so with the executor or the event loop that the thread belongs to.
@@ -230,9 +230,9 @@ class _Described:
     device: Mapping[str, Any]
 
 
-def _ask_child(
+def _query_child(
     child: Child,
-    question: Question,
+    question: Query,
     skip: tuple[str, ...],
     fresh: bool,
     limit_s: float,
@@ -242,7 +242,7 @@ def _ask_child(
     step = ""
     loaded = _NOTHING_LOADED
     verdict = device = None
-    for said in child.ask(asked, limit_s):
+    for said in child.run_query(asked, limit_s):
         if "step" in said:
             step = said["step"]
             report(step)
@@ -327,7 +327,7 @@ def _add_crashes(verdict: Verdict, skip: Mapping[str, str]) -> Verdict:
     return replace(verdict, stages=tuple(map(add_lines, verdict.stages)))
 
 
-def _judge_ending(question: Question, ending: _Ending, limit_s: float) -> Verdict:
+def _judge_ending(question: Query, ending: _Ending, limit_s: float) -> Verdict:
     """Return the verdict where the process did not live to give one."""
     profile, setup = question.profile, question.setup
     timed_out = ending.ending == TIMED_OUT
@@ -336,7 +336,7 @@ def _judge_ending(question: Question, ending: _Ending, limit_s: float) -> Verdic
     lines: list[str] = []
     fault = None
     if not timed_out:
-        fault = fault_after_crash(setup.library, setup.nvrtc, in_start=stage == "environment")
+        fault = problem_after_crash(setup.library, setup.nvrtc, in_start=stage == "environment")
     if fault is not None:  # what is damaged may die anywhere, whatever it is queried
         stage, cause = "environment", cause_of(fault)
     elif ending.step:
@@ -381,7 +381,7 @@ def _cause_of_false_start(ending: _Ending, limit_s: float) -> Cause:
 def _cause_of_end(graph: Graph, profile: Profile | None, ending: _Ending) -> tuple[Cause, tuple[str, ...]]:
     """Return in what cuDNN crashed or hung, and the faults that are known of it with such a graph."""
     version = Version(*ending.library["version"])
-    hazards = [] if profile is None else known_hazards(graph, profile.sm, version)
+    hazards = [] if profile is None else find_known_issues(graph, profile.sm, version)
     timed_out = ending.ending == TIMED_OUT
     if timed_out:
         headline, remedy = "cuDNN did not answer in time", "give it more time"

@@ -132,7 +132,7 @@ def _misaligned_strides(graph: Graph, use: Use | None) -> Iterator[Finding]:
             tensor.name,
             "dangerous" if taken else "slow",
             f"{tensor.name!r} has a stride of {wrong[0]} elements ({wrong[0] * size:g} bytes), no multiple of 16 bytes",
-            "kernels of attention read and write such tensors wrongly on sm_90, see examples/attention_hazards.py"
+            "kernels of attention read and write such tensors wrongly on sm_90, see examples/attention_known_issues.py"
             if taken
             else "kernels that load 16 bytes at once are not offered",
             f"pad to multiples of {int(_VECTOR_BYTES // size)} elements",
@@ -149,7 +149,7 @@ def _no_dense_dim(graph: Graph, use: Use | None) -> Iterator[Finding]:
             tensor.name,
             "slow" if use is None else "dangerous",
             f"no dim of {tensor.name!r} has stride 1: dims {tensor.dims}, strides {tensor.strides}",
-            "attention with such a tensor ends the process or gives wrong gradients, see examples/attention_hazards.py"
+            "attention with such a tensor crashes or gives wrong gradients, see examples/attention_known_issues.py"
             if use is not None
             else "every element is loaded by itself",
             "lay one of the last two dims out densely",

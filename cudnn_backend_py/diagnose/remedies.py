@@ -28,10 +28,9 @@ from ..system.child import TIMED_OUT, Child, Say, serve
 from ..system.notebook import ShownAsHtml
 from ..system.version import leading_numbers, version_numbers
 from ..target import Profile, Target, open_target
-from ..target.environment import Fault, check_environment
+from ..target.environment import EnvironmentProblem, check_environment
 from ..versions.setup import Setup, read_setup
 from ..versions.store import list_judging
-from .advice import NEWER_THAN_LIBRARY
 from .causes.building import BUILDING_KINDS
 from .causes.case import ARCHITECTURES, Budget, Built, cost_of_plan, known_to_fail
 from .causes.claims import compare_solution
@@ -39,8 +38,9 @@ from .causes.find import suspects
 from .causes.phrases import kinds_for
 from .explanation import CRASHED, explain
 from .fork import TIME_RAN_OUT, run_in_fork
-from .judges import CUDNN_TIMED_OUT, DID_NOT_START, GPU, Judge, Question
-from .question import describe_device, read_device, read_target
+from .judges import CUDNN_TIMED_OUT, DID_NOT_START, GPU, Judge, Query
+from .query import describe_device, read_device, read_target
+from .suggestions import NEWER_THAN_LIBRARY
 from .verdict import Asked, Outcome, Verdict
 
 if TYPE_CHECKING:
@@ -236,12 +236,12 @@ def whatif(
     check_graph(graph)
     profile = read_target(target)
     names = tuple(heur_mode(mode).name for mode in modes)
-    asked = _Asked(target, profile, version, read_setup(version), names, build)
+    asked = _Request(target, profile, version, read_setup(version), names, build)
     deadline = math.inf if budget_s is None else time.monotonic() + budget_s
     stop = threading.Event()
     with Judge() if judge is None else contextlib.nullcontext(judge) as others:
         with ThreadPoolExecutor(1) as beside:
-            first = beside.submit(_order_and_ask, graph, asked, others, stop)
+            first = beside.submit(_order_and_judge, graph, asked, others, stop)
             try:
                 found, extent = _search(graph, asked, deadline, budget_s, two_steps=two_steps)
             except BaseException:
@@ -252,7 +252,7 @@ def whatif(
                 return Remedies(graph, ())
         versions = first.result()
         if not found and not versions.found:
-            versions = _ask_rest(graph, asked, versions, others, deadline)
+            versions = _judge_rest(graph, asked, versions, others, deadline)
         found = sorted([*found, *versions.found], key=lambda remedy: remedy.size)
         unbuilt: list[str] = []
         built = _built(found, asked, others, unbuilt) if build else found
@@ -262,7 +262,7 @@ def whatif(
 
 
 @dataclass(frozen=True)
-class _Asked:
+class _Request:
     """What a graph, and every change of it, is requested."""
 
     target: str  # and what was read when it was named
@@ -272,11 +272,11 @@ class _Asked:
     modes: tuple[str, ...]
     build: bool
 
-    def question(self, graph: Graph, target: str, version: str | None) -> Question:
+    def question(self, graph: Graph, target: str, version: str | None) -> Query:
         """Return the question about a change; only whether it helps counts, not why it does not."""
         where = (self.profile or GPU) if target == self.target else target
         setup = self.setup if version == self.version else version
-        return Question(graph, where, setup, self.modes, build=self.build, causes=False)
+        return Query(graph, where, setup, self.modes, build=self.build, causes=False)
 
 
 def _distinct(found: Iterable[Remedy]) -> Iterator[Remedy]:
@@ -311,7 +311,7 @@ def _compared(graph: Graph, found: Iterable[Remedy]) -> Iterator[Remedy]:
 _BUILDS = 16  # of plans, at most
 
 
-def _built(found: Iterable[Remedy], asked: _Asked, judge: Judge, late: list[str]) -> Iterator[Remedy]:
+def _built(found: Iterable[Remedy], asked: _Request, judge: Judge, late: list[str]) -> Iterator[Remedy]:
     """Yield the remedies whose plans can be built, each when it is requested; what was built already is not again.
 
     A line goes into `late` for each whose building took too long.
@@ -325,7 +325,7 @@ def _built(found: Iterable[Remedy], asked: _Asked, judge: Judge, late: list[str]
         if remedy.verdict is not None and remedy.verdict.stage == "plan" and len(remedy.graphs) == 1:
             yield remedy
             continue
-        verdicts = [judge.ask(asked.question(one, remedy.target, remedy.version)) for one in remedy.graphs]
+        verdicts = [judge.run_query(asked.question(one, remedy.target, remedy.version)) for one in remedy.graphs]
         if all(verdict.supported for verdict in verdicts):
             yield replace(remedy, verdict=verdicts[0])
         elif any(map(_timed_out, verdicts)):
@@ -348,18 +348,18 @@ class _Versions(NamedTuple):
     late: list[str]
 
 
-def _ask_versions(
-    graph: Graph, asked: _Asked, used: str, names: Sequence[str], judge: Judge, may_ask: Callable[[int], bool]
+def _judge_versions(
+    graph: Graph, asked: _Request, used: str, names: Sequence[str], judge: Judge, may_query: Callable[[int], bool]
 ) -> _Versions:
     """Ask cuDNN versions, one after the other, until one supports the graph.
 
-    `may_ask` is called with the number of those asked before each.
+    `may_query` is called with the number of those asked before each.
     """
     answers = _Versions([], [], [], [])
     for number, name in enumerate(names):
-        if answers.found or not may_ask(number):
+        if answers.found or not may_query(number):
             return answers._replace(unasked=list(names[number:]))
-        verdict = judge.ask(asked.question(graph, asked.target, name))
+        verdict = judge.run_query(asked.question(graph, asked.target, name))
         if verdict.supported:
             title = f"cuDNN {name} instead of {used}"
             remedy = Remedy(title, "exact", (title,), graph, asked.target, name, verified=True, verdict=verdict)
@@ -371,32 +371,32 @@ def _ask_versions(
     return answers
 
 
-def _used_version(graph: Graph, asked: _Asked, judge: Judge) -> str:
+def _used_version(graph: Graph, asked: _Request, judge: Judge) -> str:
     """Return the version that judges the graph; empty where there is no library, or one that never answered."""
-    used = asked.version or judge.ask(asked.question(graph, asked.target, None)).cudnn  # this process loads none
+    used = asked.version or judge.run_query(asked.question(graph, asked.target, None)).cudnn  # this process loads none
     return used if used[:1].isdigit() else ""
 
 
 _FIRST_VERSIONS = 3  # that are queried whatever else is found
 
 
-def _order_and_ask(graph: Graph, asked: _Asked, judge: Judge, stop: threading.Event) -> _Versions:
+def _order_and_judge(graph: Graph, asked: _Request, judge: Judge, stop: threading.Event) -> _Versions:
     """Ask the nearest of the other installed versions, until the event is set."""
     used = _used_version(graph, asked, judge)
     names = _order_of_versions(used) if used else []
-    return _ask_versions(
+    return _judge_versions(
         graph, asked, used, names, judge, lambda number: number < _FIRST_VERSIONS and not stop.is_set()
     )
 
 
-def _ask_rest(graph: Graph, asked: _Asked, before: _Versions, judge: Judge, deadline: float) -> _Versions:
+def _judge_rest(graph: Graph, asked: _Request, before: _Versions, judge: Judge, deadline: float) -> _Versions:
     """Ask the versions that were not asked: some more, or with a deadline until it."""
 
-    def may_ask(number: int) -> bool:
+    def may_query(number: int) -> bool:
         return number < _MOST_VERSIONS - _FIRST_VERSIONS if deadline == math.inf else time.monotonic() <= deadline
 
     used = _used_version(graph, asked, judge)
-    more = _ask_versions(graph, asked, used, before.unasked, judge, may_ask)
+    more = _judge_versions(graph, asked, used, before.unasked, judge, may_query)
     late = [*before.late, *more.late]
     if more.unasked and not more.found and deadline != math.inf:
         late.append(f"cuDNN {', '.join(more.unasked)} {'were' if len(more.unasked) > 1 else 'was'} not asked")
@@ -406,7 +406,7 @@ def _ask_rest(graph: Graph, asked: _Asked, before: _Versions, judge: Judge, dead
 _MOST_VERSIONS = 6  # some 0.8 s each, and not so many seconds: the answer is the same on any machine
 
 
-def with_versions(verdict: Verdict, question: Question, *, most: int = _MOST_VERSIONS) -> Verdict:
+def with_versions(verdict: Verdict, question: Query, *, most: int = _MOST_VERSIONS) -> Verdict:
     """Return the verdict on a question with what other installed versions say, where one may have what this one lacks.
 
     That is where a pattern was taken out of cuDNN, where something is newer than it, and where it crashed. At most
@@ -421,11 +421,11 @@ def with_versions(verdict: Verdict, question: Question, *, most: int = _MOST_VER
     if cause is None or not (newer or cause.code in ("pattern-removed", CRASHED)):
         return verdict
     target = str(question.target)
-    asked = _Asked(target, question.profile, verdict.cudnn, question.setup, question.modes, question.build)
+    asked = _Request(target, question.profile, verdict.cudnn, question.setup, question.modes, question.build)
     with Judge() as judge:
         used = _used_version(question.graph, asked, judge)
         names = _order_of_versions(used, newer=newer) if used else []
-        found, refusing, unasked, late = _ask_versions(
+        found, refusing, unasked, late = _judge_versions(
             question.graph, asked, used, names, judge, lambda number: number < most
         )
     verdict = replace(verdict, limits=(*verdict.limits, *(f"{TIME_RAN_OUT}: {line}" for line in late)))
@@ -461,7 +461,7 @@ def _order_of_versions(used: str, *, newer: bool = False) -> list[str]:
 
 
 def _search(
-    graph: Graph, asked: _Asked, deadline: float, budget_s: float | None, *, two_steps: bool
+    graph: Graph, asked: _Request, deadline: float, budget_s: float | None, *, two_steps: bool
 ) -> tuple[list[Remedy] | None, SearchExtent]:
     """Return what a child finds, and how far it came; None if the graph is supported.
 
@@ -487,11 +487,11 @@ def _search(
         limit_s = _HANGS_S if budget_s is None else max(1.0, deadline + _GRACE_S - time.monotonic())
         asked.setup.check()
         with Child.start(_SERVED, asked.setup.environment()) as child:
-            for line in child.ask(question, limit_s):
+            for line in child.run_query(question, limit_s):
                 if "supported" in line:
                     return None, extent
                 if "fault" in line:
-                    raise Fault(**line["fault"]).error()
+                    raise EnvironmentProblem(**line["fault"]).error()
                 if "asking" in line:
                     asking = line["asking"]
                 if "answer" in line:
@@ -724,7 +724,7 @@ class _Search:
             if more <= 0 or self._is_over():
                 return
             more -= 1
-            answers = self._ask_all(solution)
+            answers = self._judge_all(solution)
             self._count(promising is None)
             if all(answer.supported for answer in answers):
                 if self._report(solution):
@@ -734,7 +734,7 @@ class _Search:
             elif promising is not None and (refused := self._refused_otherwise(answers)) is not None:
                 promising.append((solution, *refused))
 
-    def _ask_all(self, solution: Solution) -> list[_Answer]:
+    def _judge_all(self, solution: Solution) -> list[_Answer]:
         """Return the answers about the graphs of a solution; of those after one that kills or does not help, none."""
         answers = []
         for number, graph in enumerate(solution.graphs):
@@ -775,12 +775,12 @@ class _Search:
         """Return what cuDNN answers about a graph, unless it is known."""
         if what not in self.known:
             self.say(asking=what)
-            self.known[what] = self._ask_cudnn(graph, target, what)
+            self.known[what] = self._query_cudnn(graph, target, what)
             self.say(answer=self.known[what], extent=asdict(self.extent))
         self.plans.spend(Built(cost=self.known[what].cost))
         return self.known[what]
 
-    def _ask_cudnn(self, graph: Graph, target: Target, what: str) -> _Answer:
+    def _query_cudnn(self, graph: Graph, target: Target, what: str) -> _Answer:
         words: list[str] = []
         try:
             question = OperationGraph(graph, target)
@@ -802,10 +802,10 @@ class _Search:
         Some layouts crash cuDNN while it compiles.
         """
 
-        def ask() -> Verdict | None:
+        def run_query() -> Verdict | None:
             return explain(graph, target, mode=self.modes, build=True, causes=False)
 
-        verdict = ask() if target.is_live else run_in_fork(ask, lambda: None, what=what, late=self._stop)
+        verdict = run_query() if target.is_live else run_in_fork(run_query, lambda: None, what=what, late=self._stop)
         if verdict is None:
             return _Answer(cost=1)
         tried = [one for one in verdict.candidates if one.state in ("built", "build failed")]
@@ -819,8 +819,8 @@ class _Search:
         if solution.title not in self.reported:
             self.say(asking=solution.title)
             built = self.verdicts.get(solution.title) if len(solution.graphs) == 1 else None
-            ask = (explain(graph, self.target, mode=self.modes, causes=False) for graph in solution.graphs)
-            verdicts = [built] if built else list(ask)
+            run_query = (explain(graph, self.target, mode=self.modes, causes=False) for graph in solution.graphs)
+            verdicts = [built] if built else list(run_query)
             if not all(verdict.supported for verdict in verdicts):
                 self.say(answer=_Answer())
                 return False

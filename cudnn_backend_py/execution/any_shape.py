@@ -29,7 +29,7 @@ from .executable import Executable, framework_stream
 from .plan_pool import Held, PlanPool, shared_pool
 from .returning import OFTEN, Returning
 
-__all__ = ["OFTEN", "POLICIES", "AnyShape", "Kin", "Shapes", "find_class", "why_no_any_shape"]
+__all__ = ["OFTEN", "POLICIES", "AnyShape", "RelatedPlans", "Shapes", "find_class", "why_no_any_shape"]
 
 Shapes = Literal["exact", "any", "adaptive"]
 POLICIES: tuple[str, ...] = get_args(Shapes)
@@ -40,7 +40,7 @@ _MOVED = (*_OF_Q, "k", "v", "dk", "dv")
 _Facts = tuple[tuple[int, ...], tuple[int, ...]]  # dims and strides
 
 
-class Kin:
+class RelatedPlans:
     """The classes of all calls that differ in batch and lengths only.
 
     Parameters
@@ -133,8 +133,8 @@ def find_class(
     pool: PlanPool | None = None,
 ) -> tuple[Held, Any]:
     """Return the plan of a class that serves a problem, and the key of the best one's; see :meth:`Kin.find`."""
-    kin = Kin(problem, target, backward=backward, workspace=workspace, pool=pool)
-    return kin.find(Bounds(problem.batch, problem.seq_q, problem.seq_kv), stream, is_fixed=is_fixed)
+    related_plans = RelatedPlans(problem, target, backward=backward, workspace=workspace, pool=pool)
+    return related_plans.find(Bounds(problem.batch, problem.seq_q, problem.seq_kv), stream, is_fixed=is_fixed)
 
 
 def _ordinal(target: Target) -> int:
@@ -280,7 +280,7 @@ class _ByClass:
         self._multipliers = {name: _sequence_stride(name, *fact) for name, fact in facts.items()}
         self._held, self._best = self._find(stream)
         self._exact = _ByShape(owner, problem, None) if owner.shapes == "adaptive" and _may_change(problem) else None
-        self._is_asked = False
+        self._is_requested = False
         self._takes_exact = False
 
     def _find(self, stream: int) -> tuple[Held, Any]:
@@ -319,14 +319,14 @@ class _ByClass:
 
     def _look_for_exact(self, exact: _ByShape, stream: int) -> None:
         """Ask for the exact plan of a shape that comes back; take it once it is there, but not within a capture."""
-        if self._is_asked:
+        if self._is_requested:
             self._takes_exact = exact.is_there() and not is_capturing(stream)
             return
         returning = self._owner.returning
         returning.note(self._needed)
         if not returning.calls_left(self._needed):
             self._owner.pool.soon(exact.key, exact.make, _ordinal(self._owner.target))
-            self._is_asked = True
+            self._is_requested = True
 
 
 def why_no_any_shape(problem: Attention, target: Target, *, backward: bool) -> str:

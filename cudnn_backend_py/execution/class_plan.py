@@ -153,7 +153,7 @@ class ClassPlan:
         self._local = threading.local()
         self._current_stream: Callable[[], int] | None = None
         self.streams: set[int] = set()
-        self.lessons: dict[tuple[Any, ...], int] = {}  # what others keep of how often it ran
+        self.learned_limits: dict[tuple[Any, ...], int] = {}  # what others keep of how often it ran
         self.captured = False
 
     def _read(self, graph: Graph, backward: bool) -> None:

@@ -130,7 +130,7 @@ class Executable(ShownAsHtml):
         self._allocate = self._allocator(workspace)
         self._is_torchs = isinstance(workspace, str)
         self._stream = _stream_getter(stream)
-        self._framework_decides = self._asks_buffers = stream is None
+        self._framework_decides = self._needs_buffers = stream is None
         self._chosen_stream = self._stream if callable(stream) else None
         self._local = threading.local()
         self._fast: Any = None  # of the state that was used last, in whichever thread
@@ -212,14 +212,14 @@ class Executable(ShownAsHtml):
             tail=state.tail,
             workspace=state.workspace,
             device=self._device,
-            ask_stream=self._framework_decides,
+            query_stream=self._framework_decides,
         )
         state.call = state.fast.go
         self._choose(state)
 
     def _choose(self, state: StreamState) -> None:
         """Have this thread's next calls go by a state, at once where nothing has to be queried before."""
-        if self._asks_buffers:  # the next buffers may say whose current stream it is
+        if self._needs_buffers:  # the next buffers may say whose current stream it is
             return
         self._local.state = state
         asks = self._chosen_stream is not None or self._allocate is not None
@@ -314,11 +314,11 @@ class Executable(ShownAsHtml):
 
     def _stream_for(self, buffers: Any) -> int:
         """Return the stream to run on; the first buffers decide whose current stream that is."""
-        if self._asks_buffers:
+        if self._needs_buffers:
             found = next((getter for buffer in buffers if (getter := framework_stream(buffer)) is not None), None)
             if found is not None:
                 self._stream = found
-                self._asks_buffers = False
+                self._needs_buffers = False
         return self._stream()
 
     def _allocator(self, workspace: Workspace) -> Callable[[int], Any] | None:

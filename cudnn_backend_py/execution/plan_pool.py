@@ -137,7 +137,7 @@ class PlanPool:
             Ordinal of the GPU that is current while it is made.
         """
         if key not in self._held:
-            self._background.ask(key, make, device)
+            self._background.run_query(key, make, device)
 
     def has_failed(self, key: Hashable) -> bool:
         """Return whether a plan could not be made in the background."""
@@ -255,7 +255,7 @@ class _Background:
         self._thread: threading.Thread | None = None
         self._is_ending = False
 
-    def ask(self, key: Hashable, make: Callable[[], Any], device: int) -> None:
+    def run_query(self, key: Hashable, make: Callable[[], Any], device: int) -> None:
         with self._changed:
             if key in self._asked or key in self._failed:
                 return

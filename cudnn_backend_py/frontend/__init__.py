@@ -57,7 +57,7 @@ with collections_paused():
     )
     from .handles import FrontendHandle as Handle
     from .kernels import KERNELS
-    from .ops.node import FrontendHazardWarning
+    from .ops.node import FrontendKnownIssueWarning
     from .plan_list import knob
     from .recorded import Node
     from .tensors import tensor
@@ -73,7 +73,7 @@ handle = Handle
 __all__ = [
     "FRONTEND_KNOB_TYPE_BASE",
     "DeviceInfo",
-    "FrontendHazardWarning",
+    "FrontendKnownIssueWarning",
     "Graph",
     "GraphContext",
     "Handle",

@@ -357,7 +357,7 @@ class _CudaAsMeta(TorchFunctionMode):  # type: ignore[misc]
     @staticmethod
     def _shadow_of(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Return what `func` gives on the shadows, ``_UNKNOWN`` where a large tensor takes part or would come out."""
-        if not any(_is_meta(leaf) for leaf in _leaves((args, kwargs))) and _asks_for_much(func, args, kwargs):
+        if not any(_is_meta(leaf) for leaf in _leaves((args, kwargs))) and _requests_much(func, args, kwargs):
             return _UNKNOWN
         try:
             return func(*_map(args, _as_cpu), **{key: _map(item, _as_cpu) for key, item in kwargs.items()})
@@ -381,7 +381,7 @@ class _CudaAsMeta(TorchFunctionMode):  # type: ignore[misc]
 _UNKNOWN = object()
 
 
-def _asks_for_much(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+def _requests_much(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     """Return whether a factory, such as ``torch.randn``, or a copy from the CPU makes a large tensor."""
     for leaf in _leaves((args, kwargs)):
         if isinstance(leaf, torch.Tensor):

@@ -13,7 +13,7 @@ from typing import Any, Self
 from ..errors import CudnnStatusError, EnvironmentNotReady, NotSupportedStatus
 from ..generated.enums import DescriptorType
 from ..graph.ir import Graph, Tensor
-from ..known_issues import KnownIssue, Sharing, known_hazards, warn_of
+from ..known_issues import KnownIssue, Sharing, find_known_issues, warn_of
 from ..native.launch import Overrides
 from ..plans.engine import OperationGraph
 from ..plans.plan import Plan
@@ -47,7 +47,7 @@ from .kernels import OPERATIONS as KERNEL_OPERATIONS
 from .log import log_graph
 from .ops.attention import AttentionOps
 from .ops.linear import ConvOps, MatmulOps, MoeOps, ReductionOps
-from .ops.node import Emitter, FrontendHazardWarning, Node, fill_type, prepare, telling_dims, warn_of_graph
+from .ops.node import Emitter, FrontendKnownIssueWarning, Node, fill_type, prepare, telling_dims, warn_of_graph
 from .ops.norm import NormOps
 from .ops.pointwise import PointwiseOps
 from .ops.shape import BlockScaleOps, ShapeOps
@@ -308,7 +308,7 @@ class pygraph(
         overridden = self._override_shapes and version >= OVERRIDE_SINCE
         ways: dict[Sharing, bool] = {"kernel cache": dynamic, "override shapes": overridden}
         for way in (way for way, wanted in ways.items() if wanted):
-            warn_of(self._find_wrong(graph, way), FrontendHazardWarning)
+            warn_of(self._find_wrong(graph, way), FrontendKnownIssueWarning)
         fault = self._wrong_ways.get("kernel cache")
         if fault is not None and self._cache is not None:
             self._cache.check_dims([item.dims for item in graph.variant_pack_tensors], fault)
@@ -326,7 +326,7 @@ class pygraph(
 
     def _find_wrong(self, graph: Graph, way: Sharing) -> list[KnownIssue]:
         """Return the faults of sharing a plan in this way, and remember the first: other dims are refused with it."""
-        faults = known_hazards(graph, self.target.sm, self.target.library.version, way)
+        faults = find_known_issues(graph, self.target.sm, self.target.library.version, way)
         if faults:
             self._wrong_ways[way] = faults[0]
         return faults
@@ -369,7 +369,7 @@ class pygraph(
         if choices:
             self._plans.require_engine(choices[0])
         else:
-            self._plans.ask(heuristics or _MODES)
+            self._plans.run_query(heuristics or _MODES)
 
     def _require_operation_graph(self) -> None:
         if self._operation_graph is None:

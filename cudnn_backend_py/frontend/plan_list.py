@@ -103,7 +103,7 @@ class PlanList:
     @property
     def count(self) -> int:
         """How many engine configs there are; none for a plan that was built elsewhere."""
-        self._ask_all()
+        self._judge_all()
         return len(self._configs)
 
     def chosen(self) -> int:
@@ -134,7 +134,7 @@ class PlanList:
         if not hasattr(index, "__index__"):
             raise no_such_plan(index, len(self))
         if index >= len(self._configs):
-            self._ask_all()
+            self._judge_all()
         if not self._configs and index in self._plans:
             return self._config_of(self._plans[index])
         if not self._configs:
@@ -157,7 +157,7 @@ class PlanList:
         """Return engine and knobs of a config, the knobs in the order of their numbers: ``eng2_k2=4_k24=7``."""
         return self.config(index).tag
 
-    def ask(self, modes: Sequence[heur_mode]) -> None:
+    def run_query(self, modes: Sequence[heur_mode]) -> None:
         """Append what heuristics propose in these modes; the later ones are queried when theirs are needed.
 
         OPENSOURCE means engines that are not cuDNN's: next to other modes it adds none.
@@ -174,16 +174,16 @@ class PlanList:
         if named and not names:
             raise kernel_not_offered("heur_mode.OPENSOURCE alone")
         _ = self._graph.operation_graph  # refuses to be queried too early
-        self._ask_all()
+        self._judge_all()
         before = len(self._configs)
         self._words = ""
         self._modes = names
         while self._modes and len(self._configs) == before:
-            self._ask_next()
+            self._judge_next()
         if not self._configs:
             raise self._refused("no engine config of cuDNN supports this graph", "heuristics-empty", built=False)
 
-    def _ask_next(self) -> None:
+    def _judge_next(self) -> None:
         try:
             found = self._graph.operation_graph.heuristics(self._modes.pop(0), sm_count=self._graph.sm_count)
         except CudnnStatusError as error:
@@ -194,17 +194,17 @@ class PlanList:
             words = found.answer.text
         self._words = "\n".join(text for text in (self._words, words) if text)
 
-    def _ask_all(self) -> None:
+    def _judge_all(self) -> None:
         while self._modes:
-            self._ask_next()
+            self._judge_next()
 
     def _refused(
         self, headline: str, code: str, words: str | None = None, *, built: bool | None = None
     ) -> cudnnGraphNotSupportedError:
         """Return the error; where `built` says how far cuDNN came, an environment problem is named before it."""
-        from ..target.environment import fault_behind_refusal  # reads versions and logs: only for a refusal
+        from ..target.environment import problem_of_refusal  # reads versions and logs: only for a refusal
 
-        fault = None if built is None else fault_behind_refusal(self._graph.target, built=built)
+        fault = None if built is None else problem_of_refusal(self._graph.target, built=built)
         error = cudnnGraphNotSupportedError(
             f"{'' if fault is None else f'{fault.headline}; '}"
             f"{headline} on {self._graph.target.name} (sm_{self._graph.target.sm}), "
@@ -232,7 +232,7 @@ class PlanList:
 
     def add_engine(self, choice: EngineChoice) -> None:
         """Append one engine with these knob values."""
-        self._ask_all()
+        self._judge_all()
         self._configs.append(self._graph.operation_graph.config(choice.engine, choice.knobs))
 
     def take(self, plan: Plan) -> None:
@@ -345,7 +345,7 @@ class PlanList:
         """
         every = policy != build_plan_policy.HEURISTICS_CHOICE
         if every:
-            self._ask_all()
+            self._judge_all()
         elif self._pinned is not None:
             self._build(self._pinned)
             return

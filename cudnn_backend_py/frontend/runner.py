@@ -182,7 +182,7 @@ class Runner:
             row=self._template[1:],
             scratch=[(at - 1, offset) for at, offset in self._scratch],
             own_offset=self._memory.scratch_bytes if self._has_workspace else None,
-            tells_captures=self._retains,
+            reports_captures=self._retains,
         )
         self._go = self._mapped.go
 

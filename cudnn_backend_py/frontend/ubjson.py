@@ -31,9 +31,9 @@ def read_ubjson(data: bytes) -> Any:
     try:
         value = reader.value(reader.byte(), 0)
     except (IndexError, struct.error, UnicodeDecodeError) as error:
-        raise _fault(f"ends or breaks off at byte {reader.at}: {error}") from None
+        raise _error(f"ends or breaks off at byte {reader.at}: {error}") from None
     if reader.at != len(data):
-        raise _fault(f"goes on after byte {reader.at}, where its value ends")
+        raise _error(f"goes on after byte {reader.at}, where its value ends")
     return value
 
 
@@ -44,7 +44,7 @@ def write_ubjson(value: Any) -> bytes:
     return bytes(out)
 
 
-def _fault(what: str) -> GraphError:
+def _error(what: str) -> GraphError:
     return GraphError(f"the data is no serialized graph, as UBJSON it {what}", code="plan-file")
 
 
@@ -68,11 +68,11 @@ class _Reader:
     def text(self) -> str:
         marker = self.byte()
         if marker not in _INTEGERS:
-            raise _fault(f"has no length of a text at byte {self.at - 1}")
+            raise _error(f"has no length of a text at byte {self.at - 1}")
         size = self.number(marker)
         begin, self.at = self.at, self.at + int(size)
         if size < 0 or self.at > len(self.data):
-            raise _fault(f"has a text of {size} bytes at byte {begin}, {len(self.data) - begin} are left")
+            raise _error(f"has a text of {size} bytes at byte {begin}, {len(self.data) - begin} are left")
         return self.data[begin : self.at].decode("utf-8")
 
     def value(self, marker: int, depth: int) -> Any:
@@ -83,7 +83,7 @@ class _Reader:
         if marker == ord("S"):
             return self.text()
         if marker not in b"[{" or depth == MAX_DEPTH:
-            raise _fault(f"has {bytes([marker])!r} at byte {self.at - 1}, {depth} lists and objects deep")
+            raise _error(f"has {bytes([marker])!r} at byte {self.at - 1}, {depth} lists and objects deep")
         return self.items(depth + 1) if marker == ord("[") else self.fields(depth + 1)
 
     def items(self, depth: int) -> list[Any]:

@@ -225,22 +225,22 @@ class Matmul(_FixedOp):
         a, b, c = self.a.dims, self.b.dims, self.c.dims
         if not len(a) == len(b) == len(c) >= 2:
             ranks = f"{self.a.name!r} has {len(a)} dims, {self.b.name!r} {len(b)}, {self.c.name!r} {len(c)}"
-            raise _shape_fault(self, "matmul-rank-mismatch", f"{ranks}: as many are needed, and at least 2")
+            raise _shape_error(self, "matmul-rank-mismatch", f"{ranks}: as many are needed, and at least 2")
         if a[-1] != b[-2]:
-            raise _shape_fault(
+            raise _shape_error(
                 self,
                 "matmul-inner-dim-mismatch",
                 f"K is {a[-1]} in {self.a.name!r} and {b[-2]} in {self.b.name!r}",
             )
         if (c[-2], c[-1]) != (a[-2], b[-1]):
-            raise _shape_fault(
+            raise _shape_error(
                 self,
                 "matmul-output-mismatch",
                 f"{self.c.name!r} is {c[-2]} by {c[-1]}, {a[-2]} by {b[-1]} is needed",
             )
         for axis, (left, right, out) in enumerate(zip(a[:-2], b[:-2], c[:-2], strict=True)):
             if max(left, right) != out or out % left or out % right:
-                raise _shape_fault(
+                raise _shape_error(
                     self,
                     "matmul-batch-mismatch",
                     f"dim {axis} is {left} in {self.a.name!r}, {right} in {self.b.name!r}, {out} in {self.c.name!r}",
@@ -310,7 +310,7 @@ class Pointwise(_FixedOp):
                 dim in (1, out) for dim, out in zip(tensor.dims, output.dims, strict=True)
             )
             if not fits:
-                raise _shape_fault(
+                raise _shape_error(
                     self,
                     "pointwise-not-broadcastable",
                     f"{tensor.name!r} ({port}) does not broadcast to {output.name!r}: every dim must be 1 or equal",
@@ -322,7 +322,7 @@ class Pointwise(_FixedOp):
                 where=f"operation {self.name!r}",
             )
         if self.axis is not None and not 0 <= self.axis < output.rank:
-            raise _shape_fault(self, "pointwise-axis", f"axis {self.axis} is not one of the {output.rank} dims")
+            raise _shape_error(self, "pointwise-axis", f"axis {self.axis} is not one of the {output.rank} dims")
 
 
 def pointwise_ports(mode: PointwiseMode) -> set[str]:
@@ -364,7 +364,7 @@ class Reduction(_FixedOp):
         self._check_types()
         x, y = self.x, self.y
         if x.rank != y.rank or any(big % small for big, small in zip(x.dims, y.dims, strict=True)):
-            raise _shape_fault(
+            raise _shape_error(
                 self,
                 "reduction-shape-mismatch",
                 f"every dim of {y.name!r} must divide that of {x.name!r}: {list(y.dims)} of {list(x.dims)}",
@@ -384,7 +384,7 @@ class Parameters:
 
     def __post_init__(self) -> None:
         if not isinstance(self.kind, DescriptorType):
-            raise _kind_fault("parameters have", self.kind)
+            raise _kind_error("parameters have", self.kind)
         given = _check_fields(self.kind, self.fields, f"parameters {self.kind.name}")
         several = {item.field for item in ATTRIBUTES[self.kind] if item.max_count != 1}
         whole = {key: (item,) if key in several and isinstance(item, int) else item for key, item in given.items()}
@@ -416,7 +416,7 @@ class Operation(Op):
 
     def __post_init__(self) -> None:
         if not isinstance(self.type, DescriptorType):
-            raise _kind_fault(f"operation {self.name!r} has", self.type)
+            raise _kind_error(f"operation {self.name!r} has", self.type)
         if not self.kind.name.startswith("OPERATION_"):
             raise GraphError(f"{self.kind.c_name} is no operation", code="not-an-operation", where=str(self.name))
         check_name(self.name, "an operation")
@@ -468,7 +468,7 @@ _ELEMENTS: dict[AttributeType, tuple[str, type | tuple[type, ...]]] = {
 }
 
 
-def _kind_fault(who: str, kind: object) -> GraphError:
+def _kind_error(who: str, kind: object) -> GraphError:
     return GraphError(f"{who} type {kind!r}, a DescriptorType is needed", code="wrong-field-type")
 
 
@@ -551,7 +551,7 @@ def _names(ports: set[str]) -> str:
     return ", ".join(sorted(ports)) or "nothing"
 
 
-def _shape_fault(op: Op, code: str, headline: str) -> GraphError:
+def _shape_error(op: Op, code: str, headline: str) -> GraphError:
     shapes = "\n".join(f"{port:<4} {printable(tensor.name)} {list(tensor.dims)}" for port, tensor in op.ports())
     return GraphError(headline, code=code, where=f"{op.verb()} {op.name!r}, checked before any cuDNN call\n{shapes}")
 

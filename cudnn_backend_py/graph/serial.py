@@ -113,7 +113,7 @@ def graph_from_json(data: Any) -> Graph:
     try:
         return _decode_graph(data)
     except RecursionError:
-        raise _fault("more values are inside each other than any graph has") from None
+        raise _error("more values are inside each other than any graph has") from None
 
 
 def _decode_graph(data: Any) -> Graph:
@@ -127,7 +127,7 @@ def _decode_graph(data: Any) -> Graph:
             code="graph-json",
         )
     if unknown := sorted(map(str, set(data) - _GRAPH_KEYS)):
-        raise _fault(f"the graph has {', '.join(map(repr, unknown))}, which means nothing here")
+        raise _error(f"the graph has {', '.join(map(repr, unknown))}, which means nothing here")
     tensors = _decode_tensors(_part(data, "tensors", list, "the graph"))
     records = _part(data, "operations", list, "the graph")
     ops = tuple(_decode_op(record, tensors, f"operation {index}") for index, record in enumerate(records))
@@ -135,31 +135,31 @@ def _decode_graph(data: Any) -> Graph:
     return Graph(ops, name, _part({"subgraph": False, **data}, "subgraph", bool, "the graph"))
 
 
-def _fault(headline: str) -> GraphError:
+def _error(headline: str) -> GraphError:
     return GraphError(f"graph JSON: {headline}", code="graph-json")
 
 
 def _part(record: Any, key: str, kind: type[T], where: str) -> T:
     """Return ``record[key]``, which is of that type."""
     if not isinstance(record, dict):
-        raise _fault(f"{where} is {record!r}, an object is needed")
+        raise _error(f"{where} is {record!r}, an object is needed")
     if key not in record:
-        raise _fault(f"{where} lacks {key!r}")
+        raise _error(f"{where} lacks {key!r}")
     value = record[key]
     if not isinstance(value, kind):
-        raise _fault(f"{key!r} of {where} is {value!r}, {_JSON_NAMES[kind]} is needed")
+        raise _error(f"{key!r} of {where} is {value!r}, {_JSON_NAMES[kind]} is needed")
     return value
 
 
 def _member(enum: type[E], name: Any, where: str) -> E:
     if not isinstance(name, str) or name not in enum.__members__:
-        raise _fault(f"{where} is {name!r}, which is no {enum.__name__}")
+        raise _error(f"{where} is {name!r}, which is no {enum.__name__}")
     return enum[name]
 
 
 def _find_named(name: Any, tensors: dict[str, Tensor], where: str) -> Tensor:
     if not isinstance(name, str) or name not in tensors:
-        raise _fault(f"{where} is the tensor {name!r}, which the graph does not have")
+        raise _error(f"{where} is the tensor {name!r}, which the graph does not have")
     return tensors[name]
 
 
@@ -168,10 +168,10 @@ def _check_keys(record: dict[str, Any], kind: type[Any], where: str) -> None:
     known = {item.name: item.default is MISSING for item in fields(kind)}
     for key in record:
         if key not in known:
-            raise _fault(f"{where} has no field {key!r}")
+            raise _error(f"{where} has no field {key!r}")
     for key, needed in known.items():
         if needed and key not in record:
-            raise _fault(f"{where} lacks {key!r}")
+            raise _error(f"{where} lacks {key!r}")
 
 
 def _decode_tensors(records: list[Any]) -> dict[str, Tensor]:
@@ -188,7 +188,7 @@ def _decode_tensors(records: list[Any]) -> dict[str, Tensor]:
         last = name
         while last not in tensors and (offset := waiting[last].get("ragged_offset")) is not None:
             if not isinstance(offset, str) or offset not in waiting or offset in chain:
-                raise _fault(f"the ragged offset of {last!r} is {offset!r}, which is no tensor of the graph")
+                raise _error(f"the ragged offset of {last!r} is {offset!r}, which is no tensor of the graph")
             last = offset
             chain[last] = None
         for link in reversed(chain):
@@ -224,7 +224,7 @@ def _decode(value: Any, tensors: dict[str, Tensor], where: str) -> Any:
     if "enum" in value:
         enum = _ENUMS.get(_part(value, "enum", str, where))
         if enum is None:
-            raise _fault(f"{where} is of the enum {value['enum']!r}, which is not known")
+            raise _error(f"{where} is of the enum {value['enum']!r}, which is not known")
         return _member(enum, _alone(value, "enum", "value", where=where).get("value"), where)
     if "graph" in value:
         return _decode_graph(_alone(value, "graph", where=where)["graph"])
@@ -234,13 +234,13 @@ def _decode(value: Any, tensors: dict[str, Tensor], where: str) -> Any:
         kind = _member(DescriptorType, value["parameters"], where)
         parts = _part(_alone(value, "parameters", "fields", where=where), "fields", dict, where)
         return Parameters(kind, {key: _decode(item, tensors, f"{where}.{key}") for key, item in parts.items()})
-    raise _fault(f"{where} is {value!r}, none of tensor, enum, graph, operation and parameters")
+    raise _error(f"{where} is {value!r}, none of tensor, enum, graph, operation and parameters")
 
 
 def _alone(record: dict[str, Any], *keys: str, where: str) -> dict[str, Any]:
     """Return the record, which has no other keys."""
     if unknown := set(record) - set(keys):
-        raise _fault(f"{where} has {', '.join(sorted(map(repr, unknown)))} next to {keys[0]!r}")
+        raise _error(f"{where} has {', '.join(sorted(map(repr, unknown)))} next to {keys[0]!r}")
     return record
 
 

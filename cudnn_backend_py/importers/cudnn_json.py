@@ -48,7 +48,7 @@ _NESTED = 8  # graphs and operations inside each other
 _WORDS = {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}
 
 
-def _fault(headline: str, fix: str | None = None) -> GraphError:
+def _error(headline: str, fix: str | None = None) -> GraphError:
     return GraphError(headline, code="log-graph", fix=fix)
 
 
@@ -108,7 +108,7 @@ def _member(enum: type[CudnnEnum], value: Any, where: str) -> CudnnEnum:
     try:
         return _members(enum)[value] if isinstance(value, str) else enum(value)
     except (KeyError, ValueError, TypeError):
-        raise _fault(f"{where} is {_brief(value)}, which is no {enum.__name__} this package knows") from None
+        raise _error(f"{where} is {_brief(value)}, which is no {enum.__name__} this package knows") from None
 
 
 def _element(facts: AttributeFacts, value: Any, where: str) -> Any:
@@ -152,7 +152,7 @@ def _make(kind: DescriptorType, name: str, given: Mapping[str, Any]) -> Op:
         if isinstance(value, dict):
             elements = _facts(kind)[key].element
             if len(elements) != 1:
-                raise _fault(f"{key} of {name!r} is {_brief(value)}")
+                raise _error(f"{key} of {name!r} is {_brief(value)}")
             fields[key] = _of_its_distribution(drop_defaults(elements[0], value))
     if kind is _D.OPERATION_MATMUL:
         return _make_matmul(name, fields)
@@ -188,13 +188,13 @@ def _drop_whole_rope(fields: dict[str, Any]) -> None:
 def _ports(name: str, fields: Mapping[str, Any], needed: Iterable[str]) -> None:
     missing = [port for port in needed if fields.get(port) is None]
     if missing:
-        raise _fault(f"the log does not say what {', '.join(missing)} of {name!r} is")
+        raise _error(f"the log does not say what {', '.join(missing)} of {name!r} is")
 
 
 def _parameters(name: str, fields: Mapping[str, Any], key: str, needed: Iterable[str]) -> dict[str, Any]:
     found = fields.get(key, {})
     if not isinstance(found, dict):
-        raise _fault(f"{key} of {name!r} is {_brief(found)}")
+        raise _error(f"{key} of {name!r} is {_brief(found)}")
     _ports(name, found, needed)
     return found
 
@@ -217,9 +217,9 @@ def _make_matmul(name: str, fields: dict[str, Any]) -> Matmul:
 def _make_pointwise(name: str, fields: dict[str, Any]) -> Pointwise:
     found = dict(_parameters(name, fields, "pointwise", ["mode", "math_prec"]))
     if found["mode"] is PointwiseMode.GEN_INDEX and "axis" not in found:
-        raise _fault(f"the log does not say along which axis {name!r} counts")
+        raise _error(f"the log does not say along which axis {name!r} counts")
     if found.pop("nan_propagation", None) is not None:
-        raise _fault(f"{name!r} propagates NaN, which this package's pointwise operations do not say")
+        raise _error(f"{name!r} propagates NaN, which this package's pointwise operations do not say")
     mode, compute_type = found.pop("mode"), found.pop("math_prec")
     return Pointwise(name=name, mode=mode, compute_type=compute_type, **found, **_but(fields, "pointwise"))
 
@@ -300,10 +300,10 @@ class _JsonGraph:
 
     def read(self, data: Any, name: str, depth: int, is_subgraph: bool = False) -> Graph:
         if depth > _NESTED:
-            raise _fault(f"graphs are nested more than {_NESTED} deep")
+            raise _error(f"graphs are nested more than {_NESTED} deep")
         nodes = self._list(data, "nodes")
         if len(nodes) > _NODES:
-            raise _fault(f"the logged graph has {len(nodes)} nodes, this package reads {_NODES} at most")
+            raise _error(f"the logged graph has {len(nodes)} nodes, this package reads {_NODES} at most")
         for record in self._list(data, "tensors"):
             self._tensor(record, 0)
         ops = tuple(self._op(node, number, depth) for number, node in enumerate(nodes))
@@ -311,20 +311,20 @@ class _JsonGraph:
 
     def _list(self, data: Any, key: str) -> list[Any]:
         if not isinstance(data, dict) or not isinstance(data.get(key), list):
-            raise _fault(f"the logged graph has no list of {key}")
+            raise _error(f"the logged graph has no list of {key}")
         found: list[Any] = data[key]
         return found
 
     def _tensor(self, record: Any, depth: int) -> Tensor:
         if not isinstance(record, dict) or depth > 1:
-            raise _fault(f"a logged tensor is {_brief(record)}")
+            raise _error(f"a logged tensor is {_brief(record)}")
         for key in ("name", "dataType", "dim", "stride"):
             if key not in record:
-                raise _fault(f"the logged tensor {_brief(record.get('name'))} lacks {key}")
+                raise _error(f"the logged tensor {_brief(record.get('name'))} lacks {key}")
         uid = _uid(record["name"])
         offsets = record.get("isRagged") or []
         if not isinstance(offsets, list) or len(offsets) > 1:
-            raise _fault(f"tensor {uid} has ragged offsets {_brief(offsets)}, one is needed")
+            raise _error(f"tensor {uid} has ragged offsets {_brief(offsets)}, one is needed")
         made = Tensor(
             name=f"t{uid}",
             uid=uid,
@@ -345,7 +345,7 @@ class _JsonGraph:
         )
         known = self.tensors.setdefault(str(uid), made)
         if known != made:
-            raise _fault(f"tensor {uid} is logged twice, differently")
+            raise _error(f"tensor {uid} is logged twice, differently")
         return known
 
     def _op(self, node: Any, number: int, depth: int) -> Op:
@@ -378,7 +378,7 @@ class _JsonGraph:
         written = {tensor.uid for op in inner.ops for tensor in op.outputs().values()}
         sources, results = read - written, written - read
         if len(sources) != 1 or len(results) != 1:
-            raise _fault(f"a sub-graph has {len(sources)} inputs and {len(results)} outputs, 1 and 1 are needed")
+            raise _error(f"a sub-graph has {len(sources)} inputs and {len(results)} outputs, 1 and 1 are needed")
         return {"subgraph": inner, "subgraph_input_uid": sources.pop(), "subgraph_output_uid": results.pop()}
 
     def _value(self, facts: AttributeFacts, value: Any, where: str, depth: int) -> Any:
@@ -392,7 +392,7 @@ class _JsonGraph:
 
     def _inner(self, facts: AttributeFacts, value: dict[str, Any], where: str, depth: int) -> Graph | Op:
         if depth > _NESTED:
-            raise _fault(f"{where} is nested more than {_NESTED} deep")
+            raise _error(f"{where} is nested more than {_NESTED} deep")
         if _D.OPERATIONGRAPH in facts.element:
             return self.read(value, facts.field, depth, is_subgraph=True)
         kind = _operation_kind(value.get("operation"))
@@ -401,13 +401,13 @@ class _JsonGraph:
     def _find_named(self, name: Any, where: str) -> Tensor:
         tensor = self.tensors.get(name) if isinstance(name, str) else None
         if tensor is None:
-            raise _fault(f"{where} is tensor {_brief(name)}, which the logged graph does not have")
+            raise _error(f"{where} is tensor {_brief(name)}, which the logged graph does not have")
         return tensor
 
 
 def _uid(name: Any) -> int:
     if isinstance(name, bool) or not isinstance(name, (str, int)) or not re.fullmatch(r"-?\d{1,19}", str(name)):
-        raise _fault(f"a tensor is called {_brief(name)}, its uid is needed")
+        raise _error(f"a tensor is called {_brief(name)}, its uid is needed")
     return int(name)
 
 
@@ -426,7 +426,7 @@ def _reordering(value: Any, uid: int) -> TensorReordering:
 def _operation_kind(name: Any) -> DescriptorType:
     found = _members(DescriptorType).get(name) if isinstance(name, str) else None
     if not isinstance(found, DescriptorType) or not found.name.startswith("OPERATION_"):
-        raise _fault(f"a node is {_brief(name)}, which is no operation this package knows")
+        raise _error(f"a node is {_brief(name)}, which is no operation this package knows")
     return found
 
 
@@ -442,7 +442,7 @@ def _json_paths(kind: DescriptorType, key: str, node: Mapping[str, Any], where: 
         return
     path = _known(kind).get(plain)
     if path is None:
-        raise _fault(f"{where} has {key} {_brief(node[key])}, which this package does not know")
+        raise _error(f"{where} has {key} {_brief(node[key])}, which this package does not know")
     if path:
         yield path
 
@@ -501,12 +501,12 @@ def graph_from_descriptors(dump: Dump, made: Mapping[int, Made | None], ops: Ite
     """
     nodes = [child for child in dump.children if child.kind is not None and child.kind.name.startswith("OPERATION_")]
     if not nodes:
-        raise _fault(
+        raise _error(
             "the log holds no operations of this graph", "log from the start of the program, at level INFO (3)"
         )
     known = list(ops) or [None] * len(nodes)
     if len(known) != len(nodes):
-        raise _fault(f"the log has {len(nodes)} operations of this graph, {len(known)} were made")
+        raise _error(f"the log has {len(nodes)} operations of this graph, {len(known)} were made")
     reader = _DumpGraph(made)
     return Graph(
         tuple(reader.op(node, how, number) for number, (node, how) in enumerate(zip(nodes, known, strict=True)))
@@ -528,12 +528,12 @@ class _DumpGraph:
         if how is not None:
             self._add_set(kind, fields, how, f"operation {number}, {kind.c_name}")
         elif node.value == "NOT_IMPLEMENTED" or any(not child.key for child in node.children):
-            raise _fault(f"this cuDNN does not dump what a {kind.c_name} is made of", _FROM_THE_START)
+            raise _error(f"this cuDNN does not dump what a {kind.c_name} is made of", _FROM_THE_START)
         unknown = [
             port for port in UNDUMPED_FIELDS.get(kind, ()) if port not in fields and (how is None or not how.whole)
         ]
         if unknown:
-            raise _fault(
+            raise _error(
                 f"the log does not say what {', '.join(unknown)} of operation {number}, {kind.c_name}, is",
                 _FROM_THE_START,
             )
@@ -552,7 +552,7 @@ class _DumpGraph:
                 self._add_tensor(fields, facts, self._tensor(child))
             elif child.kind is not None and child.kind.name.startswith("OPERATION"):
                 if any(inner.is_set and inner.children for inner in child.children):
-                    raise _fault(f"{where} is a graph or operation of its own, which is not read from a dump")
+                    raise _error(f"{where} is a graph or operation of its own, which is not read from a dump")
             elif child.kind is not None:
                 fields[path] = self._visible(child.kind, child)
             elif child.value is not None and not _both(facts, child):
@@ -569,7 +569,7 @@ class _DumpGraph:
         seen = {child.key: child for child in node.children}
         for key in ("type", "dimA", "strideA", "uid"):
             if key not in seen:
-                raise _fault(f"the log of a tensor is cut off: {key} is missing")
+                raise _error(f"the log of a tensor is cut off: {key} is missing")
         uid = _uid(seen["uid"].value)
         offset = seen.get("raggedOffsetDesc")
         how = self.made.get(uid)
@@ -590,7 +590,7 @@ class _DumpGraph:
         )
         known = self.tensors.setdefault(uid, made)
         if known != made:
-            raise _fault(f"tensor {uid} is logged twice, differently")
+            raise _error(f"tensor {uid} is logged twice, differently")
         return known
 
     def _hidden_offset(self, hidden: Mapping[str, list[str | Made | None]], uid: int) -> Tensor | None:
@@ -601,11 +601,11 @@ class _DumpGraph:
     def _made_tensor(self, how: str | Made | None, where: str, depth: int = 0) -> Tensor:
         """Return a tensor from the calls that made it: no dump shows it."""
         if not isinstance(how, Made) or how.kind is not _D.TENSOR or depth > 2:
-            raise _fault(f"the log does not say which tensor {where} is")
+            raise _error(f"the log does not say which tensor {where} is")
         given = {name: [str(item) for item in values] for name, values in how.attributes.items()}
         for name in ("unique_id", "dimensions", "strides", "data_type"):
             if name not in given:
-                raise _fault(f"the log does not say {name} of {where}")
+                raise _error(f"the log does not say {name} of {where}")
         uid = _uid(given["unique_id"][0])
         if uid in self.tensors:
             return self.tensors[uid]
@@ -668,14 +668,14 @@ def _enumerator(value: str | None) -> int | str:
 
 def _integer(text: str) -> int:
     if not re.fullmatch(r"-?\d{1,19}", text):
-        raise _fault(f"a number in the log is {_brief(text)}")
+        raise _error(f"a number in the log is {_brief(text)}")
     return int(text)
 
 
 def _numbers(text: str | None, uid: int) -> tuple[int, ...]:
     match = re.fullmatch(r"\[([-\d,]*)\]", text or "")
     if match is None:
-        raise _fault(f"the dims or strides of tensor {uid} are {_brief(text)} in the log")
+        raise _error(f"the dims or strides of tensor {uid} are {_brief(text)} in the log")
     return tuple(_integer(item) for item in match[1].split(",") if item)
 
 
@@ -700,4 +700,4 @@ def _number(text: str, facts: AttributeFacts) -> Any:
     try:
         return int(text) if re.fullmatch(r"-?\d{1,19}", text) else float(text)
     except ValueError:
-        raise _fault(f"a number in the log is {_brief(text)}") from None
+        raise _error(f"a number in the log is {_brief(text)}") from None

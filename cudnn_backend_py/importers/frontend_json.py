@@ -24,7 +24,7 @@ _INPUTS = {"IN_0": "x", "IN_1": "b", "IN_2": "t"}
 _NODES = 4096
 
 
-def _fault(headline: str, fix: str | None = None) -> GraphError:
+def _error(headline: str, fix: str | None = None) -> GraphError:
     return GraphError(headline, code="frontend-json", fix=fix)
 
 
@@ -41,18 +41,18 @@ def read_nodes(data: Any) -> list[dict[str, Any]]:
     """
     nodes = data.get("nodes") if isinstance(data, dict) else None
     if not isinstance(nodes, list):
-        raise _fault(_NO_GRAPH)
+        raise _error(_NO_GRAPH)
     if not nodes or len(nodes) > _NODES:
-        raise _fault(f"the frontend graph has {len(nodes)} nodes, 1 to {_NODES} are read")
+        raise _error(f"the frontend graph has {len(nodes)} nodes, 1 to {_NODES} are read")
     for node in nodes:
         if not isinstance(node, dict) or not isinstance(node.get("tag"), str):
-            raise _fault("a node of the frontend graph has no tag")
+            raise _error("a node of the frontend graph has no tag")
     return nodes
 
 
 def unread_node(number: int, tag: str, read: str) -> GraphError:
     """Return the error for a node whose tag is not read; `read` says which are."""
-    return _fault(f"node {number} of the frontend graph is {tag[:60]}, which is not read", read)
+    return _error(f"node {number} of the frontend graph is {tag[:60]}, which is not read", read)
 
 
 def graph_from_frontend_json(data: Any) -> Graph:
@@ -67,12 +67,12 @@ def graph_from_frontend_json(data: Any) -> Graph:
         ``frontend-json`` naming the node and its tag, or what is missing; and everything a graph itself can refuse.
     """
     if not isinstance(data, dict) or not isinstance(data.get("tensors"), dict):
-        raise _fault(_NO_GRAPH)
+        raise _error(_NO_GRAPH)
     nodes = read_nodes(data)
     reader = _Reader(data)
     if nodes[0]["tag"].startswith("SDPA_"):
         if len(nodes) > 1:
-            raise _fault(
+            raise _error(
                 f"the frontend graph has {nodes[0]['tag']} next to {len(nodes) - 1} other nodes, it is read alone"
             )
         return reader.attention(nodes[0])
@@ -81,7 +81,7 @@ def graph_from_frontend_json(data: Any) -> Graph:
 
 def _refuse_ragged(record: Mapping[str, Any], name: str) -> None:
     if any("ragged" in key and value not in (None, "") for key, value in record.items()):
-        raise _fault(f"tensor {name[:60]!r} of the frontend graph is ragged, which is not read")
+        raise _error(f"tensor {name[:60]!r} of the frontend graph is ragged, which is not read")
 
 
 class _Reader:
@@ -139,7 +139,7 @@ class _Reader:
         given = {port: self._maybe(node, key) for key, port in _INPUTS.items()}
         inputs = [tensor for tensor in given.values() if tensor is not None]
         if not inputs:
-            raise _fault(f"{name!r} has no inputs")
+            raise _error(f"{name!r} has no inputs")
         rank = max(tensor.rank for tensor in inputs)
         full = [tensor for tensor in inputs if tensor.rank == rank]
         dims = tuple(max(sizes) for sizes in zip(*(tensor.dims for tensor in full), strict=True))
@@ -183,7 +183,7 @@ class _Reader:
     def _input(self, node: Mapping[str, Any], port: str) -> Tensor:
         found = self._maybe(node, port)
         if found is None:
-            raise _fault(f"node {str(node.get('name'))[:60]!r} has no input {port}")
+            raise _error(f"node {str(node.get('name'))[:60]!r} has no input {port}")
         return found
 
     def _output(
@@ -191,14 +191,14 @@ class _Reader:
     ) -> Tensor:
         name = self._names(node, "outputs").get(port)
         if name is None:
-            raise _fault(f"node {str(node.get('name'))[:60]!r} has no output {port}")
+            raise _error(f"node {str(node.get('name'))[:60]!r} has no output {port}")
         return self._tensor(name, dims, strides)
 
     def _record(self, name: Any) -> Mapping[str, Any]:
         key = str(name) if isinstance(name, int) else name
         record = self.records.get(key) if isinstance(key, str) else None
         if not isinstance(record, dict):
-            raise _fault(f"the frontend graph has no tensor {str(name)[:60]!r}")
+            raise _error(f"the frontend graph has no tensor {str(name)[:60]!r}")
         return record
 
     def _tensor(self, name: Any, dims: tuple[int, ...] = (), strides: tuple[int, ...] = ()) -> Tensor:
@@ -209,7 +209,7 @@ class _Reader:
         record = self._record(name)
         given, stride = _integers(record, "dim", key) or dims, _integers(record, "stride", key) or strides
         if not given:
-            raise _fault(
+            raise _error(
                 f"tensor {key[:60]!r} of the frontend graph has no dims yet", "serialize the graph after build"
             )
         virtual = record.get("is_virtual", False)
@@ -250,7 +250,7 @@ class _Reader:
     def attention(self, node: dict[str, Any]) -> Graph:
         tag = node["tag"]
         if tag not in ("SDPA_FWD", "SDPA_FP8_FWD", "SDPA_BWD"):
-            raise _fault(f"the frontend graph is {tag[:60]}, which is not read")
+            raise _error(f"the frontend graph is {tag[:60]}, which is not read")
         backward = tag == "SDPA_BWD"
         options = self._sizes(node, backward) | self._masks(node) | self._extras(node, backward)
         if backward:
@@ -258,7 +258,7 @@ class _Reader:
         wanted = str(node.get("implementation") or "COMPOSITE").lower()
         known = {"composite": "composite", "unified": "unified", "auto": "auto"}
         if wanted not in known:
-            raise _fault(f"{tag} has implementation {wanted[:40]!r}")
+            raise _error(f"{tag} has implementation {wanted[:40]!r}")
         return sdpa_forward(**options, version=self.version, implementation=known[wanted], allow_hazards=True)  # type: ignore[arg-type]
 
     def _four(
@@ -271,7 +271,7 @@ class _Reader:
         for what in (dims, strides):
             fits = isinstance(what, list) and len(what) == 4 and all(type(item) is int for item in what)
             if not fits:
-                raise _fault(f"{port} of {node['tag']} has dims or strides {str(what)[:60]}, four ints are needed")
+                raise _error(f"{port} of {node['tag']} has dims or strides {str(what)[:60]}, four ints are needed")
         assert isinstance(dims, list)
         assert isinstance(strides, list)
         return dims, tuple(strides), self._type(record.get("data_type"), "io_data_type")
@@ -321,7 +321,7 @@ class _Reader:
         inputs, outputs = self._names(node, "inputs"), self._names(node, "outputs")
         unread = [key for key in (*inputs, *outputs) if key in _UNREAD and (inputs.get(key) or outputs.get(key))]
         if unread:
-            raise _fault(f"{node['tag']} has {', '.join(unread)}, which is not read")
+            raise _error(f"{node['tag']} has {', '.join(unread)}, which is not read")
         found: dict[str, Any] = {
             "scale": self._scale(node, inputs),
             "sink": inputs.get("SINK_TOKEN") is not None,
@@ -364,7 +364,7 @@ def _integers(record: Mapping[str, Any], what: str, name: str) -> tuple[int, ...
     """Return the dims or strides of a tensor; empty if its record leaves them open."""
     value = record.get(what) or []
     if not isinstance(value, list) or len(value) > DIM_MAX or not all(type(item) is int for item in value):
-        raise _fault(f"tensor {name[:60]!r} has {what} {str(value)[:60]}, at most {DIM_MAX} integers are needed")
+        raise _error(f"tensor {name[:60]!r} has {what} {str(value)[:60]}, at most {DIM_MAX} integers are needed")
     return tuple(value)
 
 
@@ -375,7 +375,7 @@ def _version(text: Any) -> Version | None:
 
 def _member(enum: type[PointwiseMode] | type[ReduceTensorOp] | type[DataType], name: Any, where: str) -> Any:
     if not isinstance(name, str) or name not in enum.__members__:
-        raise _fault(f"{where} is {str(name)[:60]!r}, which is no {enum.__name__}")
+        raise _error(f"{where} is {str(name)[:60]!r}, which is no {enum.__name__}")
     return enum[name]
 
 
@@ -383,20 +383,20 @@ def _reordering(name: Any) -> TensorReordering:
     if name is None:
         return TensorReordering.NONE
     if not isinstance(name, str) or name not in TensorReordering.__members__:
-        raise _fault(f"a reordering is {str(name)[:60]!r}")
+        raise _error(f"a reordering is {str(name)[:60]!r}")
     return TensorReordering[name]
 
 
 def _whole(value: Any, what: str) -> int | None:
     if value is not None and type(value) is not int:
-        raise _fault(f"{what} is {str(value)[:60]}, an int is needed")
+        raise _error(f"{what} is {str(value)[:60]}, an int is needed")
     return value
 
 
 def _float(value: Any, what: str) -> float:
     number = number_in(value)
     if number is None:
-        raise _fault(f"{what} is {str(value)[:60]}, a number is needed")
+        raise _error(f"{what} is {str(value)[:60]}, a number is needed")
     return float(number)
 
 

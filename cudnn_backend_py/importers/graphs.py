@@ -189,7 +189,7 @@ def _graph_from_own_json(data: Any) -> Graph:
     return record.record_from(data, "the JSON").read_graph() if record.is_plan(data) else graph_from_json(data)
 
 
-def _fault(headline: str, fix: str | None = None) -> GraphError:
+def _error(headline: str, fix: str | None = None) -> GraphError:
     return GraphError(headline, code="log-graph", fix=fix)
 
 
@@ -235,7 +235,7 @@ class _GraphReader:
         for thread in list(self.threads.items.values()):
             self._settle(thread)
             for record, _ in thread.subgraphs:
-                self._add(record, _fault("the log has this sub-graph, not the graph it is part of"), "json")
+                self._add(record, _error("the log has this sub-graph, not the graph it is part of"), "json")
         yield from sorted(self.graphs.values(), key=lambda graph: graph.line)
 
     def take(self, item: LogRecord | Foreign) -> None:
@@ -372,7 +372,7 @@ class _GraphReader:
         function = record.function or ""
         if "EngineCfg" in function and self._entry(record, thread) is not None:
             return
-        fault = _fault("the JSON of a graph is cut off: cuDNN ends its messages at 64 KiB, or the log is cut off")
+        fault = _error("the JSON of a graph is cut off: cuDNN ends its messages at 64 KiB, or the log is cut off")
         if "FinalizeGraph" in function:
             whole = thread.pending is not None and isinstance(thread.pending[1], Graph)
             if whole:
@@ -455,7 +455,7 @@ class _GraphReader:
         entry = self._entry(record, thread)
         if entry is None:
             text = "the log has reasons of cuDNN, not the graph they are about"
-            key = self._add(record, _fault(text, "set CUDNN_LOGLEVEL_DBG=3"), "none", made=False)
+            key = self._add(record, _error(text, "set CUDNN_LOGLEVEL_DBG=3"), "none", made=False)
             entry = self.graphs[key]
         for refusal in read_refusals("\n".join(lines)):
             config = thread.asked
@@ -497,7 +497,7 @@ class _GraphReader:
         if attribute.endswith("_OPERATION_GRAPH") and entry is None:
             text = f"the log has an operation graph at {value[:40]}, but not the calls that made it"
             self._note_made(
-                record, thread, self._add(record, _fault(text, "log from the start of the program"), "none", made=False)
+                record, thread, self._add(record, _error(text, "log from the start of the program"), "none", made=False)
             )
         elif attribute.endswith("_MODE") and entry is not None:
             mode = _heur_mode(value)
@@ -521,7 +521,7 @@ class _GraphReader:
             return
         if kind not in TRACKED or not whole:
             if kind is DescriptorType.OPERATIONGRAPH:
-                thread.pending = (record, _fault("the dump of a graph is cut off in the log"), 0)
+                thread.pending = (record, _error("the dump of a graph is cut off in the log"), 0)
             return
         self._settle(thread)
         dump = read_dump(record.text)
@@ -546,7 +546,7 @@ class _GraphReader:
             return
         if entry is None and is_plan:
             text = "the log has a plan, not the graph it is of"
-            key = self._add(record, _fault(text, "log from the start of the program"), "none", made=False)
+            key = self._add(record, _error(text, "log from the start of the program"), "none", made=False)
             entry = self.graphs[key]
         if entry is None:
             return

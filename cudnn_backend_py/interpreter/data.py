@@ -35,7 +35,7 @@ from ..graph.attention.recognize import read_attention
 from ..graph.data_types import BOOLEAN_TYPES, ELEMENT_BITS
 from ..graph.formats import decode, encode, from_128x4, is_integer, largest, storage_type, strided_view, to_128x4
 from ..graph.ir import Graph, Op, Operation, Tensor
-from ..system.memory import memory_fault
+from ..system.memory import memory_error
 from ..system.nearest import did_you_mean
 from . import interpret
 from .forward_pass import forward_results
@@ -231,7 +231,7 @@ def make_inputs(
     check_given(graph, {name: numbers.shape for name, numbers in arrays.items()})
     tensors = {tensor.name: tensor for tensor in read_tensors(graph)}
     needed = sum(max(8 * math.prod(tensor.dims), tensor.span_bytes) for tensor in tensors.values())
-    if fault := memory_fault(needed, "data for the graph"):
+    if fault := memory_error(needed, "data for the graph"):
         raise UsageError(fault, code="trial-memory", fix="run it with smaller dims: --dims")
     meaning = _Meaning(graph, kind, seed)
     found: dict[str | int, Numbers] = {}

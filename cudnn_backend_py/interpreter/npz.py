@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from ..errors import CudnnBackendError, UsageError
 from ..system.archives import ARCHIVE_ERRORS
-from ..system.memory import memory_fault
+from ..system.memory import memory_error
 
 __all__ = ["ArrayHeader", "read_arrays", "read_headers"]
 
@@ -82,7 +82,7 @@ def read_arrays(
         members = _members(file)
         headers = {name: _header(file, info) for name, info in members.items()}
         check(headers)
-        if fault := memory_fault(sum(header.size_bytes for header in headers.values()), "what it holds"):
+        if fault := memory_error(sum(header.size_bytes for header in headers.values()), "what it holds"):
             raise ValueError(fault)
         return {name: _read_array(file, info) for name, info in members.items()}
 

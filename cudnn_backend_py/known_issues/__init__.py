@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from ..graph import Graph
-from ..graph.attention.hazards import HAZARDS, check_hazards, find_hazards
 from ..graph.attention.known_issue import Form, KnownIssue, Sharing, Use
+from ..graph.attention.known_issues import HAZARDS, check_measured_issues, find_measured_issues
 from ..graph.attention.recognize import read_attention
 from ..system.version import VersionTuple
-from .find import FaultWarning, find_faults, name_failure, warn_of, warn_once
+from .find import KnownIssueWarning, find_reported_issues, name_failure, warn_of, warn_once
 from .table import FAULTS, FAULTS_BY_OPERATION, MEASURED
 
 __all__ = [
@@ -15,23 +15,23 @@ __all__ = [
     "FAULTS_BY_OPERATION",
     "HAZARDS",
     "MEASURED",
-    "FaultWarning",
     "Form",
     "KnownIssue",
+    "KnownIssueWarning",
     "Sharing",
     "Use",
-    "check_hazards",
-    "ending_faults",
-    "find_faults",
-    "find_hazards",
-    "known_hazards",
+    "check_measured_issues",
+    "find_ending_problems",
+    "find_known_issues",
+    "find_measured_issues",
+    "find_reported_issues",
     "name_failure",
     "warn_of",
     "warn_once",
 ]
 
 
-def known_hazards(
+def find_known_issues(
     graph: Graph, sm: int, version: VersionTuple, sharing: Sharing | None = None, engine: int | None = None
 ) -> list[KnownIssue]:
     """Return the known issues that a graph may meet on an architecture with a cuDNN version.
@@ -51,9 +51,11 @@ def known_hazards(
 
     Source: :data:`FAULTS`. About 2 ms.
     """
-    return list(find_faults(read_attention(graph), graph, version=version, sm=sm, sharing=sharing, engine=engine))
+    return list(
+        find_reported_issues(read_attention(graph), graph, version=version, sm=sm, sharing=sharing, engine=engine)
+    )
 
 
-def ending_faults(graph: Graph, sm: int, version: VersionTuple) -> list[KnownIssue]:
-    """Return the known issues by which cuDNN ends the process, or fails, before a graph runs; see known_hazards."""
-    return [fault for fault in known_hazards(graph, sm, version) if fault.step != "run"]
+def find_ending_problems(graph: Graph, sm: int, version: VersionTuple) -> list[KnownIssue]:
+    """Return the known issues by which cuDNN ends the process, or fails, before a graph runs; see find_known_issues."""
+    return [fault for fault in find_known_issues(graph, sm, version) if fault.step != "run"]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 
 from ..generated.enums import DataType, DescriptorType, PointwiseMode, ReduceTensorOp
-from ..graph.attention.hazards import BOUNDED_TOTAL, FRONTEND_NODE, SM80_KERNELS
 from ..graph.attention.known_issue import KnownIssue, Use
+from ..graph.attention.known_issues import BOUNDED_TOTAL, FRONTEND_NODE, SM80_KERNELS
 from ..graph.data_types import ELEMENT_BITS
 from ..graph.ir import Graph, Reduction, Tensor
 from ..system.version import Window

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 
 from ..generated.enums import DataType, DescriptorType, PointwiseMode, RngDistribution
-from ..graph.attention.hazards import FRONTEND_NODE
 from ..graph.attention.known_issue import KnownIssue, Use
+from ..graph.attention.known_issues import FRONTEND_NODE
 from ..graph.data_types import FP8_TYPES
 from ..graph.ir import Graph, Tensor
 from ..system.version import Window

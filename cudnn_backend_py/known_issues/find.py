@@ -1,12 +1,12 @@
-"""``find_faults``: the one lookup in the table, used by explain, the attention builder, the frontend and plans."""
+"""The lookup of known issues, used by explain, the attention builder, the frontend and plans."""
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Iterator
 
-from ..graph.attention.hazards import FURTHER_CHECKS, concerns, find_among, refuse
 from ..graph.attention.known_issue import KnownIssue, Sharing, Use
+from ..graph.attention.known_issues import FURTHER_CHECKS, concerns, find_among, refuse
 from ..graph.attention.recognize import read_attention
 from ..graph.ir import Graph, Op
 from ..graph.replace import attempt
@@ -14,23 +14,23 @@ from ..system.version import VersionTuple
 from .table import FAULTS
 
 __all__ = [
-    "FaultWarning",
-    "check_faults",
-    "find_faults",
+    "KnownIssueWarning",
+    "check_reported_issues",
+    "find_reported_issues",
     "name_failure",
     "warn_of",
     "warn_once",
 ]
 
 
-class FaultWarning(UserWarning):
+class KnownIssueWarning(UserWarning):
     """A graph is built that this cuDNN is known to get wrong on this architecture."""
 
 
-_warned: set[tuple[type[FaultWarning], str]] = set()  # with codes of faults
+_warned: set[tuple[type[KnownIssueWarning], str]] = set()  # with codes of faults
 
 
-def find_faults(
+def find_reported_issues(
     use: Use | None,
     graph: Graph | None = None,
     *,
@@ -41,7 +41,7 @@ def find_faults(
 ) -> Iterator[KnownIssue]:
     """Return the faults that a use of attention, or a graph, may meet in a version on an architecture.
 
-    See :func:`~cudnn_backend_py.graph.attention.hazards.find_among`.
+    See :func:`~cudnn_backend_py.graph.attention.known_issues.find_among`.
     """
     return find_among(FAULTS, use, graph, version=version, sm=sm, sharing=sharing, engine=engine)
 
@@ -61,7 +61,7 @@ def name_failure(
     engine
         The number of the engine.
     """
-    met = list(find_faults(read_attention(graph), graph, version=version, sm=sm, engine=engine))
+    met = list(find_reported_issues(read_attention(graph), graph, version=version, sm=sm, engine=engine))
     found: list[KnownIssue] = []
     for name in dict.fromkeys(wrong):
         part = _upstream(graph, name)
@@ -83,7 +83,7 @@ def _upstream(graph: Graph, name: str) -> Graph | None:
     return attempt(lambda: Graph(tuple(reversed(ops)), graph.name)) if ops else None
 
 
-def warn_of(faults: Iterable[KnownIssue], category: type[FaultWarning] = FaultWarning) -> None:
+def warn_of(faults: Iterable[KnownIssue], category: type[KnownIssueWarning] = KnownIssueWarning) -> None:
     """Warn of faults, of each once in a process."""
     for fault in faults:
         said = fault.evidence or fault.source
@@ -94,24 +94,24 @@ def warn_of(faults: Iterable[KnownIssue], category: type[FaultWarning] = FaultWa
         )
 
 
-def warn_once(code: str, text: str, category: type[FaultWarning]) -> None:
+def warn_once(code: str, text: str, category: type[KnownIssueWarning]) -> None:
     """Warn by a text that names its code, of each code once in a process."""
     if (category, code) not in _warned:
         _warned.add((category, code))
         warnings.warn(text, category, stacklevel=4)
 
 
-def check_faults(use: Use) -> None:
+def check_reported_issues(use: Use) -> None:
     """Refuse and warn of what the whole table says of a use of attention: each builder asks, see ``FURTHER_CHECKS``.
 
-    The warning, :class:`FaultWarning`, needs the version and, where the fault is bound to some, the architecture.
+    The warning, :class:`KnownIssueWarning`, needs the version and, where the fault is bound to some, the architecture.
 
     Raises
     ------
     GraphError
         ``attention-hazard``.
     """
-    found = list(find_faults(use, version=use.version, sm=use.sm))
+    found = list(find_reported_issues(use, version=use.version, sm=use.sm))
     for fault in found:
         if fault.refused:
             refuse(fault, use)
@@ -119,4 +119,4 @@ def check_faults(use: Use) -> None:
         warn_of(fault for fault in found if use.sm is not None or not fault.sm)
 
 
-FURTHER_CHECKS.append(check_faults)
+FURTHER_CHECKS.append(check_reported_issues)

@@ -66,7 +66,7 @@ def _create(lib: Library, kind: DescriptorType) -> _Owner:
     return owner
 
 
-def _tell_closed(what: str) -> UsageError:
+def _report_closed(what: str) -> UsageError:
     return UsageError(f"{what} is closed", code="descriptor-closed", fix="use it before close(), or make another one")
 
 
@@ -103,7 +103,7 @@ class Handle(Native, wraps=True):
     def owner(self) -> _Owner:
         """The holder of the native handle; raises if closed or if this process was forked after its creation."""
         if self._owner is None:
-            raise _tell_closed("this handle")
+            raise _report_closed("this handle")
         if os.getpid() != self._pid:
             raise UsageError(
                 f"this handle was made by process {self._pid}, this is process {os.getpid()}",
@@ -208,7 +208,7 @@ class Descriptor(Native, wraps=True):
         """The holder of the native descriptor; raises if closed."""
         owner = self._owner  # read once: another thread may close it
         if owner is None:
-            raise _tell_closed(f"this {self._kind.c_name}")
+            raise _report_closed(f"this {self._kind.c_name}")
         return owner
 
     @property

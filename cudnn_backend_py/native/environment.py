@@ -20,13 +20,13 @@ from .find import find_loaded
 __all__ = [
     "Nvrtc",
     "absent_engines",
-    "ask_nvrtc",
     "driver_initialisation",
     "load_refusal",
     "loader_folders",
     "loader_preloads",
     "mapped_cudnn",
     "name_version",
+    "query_nvrtc",
     "sublibraries",
 ]
 
@@ -59,7 +59,7 @@ class Nvrtc:
 
 
 @lru_cache
-def ask_nvrtc(path: str) -> Nvrtc:
+def query_nvrtc(path: str) -> Nvrtc:
     """Ask the libnvrtc at `path` for its version and architectures, and let it compile an empty kernel.
 
     C: ``nvrtcVersion``, ``nvrtcGetSupportedArchs``, ``nvrtcCompileProgram``. About 30 ms the first time.

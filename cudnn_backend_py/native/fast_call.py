@@ -329,7 +329,7 @@ class Call:
         tail: Sequence[int],
         workspace: int,
         device: int,
-        ask_stream: bool,
+        query_stream: bool,
         prepare: Kernel | None = None,
     ) -> None:
         row = (ctypes.c_uint64 * (given + len(tail)))(*[0] * given, *tail)
@@ -350,7 +350,7 @@ class Call:
             given,
         )
         self._row, self._given = row, given
-        if not ask_stream:
+        if not query_stream:
             self._call.current_stream = None
         self._keeps = (run, run.keeps, filler, exchange, table)
         self._call.thread = threading.get_ident()
@@ -395,7 +395,7 @@ class MappedCall:
         Places of tensors that are in the workspace, and their bytes from its start.
     own_offset
         Where the plan's own workspace begins in the one that is given; None: it needs none.
-    tells_captures
+    reports_captures
         Whether a call whose stream is being captured is reported LOOK_CLOSER, too.
     """
 
@@ -414,7 +414,7 @@ class MappedCall:
         row: Sequence[int],
         scratch: Sequence[tuple[int, int]] = (),
         own_offset: int | None = None,
-        tells_captures: bool = False,
+        reports_captures: bool = False,
     ) -> None:
         table = (_Entry * len(keys))(
             *(
@@ -436,7 +436,7 @@ class MappedCall:
             None if exchange is None else exchange.read,
             address_of(context_functions()[0]),
             address_of(library.unchecked("cudnnGetStream")),
-            address_of(driver_function("cuStreamIsCapturing")) if tells_captures else None,
+            address_of(driver_function("cuStreamIsCapturing")) if reports_captures else None,
             current_context() or None,
             ctypes.cast(table, ctypes.POINTER(_Entry)),
             ctypes.cast(placed, ctypes.POINTER(_Scratch)),

@@ -244,8 +244,8 @@ class Launcher:
         pack.holds = self._override(pack.pointer, *overrides)
         if status := self._finalize(pack.pointer):
             raise self._library.status_error(status, "cudnnBackendFinalize")
-        ask = self._library.unchecked("cudnnGetExecutionPlanWorkspaceSize")
-        if status := ask(handle.owner.pointer, self._plan, pack.pointer, ctypes.byref(bytes_needed)):
+        run_query = self._library.unchecked("cudnnGetExecutionPlanWorkspaceSize")
+        if status := run_query(handle.owner.pointer, self._plan, pack.pointer, ctypes.byref(bytes_needed)):
             raise self._library.status_error(status, "cudnnGetExecutionPlanWorkspaceSize")
         return bytes_needed.value
 

@@ -201,9 +201,9 @@ def _build(graph: Graph, target: Target, wanted: Selection) -> Plan:
         except CudnnStatusError as error:
             first = first or error
     assert first is not None
-    from ..target.environment import fault_behind_refusal  # only for a refusal
+    from ..target.environment import problem_of_refusal  # only for a refusal
 
-    fault = fault_behind_refusal(target, built=True)
+    fault = problem_of_refusal(target, built=True)
     raise first if fault is None else fault.error() from first
 
 

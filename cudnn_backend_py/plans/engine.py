@@ -186,7 +186,7 @@ class OperationGraph:
     dynamic_shapes
         Let plans share kernels over shapes, through a kernel cache.
         C: ``CUDNN_ATTR_OPERATIONGRAPH_IS_DYNAMIC_SHAPE_ENABLED`` (since 9.4). Known issues of this and of
-        `override_shapes`: :func:`~cudnn_backend_py.known_issues.known_hazards` with `sharing`.
+        `override_shapes`: :func:`~cudnn_backend_py.known_issues.find_known_issues` with `sharing`.
     override_shapes
         Let an execution give other dims and strides.
         C: ``CUDNN_ATTR_OPERATIONGRAPH_IS_OVERRIDE_SHAPE_ENABLED`` (since 9.18).

@@ -26,7 +26,7 @@ _D = DescriptorType
 _ROUNDS = 20  # in which dims follow from each other
 
 
-def _fault(headline: str, fix: str | None = None) -> GraphError:
+def _error(headline: str, fix: str | None = None) -> GraphError:
     return GraphError(headline, code="override", fix=fix)
 
 
@@ -73,7 +73,7 @@ def find_type(name: str) -> DataType:
     for kind, facts in DATA_TYPES.items():
         if wanted in {kind.name.lower(), facts.short, facts.storage * (facts.array == facts.storage), *facts.torch}:
             return kind
-    raise _fault(f"{name!r} is no data type", f"known are {', '.join(facts.short for facts in DATA_TYPES.values())}")
+    raise _error(f"{name!r} is no data type", f"known are {', '.join(facts.short for facts in DATA_TYPES.values())}")
 
 
 def with_types(graph: Graph, types: Mapping[str, str]) -> Graph:
@@ -102,7 +102,7 @@ def with_dims(graph: Graph, dims: Mapping[str, tuple[int, ...]]) -> Graph:
     for name, wanted in dims.items():
         tensor = graph.tensor(name)
         if len(wanted) != tensor.rank or min(wanted) < 0:
-            raise _fault(f"{name!r} has {tensor.rank} dims {list(tensor.dims)}, {list(wanted)} cannot be theirs")
+            raise _error(f"{name!r} has {tensor.rank} dims {list(tensor.dims)}, {list(wanted)} cannot be theirs")
         for axis, size in enumerate(wanted):
             if size:
                 sizes.fix((tensor.uid, axis), size)
@@ -136,7 +136,7 @@ class _Sizes:
         root = self._groups.root(axis)
         if self._fixed.get(root, size) != size:
             name = self._tensors[axis[0]].name
-            raise _fault(f"dim {axis[1]} of {name!r} is to be {size}, and {self._fixed[root]} for another tensor")
+            raise _error(f"dim {axis[1]} of {name!r} is to be {size}, and {self._fixed[root]} for another tensor")
         self._fixed[root] = size
         self._set(axis, size)
 
@@ -146,7 +146,7 @@ class _Sizes:
         root = self._groups.root(axis)
         if self._fixed.get(root, size) != size:
             name = self._tensors[axis[0]].name
-            raise _fault(f"dim {axis[1]} of {name!r} follows from others: it is {size}, not {self._fixed[root]}")
+            raise _error(f"dim {axis[1]} of {name!r} follows from others: it is {size}, not {self._fixed[root]}")
         for uid, index in self._members[root]:
             self._dims[uid][index] = size
         return True
@@ -165,7 +165,7 @@ class _Sizes:
                         changed |= self._set((uid, axis), size)
             if not changed:
                 return
-        raise _fault("the dims requested contradict each other")
+        raise _error("the dims requested contradict each other")
 
     def graph(self) -> Graph:
         """Return the graph with the dims as they are now."""
@@ -173,7 +173,7 @@ class _Sizes:
         for uid, tensor in self._tensors.items():
             dims = tuple(self._dims[uid])
             if min(dims) < 1:
-                raise _fault(f"{tensor.name!r} would have dims {list(dims)}")
+                raise _error(f"{tensor.name!r} would have dims {list(dims)}")
             if dims != tensor.dims:
                 new[uid] = repack(tensor, dims)
         for tensor in self._tensors.values():
@@ -228,7 +228,7 @@ def with_settings(graph: Graph, settings: Mapping[str, str]) -> Graph:
             op = next((op for op in graph.ops if op.name == owner), None)
             if op is None:
                 names = ", ".join(op.name for op in graph.ops)
-                raise _fault(f"there is no operation {owner!r}", f"the operations are {names}")
+                raise _error(f"there is no operation {owner!r}", f"the operations are {names}")
             graph = _with_op(graph, op, _with_field(op, name, value))
         elif key in by_value:
             tensor = by_value[key]
@@ -248,13 +248,13 @@ def _number(text: str) -> float:
     try:
         return float(text)
     except ValueError:
-        raise _fault(f"{text!r} is no number") from None
+        raise _error(f"{text!r} is no number") from None
 
 
 def _whole(text: str) -> int:
     number = _number(text)
     if not number.is_integer():
-        raise _fault(f"{text!r} is no whole number")
+        raise _error(f"{text!r} is no whole number")
     return int(number)
 
 
@@ -294,7 +294,7 @@ def _no_field(op: Op, name: str) -> GraphError:
     known: set[str] = set()
     for key, value in op.parameters().items():
         known |= set(value.fields) if isinstance(value, Parameters) else {key}
-    return _fault(f"operation {op.name!r} has nothing called {name!r}", f"it has {', '.join(sorted(known))}")
+    return _error(f"operation {op.name!r} has nothing called {name!r}", f"it has {', '.join(sorted(known))}")
 
 
 def _read_value(text: str, held: Any, annotation: str = "") -> Any:
@@ -303,7 +303,7 @@ def _read_value(text: str, held: Any, annotation: str = "") -> Any:
         parts = text.split(",")
         parts = parts * len(held) if len(parts) == 1 else parts
         if len(parts) != len(held):
-            raise _fault(f"{text!r} are {len(parts)} numbers, {len(held)} are needed")
+            raise _error(f"{text!r} are {len(parts)} numbers, {len(held)} are needed")
         return tuple(_read_value(part, one) for part, one in zip(parts, held, strict=True))
     if isinstance(held, bool):
         return _flag(text)
@@ -312,19 +312,19 @@ def _read_value(text: str, held: Any, annotation: str = "") -> Any:
     if isinstance(held, CudnnEnum):
         members = type(held).__members__
         if text.upper() not in members:
-            raise _fault(f"{text!r} is no {type(held).__name__}", f"known are {', '.join(members)}")
+            raise _error(f"{text!r} is no {type(held).__name__}", f"known are {', '.join(members)}")
         return members[text.upper()]
     if isinstance(held, int):
         return _whole(text)
     if isinstance(held, float) or "float" in annotation:
         return _number(text)
-    raise _fault(f"{held!r} cannot be set by a text")
+    raise _error(f"{held!r} cannot be set by a text")
 
 
 def _flag(text: str) -> bool:
     known = {"true": True, "yes": True, "1": True, "": True, "false": False, "no": False, "0": False}
     if text.lower() not in known:
-        raise _fault(f"{text!r} is neither true nor false")
+        raise _error(f"{text!r} is neither true nor false")
     return known[text.lower()]
 
 
@@ -337,7 +337,7 @@ def _with_options(graph: Graph, settings: Mapping[str, str]) -> Graph:
     names = [item.name for item in dataclasses.fields(Attention)]
     if use is None:
         by_value = [tensor.name for tensor in graph.tensors if tensor.by_value]
-        raise _fault(
+        raise _error(
             f"there is nothing called {', '.join(settings)} to set",
             f"OPERATION.FIELD, with {', '.join(op.name for op in graph.ops)}"
             + (f"; or {', '.join(by_value)}" if by_value else "")
@@ -345,18 +345,18 @@ def _with_options(graph: Graph, settings: Mapping[str, str]) -> Graph:
         )
     options: dict[str, Any] = {name: getattr(use.problem, name) for name in names}
     if options["score_modifier"] is not None:
-        raise _fault("attention with a score modifier cannot be rebuilt: the graph does not show the modifier")
+        raise _error("attention with a score modifier cannot be rebuilt: the graph does not show the modifier")
     options["scale"] = scale_of(graph)
     backward, form = use.backward, "unified" if use.form == "unified" else "composite"
     for key, text in settings.items():
         if key == "direction":
             if text not in ("forward", "backward"):
-                raise _fault(f"{text!r} is neither forward nor backward")
+                raise _error(f"{text!r} is neither forward nor backward")
             backward = text == "backward"
         elif key == "implementation":
             form = text
         elif key not in names:
-            raise _fault(f"attention has no option {key!r}", f"it has {', '.join(names)}, implementation, direction")
+            raise _error(f"attention has no option {key!r}", f"it has {', '.join(names)}, implementation, direction")
         else:
             _change(options, key, text)
     if backward:
@@ -383,7 +383,7 @@ def _whole_or_none(text: str) -> int | None:
 
 
 def _refuse_modifier(text: str) -> None:
-    raise _fault("a score modifier cannot be set by a text")
+    raise _error("a score modifier cannot be set by a text")
 
 
 # How the options of attention are read; the others are whole numbers or None.

@@ -238,6 +238,18 @@ _numbers = itertools.count(1)
 _children: set[weakref.ref[Child]] = set()  # for a forked process to disown
 
 
+def _log_to_stderr(environment: Mapping[str, str]) -> tuple[Mapping[str, str], bool]:
+    """Return the environment of a child, and whether cuDNN writes its log to the standard error it shares with us.
+
+    A log on standard output goes there too: that is for reports.
+    """
+    levels = ("CUDNN_LOGLEVEL_DBG", "CUDNN_LOGINFO_DBG", "CUDNN_LOGWARN_DBG", "CUDNN_LOGERR_DBG")
+    wanted = any(environment.get(name, "0") != "0" for name in levels)
+    if not wanted or environment.get("CUDNN_LOGDEST_DBG") not in ("stdout", "stderr"):
+        return environment, False
+    return {**environment, "CUDNN_LOGDEST_DBG": "stderr"}, True
+
+
 class Child:
     """A process that answers questions, one at a time, in JSON lines that carry the number of their question.
 
@@ -274,6 +286,7 @@ class Child:
                 self._errors = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115  # closed by end()
                 undo.callback(self._errors.close)
                 fcntl.fcntl(self._errors, fcntl.F_SETFL, os.O_APPEND)  # so that it can be emptied while it is written
+                environment, is_logged = _log_to_stderr(environment)
                 lifeline = _Lifeline()
                 self._lifeline = lifeline.ours
                 undo.callback(self._lifeline.close)
@@ -282,7 +295,7 @@ class Child:
                     environment,
                     stdin=theirs.fileno(),
                     stdout=self._errors,
-                    stderr=self._errors,
+                    stderr=None if is_logged else self._errors,
                     process_group=0,  # Ctrl-C is for the parent, which ends its children
                 )
             undo.pop_all()
@@ -312,16 +325,16 @@ class Child:
     @property
     def usable(self) -> bool:
         """Whether it may be queried: alive, a child of this process, every question answered to the end."""
-        return self._may_be_asked() and look_at(self._process) is None
+        return self._may_be_queried() and look_at(self._process) is None
 
-    def _may_be_asked(self) -> bool:
+    def _may_be_queried(self) -> bool:
         return self._release.alive and not self._asked and not self.ending
 
     def end(self) -> None:
         """Kill the process and release what belongs to it; may be repeated."""
         run_undisturbed(self._release)
 
-    def ask(self, asked: Mapping[str, Any], limit_s: float) -> Iterator[dict[str, Any]]:
+    def run_query(self, asked: Mapping[str, Any], limit_s: float) -> Iterator[dict[str, Any]]:
         """Yield what the process says to a question until it has said all, ends, or the time is over; see ``ending``.
 
         Raises
@@ -339,7 +352,7 @@ class Child:
             raise _not_usable() from None  # what it is queried through was closed in a fork
 
     def _ask(self, asked: Mapping[str, Any], limit_s: float) -> Iterator[dict[str, Any]]:
-        if not self._may_be_asked():
+        if not self._may_be_queried():
             raise _not_usable()
         self._asked = True
         deadline = time.monotonic() + limit_s
@@ -453,7 +466,7 @@ class LastingChild:
         if child is not None:
             child.end()
 
-    def ask(self, asked: Mapping[str, Any], limit_s: float) -> Iterator[dict[str, Any]]:
+    def run_query(self, asked: Mapping[str, Any], limit_s: float) -> Iterator[dict[str, Any]]:
         """Yield what the process says to a question; see ``ending``.
 
         Raises
@@ -467,7 +480,7 @@ class LastingChild:
         child = self._child
         assert child is not None
         self.ending = self.last_words = ""
-        yield from child.ask(asked, limit_s)
+        yield from child.run_query(asked, limit_s)
         if child.ending:
             self.ending, self.last_words = child.ending, child.last_words
             self.end()

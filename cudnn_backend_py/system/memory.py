@@ -8,7 +8,7 @@ from pathlib import Path
 
 from .interruption import ignoring
 
-__all__ = ["available_bytes", "memory_fault"]
+__all__ = ["available_bytes", "memory_error"]
 
 _CGROUP = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 _MEMINFO = "/proc/meminfo"
@@ -22,7 +22,7 @@ def available_bytes() -> int | None:
     return min(_limits(), default=None)
 
 
-def memory_fault(needed: int, what: str) -> str:
+def memory_error(needed: int, what: str) -> str:
     """Return the message for `what` that needs more bytes than are available, empty if it fits."""
     there = available_bytes()
     if there is None or needed <= there:

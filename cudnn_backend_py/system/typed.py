@@ -83,7 +83,7 @@ def _read(kind: Any, value: Any, where: str, more: bool) -> Any:
     if origin is Literal:
         if isinstance(value, str) and value in get_args(kind):
             return value
-        raise _fault(where, value, f"one of {', '.join(get_args(kind))}")
+        raise _error(where, value, f"one of {', '.join(get_args(kind))}")
     if origin in (Union, types.UnionType):
         return _read_one_of(get_args(kind), value, where, more)
     if origin is tuple:
@@ -118,18 +118,18 @@ def _read_plain(kind: Any, value: Any, where: str) -> Any:
         for member in kind:
             if type(value) in (str, kind) and member.value == value:
                 return member
-        raise _fault(where, value, f"one of {', '.join(str(member.value) for member in kind)}")
+        raise _error(where, value, f"one of {', '.join(str(member.value) for member in kind)}")
     names = {int: "an integer of 64 bits", float: "a number", str: "a text", bool: "true or false"}
-    raise _fault(where, value, names.get(kind, str(kind)))
+    raise _error(where, value, names.get(kind, str(kind)))
 
 
 def _read_tuple(kinds: tuple[Any, ...], value: Any, where: str, more: bool) -> tuple[Any, ...]:
     if isinstance(value, str) or not isinstance(value, Sequence):
-        raise _fault(where, value, "a list")
+        raise _error(where, value, "a list")
     if len(kinds) == 2 and kinds[1] is Ellipsis:
         kinds = kinds[:1] * len(value)
     if len(value) != len(kinds):
-        raise _fault(where, value, f"a list of {len(kinds)}")
+        raise _error(where, value, f"a list of {len(kinds)}")
     return tuple(
         _read(kind, item, f"{where}[{at}]", more) for at, (kind, item) in enumerate(zip(kinds, value, strict=True))
     )
@@ -141,7 +141,7 @@ def _read_key(kind: Any, key: Any, where: str) -> Any:
     text = key.removeprefix("-") if isinstance(key, str) else ""
     if kind is int and text.isascii() and text.isdecimal() and len(text) < 19:
         return int(key)
-    raise _fault(f"a key of {where}", key, "a text" if kind is str else "an integer")
+    raise _error(f"a key of {where}", key, "a text" if kind is str else "an integer")
 
 
 def _read_dataclass(kind: Any, value: Any, where: str, more: bool) -> Any:
@@ -161,9 +161,9 @@ def _hints(kind: Any) -> dict[str, Any]:
 
 def _object(value: Any, where: str) -> Mapping[Any, Any]:
     if not isinstance(value, Mapping):
-        raise _fault(where, value, "an object")
+        raise _error(where, value, "an object")
     return value
 
 
-def _fault(where: str, value: Any, needed: str) -> _Mismatch:
+def _error(where: str, value: Any, needed: str) -> _Mismatch:
     return _Mismatch(f"{where} is {shown(value, 80)}, {needed} is needed")

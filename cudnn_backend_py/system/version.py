@@ -3,7 +3,7 @@
 What takes a version takes any tuple of three numbers; what gives one gives a :class:`Version`. cuDNN reports its
 version as one integer, its wheels and files are named with plain numbers, and none has letters: tuples compare those as
 they are. ``packaging.version`` would cost an import, and knows neither the integers nor windows of versions. It reads
-the versions of other programs, such as torch's, which have letters (``why/ask_torch.py``, ``torch_ops/extension.py``).
+the versions of other programs, such as torch's, which have letters (``why``, ``torch_ops``).
 """
 
 from __future__ import annotations

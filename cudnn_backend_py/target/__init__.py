@@ -159,7 +159,7 @@ def _check_device(ordinal: int, lib: Library) -> None:
         )
 
 
-class _ReadWhenAsked(Mapping[str, Any]):
+class _LazyRead(Mapping[str, Any]):
     """A mapping of which some values are known, and that is read as a whole for the others."""
 
     def __init__(self, known: dict[str, Any], read: Callable[[], dict[str, Any]]) -> None:
@@ -190,8 +190,8 @@ def device_profile(ordinal: int = 0, *, on: Library | None = None) -> Profile:
         return Profile("gpu", "the current GPU", (), {"deviceVer": 0}, {}, {})
     _check_device(ordinal, lib)
     known: dict[str, Any] = {"deviceVer": 10 * sm_version(ordinal), "deviceName": device_name(ordinal)}
-    properties = _ReadWhenAsked(known, lambda: read_device(ordinal, on=lib))
-    sources = _ReadWhenAsked({}, lambda: dict.fromkeys(properties, "measured"))
+    properties = _LazyRead(known, lambda: read_device(ordinal, on=lib))
+    sources = _LazyRead({}, lambda: dict.fromkeys(properties, "measured"))
     return Profile("gpu", known["deviceName"], (), properties, sources, {})
 
 

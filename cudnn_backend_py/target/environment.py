@@ -12,13 +12,13 @@ from ..errors import EnvironmentNotReady
 from ..native import Library, library, loaded_library
 from ..native.environment import (
     Nvrtc,
-    ask_nvrtc,
     driver_initialisation,
     load_refusal,
     loader_folders,
     loader_preloads,
     mapped_cudnn,
     name_version,
+    query_nvrtc,
     sublibraries,
 )
 from ..native.find import cudnn_places, find_loaded, nvrtc_places
@@ -30,12 +30,12 @@ from . import Target
 __all__ = [
     "DRIVER_STUB",
     "NVRTC_ARCHITECTURES",
-    "Fault",
+    "EnvironmentProblem",
     "check_environment",
-    "fault_after_crash",
-    "fault_behind_refusal",
     "has_nvrtc",
     "nvrtc_needed",
+    "problem_after_crash",
+    "problem_of_refusal",
 ]
 
 #: The headline where there is no driver, and this package's own library serves for verdicts.
@@ -90,7 +90,7 @@ _INITIALISATION = {
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class EnvironmentProblem:
     """Something wrong with the environment and how it is repaired.
 
     ``blocks`` says that verdicts cannot be believed, or not be had, before it is repaired.
@@ -110,7 +110,9 @@ class Fault:
         return EnvironmentNotReady(self.headline, code=self.code, where=self.detail, fix=self.repair)
 
 
-def check_environment(on: Library | None = None, target: Target | None = None, build: bool = False) -> list[Fault]:
+def check_environment(
+    on: Library | None = None, target: Target | None = None, build: bool = False
+) -> list[EnvironmentProblem]:
     """Return what is wrong with the environment, what blocks verdicts first.
 
     Parameters
@@ -137,7 +139,7 @@ def check_environment(on: Library | None = None, target: Target | None = None, b
             lib = library()
         except EnvironmentNotReady as error:
             where = error.sections.get("where", "")
-            refused = Fault(error.code, error.headline, where, error.sections.get("fix", ""), blocks=True)
+            refused = EnvironmentProblem(error.code, error.headline, where, error.sections.get("fix", ""), blocks=True)
             return _add_damage([refused, *([] if path is None else _find_shadowed(path))], path)
     faults = [*_find_mapped(lib), *_find_shadowed(lib.path)]
     if not any(fault.code in ("cudnn-sublibraries-mixed", "cudnn-loaded-twice") for fault in faults):
@@ -146,10 +148,10 @@ def check_environment(on: Library | None = None, target: Target | None = None, b
     return _add_damage(sorted(faults, key=lambda fault: not fault.blocks), lib.path, lib.nvrtc.path)
 
 
-def _tf32() -> Iterator[Fault]:
+def _tf32() -> Iterator[EnvironmentProblem]:
     """Yield that TF32 is switched off, of which no reason of cuDNN's reports."""
     if os.environ.get(_TF32_SWITCH) == "0":
-        yield Fault(
+        yield EnvironmentProblem(
             "tf32-switched-off",
             f"{_TF32_SWITCH} is 0: cuDNN proposes no engine that computes in TF32",
             "products and convolutions of float32 are refused, or get fewer engine configs",
@@ -158,7 +160,7 @@ def _tf32() -> Iterator[Fault]:
         )
 
 
-def fault_behind_refusal(target: Target, *, built: bool) -> Fault | None:
+def problem_of_refusal(target: Target, *, built: bool) -> EnvironmentProblem | None:
     """Return what is wrong with the environment, where that is why cuDNN offers no engine config, or builds no plan.
 
     Parameters
@@ -175,7 +177,7 @@ def has_nvrtc(lib: Library) -> bool:
     return lib.version >= _NVRTC_INSIDE
 
 
-def fault_after_crash(library: str, nvrtc: str, *, in_start: bool = False) -> Fault | None:
+def problem_after_crash(library: str, nvrtc: str, *, in_start: bool = False) -> EnvironmentProblem | None:
     """Return what is wrong with the files of a cuDNN whose process died, so that no graph is blamed for it.
 
     Every byte of cuDNN and of its NVRTC is compared with what was installed: a second or more the first time, then
@@ -204,11 +206,13 @@ def fault_after_crash(library: str, nvrtc: str, *, in_start: bool = False) -> Fa
     return next(_find_shadowed(library), None) if in_start and library else None
 
 
-def _describe_damage(damage: Damage) -> Fault:
-    return Fault("installed-files-changed", damage.headline, "\n".join(damage.differences), damage.repair, blocks=True)
+def _describe_damage(damage: Damage) -> EnvironmentProblem:
+    return EnvironmentProblem(
+        "installed-files-changed", damage.headline, "\n".join(damage.differences), damage.repair, blocks=True
+    )
 
 
-def _add_damage(faults: list[Fault], *paths: str | None) -> list[Fault]:
+def _add_damage(faults: list[EnvironmentProblem], *paths: str | None) -> list[EnvironmentProblem]:
     """Return the faults, before them the damage to the wheels of these libraries that explains them."""
     if not any(fault.code in _PERHAPS_DAMAGED for fault in faults):
         return faults
@@ -222,7 +226,7 @@ def _candidate() -> str | None:
     return None if place is None or place.path is None or "/" not in place.path else place.path
 
 
-def _before_loading(path: str) -> list[Fault]:
+def _before_loading(path: str) -> list[EnvironmentProblem]:
     """Return the faults of the library that would be loaded, from its files alone."""
     if (damage := find_damage(path, full=False)) is not None:
         return [_describe_damage(damage)]
@@ -236,12 +240,12 @@ def _before_loading(path: str) -> list[Fault]:
 
 
 @lru_cache
-def _files(path: str, version: Version) -> tuple[Fault, ...]:
+def _files(path: str, version: Version) -> tuple[EnvironmentProblem, ...]:
     """Return the faults of the files next to a libcudnn."""
     return (*_find_missing(path, version), *_find_misnamed(path, version), *_find_unloadable(path))
 
 
-def _find_missing(path: str, version: Version | None) -> Iterator[Fault]:
+def _find_missing(path: str, version: Version | None) -> Iterator[EnvironmentProblem]:
     folder = Path(path).parent
     present = set(sublibraries(folder))
     full = not present.isdisjoint(_FULL)
@@ -255,7 +259,7 @@ def _find_missing(path: str, version: Version | None) -> Iterator[Fault]:
         blocks = name in vital
         never_there = not full and name in _VITAL_BEFORE
         lost = "cuDNN judges nothing without it" if blocks else _LOST[name]
-        yield Fault(
+        yield EnvironmentProblem(
             "cudnn-sublibrary-missing",
             f"libcudnn_{name}.so.9 is missing next to libcudnn.so.9",
             f"in {folder}; {lost}" + (f", and the jit wheel of {version} never had it" if never_there else ""),
@@ -266,13 +270,13 @@ def _find_missing(path: str, version: Version | None) -> Iterator[Fault]:
         )
 
 
-def _find_misnamed(path: str, version: Version) -> Iterator[Fault]:
+def _find_misnamed(path: str, version: Version) -> Iterator[EnvironmentProblem]:
     """Yield the sub-libraries whose file names bear another version than cuDNN answers."""
     for name, files in sublibraries(Path(path).parent).items():
         versions = {found for file in files if (found := name_version(file)) is not None}
         if versions and not any(version[: len(found)] == found[:3] for found in versions):
             theirs = ", ".join(map(version_text, sorted(versions)))
-            yield Fault(
+            yield EnvironmentProblem(
                 "cudnn-sublibraries-mixed",
                 f"libcudnn_{name} is of cuDNN {theirs}, libcudnn of {version}",
                 f"by the names of the files in {Path(path).parent}",
@@ -281,7 +285,7 @@ def _find_misnamed(path: str, version: Version) -> Iterator[Fault]:
             )
 
 
-def _find_unloadable(path: str) -> Iterator[Fault]:
+def _find_unloadable(path: str) -> Iterator[EnvironmentProblem]:
     """Yield the sub-libraries the loader refuses: those of another version lack each other's symbols."""
     present = sublibraries(Path(path).parent)
     for name in (*_VITAL, *_VITAL_SINCE, "heuristic", "engines_precompiled"):
@@ -290,7 +294,7 @@ def _find_unloadable(path: str) -> Iterator[Fault]:
         refusal = load_refusal(str(present[name][0]))
         if refusal and "libcuda.so" not in refusal:  # without a driver that is the fault, and has its own line
             mixed = "undefined symbol" in refusal
-            yield Fault(
+            yield EnvironmentProblem(
                 "cudnn-sublibraries-mixed" if mixed else "cudnn-sublibrary-unloadable",
                 f"libcudnn_{name}.so.9 is of another cuDNN version than the libraries next to it"
                 if mixed
@@ -301,11 +305,11 @@ def _find_unloadable(path: str) -> Iterator[Fault]:
             )
 
 
-def _find_mapped(lib: Library) -> Iterator[Fault]:
+def _find_mapped(lib: Library) -> Iterator[EnvironmentProblem]:
     """Yield what this process has mapped of other cuDNNs than `lib`."""
     shims, parts = mapped_cudnn()
     if len(shims) > 1:
-        yield Fault(
+        yield EnvironmentProblem(
             "cudnn-loaded-twice",
             f"{len(shims)} libcudnn are loaded in this process: {' and '.join(shims)}",
             f"they share their sub-libraries by name, and both answer as cuDNN {lib.version_text}",
@@ -315,7 +319,7 @@ def _find_mapped(lib: Library) -> Iterator[Fault]:
         )
     foreign = [path for path in parts if path not in _own_files(lib.path)]
     if foreign:
-        yield Fault(
+        yield EnvironmentProblem(
             "cudnn-sublibraries-mixed",
             f"{lib.path} works with sub-libraries of another folder: {', '.join(foreign)}",
             f"together they answer as cuDNN {lib.version_text}",
@@ -335,12 +339,12 @@ def _names(folder: Path) -> frozenset[str]:
     return frozenset(sublibraries(folder))
 
 
-def _find_shadowed(path: str) -> Iterator[Fault]:
+def _find_shadowed(path: str) -> Iterator[EnvironmentProblem]:
     """Yield what the loader is reported to take before the sub-libraries of `path`."""
     own = Path(path).resolve().parent
     for folder in loader_folders():
         if "graph" in _names(folder) and folder.resolve() != own:
-            yield Fault(
+            yield EnvironmentProblem(
                 "loader-path-shadows-cudnn",
                 f"LD_LIBRARY_PATH has another cuDNN: {folder}",
                 f"the loader searches it before {own}, so {path} may get its sub-libraries",
@@ -349,7 +353,7 @@ def _find_shadowed(path: str) -> Iterator[Fault]:
             )
     for file in loader_preloads():
         if file.name.startswith(("libcudnn", "libcuda.so", "libnvrtc")) and file.resolve().parent != own:
-            yield Fault(
+            yield EnvironmentProblem(
                 "loader-path-shadows-cudnn",
                 f"LD_PRELOAD has {file}",
                 f"the loader takes it before what is in {own}",
@@ -358,11 +362,11 @@ def _find_shadowed(path: str) -> Iterator[Fault]:
             )
 
 
-def _driver(lib: Library, target: Target | None, build: bool) -> Iterator[Fault]:
+def _driver(lib: Library, target: Target | None, build: bool) -> Iterator[EnvironmentProblem]:
     driver = lib.driver
     live = target is not None and target.is_live
     if driver.kind == "missing":
-        yield Fault(
+        yield EnvironmentProblem(
             "driver-missing",
             "there is no libcuda.so.1",
             driver.note,
@@ -370,7 +374,7 @@ def _driver(lib: Library, target: Target | None, build: bool) -> Iterator[Fault]
             blocks=True,
         )
     elif driver.kind == "stub":
-        yield Fault(
+        yield EnvironmentProblem(
             "driver-stub",
             DRIVER_STUB,
             driver.note,
@@ -381,10 +385,10 @@ def _driver(lib: Library, target: Target | None, build: bool) -> Iterator[Fault]
         yield from _real_driver(lib, live, build)
 
 
-def _real_driver(lib: Library, live: bool, build: bool) -> Iterator[Fault]:
+def _real_driver(lib: Library, live: bool, build: bool) -> Iterator[EnvironmentProblem]:
     version, needed = lib.driver.version, lib.cuda_version // 1000
     if version is None:
-        yield Fault(
+        yield EnvironmentProblem(
             "driver-unusable",
             f"{lib.driver.path} is no CUDA driver",
             lib.driver.note,
@@ -393,7 +397,7 @@ def _real_driver(lib: Library, live: bool, build: bool) -> Iterator[Fault]:
         )
         return
     if version // 1000 < needed:
-        yield Fault(
+        yield EnvironmentProblem(
             "driver-too-old",
             f"the driver is for CUDA {cuda_version_text(version)}, "
             f"this cuDNN is built for CUDA {cuda_version_text(lib.cuda_version)}",
@@ -404,7 +408,7 @@ def _real_driver(lib: Library, live: bool, build: bool) -> Iterator[Fault]:
     if lib.driver.devices == 0:
         status = driver_initialisation() or _NO_GPU
         words, repair = _INITIALISATION.get(status, (f"cuInit answers {status}", "see nvidia-smi and the kernel log"))
-        yield Fault(
+        yield EnvironmentProblem(
             "driver-without-gpu",
             f"the CUDA driver is installed and of no use here: {words}",
             f"cuInit of {lib.driver.path} answers {status}",
@@ -413,7 +417,7 @@ def _real_driver(lib: Library, live: bool, build: bool) -> Iterator[Fault]:
         )
 
 
-def _nvrtc(lib: Library, target: Target | None, build: bool) -> Iterator[Fault]:
+def _nvrtc(lib: Library, target: Target | None, build: bool) -> Iterator[EnvironmentProblem]:
     major, minor = lib.cuda_version // 1000, lib.cuda_version % 1000 // 10
     if has_nvrtc(lib):
         where = f"inside cuDNN {lib.version}"
@@ -423,7 +427,7 @@ def _nvrtc(lib: Library, target: Target | None, build: bool) -> Iterator[Fault]:
     blocks = build or not _is_full(lib.path)
     lost = "cuDNN supports no graph without it" if not _is_full(lib.path) else "no plan can be built"
     if lib.nvrtc.path is None:
-        yield Fault(
+        yield EnvironmentProblem(
             "nvrtc-missing",
             f"NVRTC for CUDA {major} was not found: {lost}",
             lib.nvrtc.found,
@@ -432,16 +436,16 @@ def _nvrtc(lib: Library, target: Target | None, build: bool) -> Iterator[Fault]:
         )
         return
     try:
-        nvrtc = ask_nvrtc(lib.nvrtc.path)
+        nvrtc = query_nvrtc(lib.nvrtc.path)
     except OSError as error:
         pass_interruption(error)
         found = ", ".join(find_loaded(Path(lib.nvrtc.path).name)) or lib.nvrtc.path
         headline = f"{found} is no NVRTC: {lost}"
         repair = f"take its folder off LD_LIBRARY_PATH, and pip install --force-reinstall {package}"
-        yield Fault("nvrtc-unusable", headline, str(error), repair, blocks)
+        yield EnvironmentProblem("nvrtc-unusable", headline, str(error), repair, blocks)
         return
     if nvrtc.version[0] != major:
-        yield Fault(
+        yield EnvironmentProblem(
             "nvrtc-of-another-cuda",
             f"{nvrtc.path} is the NVRTC of CUDA {nvrtc.version[0]}.{nvrtc.version[1]}, that of CUDA {major} is needed",
             lib.nvrtc.found,
@@ -451,7 +455,7 @@ def _nvrtc(lib: Library, target: Target | None, build: bool) -> Iterator[Fault]:
     if nvrtc.refusal:
         others = [path.name for path in Path(nvrtc.path).parent.glob("libnvrtc-builtins.so.*")]
         beside = f"; next to it are {', '.join(others)}" if others else ""
-        yield Fault(
+        yield EnvironmentProblem(
             "nvrtc-builtins-missing",
             f"NVRTC {nvrtc.version[0]}.{nvrtc.version[1]} does not get at {nvrtc.builtins}: no plan can be built",
             f"{nvrtc.path} says: {nvrtc.refusal}{beside}",
@@ -468,13 +472,13 @@ def _architectures_of(cuda: tuple[int, int]) -> tuple[int, ...]:
     return NVRTC_ARCHITECTURES[max(known)] if known else ()
 
 
-def _architecture(major: int, target: Target | None, nvrtc: Nvrtc) -> Iterator[Fault]:
+def _architecture(major: int, target: Target | None, nvrtc: Nvrtc) -> Iterator[EnvironmentProblem]:
     """Yield that NVRTC does not know the target's architecture: engines compiled ahead of time may still serve it."""
     if target is not None and nvrtc.architectures and target.sm not in nvrtc.architectures:
         yield _describe_unknown_architecture(major, target.sm, nvrtc)
 
 
-def _describe_unknown_architecture(major: int, sm: int, nvrtc: Nvrtc) -> Fault:
+def _describe_unknown_architecture(major: int, sm: int, nvrtc: Nvrtc) -> EnvironmentProblem:
     needed = nvrtc_needed(sm)
     dropped = needed is not None and needed < nvrtc.version
     if needed is None:
@@ -485,7 +489,7 @@ def _describe_unknown_architecture(major: int, sm: int, nvrtc: Nvrtc) -> Fault:
         wanted = f"take a cuDNN that was built with CUDA {needed[0]}.{needed[1]} or later"
     else:
         wanted = f"install that of CUDA {needed[0]}.{needed[1]}"
-    return Fault(
+    return EnvironmentProblem(
         "nvrtc-dropped-architecture" if dropped else "nvrtc-too-old",
         f"NVRTC {nvrtc.version[0]}.{nvrtc.version[1]} does not compile for sm_{sm}",
         f"the one {nvrtc.path} compiles for {', '.join(f'sm_{sm}' for sm in nvrtc.architectures)}",
@@ -494,11 +498,11 @@ def _describe_unknown_architecture(major: int, sm: int, nvrtc: Nvrtc) -> Fault:
     )
 
 
-def _cublaslt(lib: Library) -> Iterator[Fault]:
+def _cublaslt(lib: Library) -> Iterator[EnvironmentProblem]:
     """Full wheels only: the jit wheels have no use for cuBLASLt. The control graph, a matmul, is among what ends."""
     if lib.cublaslt.path is None and _is_full(lib.path):
         major = lib.cuda_version // 1000
-        yield Fault(
+        yield EnvironmentProblem(
             "cublaslt-missing",
             f"libcublasLt.so.{major} cannot be loaded: cuDNN ends the process where it needs it, as for every matmul",
             lib.cublaslt.found,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..diagnose import Outcome, Verdict, render_text
-from ..diagnose.judges import Question, judge
+from ..diagnose.judges import Query, judge
 from ..graph import Graph
 
 __all__ = ["assert_not_supported", "assert_supported"]
@@ -35,7 +35,7 @@ def assert_supported(
         ``cudnn-version-not-installed``.
     """
     __tracebackhide__ = True
-    verdict = judge(Question(graph, target, version, build=build), limit_s=limit_s)
+    verdict = judge(Query(graph, target, version, build=build), limit_s=limit_s)
     if not verdict.supported:
         raise AssertionError(_text(verdict))
     return verdict
@@ -68,7 +68,7 @@ def assert_not_supported(
         As for :func:`assert_supported`.
     """
     __tracebackhide__ = True
-    verdict = judge(Question(graph, target, version, build=build), limit_s=limit_s)
+    verdict = judge(Query(graph, target, version, build=build), limit_s=limit_s)
     if verdict.outcome is not Outcome.NOT_SUPPORTED:
         raise AssertionError(f"expected: not supported\n{_text(verdict)}")
     found = verdict.cause.code if verdict.cause is not None else "none"

@@ -1,4 +1,4 @@
-"""What the markers of the pytest plugin may say: ``find_fault`` says what is wrong with one, and what may be meant."""
+"""Checks of the markers of the pytest plugin."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from ..system.nearest import nearest
 from ..system.version import Version, version_numbers
 from ..target import find_profile, list_profiles
 
-__all__ = ["compared_numbers", "find_fault"]
+__all__ = ["compared_numbers", "find_marker_error"]
 
 
-def find_fault(marker: pytest.Mark) -> str:
+def find_marker_error(marker: pytest.Mark) -> str:
     """Return what is wrong with a marker of the plugin, with at most one suggestion; nothing if it is right."""
     check = _CHECKS.get(marker.name)
     return "" if check is None else check(marker)
@@ -31,7 +31,7 @@ def _instead(suggestion: object) -> str:
     return "" if suggestion is None else f"; did you mean {suggestion!r}?"
 
 
-def _target_fault(marker: pytest.Mark) -> str:
+def _target_error(marker: pytest.Mark) -> str:
     if not marker.args or marker.kwargs or not all(isinstance(name, str) for name in marker.args):
         given = [*marker.args, *marker.kwargs.values()]
         instead = next((name for value in given if (name := _near_target(str(value)))), None)
@@ -55,7 +55,7 @@ def _near_target(name: str) -> str | None:
     return nearest(f"sm{name}" if name.isdecimal() else name, ["gpu", *known])
 
 
-def _sm_fault(marker: pytest.Mark) -> str:
+def _sm_error(marker: pytest.Mark) -> str:
     given = [*marker.args, *marker.kwargs.values()]
     if not marker.args or marker.kwargs or not all(type(number) is int for number in marker.args):
         instead = next((number for value in given if (number := _near_architecture(str(value)))), None)
@@ -78,7 +78,7 @@ def _near_architecture(text: str) -> int | None:
     return min(known, key=lambda sm: abs(sm - number)) if number else None
 
 
-def _cudnn_fault(marker: pytest.Mark) -> str:
+def _cudnn_error(marker: pytest.Mark) -> str:
     names = ("minimum", "below")
     if unknown := [name for name in marker.kwargs if name not in names]:
         instead = _instead(nearest(unknown[0], names))
@@ -102,7 +102,7 @@ def _near_version(text: str) -> str | None:
 
 
 _CHECKS: dict[str, Callable[[pytest.Mark], str]] = {
-    "cudnn_target": _target_fault,
-    "requires_sm": _sm_fault,
-    "requires_cudnn": _cudnn_fault,
+    "cudnn_target": _target_error,
+    "requires_sm": _sm_error,
+    "requires_cudnn": _cudnn_error,
 }

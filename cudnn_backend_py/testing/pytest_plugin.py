@@ -89,9 +89,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     asked: list[str] = metafunc.config.getoption("--cudnn-target")
     names: Sequence[str] = asked
     if marker is not None:
-        from .markers import find_fault
+        from .markers import find_marker_error
 
-        names = () if find_fault(marker) else marker.args
+        names = () if find_marker_error(marker) else marker.args
     if names:
         chosen = {_canonical(name) for name in asked}
         metafunc.parametrize("cudnn_target", [_parameter(name, chosen) for name in names])
@@ -122,23 +122,23 @@ def pytest_make_collect_report(
     """Say of all tests of a file or class whose markers mean nothing what is wrong with them: it is not collected."""
     report = yield
     items = [node for node in report.result or () if isinstance(node, pytest.Item)]
-    faults = dict.fromkeys(fault for item in items for fault in _marker_faults(item))
+    faults = dict.fromkeys(fault for item in items for fault in _marker_errors(item))
     if not faults:
         return report
     return pytest.CollectReport(report.nodeid, "failed", "\n".join(faults), [], report.sections)
 
 
-def _marker_faults(item: pytest.Item) -> Iterator[str]:
+def _marker_errors(item: pytest.Item) -> Iterator[str]:
     ours = [marker for marker in item.iter_markers() if marker.name in _MARKERS]
     if not ours:
         return
-    from .markers import find_fault
+    from .markers import find_marker_error
 
     name = getattr(item, "originalname", None) or item.name
     if any(marker.name == "cudnn_target" for marker in item.own_markers) and "cudnn_target" not in _fixtures(item):
         yield f"{name} is marked with cudnn_target and does not take the fixture cudnn_target"
     for marker in ours:
-        if fault := find_fault(marker):
+        if fault := find_marker_error(marker):
             yield f"{name}: the marker {_shown(marker)} is wrong: {fault}"
 
 
@@ -154,7 +154,7 @@ def _shown(marker: pytest.Mark) -> str:
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Skip a test that is for another GPU or another cuDNN, and say what to run it with."""
-    for fault in _marker_faults(item):  # of a marker that was added after the collection
+    for fault in _marker_errors(item):  # of a marker that was added after the collection
         pytest.fail(fault, pytrace=False)
     lacks = [_lacking_gpu(*marker.args) for marker in item.iter_markers("requires_sm")]
     lacks += [_lacking_cudnn(*marker.args, **marker.kwargs) for marker in item.iter_markers("requires_cudnn")]

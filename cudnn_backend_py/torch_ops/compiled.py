@@ -154,7 +154,7 @@ def exact_recipe(
         tail=executable.tail(base),
         workspace=executable.plan_workspace(base),
         device=0,
-        ask_stream=False,
+        query_stream=False,
     )
     return Recipe(
         call,
@@ -290,7 +290,7 @@ def class_recipe(
         tail=[x if isinstance(x, int) else 0 for x in addresses[count:]],
         workspace=0,
         device=0,
-        ask_stream=False,
+        query_stream=False,
         prepare=prepare.kernel(plan.blocks(sequences, plan.bounds.batch)),
     )
     b, q, kv = plan.bounds
@@ -399,10 +399,10 @@ def _rows_of(name: str) -> int:
 
 
 class Teachable(Protocol):
-    """A way of running calls; :class:`~cudnn_backend_py.torch_ops.ways.Way` says more."""
+    """A way of running calls; :class:`~cudnn_backend_py.torch_ops.strategies.Way` says more."""
 
     @property
-    def lessons(self) -> dict[Any, int] | None: ...
+    def learned_limits(self) -> dict[Any, int] | None: ...
 
     @property
     def is_shared(self) -> bool: ...
@@ -425,15 +425,15 @@ class Step:
 
     def __init__(self) -> None:
         self.call: Callable[..., Any] | None = None
-        self.is_asked = False
+        self.is_requested = False
         self._last_use: dict[int, int] = {}
         self._module: Any = None
         self._torch: Any = None
 
-    def ask(self, torch: Any, differentiate: Callable[..., Any]) -> None:
+    def run_query(self, torch: Any, differentiate: Callable[..., Any]) -> None:
         """Have it built in the background, once."""
-        self.is_asked, self._torch = True, torch
-        EXTENSION.ask(torch, lambda module: self.connect(module, torch, differentiate))
+        self.is_requested, self._torch = True, torch
+        EXTENSION.run_query(torch, lambda module: self.connect(module, torch, differentiate))
 
     def connect(self, module: Any, torch: Any, differentiate: Callable[..., Any]) -> None:
         """Use the extension."""
@@ -462,13 +462,13 @@ class Step:
 
         What it was taught and does not know any more is taught again, more and more seldom.
         """
-        lessons = way.lessons
-        if lessons is None:
+        learned_limits = way.learned_limits
+        if learned_limits is None:
             return
         q = inputs[3 if backward else 0][1]
         stream = self._torch._C._cuda_getCurrentRawStream(q.get_device())
         where = (threading.get_ident(), stream, wanted, backward, way.best)
-        runs = lessons[where] = lessons.get(where, 0) + 1
+        runs = learned_limits[where] = learned_limits.get(where, 0) + 1
         if runs & (runs - 1) or (runs == 1 and not way.is_shared):
             return
         if self._torch.cuda.is_current_stream_capturing():
@@ -482,7 +482,7 @@ class Step:
         if not backward:
             arguments = (*arguments, len(named) > 1)
         self._module.learn(recipe.taught(), backward, wanted, *arguments)
-        if way.lessons is None:  # its plan had to go meanwhile
+        if way.learned_limits is None:  # its plan had to go meanwhile
             self._module.forget(recipe.token)
 
     def forget(self, plan: object) -> None:

@@ -125,7 +125,7 @@ class Extension:
         self._asked = threading.Lock()
         self._done = threading.Event()
 
-    def ask(self, torch: Any, then: Callable[[Any], None]) -> None:
+    def run_query(self, torch: Any, then: Callable[[Any], None]) -> None:
         """Have it built and loaded, once; `then` is called with the module, by another thread if it must be built."""
         if not self._asked.acquire(blocking=False):
             return

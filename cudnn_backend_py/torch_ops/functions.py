@@ -9,7 +9,7 @@ from ..execution.any_shape import POLICIES, Shapes
 from .arguments import Scales, check_device, check_dims, check_scales, is_fp8, type_name
 from .compiled import DENSE, PACKED, PAGED, PAGED_PACKED, SELF_PACKED, STEP
 from .operators import attend, load_torch
-from .ways import forget
+from .strategies import forget
 
 __all__ = [
     "attention",
@@ -70,7 +70,7 @@ def scaled_dot_product_attention(
     """
     torch = load_torch()
     if not torch.compiler.is_compiling() and STEP.call is not None and attn_mask is None and not dropout_p:
-        found = _ask_dense(torch, query, key, value, is_causal, scale, enable_gqa)
+        found = _query_dense(torch, query, key, value, is_causal, scale, enable_gqa)
         if found is not None:
             return found
     if is_causal and attn_mask is not None:
@@ -406,7 +406,7 @@ def attention_with_kvcache(
     torch = load_torch()
     packed = cu_seqlens_q is not None
     if not torch.compiler.is_compiling() and STEP.call is not None and _is_usual(0.0, scales, out, return_amax):
-        found = _ask_paged(
+        found = _query_paged(
             (q, k_cache, v_cache, cache_seqlens, cu_seqlens_q, block_table, alibi_slopes, sink),
             (scale, 0.0, left_bound, _right(causal, right_bound), _is_bottom_right(alignment), soft_cap, False),
             (max_seqlen_q if packed else None, max_seqlen_k, _shapes[0] if shapes is None else shapes, return_stats),
@@ -550,7 +550,7 @@ def _is_bottom_right(alignment: Any) -> Any:
     return alignment == "bottom_right" if alignment in ("top_left", "bottom_right") else alignment
 
 
-def _ask_dense(torch: Any, q: Any, k: Any, v: Any, is_causal: bool, scale: Any, enable_gqa: bool) -> Any:
+def _query_dense(torch: Any, q: Any, k: Any, v: Any, is_causal: bool, scale: Any, enable_gqa: bool) -> Any:
     if STEP.call is None or not (enable_gqa or (q.dim() > 1 and q.size(1) == k.size(1) == v.size(1))):
         return None
     right, is_deterministic = 0 if is_causal else None, torch._C._get_deterministic_algorithms()
@@ -558,7 +558,7 @@ def _ask_dense(torch: Any, q: Any, k: Any, v: Any, is_causal: bool, scale: Any, 
     return STEP.call(DENSE, q, k, v, None, None, None, None, None, None, None, None, None, *options)
 
 
-def _ask_paged(tensors: tuple[Any, ...], options: tuple[Any, ...], rest: tuple[Any, ...], kv_layout: Any) -> Any:
+def _query_paged(tensors: tuple[Any, ...], options: tuple[Any, ...], rest: tuple[Any, ...], kv_layout: Any) -> Any:
     q, k, v, lengths, starts, table, alibi_slopes, sink = tensors
     packed = starts is not None
     if STEP.call is None or kv_layout not in ("NHD", "HND"):

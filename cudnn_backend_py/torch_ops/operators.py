@@ -15,7 +15,7 @@ from typing import Any
 from ..errors import EnvironmentNotReady, UsageError
 from .arguments import SCALES, TENSORS, OperatorOptions, check_options, check_out, is_fp8
 from .compiled import STEP
-from .ways import run
+from .strategies import run
 
 __all__ = ["BACKWARD", "FORWARD", "SCHEMAS", "attend", "is_eager", "load_torch"]
 
@@ -94,8 +94,8 @@ def attend(
             *tensors, *(scales or _NO_FACTORS), *options, wants_stats or needs_gradients
         )
         return found if out is None else (out.copy_(found[0]), *found[1:])
-    if not STEP.is_asked:
-        STEP.ask(torch, _differentiate_here)
+    if not STEP.is_requested:
+        STEP.run_query(torch, _differentiate_here)
     if needs_gradients:
         o, stats, amax = _functions[0].apply(options, scales, *tensors)
         return o, stats, amax

@@ -42,7 +42,7 @@ class SequenceView(NamedTuple):
         Heads that became sequences; 1 if none did.
     """
 
-    kin: tuple[Any, ...]
+    related_plans: tuple[Any, ...]
     batch: int
     max_q: int
     max_kv: int
@@ -83,14 +83,14 @@ def read(backward: bool, named: Mapping[str, Any], options: OperatorOptions) -> 
         multipliers["stats"] = heads if packed else max_q * heads
     least_q = 2 if max_q == 1 and not _serves_decoding(named, options) else max_q
     options = _common_options(backward, options, max_q)
-    kin = (
+    related_plans = (
         *(backward, options, q.dtype, q.device, folded > 1, q.shape[1], k.shape[1], v.shape[1], q.shape[-1]),
         *(v.shape[-1], *strides.values(), *[named.get(name) is None for name in (*_OF_HEADS, "dbias", "stats")]),
         None if named["bias"] is None else find_shared(named["bias"].shape, max_q, max_kv),
         None if table is None else (k.shape, k.stride(), v.shape, v.stride()),
     )
     return SequenceView(
-        kin,
+        related_plans,
         batch * folded,
         max_q,
         max_kv,

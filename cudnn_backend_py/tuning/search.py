@@ -25,7 +25,7 @@ from ..printable import brief
 from ..target import Target
 from .agreement import Difference, compare, limit_of
 from .stage import Stage
-from .statistics import L2, MIN_ROUNDS, Budget, Timing, choose, evidence_table, hopeless
+from .statistics import L2, MIN_ROUNDS, Budget, Timing, choose, evidence_table, unsupported
 
 __all__ = ["Tuned", "autotune", "tune"]
 
@@ -160,7 +160,7 @@ def _measure(stage: Stage, ready: list[_Candidate], budget: Budget, report: Prog
         rounds += 1
         report(f"round {rounds} of {MAX_ROUNDS}, {len(racing)} candidates", PREPARING + 0.4 * rounds / MAX_ROUNDS)
         if rounds == MIN_ROUNDS:
-            out = hopeless({item.config.tag: item.timing() for item in racing}, racing[0].config.tag)
+            out = unsupported({item.config.tag: item.timing() for item in racing}, racing[0].config.tag)
             racing = [item for item in racing if item.config.tag not in out]
     return rounds
 

@@ -15,7 +15,7 @@ import numpy as np
 if TYPE_CHECKING:
     from rich.table import Table
 
-__all__ = ["L2", "MIN_ROUNDS", "Budget", "Timing", "choose", "evidence_table", "hopeless"]
+__all__ = ["L2", "MIN_ROUNDS", "Budget", "Timing", "choose", "evidence_table", "unsupported"]
 
 L2 = Literal["cold", "warm"]
 
@@ -77,7 +77,7 @@ def choose(timings: Timings, first: str, by: L2 = "cold") -> str:
     return first
 
 
-def hopeless(timings: Timings, first: str, factor: float = 1.5) -> set[str]:
+def unsupported(timings: Timings, first: str, factor: float = 1.5) -> set[str]:
     """Return the candidates that are not worth more rounds: slower than the best by `factor`, cold and warm."""
     states: tuple[L2, L2] = ("cold", "warm")
     best = {state: min(timing[state].median_us for timing in timings.values()) for state in states}

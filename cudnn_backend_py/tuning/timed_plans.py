@@ -105,7 +105,7 @@ class TimedPlans:
             return {}  # the process that had built them has ended
         said: dict[str, Any] = {}
         try:
-            for line in self._child.ask(asked, LIMIT_S):
+            for line in self._child.run_query(asked, LIMIT_S):
                 said |= line
         except CudnnBackendError as error:
             return {"refused": str(error.sections.get("more") or error.headline).partition("\n")[0]}

@@ -127,7 +127,7 @@ def _checked_members(wheel: Path, archive: zipfile.ZipFile) -> Iterator[tuple[zi
     if len(members) > _MAX_FILES:
         refuse_wheel(wheel, f"it holds {len(members)} files, at most {_MAX_FILES} are taken")
     for member in members:
-        if fault := _fault_of(member):
+        if fault := _problem_of(member):
             refuse_wheel(wheel, f"{member.filename[:_MAX_NAME_BYTES]!r} {fault}")
     _check_names(wheel, [member.filename for member in members])
     _check_sizes(wheel, members)
@@ -147,7 +147,7 @@ def _checked_members(wheel: Path, archive: zipfile.ZipFile) -> Iterator[tuple[zi
         yield member, digest
 
 
-def _fault_of(member: zipfile.ZipInfo) -> str:
+def _problem_of(member: zipfile.ZipInfo) -> str:
     """Return what forbids one member to be unpacked, from its entry alone."""
     name = member.filename
     parts = name.removesuffix("/").split("/")

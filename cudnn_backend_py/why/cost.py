@@ -22,7 +22,7 @@ import click
 from ..command_line import Choice, Command, Seconds
 from ..execution.timing import uncollected
 
-__all__ = ["TurnTime", "judge_pairs", "main", "median_interval", "take_time", "tell"]
+__all__ = ["TurnTime", "judge_pairs", "main", "median_interval", "notify", "take_time"]
 
 CASES = {"large": (8, 1024, 768), "small": (1, 64, 768), "tiny": (1, 8, 48)}  # sequences, length, width
 MOST = 0.05  # share of a step that a watch may cost
@@ -124,7 +124,7 @@ def judge_pairs(plain: Sequence[TurnTime], other: Sequence[TurnTime], most: floa
     return {**found, "most": most, "verdict": "passed" if high < most else "failed" if low >= most else "not shown"}
 
 
-def tell(found: dict[str, Any]) -> str:
+def notify(found: dict[str, Any]) -> str:
     """Return a line of what :func:`judge_pairs` found."""
     shares = [
         f"{100 * found[kind]['share']:+.2f} % ({100 * found[kind]['share_interval'][0]:+.2f} to "
@@ -158,7 +158,7 @@ def _measure(sizes: tuple[int, int, int], compiled: bool, device: str, seconds: 
     take_time(trainer[0], 3, device)
     functions: dict[str, Any] = {"plain": getattr(place, name)}
     trainers = {"plain": trainer, "watched": trainer}
-    with why_not_cudnn(ask=False) as report:
+    with why_not_cudnn(run_query=False) as report:
         functions["watched"] = getattr(place, name)
         if compiled:  # one that the watch has seen being compiled
             trainers["watched"] = _trainer(*sizes, device, compiled)
@@ -200,7 +200,7 @@ def _note_us(device: str, calls: int = 500, turns: int = 40) -> list[float]:
     found = []
     for _ in range(turns):
         plain = take_time(call, calls, device)
-        with why_not_cudnn(ask=False):
+        with why_not_cudnn(run_query=False):
             call()
             found.append(take_time(call, calls, device).thread - plain.thread)
     return [round(1e6 * one, 3) for one in median_interval(found)]
@@ -239,7 +239,7 @@ def main(output: Path | None, seconds: float, steps: int, cases: tuple[str, ...]
             case = f"{name}, compiled" if is_compiled else name
             found = figures[case] = _measure(CASES[name], is_compiled, device, seconds, steps)
             step = f"a step of {found['clock']['plain_us'] / 1000:.3f} ms with {found['calls_of_a_step']} calls"
-            print(f"{case}: {step}, watched {tell(found)}", flush=True)
+            print(f"{case}: {step}, watched {notify(found)}", flush=True)
             if calls := found["us_of_a_call"]:
                 print(f"  a call of the step takes {calls['plain']:.1f} us, watched {calls['watched']:.1f}", flush=True)
             write_record({**record, "figures": figures}, output)

@@ -1,7 +1,7 @@
 """torch's gates before cuDNN, in its order and by its version: what it looks at, says and would have otherwise.
 
-torch is queried itself wherever it can answer (``ask_torch``). This table names the gate that an answer came from, and
-is in where there is no GPU to ask on. It was read in torch's ``aten/src/ATen/native/transformers/cuda/
+torch is queried itself wherever it can answer (``query_torch``). This table names the gate that an answer came from,
+and is in where there is no GPU to ask on. It was read in torch's ``aten/src/ATen/native/transformers/cuda/
 sdp_utils.cpp`` and ``.../sdp_utils_cpp.h`` of the versions in ``RELEASES``; a version between two of them is answered
 by both, and what they do not agree on is said to be unknown.
 """
@@ -20,7 +20,7 @@ __all__ = [
     "GATES",
     "RELEASES",
     "Blocker",
-    "apply_cure",
+    "apply_remedy",
     "default_order",
     "find_blocker",
     "find_others",
@@ -633,7 +633,7 @@ def _row_major(dims: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(math.prod(dims[place + 1 :]) for place in range(len(dims)))
 
 
-def apply_cure(call: TorchCall, blocker: Blocker | None) -> tuple[TorchCall, str]:
+def apply_remedy(call: TorchCall, blocker: Blocker | None) -> tuple[TorchCall, str]:
     """Return the call as its blocker's remedy would have it, and what that changes; the call itself if nothing does."""
     if blocker is None or not _is_dense(call):
         return call, ""

@@ -9,13 +9,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..diagnose.explanation import control_graph
-from ..diagnose.judges import Judge, Question
+from ..diagnose.judges import Judge, Query
 from ..errors import CudnnBackendError, EnvironmentNotReady, UsageError
 from ..system.version import version_numbers
 from ..target.profiles import Profile, find_profile
-from .ask_cudnn import Side, ask_cudnn
 from .calls import ORDER, Answer, Machine, TorchCall
-from .gates import apply_cure, find_blocker, find_others, releases_of
+from .gates import apply_remedy, find_blocker, find_others, releases_of
+from .query_cudnn import Side, query_cudnn
 from .report import Finding, WhyReport
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ __all__ = ["judged_for", "make_findings", "why_not_cudnn"]
 
 @contextlib.contextmanager
 def why_not_cudnn(
-    target: str | None = None, *, ask: bool = True, measure: bool = False, budget_s: float = 60.0
+    target: str | None = None, *, run_query: bool = True, measure: bool = False, budget_s: float = 60.0
 ) -> Iterator[WhyReport]:
     """Watch the calls of torch's attention in a block: which backend torch chose, and what kept cuDNN out.
 
@@ -68,7 +68,7 @@ def why_not_cudnn(
         yield report
     finally:
         watch.stop()
-        fill(report, watch, profile, ask=ask, measure=measure, budget_s=budget_s)
+        fill(report, watch, profile, run_query=run_query, measure=measure, budget_s=budget_s)
 
 
 def judged_for(machine: Machine, profile: Profile, cudnn: tuple[int, int, int] | None) -> Machine:
@@ -80,10 +80,10 @@ _MOST_DIRECT = 8  # places that name a backend, which are reported
 
 
 def fill(
-    report: WhyReport, watch: Watch, profile: Profile | None, *, ask: bool, measure: bool, budget_s: float
+    report: WhyReport, watch: Watch, profile: Profile | None, *, run_query: bool, measure: bool, budget_s: float
 ) -> None:
     """Write what a watch saw into a report; whatever fails is a line of it. Calls are judged for `profile` if given."""
-    from .ask_torch import read_machine
+    from .query_torch import read_machine
 
     machine = read_machine()
     unseen = list(watch.unseen)
@@ -110,14 +110,14 @@ def fill(
             )
         report.machine = machine
         report.findings, beyond = make_findings(
-            list(watch.rows.values()), machine, judge if ask else None, profile, measure, budget_s
+            list(watch.rows.values()), machine, judge if run_query else None, profile, measure, budget_s
         )
     report.unseen = (*unseen, *beyond)
 
 
 def _own_cudnn(judge: Judge, profile: Profile) -> tuple[int, int, int] | None:
     with contextlib.suppress(CudnnBackendError, ValueError, IndexError):
-        numbers = version_numbers(judge.ask(Question(control_graph(), profile)).cudnn)
+        numbers = version_numbers(judge.run_query(Query(control_graph(), profile)).cudnn)
         return (numbers[0], numbers[1], numbers[2])
     return None
 
@@ -141,13 +141,13 @@ def make_findings(
     where = profile or ("gpu" if machine.live else "")
     if judge is not None and where and rows:
         with contextlib.suppress(CudnnBackendError):
-            judge.ask(Question(control_graph(), where))  # its process starts, and loads cuDNN
+            judge.run_query(Query(control_graph(), where))  # its process starts, and loads cuDNN
     deadline = time.monotonic() + budget_s
     findings = []
     for row, count, threads in _merge(rows):
         answer = row.answer
         if profile is None and (answer == Answer() or answer.cudnn is False):
-            again = _ask_again(row.call)
+            again = _judge_again(row.call)
             answer = again if answer == Answer() else replace(answer, words=again.words)
         call = _ordered(row.call, machine, answer)
         blocker = find_blocker(call, machine, answer)
@@ -168,16 +168,16 @@ def make_findings(
     sides: dict[TorchCall, Side] = {}
     left = 0
     for at, one in enumerate(findings):
-        call, cured = apply_cure(one.call, one.blocker)
+        call, cured = apply_remedy(one.call, one.blocker)
         asked = replace(call, switches=type(call.switches)(), autocast="", note="")
         side, times = sides.get(asked), {}
         if time.monotonic() > deadline:
             left += side is None
         else:
             if judge is not None and where and side is None and call.kind in ("sdpa", "flex"):
-                side = sides[asked] = ask_cudnn(asked, machine, where, judge)
+                side = sides[asked] = query_cudnn(asked, machine, where, judge)
             if measure and machine.live and profile is None:
-                from .ask_torch import measure as measure_call
+                from .query_torch import measure as measure_call
 
                 times = measure_call(asked)
         findings[at] = replace(one, side=side, cured=cured, times=times)
@@ -186,11 +186,11 @@ def make_findings(
     return tuple(findings), said
 
 
-def _ask_again(call: TorchCall) -> Answer:
-    from .ask_torch import ask_by_facts
+def _judge_again(call: TorchCall) -> Answer:
+    from .query_torch import query_by_facts
 
     try:
-        return ask_by_facts(call)
+        return query_by_facts(call)
     except Exception as error:  # of torch, about fake tensors
         return Answer(error=f"torch could not be queried: {type(error).__name__}: {str(error).partition(chr(10))[0]}")
 

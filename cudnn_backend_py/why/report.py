@@ -11,9 +11,9 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from ..printable import printable
-from .ask_cudnn import Side
 from .calls import Answer, Machine, Place, TorchCall
 from .gates import Blocker, torch_faults
+from .query_cudnn import Side
 
 __all__ = ["Finding", "WhyReport"]
 

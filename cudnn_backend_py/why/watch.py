@@ -21,9 +21,9 @@ from typing import Any
 import torch
 
 from ..system.interruption import ignoring, pass_interruption
-from .ask_torch import ask_torch, autocast_of, autocast_type, describe, read_order, read_switches
 from .calls import Answer, Kind, Place, Switches, TorchCall
 from .gates import CUDNN_TAKES_PACKED
+from .query_torch import autocast_of, autocast_type, describe, query_torch, read_order, read_switches
 from .wrapping import Around, Wrapped, is_compiling
 
 __all__ = ["Row", "Watch"]
@@ -301,7 +301,7 @@ class Watch:
             switches=read_switches(),
             autocast=str(cast).removeprefix("torch.") if cast else "",
         )
-        answer = Answer() if self._as_cuda else ask_torch(q, k, v, mask, call)
+        answer = Answer() if self._as_cuda else query_torch(q, k, v, mask, call)
         if answer.choice is not None:  # torch sets its order when it is first asked
             call = replace(call, switches=replace(call.switches, order=read_order()))
         return self._keep(key, Row(call, _place_of(frame), answer, threading.current_thread().name))

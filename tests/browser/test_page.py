@@ -49,7 +49,7 @@ def page(browser: Browser, file: Path) -> Iterator[Page]:
 def contrast(page: Page, selector: str) -> float:
     """Return the WCAG contrast of the first element's text and its own background."""
     return float(
-        page.ask(
+        page.run_query(
             f"""(() => {{
       const style = getComputedStyle(document.querySelector({selector!r}));
       const light = (text) => {{
@@ -68,12 +68,12 @@ def contrast(page: Page, selector: str) -> float:
 @pytest.mark.parametrize("width", [1280, 400])
 def test_page_fits_and_is_silent(browser: Browser, file: Path, tmp_path: Path, width: int, dark: bool) -> None:
     page = browser.open(file, width=width, dark=dark)
-    assert page.ask(WIDTHS) == [width, width]
+    assert page.run_query(WIDTHS) == [width, width]
     picture = tmp_path / f"page-{width}-{'dark' if dark else 'light'}.png"
     page.picture(picture)
     assert struct.unpack(">I", picture.read_bytes()[16:20]) == (width,)
-    page.ask("document.querySelectorAll('details').forEach((part) => { part.open = true; })")
-    assert page.ask(WIDTHS) == [width, width]
+    page.run_query("document.querySelectorAll('details').forEach((part) => { part.open = true; })")
+    assert page.run_query(WIDTHS) == [width, width]
     for selector in (
         ".badge.ok",
         ".badge.bad",
@@ -90,7 +90,8 @@ def test_page_fits_and_is_silent(browser: Browser, file: Path, tmp_path: Path, w
 
 def test_colours_follow_the_system(browser: Browser, file: Path) -> None:
     colours = [
-        browser.open(file, dark=dark).ask("getComputedStyle(document.body).backgroundColor") for dark in (False, True)
+        browser.open(file, dark=dark).run_query("getComputedStyle(document.body).backgroundColor")
+        for dark in (False, True)
     ]
     assert colours == ["rgb(244, 246, 248)", "rgb(15, 20, 26)"]
 
@@ -98,52 +99,52 @@ def test_colours_follow_the_system(browser: Browser, file: Path) -> None:
 @pytest.mark.parametrize("width", [1280, 400])
 def test_keys_reach_everything(browser: Browser, file: Path, width: int) -> None:
     page = browser.open(file, width=width)
-    count = page.ask(MARK)
+    count = page.run_query(MARK)
     assert count > 30
     reached = set()
     for _ in range(count):
         page.press("Tab")
-        reached.add(page.ask(FOCUSED))
-        outline = page.ask("getComputedStyle(document.activeElement).outlineStyle")
-        assert outline == "solid", page.ask("document.activeElement.outerHTML.slice(0, 200)")
+        reached.add(page.run_query(FOCUSED))
+        outline = page.run_query("getComputedStyle(document.activeElement).outlineStyle")
+        assert outline == "solid", page.run_query("document.activeElement.outerHTML.slice(0, 200)")
     assert reached == {str(index) for index in range(count)}
     assert page.faults() == []
 
 
 def test_first_tab_skips_to_the_verdicts(page: Page) -> None:
     page.press("Tab")
-    assert page.ask("document.activeElement.className") == "skip"
-    assert page.ask("document.activeElement.getBoundingClientRect().left >= 0")
+    assert page.run_query("document.activeElement.className") == "skip"
+    assert page.run_query("document.activeElement.getBoundingClientRect().left >= 0")
     page.press("Enter")
-    assert page.ask("location.hash + ' ' + document.activeElement.id") == "#content content"
+    assert page.run_query("location.hash + ' ' + document.activeElement.id") == "#content content"
 
 
 def test_details_open_by_key(page: Page) -> None:
-    page.ask("document.querySelector('article summary').focus()")
-    before = page.ask("document.querySelector('article details').open")
+    page.run_query("document.querySelector('article summary').focus()")
+    before = page.run_query("document.querySelector('article details').open")
     page.press("Enter")
-    assert page.ask("document.querySelector('article details').open") is not before
+    assert page.run_query("document.querySelector('article details').open") is not before
 
 
 def test_unfold_all_opens_one_graph(page: Page) -> None:
-    page.ask("document.querySelector('.unfold').click()")
-    assert page.ask(
+    page.run_query("document.querySelector('.unfold').click()")
+    assert page.run_query(
         "[...document.querySelectorAll('.group')[0].querySelectorAll('details')].every((part) => part.open)"
     )
-    assert not page.ask("document.querySelectorAll('.group')[1].querySelector('article details').open")
-    assert page.ask("document.querySelector('.unfold').textContent") == "Fold all"
+    assert not page.run_query("document.querySelectorAll('.group')[1].querySelector('article details').open")
+    assert page.run_query("document.querySelector('.unfold').textContent") == "Fold all"
 
 
 def test_text_filter(page: Page) -> None:
-    assert (page.ask(COUNT), page.ask(SHOWN)) == ("45 of 45", 44)
-    page.ask("document.querySelector('[name=text]').focus()")
+    assert (page.run_query(COUNT), page.run_query(SHOWN)) == ("45 of 45", 44)
+    page.run_query("document.querySelector('[name=text]').focus()")
     page.write("HEAD DIM 20")
-    shown = page.ask(SHOWN)
-    wanted = page.ask(f"{CELLS}.filter((cell) => cell.title.includes('head dim 20')).length")
+    shown = page.run_query(SHOWN)
+    wanted = page.run_query(f"{CELLS}.filter((cell) => cell.title.includes('head dim 20')).length")
     assert 0 < shown == wanted < 44
-    assert page.ask(COUNT) == f"{shown} of 45"
-    page.ask("document.querySelector('[type=reset]').click()")
-    assert page.ask(f"new Promise((done) => setTimeout(() => done({COUNT})))") == "45 of 45"
+    assert page.run_query(COUNT) == f"{shown} of 45"
+    page.run_query("document.querySelector('[type=reset]').click()")
+    assert page.run_query(f"new Promise((done) => setTimeout(() => done({COUNT})))") == "45 of 45"
 
 
 @pytest.mark.parametrize(
@@ -151,58 +152,60 @@ def test_text_filter(page: Page) -> None:
 )
 def test_choices(page: Page, name: str, value: str, count: int) -> None:
     options = f"[...document.querySelector('[name={name}]').options]"
-    texts = page.ask(f"{options}.map((option) => option.text)")
+    texts = page.run_query(f"{options}.map((option) => option.text)")
     assert len(texts) > 3
     index = next(place for place, text in enumerate(texts) if text[:9] == value[:9])
-    page.ask(
+    page.run_query(
         f"document.querySelector('[name={name}]').selectedIndex = {index};"
         "document.getElementById('filter').dispatchEvent(new Event('input'))"
     )
-    assert page.ask(COUNT) == f"{count} of 45"
-    assert page.ask("[...document.querySelectorAll('.mx')].filter((box) => !box.hidden).length") == (
+    assert page.run_query(COUNT) == f"{count} of 45"
+    assert page.run_query("[...document.querySelectorAll('.mx')].filter((box) => !box.hidden).length") == (
         1 if name == "graph" else 3
     )
 
 
 def test_arrows_walk_the_grid_and_enter_shows_the_cell(page: Page) -> None:
     chosen = "[document.activeElement.closest('tr').dataset.target, document.activeElement.parentElement.cellIndex]"
-    page.ask("document.querySelector('.cell[tabindex=\"0\"]').focus()")
-    assert page.ask(chosen) == ["sm80", 1]
+    page.run_query("document.querySelector('.cell[tabindex=\"0\"]').focus()")
+    assert page.run_query(chosen) == ["sm80", 1]
     walk = [("ArrowRight", "sm80", 2), ("ArrowDown", "sm89", 2), ("End", "sm89", 5), ("ArrowRight", "sm89", 5)]
     walk += [("ArrowUp", "sm80", 5), ("ArrowUp", "sm80", 5), ("Home", "sm80", 1), ("ArrowRight", "sm80", 2)]
     for key, target, column in [*walk, ("ArrowRight", "sm80", 3)]:
         page.press(key)
-        assert page.ask(chosen) == [target, column], key
+        assert page.run_query(chosen) == [target, column], key
     page.press("Enter")
-    text = page.ask("document.getElementById('panel').innerText")
+    text = page.run_query("document.getElementById('panel').innerText")
     assert text.startswith("not supported: two_matmuls on sm80, cuDNN 9.24.0")
     assert "tensor 'q' has head dim 20, a multiple of 8 is needed" in text
     page.press("Escape")
-    assert page.ask("document.getElementById('panel').hidden")
+    assert page.run_query("document.getElementById('panel').hidden")
 
 
 def test_hostile_names_are_shown_and_do_nothing(page: Page) -> None:
-    assert page.ask("typeof window.hit") == "undefined"
-    assert page.ask("document.images.length") == 0
-    headings = page.ask("[...document.querySelectorAll('.mx h3')].map((item) => item.textContent)")
+    assert page.run_query("typeof window.hit") == "undefined"
+    assert page.run_query("document.images.length") == 0
+    headings = page.run_query("[...document.querySelectorAll('.mx h3')].map((item) => item.textContent)")
     assert headings[2] == HOSTILE.replace("\x00", "\ufffd").replace("\ud800", "\ufffd")
-    page.ask("document.querySelectorAll('.mx')[2].querySelector('button.cell').click()")
-    assert "<script>window.hit=1</script>" in page.ask("document.getElementById('panel').textContent")
+    page.run_query("document.querySelectorAll('.mx')[2].querySelector('button.cell').click()")
+    assert "<script>window.hit=1</script>" in page.run_query("document.getElementById('panel').textContent")
 
 
 def test_named_tensor_is_in_sight_and_marked(page: Page) -> None:
-    assert page.ask("[...document.querySelectorAll('.tensor.named .name')].map((item) => item.textContent)") == ["s"]
+    assert page.run_query("[...document.querySelectorAll('.tensor.named .name')].map((item) => item.textContent)") == [
+        "s"
+    ]
     box = "document.querySelector('.drawing').getBoundingClientRect()"
     tensor = "document.querySelector('.tensor.named').getBoundingClientRect()"
-    assert page.ask(f"{tensor}.top >= {box}.top && {tensor}.bottom <= {box}.bottom")
+    assert page.run_query(f"{tensor}.top >= {box}.top && {tensor}.bottom <= {box}.bottom")
 
 
 def test_page_is_whole_without_script(browser: Browser, file: Path) -> None:
     page = browser.open(file, script=False)
     page.call("Emulation.setScriptExecutionDisabled", value=False)
-    assert page.ask("document.getElementById('filter').hidden")
-    assert page.ask("document.querySelectorAll('article').length") == 4
-    assert page.ask(SHOWN) == 44
+    assert page.run_query("document.getElementById('filter').hidden")
+    assert page.run_query("document.querySelectorAll('article').length") == 4
+    assert page.run_query(SHOWN) == 44
 
 
 @pytest.mark.parametrize(
@@ -222,7 +225,7 @@ def test_fragments_are_light_or_dark_as_the_notebook_is(
     path = tmp_path / "notebook.html"
     path.write_text(f"<!DOCTYPE html><meta charset=utf-8><body {host}>{verdict_html(report()['verdicts'][0])}")
     page = browser.open(path, dark=dark)
-    assert page.ask("getComputedStyle(document.querySelector('.cbp')).backgroundColor") == ground
+    assert page.run_query("getComputedStyle(document.querySelector('.cbp')).backgroundColor") == ground
     assert contrast(page, ".cbp") >= 7
     assert contrast(page, ".cause") >= 4.5
 
@@ -233,7 +236,7 @@ def test_fragments_fit_a_notebook(browser: Browser, tmp_path: Path) -> None:
     cells.append(matrix_html(small_matrix("two_matmuls", HOSTILE)))
     path.write_text(f"<!DOCTYPE html><meta charset=utf-8>{''.join(cells)}<p id=after>after</p>", encoding="utf-8")
     page = browser.open(path, width=400)
-    assert page.ask(WIDTHS) == [400, 400]
-    assert page.ask("document.querySelectorAll('body > .cbp').length") == 5
-    assert page.ask("getComputedStyle(document.getElementById('after')).color") == "rgb(0, 0, 0)"
+    assert page.run_query(WIDTHS) == [400, 400]
+    assert page.run_query("document.querySelectorAll('body > .cbp').length") == 5
+    assert page.run_query("getComputedStyle(document.getElementById('after')).color") == "rgb(0, 0, 0)"
     assert page.faults() == []

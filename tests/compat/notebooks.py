@@ -23,7 +23,7 @@ gpu = sys.argv[2] if len(sys.argv) > 2 else torch.cuda.get_device_name()
 said = {"module version": cudnn.__version__, "cudnn": cudnn.backend_version_string(), "torch": torch.__version__}
 print(json.dumps({**said, "python": platform.python_version(), "device": gpu}))
 """
-_HAZARD = re.compile(r"FrontendHazardWarning: [^(\n]*\(([a-z0-9-]+)\)")
+_HAZARD = re.compile(r"FrontendKnownIssueWarning: [^(\n]*\(([a-z0-9-]+)\)")
 _OF_A_KERNEL = re.compile(r"(cudnn\.[a-z_.]+) is a kernel of cudnn-frontend's own")
 
 

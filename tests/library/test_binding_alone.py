@@ -81,7 +81,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return home
 
 
-def ask(folder: Path, program: str, **names: str) -> tuple[list[object], list[str]]:
+def run_query(folder: Path, program: str, **names: str) -> tuple[list[object], list[str]]:
     head = "".join(f"{name} = {value!r}\n" for name, value in {"FOLDER": str(folder), **names}.items())
     done = run_python(["-I", "-c", head + ALONE + program + SAY], cwd=folder, check=True)
     found, modules = json.loads(done.stdout.splitlines()[-1])
@@ -89,13 +89,13 @@ def ask(folder: Path, program: str, **names: str) -> tuple[list[object], list[st
 
 
 def test_descriptors_are_scripted(folder: Path) -> None:
-    assert ask(folder, LEVEL_0)[0] == [[1, 8, 8]]
+    assert run_query(folder, LEVEL_0)[0] == [[1, 8, 8]]
 
 
 @pytest.mark.parametrize(("target", "sm"), [("h100", 90), ("a100", 80)])
 @pytest.mark.parametrize("kind", ["matmul", "attention"])
 def test_graphs_are_judged_and_built_for_described_gpus(folder: Path, kind: str, target: str, sm: int) -> None:
-    (preferred, fallback, built), modules = ask(folder, JUDGE_AND_BUILD, KIND=kind, TARGET=target)
+    (preferred, fallback, built), modules = run_query(folder, JUDGE_AND_BUILD, KIND=kind, TARGET=target)
     assert isinstance(preferred, int)
     assert isinstance(fallback, int)
     assert preferred > 0
@@ -105,4 +105,4 @@ def test_graphs_are_judged_and_built_for_described_gpus(folder: Path, kind: str,
 
 
 def test_attention_that_is_wrong_is_refused(folder: Path) -> None:
-    assert ask(folder, HAZARD)[0] == ["attention-hazard"]
+    assert run_query(folder, HAZARD)[0] == ["attention-hazard"]

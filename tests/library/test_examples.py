@@ -8,7 +8,7 @@ import os
 import pytest
 
 from cudnn_backend_py import library
-from examples.attention_hazards import REPRODUCTIONS, hazard_of
+from examples.attention_known_issues import REPRODUCTIONS, hazard_of
 from tests.support.child import ROOT, older_cudnn, run_python
 
 NO_GPU = {"CUDA_VISIBLE_DEVICES": ""}
@@ -24,8 +24,8 @@ RUNS = [
     (("mha_fprop.py",), NEWEST, 0, ": not supported\nthe pattern was removed from cuDNN"),
     (("mha_bprop.py",), OLDER, 0, "on NVIDIA H100 SXM5 80GB, cuDNN 9.19.0: supported"),
     (("mha_bprop.py",), NEWEST, 0, ": not supported\nthe pattern was removed from cuDNN"),
-    (("attention_hazards.py",), NEWEST, 0, "unified-modifier-padding"),
-    (("attention_hazards.py", "fp8-bias:backward"), NEWEST, 0, "fp8-bias"),
+    (("attention_known_issues.py",), NEWEST, 0, "unified-modifier-padding"),
+    (("attention_known_issues.py", "fp8-bias:backward"), NEWEST, 0, "fp8-bias"),
     (("level0_two_matmul.py", "--target", "sm80"), OLDER, 0, "8 candidates, 1 engine configs left\nsuccess"),
     (("level0_two_matmul.py", "--target", "sm89"), OLDER, 0, "SHARED_MEMORY_INSUFFICIENT"),
     (("level0_two_matmul.py", "--target", "sm80"), NEWEST, 0, "non-flash composite MHA fprop is no longer supported"),
@@ -74,7 +74,9 @@ EXPLAINED = [
 )
 def test_example_runs_without_a_gpu(arguments: tuple[str, ...], older: bool, code: int, words: str) -> None:
     script, *rest = arguments
-    program = ["-m", "examples.attention_hazards"] if script == "attention_hazards.py" else [f"examples/{script}"]
+    program = (
+        ["-m", "examples.attention_known_issues"] if script == "attention_known_issues.py" else [f"examples/{script}"]
+    )
     done = run_python([*program, *rest], environment=environment(older))
     assert done.code == code, done.stderr
     assert words in done.stdout
@@ -103,7 +105,7 @@ def test_every_example_is_run() -> None:
 JUDGE = """
 import json, sys
 from cudnn_backend_py import explain, library
-from examples.attention_hazards import graph_of
+from examples.attention_known_issues import graph_of
 _, build, *names = sys.argv
 verdicts = {name: str(explain(graph_of(name), "sm90", build=build == "build").outcome) for name in names}
 print(json.dumps([library().version_text, verdicts]))

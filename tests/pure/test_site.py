@@ -64,7 +64,7 @@ def test_every_rule_says_what_it_is() -> None:
         assert "`:" not in rule.title + rule.text, rule.name
     by_docstring = [rule for rule in rules() if "Evidence" in rule.text]
     assert len(by_docstring) >= 15
-    assert all(part in rule.text for rule in by_docstring for part in ("Fault", "Remedy", "Since"))
+    assert all(part in rule.text for rule in by_docstring for part in ("Problem", "Remedy", "Since"))
 
 
 @pytest.mark.parametrize(

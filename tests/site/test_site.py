@@ -66,8 +66,8 @@ def faults(page: Page) -> list[str]:
 def barriers(page: Page) -> list[list[str]]:
     """Return what axe-core finds that keeps somebody from reading or using a page: rule, places, the first of them."""
     [folder] = importlib.util.find_spec("axe_core_python").submodule_search_locations
-    page.ask((Path(folder) / "axe.min.js").read_text(encoding="utf-8") + "; null")
-    return page.ask(AXE)
+    page.run_query((Path(folder) / "axe.min.js").read_text(encoding="utf-8") + "; null")
+    return page.run_query(AXE)
 
 
 @pytest.mark.parametrize("name", PAGES + MORE)
@@ -75,8 +75,8 @@ def barriers(page: Page) -> list[list[str]]:
 @pytest.mark.parametrize("width", [1280, 400])
 def test_page_fits_and_is_silent(browser: Browser, tmp_path: Path, name: str, width: int, dark: bool) -> None:
     page = browser.open(SITE / name, width=width, dark=dark)
-    assert page.ask(WIDTHS) == [width, width]
-    text, ground = map(luminance, page.ask(COLOURS))
+    assert page.run_query(WIDTHS) == [width, width]
+    text, ground = map(luminance, page.run_query(COLOURS))
     assert (ground < 0.1) is dark
     assert (max(text, ground) + 0.05) / (min(text, ground) + 0.05) >= 7
     picture = tmp_path / f"{Path(name).stem}-{width}-{'dark' if dark else 'light'}.png"
@@ -99,8 +99,8 @@ def test_every_public_name_is_in_the_reference() -> None:
 def test_first_page_shows_the_verdict_without_scrolling(browser: Browser) -> None:
     page = browser.open(SITE / "index.html", width=1280, height=800)
     bottom = "document.querySelector('article pre').getBoundingClientRect().bottom"
-    assert page.ask(f"{bottom} < innerHeight")
-    shown = page.ask("document.querySelector('article pre').innerText")
+    assert page.run_query(f"{bottom} < innerHeight")
+    shown = page.run_query("document.querySelector('article pre').innerText")
     assert shown.startswith("NOT SUPPORTED")
     assert "cause:" in shown
     assert "what to do:" in shown
@@ -113,12 +113,12 @@ FOCUS = """(() => { const at = document.activeElement; const box = at.getBoundin
 @pytest.mark.parametrize("width", [1280, 400])
 def test_keys_reach_the_links_of_the_page_and_are_seen_there(browser: Browser, width: int) -> None:
     page = browser.open(SITE / "tutorials" / "index.html", width=width)
-    wanted = set(page.ask("[...document.querySelectorAll('article td a')].map((link) => link.href)"))
+    wanted = set(page.run_query("[...document.querySelectorAll('article td a')].map((link) => link.href)"))
     assert len(wanted) == len([*(SITE / "tutorials").glob("*.html")]) - 1  # all but the list itself
     reached = set()
     for _ in range(80):
         page.press("Tab")
-        _, href, outline, _ = page.ask(FOCUS)
+        _, href, outline, _ = page.run_query(FOCUS)
         if href in wanted:
             assert outline == "solid", href
             reached.add(href)
@@ -128,20 +128,20 @@ def test_keys_reach_the_links_of_the_page_and_are_seen_there(browser: Browser, w
 def test_first_tab_skips_to_the_content(browser: Browser) -> None:
     page = browser.open(SITE / "known-issues.html")
     page.press("Tab")
-    assert page.ask("document.activeElement.classList.contains('md-skip')")
+    assert page.run_query("document.activeElement.classList.contains('md-skip')")
 
 
 def wait(page: Page, script: str) -> bool:
     end = time.monotonic() + 30
     while time.monotonic() < end:
-        if page.ask(script):
+        if page.run_query(script):
             return True
         time.sleep(0.05)
     return False
 
 
 def search(page: Page, text: str) -> None:
-    page.ask(
+    page.run_query(
         f"""(() => {{ const box = document.querySelector(".md-search__input"); box.focus();
         box.value = {json.dumps(text)};
         box.dispatchEvent(new InputEvent("input", {{ bubbles: true }}));
@@ -164,7 +164,7 @@ def test_search_finds_words_from_disk(browser: Browser, words: str, place: str) 
     page = browser.open(SITE / "index.html")
     search(page, words)
     links = "[...document.querySelectorAll('.md-search-result__link')].map((link) => link.href)"
-    assert wait(page, f"{links}.some((link) => link.includes('/{place}'))"), page.ask(links)
+    assert wait(page, f"{links}.some((link) => link.includes('/{place}'))"), page.run_query(links)
 
 
 def test_search_is_used_by_keyboard(browser: Browser) -> None:
@@ -175,7 +175,7 @@ def test_search_is_used_by_keyboard(browser: Browser) -> None:
     page.press("End")  # it looks when a key goes up
     assert wait(page, "document.querySelector('.md-search-result__link[href*=\"known-issues.html\"]') !== null")
     page.press("ArrowDown")
-    _, href, outline, seen = page.ask(FOCUS)
+    _, href, outline, seen = page.run_query(FOCUS)
     assert outline == "solid"
     assert seen
     page.press("Enter")
@@ -183,12 +183,12 @@ def test_search_is_used_by_keyboard(browser: Browser) -> None:
 
 
 def find(page: Page, text: str) -> dict[str, str]:
-    found: dict[str, str] = page.ask(f"window.findCudnnReason({json.dumps(text)})")
+    found: dict[str, str] = page.run_query(f"window.findCudnnReason({json.dumps(text)})")
     return found
 
 
 def test_search_box_shows_the_entry_of_a_reason(browser: Browser) -> None:
-    page = browser.open(SITE / "concepts.html")
+    page = browser.open(SITE / "glossary.html")
     [entry] = [one for one in entries() if one.statement == "Embedding dim per head for q and k is not a multiple of 8"]
     for text in (
         f"CUDNN_STATUS_NOT_SUPPORTED_SHAPE: {entry.text}",
@@ -199,17 +199,17 @@ def test_search_box_shows_the_entry_of_a_reason(browser: Browser) -> None:
         href = "document.querySelector('#reason-result a')?.href ?? ''"
         assert wait(page, f"({href}).endsWith('/tables/reasons.html#{entry.anchor}')"), text
     opened = browser.open(SITE / "tables" / "reasons.html")
-    assert opened.ask(f"document.getElementById({json.dumps(entry.anchor)}) !== null")
+    assert opened.run_query(f"document.getElementById({json.dumps(entry.anchor)}) !== null")
 
 
 def test_page_of_reasons_answers_what_is_pasted(browser: Browser) -> None:
     page = browser.open(SITE / "tables" / "reasons.html")
-    page.ask("document.getElementById('reason').focus()")
+    page.run_query("document.getElementById('reason').focus()")
     page.write(
         "CUDNN_STATUS_NOT_SUPPORTED_ARCH_MISMATCH: only Hopper is supported for this engine at: !(900 <= deviceVer)"
     )
     assert wait(page, "document.querySelector('#reason-found a') !== null")
-    assert "only Hopper is supported" in page.ask("document.querySelector('#reason-found').innerText")
+    assert "only Hopper is supported" in page.run_query("document.querySelector('#reason-found').innerText")
 
 
 def fresh_reasons() -> list[Reason]:
@@ -238,7 +238,7 @@ def test_search_finds_reasons_that_cudnn_gives_now(browser: Browser) -> None:
 def test_every_entry_is_found_by_its_own_text(browser: Browser) -> None:
     page = browser.open(SITE / "index.html")
     texts = [f"{entry.status}: {entry.text}" for entry in entries()]
-    found = page.ask(f"Promise.all({json.dumps(texts)}.map(window.findCudnnReason))")
+    found = page.run_query(f"Promise.all({json.dumps(texts)}.map(window.findCudnnReason))")
     by_anchor = {entry.anchor: entry for entry in entries()}
     others = [
         (entry.text, one)

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cudnn_backend_py import CudnnStatusError, DataType, Graph, OperationGraph, build_plan, execute, open_target
-from cudnn_backend_py.graph.attention import Use, Version, find_hazards
+from cudnn_backend_py.graph.attention import Use, Version, find_measured_issues
 from cudnn_backend_py.graph.formats import decode, encode, storage_type
 from cudnn_backend_py.known_issues import Form
 from cudnn_backend_py.system.child import ONE_THREAD
@@ -65,7 +65,9 @@ def seeded(
     rng = np.random.default_rng([number, backward, 7])
     while True:
         problem = draw(rng, backward=backward, tiny=False, fp8=fp8)
-        if hazards or not any(find_hazards(Use(problem, backward, composite_form(number, version), version, sm))):
+        if hazards or not any(
+            find_measured_issues(Use(problem, backward, composite_form(number, version), version, sm))
+        ):
             break
     if problem.dropout:
         problem = replace(problem, rng_dump=bool(number % 4))
@@ -128,7 +130,7 @@ def run_case(number: int, backward: bool, fp8: bool | None = None, hazards: bool
         label = f"{form}{'' if chosen is None or form == 'unified' else ', single operations'}"
         run = Run(number, backward, label, case.problem.data_type.name, str(case.problem), "refused")
         shape: Form = "unified" if form == "unified" else composite_form(number, version)
-        found = list(find_hazards(Use(case.problem, backward, shape, version, _target().sm)))
+        found = list(find_measured_issues(Use(case.problem, backward, shape, version, _target().sm)))
         if found and not hazards:
             run.outcome, run.words = "hazard", found[0].code
             runs.append(run)

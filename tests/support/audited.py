@@ -20,7 +20,7 @@ class Audited:
 
     run: Callable[[], None]
     fault: str
-    door: str
+    entry_point: str
     is_nan: bool = False
 
 

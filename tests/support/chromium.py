@@ -132,7 +132,7 @@ class Page:
         """Return the result of a method of the protocol about this page."""
         return self.browser.call(method, self.session, **parameters)
 
-    def ask(self, script: str) -> Any:
+    def run_query(self, script: str) -> Any:
         """Return the value of a JavaScript expression, as plain data."""
         answer = self.call("Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True)
         assert "exceptionDetails" not in answer, answer["exceptionDetails"]

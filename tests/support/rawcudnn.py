@@ -19,7 +19,7 @@ TENSOR, TENSOR_IS_BY_VALUE, BOOLEAN = 17, 908, 2
 
 
 @dataclass(frozen=True)
-class Question:
+class Query:
     """Would a new descriptor of this kind take this attribute with this type and count?
 
     ``element`` is the descriptor type of the elements, where they are descriptors; ``addresses`` fills a
@@ -52,7 +52,7 @@ def library() -> Path:
     return found[0]
 
 
-def ask(questions: Iterable[Question]) -> list[Answer]:
+def run_query(questions: Iterable[Query]) -> list[Answer]:
     """Answer every question, starting a new child after each one that kills it."""
     waiting = list(questions)
     answers: list[Answer] = []
@@ -66,7 +66,7 @@ def ask(questions: Iterable[Question]) -> list[Answer]:
     return answers
 
 
-def _run(questions: Sequence[Question]) -> list[str]:
+def _run(questions: Sequence[Query]) -> list[str]:
     text = "".join(json.dumps(asdict(question)) + "\n" for question in questions)
     child = [sys.executable, str(Path(__file__).resolve())]
     done = subprocess.run(child, input=text, capture_output=True, text=True, check=False)
@@ -95,7 +95,7 @@ class _Library:
         self.lib.cudnnGetLastErrorString(text, len(text))
         return text.value.decode()
 
-    def elements(self, question: Question, owned: list[int]) -> ctypes.Array:
+    def elements(self, question: Query, owned: list[int]) -> ctypes.Array:
         room = max(question.count, 8)
         if question.type == BACKEND_DESCRIPTOR:
             owned += [self.create(question.element) or 0 for _ in range(room)]
@@ -109,7 +109,7 @@ class _Library:
             return (ctypes.c_uint64 * room)(*[target] * room)
         return (ctypes.c_int64 * (2 * room))(*[1] * (2 * room))  # a fraction takes two
 
-    def answer(self, question: Question) -> tuple[int, str]:
+    def answer(self, question: Query) -> tuple[int, str]:
         self.last_error()
         owned: list[int] = []
         elements = self.elements(question, owned)
@@ -133,7 +133,7 @@ def main() -> None:
     """Answer the questions on standard input."""
     cudnn = _Library()
     for line in sys.stdin:
-        print(json.dumps(cudnn.answer(Question(**json.loads(line)))), flush=True)
+        print(json.dumps(cudnn.answer(Query(**json.loads(line)))), flush=True)
 
 
 if __name__ == "__main__":

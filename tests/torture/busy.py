@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from cudnn_backend_py.diagnose import Judge, Outcome, Question, Verdict
+from cudnn_backend_py.diagnose import Judge, Outcome, Query, Verdict
 from cudnn_backend_py.diagnose.fork import TIME_RAN_OUT
 from tests.torture.harness import VERSIONS
 from tests.torture.remedies import TARGETS, draw
@@ -25,17 +25,17 @@ LIMIT_S = 600.0
 _REFUSED = 0.8  # of the graphs, at least
 
 
-def questions(count: int, seed: int, built: float = 0.2) -> list[Question]:
+def questions(count: int, seed: int, built: float = 0.2) -> list[Query]:
     """Return questions about random graphs, of which four in five are refused and `built` request plans."""
     rng = random.Random(f"busy {seed}")
     drawn = {version: draw(rng, version) for version in VERSIONS}
-    found: list[Question] = []
+    found: list[Query] = []
     others = 0
     with Judge() as judge:
         while len(found) < count:
             version = rng.choice(VERSIONS)
-            question = Question(next(drawn[version]), rng.choice(TARGETS), version, build=rng.random() < built)
-            refused = judge.ask(Question(question.graph, question.target, version, causes=False))
+            question = Query(next(drawn[version]), rng.choice(TARGETS), version, build=rng.random() < built)
+            refused = judge.run_query(Query(question.graph, question.target, version, causes=False))
             if refused.outcome is not Outcome.NOT_SUPPORTED:
                 if others >= count * (1 - _REFUSED):
                     continue
@@ -44,10 +44,10 @@ def questions(count: int, seed: int, built: float = 0.2) -> list[Question]:
     return found
 
 
-def explain_all(asked: Sequence[Question], processes: int) -> list[Verdict]:
+def explain_all(asked: Sequence[Query], processes: int) -> list[Verdict]:
     """Return the verdicts, so many processes at a time."""
     with Judge(limit_s=LIMIT_S) as judge, ThreadPoolExecutor(processes) as pool:
-        return list(pool.map(judge.ask, asked))
+        return list(pool.map(judge.run_query, asked))
 
 
 def compare_answers(alone: Sequence[Verdict], busy: Sequence[Verdict]) -> tuple[Counter[str], list[str]]:

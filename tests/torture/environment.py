@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from cudnn_backend_py import DataType, EnvironmentNotReady, Graph, GraphBuilder, PointwiseMode
-from cudnn_backend_py.diagnose import Judge, Question, matrix
+from cudnn_backend_py.diagnose import Judge, Query, matrix
 from cudnn_backend_py.diagnose.surveys.matrix import Cell
 from cudnn_backend_py.target import find_profile
 from cudnn_backend_py.versions.store import child_environment, default_root, require_installed
@@ -144,7 +144,7 @@ class World:
             *(self.change_irrelevant, self.change_own_library, self.change_patches, self.change_times),
         ]
         asks = [
-            *(self.ask_judge, self.ask_judge, self.ask_children, self.ask_children, self.ask_threads),
+            *(self.ask_judge, self.ask_judge, self.judge_in_children, self.judge_in_children, self.ask_threads),
             *(self.ask_processes, self.ask_while_something_changes, self.ask_new_process),
         ]
         for _ in range(steps):
@@ -285,8 +285,8 @@ class World:
         named, _, _ = drawn = self.draw()
         wanted = self.wanted(drawn)
         for graph, target, version in self.chance.sample(list(wanted), min(4, len(wanted))):
-            question = Question(named[graph], target, None if version == "default" else version)
-            found = Cell.of(self.judge.ask(question))
+            question = Query(named[graph], target, None if version == "default" else version)
+            found = Cell.of(self.judge.run_query(question))
             self.check("a running judge", wanted, {(graph, target, version): found})
 
     def _matrix(self, drawn: Any, executor: Executor | None = None) -> dict[tuple[str, str, str], Cell]:
@@ -295,7 +295,7 @@ class World:
         self.counts["answers from disk"] += len(found.cells) - found.asked
         return dict(found.cells)
 
-    def ask_children(self) -> None:
+    def judge_in_children(self) -> None:
         drawn = self.draw()
         self.check("children", self.wanted(drawn), self._matrix(drawn))
 

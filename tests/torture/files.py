@@ -366,7 +366,7 @@ ZOO_GRAPH = two_matmuls()
 
 def _case_bytes(rng: random.Random) -> bytes:
     case = Case(
-        door="frontend",
+        entry_point="frontend",
         place="p",
         found=("f",),
         wrong=("o",),

@@ -12,12 +12,12 @@ from collections import Counter
 from pathlib import Path
 
 from cudnn_backend_py import DescriptorType, Graph, GraphError
-from cudnn_backend_py.diagnose import Judge, Outcome, Question, Verdict, lint, render_text, whatif
+from cudnn_backend_py.diagnose import Judge, Outcome, Query, Verdict, lint, render_text, whatif
 from cudnn_backend_py.diagnose.report.html import verdict_html
 from cudnn_backend_py.graph import graph_to_json
 from cudnn_backend_py.graph.guard import collecting
 from cudnn_backend_py.graph.replace import all_ops
-from cudnn_backend_py.known_issues import known_hazards
+from cudnn_backend_py.known_issues import find_known_issues
 from cudnn_backend_py.rewrite.changes import changes
 from cudnn_backend_py.target import find_profile
 from tests.support.mutants import mutants
@@ -43,7 +43,7 @@ def attack(seed: int, folder: Path) -> Counter[str]:
                 counts["refused when they were made"] += 1
                 continue
             graph = drawn
-            question = Question(graph, rng.choice(TARGETS), version, build=rng.random() < 0.01)
+            question = Query(graph, rng.choice(TARGETS), version, build=rng.random() < 0.01)
             counts += _judged(judge, question, shown=rng.random() < 0.2)
             counts += _looked_at(graph, question, rng)
             if seed // len(VERSIONS) % 10 == 0:
@@ -53,15 +53,15 @@ def attack(seed: int, folder: Path) -> Counter[str]:
     return counts
 
 
-def _broken(question: Question, what: str) -> Broken:
+def _broken(question: Query, what: str) -> Broken:
     asked = f"{question.target}, cuDNN {question.version}, build={question.build}"
     return Broken(f"{what}\n{asked}\n{json.dumps(graph_to_json(question.graph))}")
 
 
-def _judged(judge: Judge, question: Question, *, shown: bool) -> Counter[str]:
+def _judged(judge: Judge, question: Query, *, shown: bool) -> Counter[str]:
     """Ask, and look at what the verdict says about itself."""
     try:
-        verdict = judge.ask(question)
+        verdict = judge.run_query(question)
     except Exception as error:
         raise _broken(question, f"no verdict: {type(error).__name__}: {error}") from error
     code = "" if verdict.cause is None else verdict.cause.code
@@ -86,11 +86,11 @@ def _judged(judge: Judge, question: Question, *, shown: bool) -> Counter[str]:
     return +counts
 
 
-def _looked_at(graph: Graph, question: Question, rng: random.Random) -> Counter[str]:
+def _looked_at(graph: Graph, question: Query, rng: random.Random) -> Counter[str]:
     """Ask what needs no cuDNN."""
     names = {tensor.name for tensor in graph.tensors}
     with collecting() as lines:
-        hazards = known_hazards(graph, find_profile(question.target).sm, (9, 19, 0))
+        hazards = find_known_issues(graph, find_profile(question.target).sm, (9, 19, 0))
         found = lint(graph)
         tried = list(changes(graph)) if rng.random() < 0.05 and len(graph.ops) < 30 else []
     if lines or any(finding.code == "lint-failed" for finding in found):
@@ -101,9 +101,9 @@ def _looked_at(graph: Graph, question: Question, rng: random.Random) -> Counter[
     return Counter({"known issues": len(hazards), "findings of lint": len(found), "changes": len(tried)})
 
 
-def _asked_again(judge: Judge, other: Judge, question: Question) -> Counter[str]:
+def _asked_again(judge: Judge, other: Judge, question: Query) -> Counter[str]:
     """Ask two processes the same."""
-    first, second = judge.ask(question), other.ask(question)
+    first, second = judge.run_query(question), other.run_query(question)
     if "cudnn-crashed" in (code := {one.cause.code for one in (first, second) if one.cause}) and len(code) > 1:
         return Counter({"crashes of one process of two": 1})
     if first != second and any(op.kind is DescriptorType.OPERATION_SIGNAL for op in question.graph.ops):

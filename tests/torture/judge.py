@@ -17,7 +17,7 @@ from types import FrameType
 from typing import Any
 
 from cudnn_backend_py import CudnnBackendError, DataType, Graph, GraphBuilder, PointwiseMode, UsageError
-from cudnn_backend_py.diagnose import Judge, Outcome, Question, Verdict, judge
+from cudnn_backend_py.diagnose import Judge, Outcome, Query, Verdict, judge
 from examples import forum_two_matmul
 from tests.torture.harness import Broken
 
@@ -56,17 +56,17 @@ def _refused(number: int) -> Graph:
 
 
 @cache
-def questions() -> tuple[Question, ...]:
+def questions() -> tuple[Query, ...]:
     """Return questions with answers that are distinguished: by name, architecture, outcome and candidates."""
     graphs = [_supported(number) if number % 4 else _refused(number) for number in NUMBERS]
-    return tuple(Question(graph, target, modes=("FALLBACK",)) for graph in graphs for target in ("sm80", "sm90"))
+    return tuple(Query(graph, target, modes=("FALLBACK",)) for graph in graphs for target in ("sm80", "sm90"))
 
 
 @cache
-def expected() -> dict[Question, Answer]:
+def expected() -> dict[Query, Answer]:
     """Return the answers of a judge whom no one interrupts."""
     with Judge() as calm:
-        return {question: _answer(calm.ask(question)) for question in questions()}
+        return {question: _answer(calm.run_query(question)) for question in questions()}
 
 
 def _answer(verdict: Verdict) -> Answer:
@@ -91,15 +91,15 @@ class _Round:
             if number % RARE == RARE - 1:
                 self.chance.choice(rare)()
             else:
-                self.check(*self.asked(self.judge.ask))
+                self.check(*self.asked(self.judge.run_query))
         return self.counts
 
-    def asked(self, ask: Callable[[Question], Verdict]) -> tuple[Question, Verdict]:
+    def asked(self, run_query: Callable[[Query], Verdict]) -> tuple[Query, Verdict]:
         question = self.chance.choice(questions())
         self.counts["questions"] += 1
-        return question, ask(question)
+        return question, run_query(question)
 
-    def check(self, question: Question, verdict: Verdict, *, whole: bool = True) -> None:
+    def check(self, question: Query, verdict: Verdict, *, whole: bool = True) -> None:
         """Compare an answer; where something ended its process it may be that there is none."""
         if verdict.graph != question.graph.name or verdict.graph_text != str(question.graph):
             raise Broken(f"asked about {question.graph.name}, answered about {verdict.graph}")
@@ -118,7 +118,7 @@ class _Round:
     def interrupted(self, moment: float | None = None) -> None:
         """A handler of a signal raises at some moment."""
         kind = self.chance.choice(INTERRUPTIONS)
-        self._expect(kind, lambda: self.check(*self.asked(self.judge.ask)), moment or self.moment(), 0.0)
+        self._expect(kind, lambda: self.check(*self.asked(self.judge.run_query)), moment or self.moment(), 0.0)
 
     def interrupted_often(self) -> None:
         """One after the other, mostly while processes are started."""
@@ -129,7 +129,7 @@ class _Round:
         """It raises once more while the first exception is on its way, where the process is being ended."""
         kind = self.chance.choice(INTERRUPTIONS)
         again = float(10 ** self.chance.uniform(-5, -2.5))
-        self._expect(kind, lambda: self.check(*self.asked(self.judge.ask)), self.moment(), again)
+        self._expect(kind, lambda: self.check(*self.asked(self.judge.run_query)), self.moment(), again)
 
     def _expect(self, kind: type[BaseException], act: Callable[[], object], first: float, again: float) -> None:
         def raises(_number: int, _frame: FrameType | None) -> None:
@@ -152,7 +152,7 @@ class _Round:
     def out_of_time(self) -> None:
         hurried = Judge(limit_s=self.moment())
         hurried._idle = self.judge._idle  # its processes, with another limit
-        self.check(*self.asked(hurried.ask), whole=False)
+        self.check(*self.asked(hurried.run_query), whole=False)
         self.counts["limits"] += 1
 
     def killed(self) -> None:
@@ -164,7 +164,7 @@ class _Round:
                 os.kill(pid, self.chance.choice((signal.SIGKILL, signal.SIGSEGV, signal.SIGRTMIN + 3)))
 
         with _alarm(kills, self.moment()):
-            self.check(*self.asked(self.judge.ask), whole=False)
+            self.check(*self.asked(self.judge.run_query), whole=False)
         self.judge.close()  # where they were killed too late for this question, the next one has others
         self.counts["kills"] += 1
 
@@ -172,8 +172,8 @@ class _Round:
         """A forked process asks the same judge, and the parent meanwhile."""
         child = os.fork()
         if child == 0:
-            _exit_with(lambda: self.check(*self.asked(self.judge.ask)))
-        self.check(*self.asked(self.judge.ask))
+            _exit_with(lambda: self.check(*self.asked(self.judge.run_query)))
+        self.check(*self.asked(self.judge.run_query))
         self._reap(child)
         self.counts["questions"] += 1
         self.counts["answered, rightly"] += 1
@@ -189,7 +189,7 @@ class _Round:
 
         try:
             with _alarm(forks, self.moment()):
-                question, verdict = self.asked(self.judge.ask)
+                question, verdict = self.asked(self.judge.run_query)
         except UsageError as error:
             if os.getpid() == parent or error.code != "child-not-usable":
                 raise
@@ -213,7 +213,7 @@ class _Round:
         """Threads share the judge, and the main thread is interrupted meanwhile."""
         with ThreadPoolExecutor(2) as pool:
             chosen = [self.chance.choice(questions()) for _ in range(6)]
-            coming = [(question, pool.submit(self.judge.ask, question)) for question in chosen]
+            coming = [(question, pool.submit(self.judge.run_query, question)) for question in chosen]
             self.interrupted()
             for question, answer in coming:
                 self.check(question, answer.result())
@@ -225,14 +225,14 @@ class _Round:
         chosen = [self.chance.choice(questions()) for _ in range(2)]
         limits = [self.chance.choice((None, self.moment())) for _ in chosen]
 
-        async def ask(question: Question, limit_s: float | None) -> None:
+        async def run_query(question: Query, limit_s: float | None) -> None:
             try:
                 self.check(question, await asyncio.wait_for(asyncio.to_thread(judge, question), limit_s))
             except TimeoutError:
                 self.counts["tasks cancelled"] += 1
 
         async def ask_all() -> None:
-            await asyncio.gather(*map(ask, chosen, limits))
+            await asyncio.gather(*map(run_query, chosen, limits))
 
         asyncio.run(ask_all())
         self.counts["questions"] += len(chosen)

@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from cudnn_backend_py import Graph, GraphError
-from cudnn_backend_py.diagnose import Judge, Outcome, Question, whatif
+from cudnn_backend_py.diagnose import Judge, Outcome, Query, whatif
 from cudnn_backend_py.diagnose.remedies import Remedy
 from cudnn_backend_py.graph import graph_to_json
 from cudnn_backend_py.graph.guard import collecting
@@ -45,8 +45,8 @@ def attack(seed: int, folder: Path) -> Counter[str]:
         while counts["graphs"] < GRAPHS:
             graph = next(drawn)
             counts["graphs"] += 1
-            question = Question(graph, target, version, causes=False)
-            if judge.ask(question).outcome is not Outcome.NOT_SUPPORTED:
+            question = Query(graph, target, version, causes=False)
+            if judge.run_query(question).outcome is not Outcome.NOT_SUPPORTED:
                 continue
             counts["refused"] += 1
             with collecting() as lines:
@@ -99,11 +99,11 @@ def _spoil(graph: Graph, rng: random.Random) -> Graph:
     return attempt(lambda: replace_tensors(graph, new)) or graph
 
 
-def _checked(judge: Judge, question: Question, remedy: Remedy, seed: int) -> Counter[str]:
+def _checked(judge: Judge, question: Query, remedy: Remedy, seed: int) -> Counter[str]:
     """Check that every graph of a remedy is supported, and that an exact one computes the same."""
     for one in remedy.graphs:
         asked = replace(question, graph=one, target=remedy.target, version=remedy.version)
-        if not judge.ask(asked).supported:
+        if not judge.run_query(asked).supported:
             raise _broken(question, f"{remedy.title}: cuDNN does not support {one.name!r}")
     if remedy.effect != "exact" or not remedy.members:
         return Counter({f"remedies, {remedy.kinds[0] if not remedy.members else remedy.effect}": 1})
@@ -124,6 +124,6 @@ def _checked(judge: Judge, question: Question, remedy: Remedy, seed: int) -> Cou
     return counts + Counter({"compared again, same": 1, f"compared again, {'other data' if other else 'own sizes'}": 1})
 
 
-def _broken(question: Question, what: str) -> Broken:
+def _broken(question: Query, what: str) -> Broken:
     asked = f"{question.target}, cuDNN {question.version}"
     return Broken(f"{what}\n{asked}\n{json.dumps(graph_to_json(question.graph))}")

@@ -27,7 +27,7 @@ from cudnn_backend_py.tuning.stage import Stage
 from cudnn_backend_py.tuning.trial.bound import Arithmetic, Comparison, Expected
 from cudnn_backend_py.tuning.trial.expectation import expectation
 
-__all__ = ["Asked", "Found", "ask", "is_context_lost", "judge_deviceless", "on_device"]
+__all__ = ["Asked", "Found", "is_context_lost", "judge_deviceless", "on_device", "run_query"]
 
 Numbers = NDArray[Any]
 _GUARD = 512  # bytes after each tensor that no one may write
@@ -88,7 +88,7 @@ class Found:
         return found | ({"memory"} if self.beyond else set())
 
 
-def ask(
+def run_query(
     graph: Graph,
     target: Target,
     *,

@@ -288,7 +288,7 @@ def _ask(child: LastingChild, options: Options, seed: int, family: str, limit_s:
     asked = {"seed": seed, "family": family, **asdict(options), "families": []}
     asked["seed"] = seed
     try:
-        for line in child.ask(asked, limit_s):
+        for line in child.run_query(asked, limit_s):
             about |= {key: line[key] for key in ("about", "faults") if key in line}
             for name, spent in line.get("seconds", {}).items():
                 record["seconds"][name] = round(record["seconds"].get(name, 0.0) + spent, 4)

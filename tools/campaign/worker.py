@@ -13,14 +13,14 @@ from cudnn_backend_py.errors import CudnnBackendError, CudnnStatusError
 from cudnn_backend_py.graph import Graph
 from cudnn_backend_py.graph.replace import all_ops
 from cudnn_backend_py.graph.serial import graph_to_json
-from cudnn_backend_py.known_issues import FaultWarning, ending_faults, name_failure
+from cudnn_backend_py.known_issues import KnownIssueWarning, find_ending_problems, name_failure
 from cudnn_backend_py.rewrite.reduce import Reduced, reduce_failure
 from cudnn_backend_py.system.child import Say, serve
 from cudnn_backend_py.target import Target, open_target
 
 from .coverage import covers
 from .graphs import ATTENTION, random_graph
-from .one import Asked, Found, ask, is_context_lost, judge_deviceless, on_device
+from .one import Asked, Found, is_context_lost, judge_deviceless, on_device, run_query
 
 __all__ = ["main"]
 
@@ -59,10 +59,10 @@ class _Worker:
         seconds = {"graph": time.perf_counter() - began}
         choice = random.Random(f"choice {asked['seed']}")
         kinds = [asked["data"]] if asked.get("data") else _kinds(asked["family"], choice)
-        ends = ", ".join(fault.code for fault in ending_faults(graph, target.sm, target.library.version))
+        ends = ", ".join(fault.code for fault in find_ending_problems(graph, target.sm, target.library.version))
         say(about=_describe(graph), data=kinds, faults=ends)  # of this process, before it can say more
         began = time.perf_counter()
-        got = ask(graph, target, choice=choice, build=asked["build"] or target.is_live)
+        got = run_query(graph, target, choice=choice, build=asked["build"] or target.is_live)
         seconds["plan"] = time.perf_counter() - began
         line: dict[str, Any] = {"engine": got.engine, "cover": dict(covers(graph)), "seconds": seconds}
         if got.config is None:
@@ -138,10 +138,10 @@ class _Worker:
 
         def fails(smaller: Graph, data: str) -> bool:
             nonlocal last
-            if ending_faults(smaller, target.sm, target.library.version):
+            if find_ending_problems(smaller, target.sm, target.library.version):
                 return False
             say(trying=graph_to_json(smaller))
-            got = ask(smaller, target, choice=random.Random(f"choice {asked['seed']}"), engine=engine)
+            got = run_query(smaller, target, choice=random.Random(f"choice {asked['seed']}"), engine=engine)
             if got.plan is None:
                 return False
             try:
@@ -207,5 +207,5 @@ def _faults(graph: Graph, got: Asked, wrong: Sequence[str]) -> str:
 
 def main() -> None:
     """Answer the questions of the parent."""
-    warnings.simplefilter("ignore", FaultWarning)
+    warnings.simplefilter("ignore", KnownIssueWarning)
     serve(_Worker().answer)

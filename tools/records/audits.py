@@ -25,7 +25,7 @@ from cudnn_backend_py.audit.report import AuditReport
 from cudnn_backend_py.execution.timing import uncollected
 from cudnn_backend_py.info import start_record, write_record
 from cudnn_backend_py.system.child import call_command
-from cudnn_backend_py.why.cost import TurnTime, judge_pairs, take_time, tell
+from cudnn_backend_py.why.cost import TurnTime, judge_pairs, notify, take_time
 from tests.support.audited import RIGHT, WRONG
 
 __all__ = ["audit_program", "examine_case", "measure_cost", "run_faults"]
@@ -95,7 +95,7 @@ def brief(row: dict[str, Any]) -> dict[str, Any]:
     """Return what a record says of a program: no paths, no texts of reports."""
     report = row["report"]
     found = {name: row[name] for name in ("name", "ok", "seconds", "fault", "is_nan", "modes") if name in row}
-    found["door"] = WRONG[row["name"]].door if row["name"] in WRONG else ""
+    found["entry_point"] = WRONG[row["name"]].entry_point if row["name"] in WRONG else ""
     found |= {name: report.get(name) for name in ("calls", "sampled", "checked", "passed_over", "unjudged")}
     found["kept"] = len(report["wrong"])
     found["cases"] = [
@@ -380,7 +380,7 @@ def main() -> int:
             rows.append(row)
             for what in ("counting", "audited"):
                 a_round = f"a round of {row[what]['clock']['plain_us']:.1f} us"
-                print(f"{row['program']}, {what}: {a_round}, {tell(row[what])}", flush=True)
+                print(f"{row['program']}, {what}: {a_round}, {notify(row[what])}", flush=True)
             write_record(record, asked.record)
     write_record(record, asked.record)
     return 0 if all(row["ok"] for row in rows) else 1

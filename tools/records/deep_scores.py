@@ -31,10 +31,10 @@ from cudnn_backend_py import CudnnBackendError, DataType, Graph, open_target, re
 from cudnn_backend_py.graph.attention import Attention, sdpa_backward, sdpa_forward
 from cudnn_backend_py.graph.formats import round_to
 from cudnn_backend_py.info import start_record, write_record
-from cudnn_backend_py.known_issues import FaultWarning, known_hazards
+from cudnn_backend_py.known_issues import KnownIssueWarning, find_known_issues
 from cudnn_backend_py.system.child import ONE_THREAD
 from cudnn_backend_py.target import Target
-from tools.campaign.one import ask, run
+from tools.campaign.one import run, run_query
 
 __all__ = ["LEVELS", "Deep", "deep_cases", "run_deep"]
 
@@ -147,8 +147,8 @@ def run_deep(case: Deep, target: Target) -> dict[str, Any]:
     version = target.library.version
     graph = case.graph(version)
     found: dict[str, Any] = {"name": case.name, "case": astuple(case)}
-    found["faults"] = sorted({fault.code for fault in known_hazards(graph, target.sm, version)})
-    asked = ask(graph, target)
+    found["faults"] = sorted({fault.code for fault in find_known_issues(graph, target.sm, version)})
+    asked = run_query(graph, target)
     if asked.plan is None:
         return found | {"outcome": "refused", "words": asked.words[-200:]}
     found["engine"], found["levels"] = asked.engine, {}
@@ -254,7 +254,7 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=WORKERS)
     parser.add_argument("--seconds", type=float, default=DAY_S, help="when to begin no more of them")
     arguments = parser.parse_args()
-    warnings.simplefilter("ignore", FaultWarning)
+    warnings.simplefilter("ignore", KnownIssueWarning)
     target = open_target()
     if arguments.cases:
         until = time.monotonic() + arguments.seconds

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from cudnn_backend_py import GraphError
-from cudnn_backend_py.diagnose import Judge, Question, Verdict
+from cudnn_backend_py.diagnose import Judge, Query, Verdict
 from cudnn_backend_py.graph.replace import all_ops
 from cudnn_backend_py.plans.refusals import Reason
 from tests.support.mutants import mutants
@@ -34,14 +34,14 @@ def reasons_of(verdict: Verdict) -> set[Reason]:
     return {reason for reason in found | set(verdict.reasons) if reason.status.startswith("CUDNN_STATUS_")}
 
 
-def answers(seed: int, version: str | None = None) -> Iterator[tuple[Question, Verdict]]:
+def answers(seed: int, version: str | None = None) -> Iterator[tuple[Query, Verdict]]:
     """Yield questions about random graphs and what cuDNN answers, without end."""
     rng = random.Random(seed)
     with Judge(limit_s=60.0) as judge:
         for drawn in mutants(rng):
             if not isinstance(drawn, GraphError):
-                question = Question(drawn, rng.choice(TARGETS), version)
-                yield question, judge.ask(question)
+                question = Query(drawn, rng.choice(TARGETS), version)
+                yield question, judge.run_query(question)
 
 
 def collect(table: dict[str, Any], seed: int, version: str | None, seconds: float) -> int:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from cudnn_backend_py import Graph, GraphError
-from cudnn_backend_py.diagnose import Question, Verdict, judge, render_text
+from cudnn_backend_py.diagnose import Query, Verdict, judge, render_text
 from cudnn_backend_py.diagnose.causes.options import Options, read_options
 from cudnn_backend_py.diagnose.surveys.attention import FORMS, TARGETS, SupportTable, attention_rows
 from cudnn_backend_py.info import start_record, write_record
@@ -27,12 +27,12 @@ from cudnn_backend_py.native import library
 from cudnn_backend_py.rewrite.changes import changes
 from tools.repository import ROOT
 
-__all__ = ["EFFECT", "Cell", "advice_of", "all_cells", "check_advice", "question_of", "refused_cells"]
+__all__ = ["EFFECT", "Cell", "all_cells", "check_advice", "question_of", "refused_cells", "remedy_of"]
 
 Cell = tuple[str, str, str]
 """Row, form and target of a table."""
 
-Ask = Callable[[Question], Verdict]
+Ask = Callable[[Query], Verdict]
 
 ROWS = attention_rows()
 EFFECT = re.compile(r" \((?:exact|idea|changes numerics)\)$")
@@ -40,14 +40,14 @@ _NAMED = re.compile(r"\b9\.\d+|\bsm_\d+|: \S+ -> ")  # a version, a target, a ch
 _DATA = ROOT / "tests/library/diagnose/data"
 
 
-def advice_of(verdict: Verdict) -> str:
+def remedy_of(verdict: Verdict) -> str:
     """Return what the printed verdict says is to be done, or advises."""
     lines = render_text(verdict).splitlines()
     said = [line.partition(":")[2].strip() for line in lines if line.startswith(("what to do:", "advice:"))]
     return said[0] if said else ""
 
 
-def graphs_of(question: Question, said: str) -> list[Graph]:
+def graphs_of(question: Query, said: str) -> list[Graph]:
     """Return the graphs that a remedy speaks of: with one or another change, or without some options of attention."""
     offered = {change.title: change.graph for change in changes(question.graph) if change.graphs}
     titles = [EFFECT.sub("", one) for one in re.split(r" or (?=with)", said)]
@@ -76,9 +76,9 @@ def options_of(options: Options, said: str) -> list[tuple[str, ...]]:
     raise AssertionError(said)
 
 
-def check_advice(ask: Ask, question: Question, verdict: Verdict) -> int:
+def check_advice(run_query: Ask, question: Query, verdict: Verdict) -> int:
     """Ask whether each remedy of the printed verdict holds; return how many it names."""
-    said = advice_of(verdict)
+    said = remedy_of(verdict)
     if not said:
         return 0
     if said.endswith(" [not asked]"):
@@ -87,7 +87,7 @@ def check_advice(ask: Ask, question: Question, verdict: Verdict) -> int:
     depth = "a plan of it was built" if question.build else "passes its support check, not built"
     assert said.endswith(f" [{depth}]"), said
     said = said.removesuffix(f" [{depth}]")
-    asked: list[Question] = []
+    asked: list[Query] = []
     for part in said.split("; or "):
         if part.startswith(("judge for ", "sm_")):
             asked += [replace(question, target=name.replace("_", "")) for name in re.findall(r"\bsm_\d+\b", part)]
@@ -97,7 +97,7 @@ def check_advice(ask: Ask, question: Question, verdict: Verdict) -> int:
             asked += [replace(question, graph=graph) for graph in graphs_of(question, part)]
     assert asked, said
     for one in asked:
-        assert ask(replace(one, causes=False)).supported, said
+        assert run_query(replace(one, causes=False)).supported, said
     return len(asked)
 
 
@@ -117,7 +117,7 @@ def all_cells() -> list[Cell]:
     return [(name, form, target) for name in ROWS for form in FORMS for target in TARGETS]
 
 
-def question_of(cell: Cell, version: str, *, build: bool = False) -> Question | None:
+def question_of(cell: Cell, version: str, *, build: bool = False) -> Query | None:
     """Return the question of a cell, None where this package writes its graph no more."""
     name, form, target = cell
     own = None if version == library().version_text else version
@@ -125,7 +125,7 @@ def question_of(cell: Cell, version: str, *, build: bool = False) -> Question | 
         graph = ROWS[name].graph(form, tuple(map(int, version.split("."))))  # type: ignore[arg-type]
     except GraphError:
         return None
-    return Question(graph, target, own, build=build)
+    return Query(graph, target, own, build=build)
 
 
 # the campaign
@@ -147,7 +147,7 @@ def _try(cell: Cell, version: str, *, build: bool) -> tuple[str, int, str]:
     verdict = judge(question)
     if verdict.outcome != "not supported":
         return verdict.outcome.value, 0, ""
-    said = advice_of(verdict)
+    said = remedy_of(verdict)
     try:
         count = check_advice(judge, question, verdict)
     except AssertionError:

@@ -178,7 +178,7 @@ def _standard_error() -> Iterator[list[str]]:
             said.append(file.read().decode(errors="replace"))
 
 
-def ask(case: dict[str, Any], torch: Any) -> dict[str, Any]:
+def run_query(case: dict[str, Any], torch: Any) -> dict[str, Any]:
     """Return torch's report of a case: which of cuDNN, flash and efficient attention may run, and which it chooses."""
     call = make(case, torch)
     cuda = torch.backends.cuda
@@ -207,7 +207,7 @@ def ask(case: dict[str, Any], torch: Any) -> dict[str, Any]:
 
 def _try_to_ask(case: dict[str, Any], torch: Any) -> dict[str, Any]:
     try:
-        return ask(case, torch)
+        return run_query(case, torch)
     except Exception as error:  # torch cannot make the tensors
         return {"unmade": f"{type(error).__name__}: {str(error)[:200]}"}
 

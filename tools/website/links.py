@@ -40,11 +40,11 @@ def dead_links(site: Path) -> list[str]:
             continue
         name = path.relative_to(site.resolve())
         links = dict.fromkeys(reader.links)
-        dead += [f"{name}: {link}: {why}" for link in links if (why := _fault(link, path, pages)) is not None]
+        dead += [f"{name}: {link}: {why}" for link in links if (why := _error(link, path, pages)) is not None]
     return dead
 
 
-def _fault(link: str, path: Path, pages: dict[Path, _Reader]) -> str | None:
+def _error(link: str, path: Path, pages: dict[Path, _Reader]) -> str | None:
     parts = urlsplit(link)
     if parts.scheme in ("https", "mailto", "data", "javascript"):
         return None

@@ -571,7 +571,7 @@ def grid_table(record: Mapping[str, Any], what: str = "gpu") -> Table:
     return table
 
 
-def _told_plans(row: Mapping[str, Any]) -> str:
+def _reported_plans(row: Mapping[str, Any]) -> str:
     return ", ".join(f"{name} `{plan}`" for name, plan in row["plans"].items())
 
 
@@ -597,7 +597,7 @@ def as_markdown(record: Mapping[str, Any]) -> str:
     lines = [*_head_lines(record), ""]
     if "described" in record:
         lines += ["| shape | direction | plans |", "|---|---|---|"]
-        lines += [f"| {row['shape']} | {row['direction']} | {_told_plans(row)} |" for row in record["rows"]]
+        lines += [f"| {row['shape']} | {row['direction']} | {_reported_plans(row)} |" for row in record["rows"]]
     else:
         names = _names(record)
         lines += [
@@ -607,7 +607,9 @@ def as_markdown(record: Mapping[str, Any]) -> str:
         for row in record["rows"]:
             gpu, host = (_cells(row, what, names, "**{}**") for what in ("gpu", "host"))
             both = [f"{one} / {two}" if two else one for one, two in zip(gpu, host, strict=True)]
-            lines.append(f"| {row['shape']} | {row['direction']} | " + " | ".join(both) + f" | {_told_plans(row)} |")
+            lines.append(
+                f"| {row['shape']} | {row['direction']} | " + " | ".join(both) + f" | {_reported_plans(row)} |"
+            )
     lines += _notes(record, "* ")
     if "command" in record:
         lines += ["", f"`{record['command']}`"]

@@ -14,7 +14,7 @@ from ...generated.enums import BehaviorNote, DataType, DescriptorType
 from ...graph.data_types import DATA_TYPES
 from ...graph.ir import Graph, Tensor, packed_strides
 from ...graph.strides import channels_last
-from ...known_issues import ending_faults
+from ...known_issues import find_ending_problems
 from ...plans.engine import OperationGraph
 from ...plans.plan import build_plan
 from ...plans.refusals import Reason, read_error, read_refusals
@@ -24,9 +24,9 @@ from ...rewrite.unusual import Deviation
 from ...target import Target, open_target
 from ..fork import run_in_fork
 from ..verdict import Asked, Basis, Candidate, Cause
-from .blame import Blame, find_blame
 from .options import Options, read_options
 from .phrases import explain_numbers, is_of_other_architecture, is_vague
+from .refused_part import Blame, find_blame
 
 __all__ = [
     "ARCHITECTURES",
@@ -68,7 +68,7 @@ def supports(graph: Graph, target: Target, modes: Sequence[str]) -> bool:
 
 def known_to_fail(graph: Graph, target: Target) -> bool:
     """Return whether no plan of a graph can be built although its support check passes, as was measured before."""
-    found = ending_faults(graph, target.sm, target.library.version)
+    found = find_ending_problems(graph, target.sm, target.library.version)
     return any(fault.measured and not fault.depends_on for fault in found)
 
 
@@ -201,7 +201,7 @@ class Case:
             return None
         left = _OPTION_QUESTIONS
 
-        def ask(kept: frozenset[str]) -> bool | None:
+        def run_query(kept: frozenset[str]) -> bool | None:
             nonlocal left
             graph = options.graph(kept)
             if graph is None or left <= 0:
@@ -209,15 +209,15 @@ class Case:
             left -= 1
             return self.passes(graph)
 
-        return find_blame(options.found, options.needs, ask)
+        return find_blame(options.found, options.needs, run_query)
 
     def supports(self, graph: Graph, target: Target | None = None) -> bool:
         """Return whether cuDNN supports a variation, also for another target; False where there were too many."""
-        return self.ask(graph, target) is True
+        return self.run_query(graph, target) is True
 
-    def ask(self, graph: Graph, target: Target | None = None) -> bool | None:
+    def run_query(self, graph: Graph, target: Target | None = None) -> bool | None:
         """Return whether cuDNN supports a variation, also for another target; None where there were too many."""
-        if not self._may_ask():
+        if not self._may_query():
             return None
         if self.budget is None:
             return self.passes(graph, target)
@@ -235,7 +235,7 @@ class Case:
         where = target or self.target
         return supports(graph, where, self.modes) and not known_to_fail(graph, where)
 
-    def _may_ask(self) -> bool:
+    def _may_query(self) -> bool:
         self.questions -= 1
         return self.measure and self.questions >= 0 and (self.budget is None or self.budget.left > 0)
 

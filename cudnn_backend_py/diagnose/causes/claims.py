@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ...graph.guard import run_guarded, tell
+from ...graph.guard import notify, run_guarded
 from ...graph.ir import Graph
 from ...rewrite.changes import Change
 from ...rewrite.solution import Solution
@@ -32,8 +32,8 @@ def check_claims(graph: Graph, cause: Cause, claims: Mapping[str, Change]) -> tu
         found = None if change is None else compare_solution(graph, Solution.of(change))
         if change is not None and found is None:
             wrong.add(part)
-        untold = found is not None and found.state == "not compared"
-        parts.append(f"{part} (exact by its rule, not compared: {found.words})" if found and untold else part)
+        unreported = found is not None and found.state == "not compared"
+        parts.append(f"{part} (exact by its rule, not compared: {found.words})" if found and unreported else part)
     return replace(cause, remedy="; or ".join(parts)), frozenset(wrong)
 
 
@@ -46,6 +46,6 @@ def compare_solution(graph: Graph, solution: Solution | None) -> Comparison | No
     failed = Comparison("not compared", "the interpreter failed")
     found = run_guarded("the comparison of results", failed, compare, graph, solution)
     if found.state == "different":
-        tell(f"a change is not exact and was left out ({solution.title}; {found.words}): please report it")
+        notify(f"a change is not exact and was left out ({solution.title}; {found.words}): please report it")
         return None
     return found

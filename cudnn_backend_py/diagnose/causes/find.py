@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from enum import Enum
 from functools import partial
 
-from ...graph.guard import collecting, run_guarded, tell
+from ...graph.guard import collecting, notify, run_guarded
 from ...graph.ir import Graph, Op, Parameters
 from ...plans.refusals import Reason, furthest_reason
 from ...rewrite.changes import Change, HeadDims, head_dims
@@ -39,7 +39,7 @@ from .rules import (
     pattern_removed,
     two_graphs,
 )
-from .unusual import is_told, only_operations, unusual_refused
+from .unusual import is_reported, only_operations, unusual_refused
 
 __all__ = [
     "DEVICE_NEEDED",
@@ -88,8 +88,8 @@ def find_cause(
     case = _case(refused, graph, target, modes, measure, build, step)
     cause = _by_rules(case)
     if cause is not None:
-        return _with_asked(case, cause)
-    return _with_asked(case, _name_device_need(case, _find_in_fork(case, _most_certain)))
+        return _with_request(case, cause)
+    return _with_request(case, _name_device_need(case, _find_in_fork(case, _most_certain)))
 
 
 def find_build_cause(
@@ -113,7 +113,7 @@ def find_build_cause(
     case = _case(failed, graph, target, modes, measure, True, step)
     found = _find_in_fork(case, lambda one: _ask(why_none_builds, one))
     headline = f"{len(failed)} engine configs passed their support check and none of their plans can be built"
-    cause = _with_asked(case, found)
+    cause = _with_request(case, found)
     return cause or Cause("no-plan-builds", headline, Basis.MEASURED, "the control graph's plan can be built here")
 
 
@@ -130,7 +130,7 @@ def _case(
     return Case(refused, graph, target, modes, may, budget=Budget() if build else None, step=step)
 
 
-def _with_asked(case: Case, cause: Cause | None) -> Cause | None:
+def _with_request(case: Case, cause: Cause | None) -> Cause | None:
     """Return the cause with how far cuDNN was queried about its remedy, where the rule does not say it."""
     if cause is None or not cause.remedy or cause.asked or cause.code in UNJUDGED:
         return cause
@@ -150,7 +150,7 @@ def find_graph_cause(
     """Return why cuDNN refused the operation graph itself, or None if no rule knows its error text."""
     refused = [Candidate("", None, {}, "refused", tuple(reasons))]
     case = _case(refused, graph, target, modes, measure, build, step)
-    cause = _with_asked(case, _find_in_fork(case, _of_graph))
+    cause = _with_request(case, _find_in_fork(case, _of_graph))
     return cause and dataclasses.replace(cause, code="operation-graph-refused")
 
 
@@ -176,7 +176,7 @@ def _find_in_fork(case: Case, find: Callable[[Case], Cause | None]) -> Cause | N
             deadly |= {number}
     cause, lines, claims = found or (find(dataclasses.replace(case, measure=False)), [], {})
     for line in [*late, *lines]:
-        tell(line)
+        notify(line)
     if cause is not None and claims:
         cause, wrong = check_claims(case.graph, cause, claims)
         if wrong:
@@ -204,7 +204,7 @@ def _of_graph(case: Case) -> Cause | None:
 def _nearer(case: Case, said: Cause | None) -> Cause | None:
     """Return what unusual things are refused, where a cause was not measured or does not report of them."""
     measured = said if said is not None and said.basis is Basis.MEASURED else None
-    if measured and run_guarded("the look at what is reported", True, is_told, case, measured.headline):
+    if measured and run_guarded("the look at what is reported", True, is_reported, case, measured.headline):
         return None
     found = _ask(unusual_refused, case)
     if found is None or measured is None or not measured.remedy or measured.remedy in found.remedy:
@@ -249,13 +249,13 @@ def _with_others(case: Case, cause: Cause) -> Cause:
     Since
         Any version.
     """
-    return run_guarded("the look for what else helps", cause, _tell_others, case, cause)
+    return run_guarded("the look for what else helps", cause, _report_others, case, cause)
 
 
 _ALONE = ("data-type", "operation", "shape")  # codes of causes that may be refused only together with something else
 
 
-def _tell_others(case: Case, cause: Cause) -> Cause:
+def _report_others(case: Case, cause: Cause) -> Cause:
     if case.is_attention or cause.basis is not Basis.MEASURED or cause.code not in _ALONE:
         return cause
     said, remedies = [], [cause.remedy]

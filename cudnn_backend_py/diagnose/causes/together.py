@@ -8,9 +8,9 @@ from collections.abc import Iterator, Sequence
 from ...graph import Graph
 from ...rewrite.changes import Change, changes
 from ..verdict import Basis, Cause
-from .blame import Blame, find_blame
 from .case import Case, quote, statement
 from .options import Option, Options
+from .refused_part import Blame, find_blame
 
 __all__ = ["ALONE", "OPTIONS", "blame_beside", "blame_others", "options_refused"]
 
@@ -137,11 +137,11 @@ def _changes_refused(case: Case) -> Cause | None:
         return None
     offered = [change.title for change in _iterate_offered(case.graph)]
 
-    def ask(kept: frozenset[str]) -> bool | None:
+    def run_query(kept: frozenset[str]) -> bool | None:
         reduced = _leave_out(case.graph, kept)
-        return None if reduced is None else case.ask(reduced)
+        return None if reduced is None else case.run_query(reduced)
 
-    blame = find_blame(offered, {}, ask)
+    blame = find_blame(offered, {}, run_query)
     named = [change for change in cures if blame is not None and change.title in blame.options]
     remedy = " or ".join(f"{change.title} ({change.effect})" for change in (named or cures)[:3])
     if blame is None or not blame.options:

@@ -13,11 +13,11 @@ from ...rewrite.changes import Change
 from ...rewrite.solution import EFFECTS
 from ...rewrite.unusual import Deviation, deviations, find_needs, undo
 from ..verdict import Basis, Cause
-from .blame import Ask, Blame, find_blame
 from .case import Case, quote, statement
+from .refused_part import Ask, Blame, find_blame
 from .rules import two_graphs
 
-__all__ = ["is_told", "only_operations", "unusual_refused"]
+__all__ = ["is_reported", "only_operations", "unusual_refused"]
 
 _QUESTIONS = 48  # about one graph: some 5 ms each
 _MOST = 16  # unusual things that are looked at
@@ -85,7 +85,7 @@ def unusual_refused(case: Case) -> Cause | None:
     return Cause(_CODES[aspects[0]], headline, Basis.MEASURED, detail, _remedy(case, blame, options, sets))
 
 
-def is_told(case: Case, headline: str) -> bool:
+def is_reported(case: Case, headline: str) -> bool:
     """Return whether a headline reports of each set of refused things: a name, and what is unusual about it."""
     found = _find(case)
     if found is None:
@@ -128,7 +128,7 @@ def _ask(case: Case, options: dict[str, Deviation]) -> Blame | None:
     answers: dict[frozenset[str], bool | None] = {frozenset(options): False}
     deadly = False  # where one variation kills cuDNN, more do, and each costs another process
 
-    def ask(kept: frozenset[str]) -> bool | None:
+    def run_query(kept: frozenset[str]) -> bool | None:
         nonlocal deadly
         if kept not in answers:
             graph = undo(case.graph, [one for key, one in options.items() if key not in kept])
@@ -139,8 +139,8 @@ def _ask(case: Case, options: dict[str, Deviation]) -> Blame | None:
 
     if not options:
         return None
-    blame = _smallest_sets(case, options, ask)
-    cures = [key for key in options if ask(frozenset(options) - {key}) is True]
+    blame = _smallest_sets(case, options, run_query)
+    cures = [key for key in options if run_query(frozenset(options) - {key}) is True]
     of_it = [key for key in cures if options[key].aspect != "operation"]
     extra = blame is not None and all(options[key].aspect == "operation" for key in blame.options)
     if of_it and (blame is None or extra):  # whole patterns are known of which no part is
@@ -148,14 +148,14 @@ def _ask(case: Case, options: dict[str, Deviation]) -> Blame | None:
     return blame or (Blame((tuple(cures[:1]),), tuple(cures)) if cures else None)
 
 
-def _smallest_sets(case: Case, options: dict[str, Deviation], ask: Ask) -> Blame | None:
+def _smallest_sets(case: Case, options: dict[str, Deviation], run_query: Ask) -> Blame | None:
     needs = find_needs(case.graph, list(options.values()))
-    if ask(frozenset()) is True:
-        return find_blame(options, needs, ask)
+    if run_query(frozenset()) is True:
+        return find_blame(options, needs, run_query)
     for natural in reversed(options):  # that the rest of the graph cannot be without
-        if not needs.get(natural) and ask(frozenset([natural])) is True:
+        if not needs.get(natural) and run_query(frozenset([natural])) is True:
             rest = [key for key in options if key != natural]
-            return find_blame(rest, needs, lambda kept, natural=natural: ask(kept | {natural}))  # type: ignore[misc]
+            return find_blame(rest, needs, lambda kept, natural=natural: run_query(kept | {natural}))  # type: ignore[misc]
     return None
 
 

@@ -25,8 +25,8 @@ from ...system.child import call_command, describe_ending, script_command
 from ...system.whole_file import write_whole
 from ...target import Profile, using
 from ..explanation import CRASHED
-from ..judges import CUDNN_TIMED_OUT, DID_NOT_START, GPU, Question, judge
-from ..question import read_target
+from ..judges import CUDNN_TIMED_OUT, DID_NOT_START, GPU, Query, judge
+from ..query import read_target
 from ..verdict import Verdict
 from .cpp import cpp_program
 from .text import render_text
@@ -89,7 +89,7 @@ def write_repro(
         folder = Path(name)
         _write(folder / "target.json", _json(_target_data(profile)))
         hide = _Hidden(folder)
-        question = Question(graph, GPU if target == GPU else profile, version, modes, build)
+        question = Query(graph, GPU if target == GPU else profile, version, modes, build)
         environment = question.setup.environment()
         versions = _versions(environment, hide)
         verdict = judge(question, limit_s=limit_s)

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from ...graph.attention import SoftCap, Use, find_hazards
+from ...graph.attention import SoftCap, Use, find_measured_issues
 from ...known_issues import Form
 from ...printable import printable
 from ...system.version import Version
@@ -106,7 +106,9 @@ class _Page:
                 version,
                 self.sm[target],
             )
-            wrong = [f"`{item.code}`: {item.what}: {item.effect}; {item.evidence}" for item in find_hazards(use)]
+            wrong = [
+                f"`{item.code}`: {item.what}: {item.effect}; {item.evidence}" for item in find_measured_issues(use)
+            ]
             return "@!" + self._refer(wrong) if wrong else "@"
         sign = {"no": "~~@~~", "crash": "@†", "?": "@?"}[cell.answer]
         return sign + self._refer([_code(cell.reason)])

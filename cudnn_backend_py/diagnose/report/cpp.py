@@ -465,7 +465,7 @@ const std::vector<std::string> kAsksDevice = {@ASKS_DEVICE@};
 // Whether the library of the verdict lacks engines that might support the graph: then a refusal is not cuDNN's.
 const bool kLacksEngines = @LACKS_ENGINES@;
 
-bool asks_device(const std::string &words) {
+bool queries_device(const std::string &words) {
     for (const std::string &sign : kAsksDevice) {
         if (kDescribed && words.find(sign) != std::string::npos) return true;
     }
@@ -510,7 +510,7 @@ Outcome judge(bool build) {
             if (!about_the_graph(refused)) return kCouldNotBeJudged;
         }
     }
-    if (configs.empty()) return kLacksEngines || asks_device(words) ? kCouldNotBeJudged : kNotSupported;
+    if (configs.empty()) return kLacksEngines || queries_device(words) ? kCouldNotBeJudged : kNotSupported;
     return build ? judge_plans(configs, control, device) : kSupported;
 }
 

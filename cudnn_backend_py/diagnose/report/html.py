@@ -42,7 +42,7 @@ __all__ = [
 ]
 
 _T = TypeVar("_T")
-_Asked = tuple[Verdict, "Graph | None", Sequence["Remedy"]]
+_Request = tuple[Verdict, "Graph | None", Sequence["Remedy"]]
 
 _KINDS = {Outcome.SUPPORTED: "ok", Outcome.NOT_SUPPORTED: "bad", Outcome.NOT_JUDGED: "unknown"}
 _STATES = {
@@ -347,16 +347,16 @@ def _choices(matrix: Matrix) -> list[tuple[str, Sequence[str]]]:
     ]
 
 
-def _groups(asked: Sequence[_Asked]) -> list[dict[str, Any]]:
+def _groups(asked: Sequence[_Request]) -> list[dict[str, Any]]:
     """Return what the page shows of each graph: drawings, and its verdicts with their remedies."""
-    together: dict[object, list[tuple[int, _Asked]]] = {}
+    together: dict[object, list[tuple[int, _Request]]] = {}
     for number, item in enumerate(asked, 1):
         verdict, graph, _ = item
         together.setdefault((verdict.graph_text, graph), []).append((number, item))
     return [_group(f"g{number}", mine) for number, mine in enumerate(together.values(), 1)]
 
 
-def _group(anchor: str, mine: Sequence[tuple[int, _Asked]]) -> dict[str, Any]:
+def _group(anchor: str, mine: Sequence[tuple[int, _Request]]) -> dict[str, Any]:
     _, (first, graph, _) = mine[0]
     causes = [verdict.cause for _, (verdict, _, _) in mine if verdict.cause is not None]
     said = [line for cause in causes for line in (cause.headline, cause.detail)]

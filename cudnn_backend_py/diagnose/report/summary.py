@@ -41,7 +41,8 @@ def summary_text(verdict: Verdict) -> str:
 def _rows(verdict: Verdict) -> Iterator[str]:
     where = f"{verdict.target_title} (sm_{verdict.sm})" if verdict.sm else verdict.target_title
     only = " by FALLBACK only" if verdict.only_fallback is not None else ""
-    yield _cut(f"{verdict.outcome.value.upper()}{only}: {verdict.graph} on {where}, cuDNN {verdict.cudnn}", COLUMNS)
+    outcome = f"{verdict.outcome.value.upper()}{only}"
+    yield _cut(f"{outcome}: graph {verdict.graph!r} on {where}, cuDNN {verdict.cudnn}", COLUMNS)
     cause, known = verdict.cause, verdict.hazards
     if cause is not None:
         yield from _row("cause", cause.headline, lines=2)

@@ -22,7 +22,7 @@ from ...system.version import VersionTuple
 from ...target import Profile, find_profile
 from ...versions.setup import Setup, read_setup
 from ..explanation import CRASHED
-from ..judges import Judge, Question
+from ..judges import Judge, Query
 from ..verdict import Outcome, Verdict
 
 __all__ = ["BASE", "FORMS", "TARGETS", "Cell", "Row", "SupportTable", "attention_rows", "support_table"]
@@ -381,7 +381,7 @@ def _ask(judge: Judge, row: Row, form: str, version: VersionTuple, profile: Prof
         graph = row.graph(form, version)
     except GraphError as error:
         return Cell("-", reason=str(error))
-    verdict = judge.ask(Question(graph, profile, setup))
+    verdict = judge.run_query(Query(graph, profile, setup))
     cause = verdict.cause
     if verdict.supported:
         taken = (item.engine for item in verdict.candidates if item.state == "supported")

@@ -17,7 +17,7 @@ from ...system.version import leading_numbers
 from ...target import Profile
 from ...versions.setup import Setup, read_setup
 from ...versions.store import find_installed, list_judging
-from ..question import GPU, read_target
+from ..query import GPU, read_target
 
 __all__ = [
     "DEFAULT",
@@ -115,12 +115,12 @@ def own_version() -> str | None:
 
 @lru_cache
 def _version_of(setup: Setup) -> str | None:
-    command = call_command(f"{__name__}:_tell_version")
+    command = call_command(f"{__name__}:_report_version")
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=setup.environment())
     return done.stdout.splitlines()[-1] if done.returncode == 0 else None
 
 
-def _tell_version() -> None:
+def _report_version() -> None:
     """In a child process: print the version of the cuDNN it loads, after what cuDNN may print."""
     print(f"\n{library().version_text}")
 

@@ -26,7 +26,7 @@ from ...versions.setup import Setup
 from ..engines import ENGINES_ABSENT
 from ..explanation import CRASHED
 from ..fork import TIME_RAN_OUT
-from ..judges import CUDNN_TIMED_OUT, Judge, Question, judge
+from ..judges import CUDNN_TIMED_OUT, Judge, Query, judge
 from ..verdict import Outcome, Verdict
 from .inputs import (
     available_versions,
@@ -251,7 +251,7 @@ def matrix(
         if not given:
             raise UsageError(f"there are no {what} to judge", code="matrix-empty")
     questions = {
-        (graph, target, version): Question(named[graph], profile, setup, build=build)
+        (graph, target, version): Query(named[graph], profile, setup, build=build)
         for version, setup in setups.items()
         for graph in named
         for target, profile in profiles.items()
@@ -285,14 +285,14 @@ def _order(graphs: Iterable[str], targets: Sequence[str], versions: Iterable[str
 
 # Asking
 
-Asked = tuple[str, Question]  # with its key
+Asked = tuple[str, Query]  # with its key
 Answer = tuple[str, Cell]
-Keep = Callable[[Question, Cell], None]
+Keep = Callable[[Query, Cell], None]
 
 
-def _cell(ask: Callable[[Question], Verdict], question: Question) -> Cell:
+def _cell(run_query: Callable[[Query], Verdict], question: Query) -> Cell:
     try:
-        return Cell.of(ask(question))
+        return Cell.of(run_query(question))
     except CudnnBackendError as error:
         return Cell(Outcome.NOT_JUDGED, error.code, error.headline, stage="environment")
 
@@ -304,7 +304,7 @@ def _by_setup(asked: Iterable[Asked]) -> dict[Setup, deque[Asked]]:
     return groups
 
 
-def _answer_batch(questions: Sequence[Question], limit_s: float) -> list[Cell]:
+def _answer_batch(questions: Sequence[Query], limit_s: float) -> list[Cell]:
     """Answer in whatever process an executor runs this."""
     return [_cell(lambda question: judge(question, limit_s=limit_s), question) for question in questions]
 
@@ -335,13 +335,13 @@ def _from_children(todo: Sequence[Asked], workers: int, limit_s: float, keep: Ke
     shelf = _Shelf(todo)
     answers: SimpleQueue[Answer | None] = SimpleQueue()
 
-    def tell(key: str, question: Question, cell: Cell) -> None:
+    def notify(key: str, question: Query, cell: Cell) -> None:
         keep(question, cell)
         answers.put((key, cell))
 
     def work() -> None:
         try:
-            _work(shelf, tell, limit_s)
+            _work(shelf, notify, limit_s)
         finally:
             answers.put(None)
 
@@ -362,16 +362,16 @@ def _from_children(todo: Sequence[Asked], workers: int, limit_s: float, keep: Ke
             future.result()
 
 
-def _work(shelf: _Shelf, tell: Callable[[str, Question, Cell], None], limit_s: float) -> None:
+def _work(shelf: _Shelf, notify: Callable[[str, Query, Cell], None], limit_s: float) -> None:
     """Answer questions until there are none; one child process at a time, for one setup after the other."""
     with Judge(limit_s=limit_s) as children:
-        last: Question | None = None
+        last: Query | None = None
         while (asked := shelf.take(last)) is not None:
             key, question = asked
             if last is not None and question.setup != last.setup:
                 children.close()
             last = question
-            tell(key, question, _cell(children.ask, question))
+            notify(key, question, _cell(children.run_query, question))
 
 
 class _Shelf:
@@ -382,7 +382,7 @@ class _Shelf:
         self._left = _by_setup(todo)
         self._at_work: Counter[Setup] = Counter()
 
-    def take(self, last: Question | None) -> Asked | None:
+    def take(self, last: Query | None) -> Asked | None:
         """Return a question for who had `last` before, None if there is none."""
         with self._lock:
             if last is not None:
@@ -425,15 +425,15 @@ class KeptAnswers:
         self._files.make()
         self._by = _own_code()
 
-    def get(self, question: Question, children: Judge) -> Cell:
+    def get(self, question: Query, children: Judge) -> Cell:
         """Return the kept answer, or ask."""
         cell = self.find(question)
         if cell is None:
-            cell = _cell(children.ask, question)
+            cell = _cell(children.run_query, question)
             self.keep(question, cell)
         return cell
 
-    def find(self, question: Question) -> Cell | None:
+    def find(self, question: Query) -> Cell | None:
         """Return the kept answer, None if there is none that this code gave."""
         key = question.key()
         record = None if key is None else self._files.read(key)
@@ -441,7 +441,7 @@ class KeptAnswers:
             return None
         return Cell.from_dict(record["cell"])
 
-    def keep(self, question: Question, cell: Cell) -> None:
+    def keep(self, question: Query, cell: Cell) -> None:
         """Write an answer to a question that has a key.
 
         What could not be judged is written only where the reason is in the key: engines that the files lack. A

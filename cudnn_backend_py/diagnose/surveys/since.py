@@ -15,7 +15,7 @@ from ...printable import brief
 from ...system.notebook import ShownAsHtml
 from ...system.version import leading_numbers
 from ..judges import Judge
-from ..question import GPU, Question, read_target
+from ..query import GPU, Query, read_target
 from ..verdict import Outcome
 from .inputs import DEFAULT, available_versions, own_version, read_setups
 from .matrix import Cell, KeptAnswers
@@ -174,7 +174,7 @@ def since(
 
         def supports(version: str) -> bool | None:
             if version not in asked:
-                question = Question(graph, profile, setups[version], build=build)
+                question = Query(graph, profile, setups[version], build=build)
                 asked[version] = answers.get(question, children)
             outcome = asked[version].outcome
             return None if outcome is Outcome.NOT_JUDGED else outcome is Outcome.SUPPORTED

@@ -17,7 +17,7 @@ from ...graph import Graph
 from ...plans.candidate import Candidate
 from ...printable import brief
 from ...terminal import progress_bar
-from ..judges import Judge, Question
+from ..judges import Judge, Query
 from ..report.ci import Case
 from ..verdict import Outcome, Verdict
 from .inputs import count_cores, places_of, read_graphs, read_setups, read_targets
@@ -335,7 +335,7 @@ def compare_versions(
     places = (setups[old].version, setups[new].version)
     pairs = [(graph, target) for target in chosen for graph in named]
     questions = {
-        (graph, target, name): Question(named[graph], chosen[target], setups[name], _MODES, build=True)
+        (graph, target, name): Query(named[graph], chosen[target], setups[name], _MODES, build=True)
         for graph, target in pairs
         for name in (old, new)
     }
@@ -347,7 +347,7 @@ def compare_versions(
     with (
         Judge(limit_s=limit_s, fresh=True) as judge,
         progress_bar(len(questions), "asking cuDNN", shown=progress) as (step, _),
-        closing(_ask_all(judge, questions, workers or count_cores(), until)) as coming,
+        closing(_judge_all(judge, questions, workers or count_cores(), until)) as coming,
     ):
         for key, verdict in coming:
             if verdict is not None:
@@ -379,16 +379,16 @@ def _upgrade(
     return Upgrade(old, new, places, tuple(changes), tuple(left))
 
 
-def _ask_all(
-    judge: Judge, questions: Mapping[_Key, Question], workers: int, until: float
+def _judge_all(
+    judge: Judge, questions: Mapping[_Key, Query], workers: int, until: float
 ) -> Generator[tuple[_Key, Verdict | None], None, None]:
     """Yield verdicts as they come; None for a question that was not begun before `until`."""
 
-    def ask(question: Question) -> Verdict | None:
-        return _ask(judge.ask, question) if time.monotonic() < until else None
+    def run_query(question: Query) -> Verdict | None:
+        return _ask(judge.run_query, question) if time.monotonic() < until else None
 
     with ThreadPoolExecutor(workers) as pool:
-        asked = {pool.submit(ask, question): key for key, question in questions.items()}
+        asked = {pool.submit(run_query, question): key for key, question in questions.items()}
         try:
             for future in as_completed(asked):
                 yield asked[future], future.result()
@@ -397,12 +397,12 @@ def _ask_all(
                 future.cancel()
 
 
-def _ask(ask: Callable[[Question], Verdict], question: Question) -> Verdict:
+def _ask(run_query: Callable[[Query], Verdict], question: Query) -> Verdict:
     """Return the verdict; the cause of a refusal is looked for without building its variations."""
-    verdict = ask(replace(question, causes=False))
+    verdict = run_query(replace(question, causes=False))
     if verdict.outcome is not Outcome.NOT_SUPPORTED:
         return verdict
-    return ask(replace(question, build=verdict.stage == "plan"))
+    return run_query(replace(question, build=verdict.stage == "plan"))
 
 
 def _built(verdict: Verdict) -> Candidate | None:

@@ -110,7 +110,7 @@ class AttentionOps(OpsBase):
     keep column j of row i where ``j <= i + right`` and ``j + left > i``, counted from the corner of the alignment.
 
     What cuDNN is known to get wrong is built and named in a
-    :class:`~cudnn_backend_py.frontend.FrontendHazardWarning`, once for each known issue.
+    :class:`~cudnn_backend_py.frontend.FrontendKnownIssueWarning`, once for each known issue.
 
     Every method raises ``RuntimeError`` for arguments that exclude each other or are of another type, ``TypeError`` for
     what is no ``cudnn.tensor``; ``validate`` refuses what :mod:`~cudnn_backend_py.frontend.ops.attention_rules` lists.

@@ -11,7 +11,7 @@ from ...generated.enums import DataType, TensorReordering
 from ...graph import GraphBuilder
 from ...graph.booleans import BOOLEANS_IN_MEMORY, describe_booleans
 from ...graph.ir import Graph, Tensor, packed_strides
-from ...known_issues import FaultWarning, known_hazards, warn_of, warn_once
+from ...known_issues import KnownIssueWarning, find_known_issues, warn_of, warn_once
 from ..enums import data_type, to_data_type
 from ..errors import attribute_not_set, invalid_value
 from ..tensors import tensor as UserTensor
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Emitter",
-    "FrontendHazardWarning",
+    "FrontendKnownIssueWarning",
     "Node",
     "broadcast_dims",
     "check_type",
@@ -35,15 +35,15 @@ __all__ = [
 ]
 
 
-class FrontendHazardWarning(FaultWarning):
+class FrontendKnownIssueWarning(KnownIssueWarning):
     """The graph is built as cudnn-frontend builds it, and cuDNN, or its usual buffers, are known to get it wrong."""
 
 
 def warn_of_graph(graph: Graph, sm: int, version: VersionTuple) -> None:
     """Warn of each fault that cuDNN is known to have with a graph, and of booleans in its buffers."""
-    warn_of(known_hazards(graph, sm, version), FrontendHazardWarning)
+    warn_of(find_known_issues(graph, sm, version), FrontendKnownIssueWarning)
     if said := describe_booleans(graph):
-        warn_once(BOOLEANS_IN_MEMORY, said, FrontendHazardWarning)
+        warn_once(BOOLEANS_IN_MEMORY, said, FrontendKnownIssueWarning)
 
 
 class Node:

@@ -13,8 +13,8 @@ from .backward import composite_backward
 from .builder import SINGLE_OPS_SINCE
 from .deterministic import deterministic_config
 from .forward import composite_forward
-from .hazards import HAZARDS, check_hazards, find_hazards
 from .known_issue import Form, KnownIssue, Use
+from .known_issues import HAZARDS, check_measured_issues, find_measured_issues
 from .modifiers import SoftCap
 from .problem import Attention, Implementation, ScoreModifier, make_problem
 from .unified import prefers_unified, unified_backward, unified_forward
@@ -33,7 +33,7 @@ __all__ = [
     "Use",
     "Version",
     "deterministic_config",
-    "find_hazards",
+    "find_measured_issues",
     "mha_bprop",
     "mha_fprop",
     "sdpa_backward",
@@ -83,7 +83,7 @@ def sdpa_forward(
     if not unified:
         _check_implementation(p, implementation)
     if not allow_hazards:
-        check_hazards(Use(p, False, _form(unified, version), version, sm))
+        check_measured_issues(Use(p, False, _form(unified, version), version, sm))
     return unified_forward(p, version) if unified else composite_forward(p, version)
 
 
@@ -119,7 +119,7 @@ def sdpa_backward(
     if not unified:
         _check_implementation(p, implementation)
     if not allow_hazards:
-        check_hazards(Use(p, True, _form(unified, version), version, sm))
+        check_measured_issues(Use(p, True, _form(unified, version), version, sm))
     return unified_backward(p, version) if unified else composite_backward(p, version)
 
 

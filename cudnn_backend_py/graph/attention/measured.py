@@ -1,7 +1,7 @@
 """Faults of attention that were measured for this package, which the attention builder refuses.
 
 Each on an H100 or H200 (sm_90) and some on described GPUs: wrong numbers against the float64 reference, memory not
-written, an illegal address, or a process that ends; ``examples/attention_hazards.py`` shows each.
+written, an illegal address, or a process that ends; ``examples/attention_known_issues.py`` shows each.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from .known_issue import KnownIssue, Use
 
 __all__ = ["MEASURED", "MEASURED_ATTENTION"]
 
-MEASURED = "examples/attention_hazards.py"  # the source of what was measured, and how to see it
+MEASURED = "examples/attention_known_issues.py"  # the source of what was measured, and how to see it
 
 
 # Conditions that several rows share, or that need more than a line

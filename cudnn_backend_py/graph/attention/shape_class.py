@@ -18,8 +18,8 @@ from ..ir import Graph, Tensor
 from ..replace import free_uids, replace_tensors
 from . import sdpa_backward, sdpa_forward
 from .builder import SINGLE_OPS_SINCE
-from .hazards import has_bounds_fault
 from .known_issue import Form, Use
+from .known_issues import has_wrong_bounds
 from .problem import Attention, Implementation
 
 __all__ = [
@@ -257,7 +257,7 @@ def class_graph(p: Attention, backward: bool, version: VersionTuple, sm: int) ->
     form: Form = "expanded" if version < SINGLE_OPS_SINCE else "single operations"
     # With bounds, the kernel takes the offsets of Q and of its gradient for the same.
     lies_apart = p.strides("q")[1:] != p.strides("dq")[1:]
-    if lies_apart or has_bounds_fault(Use(p, True, form, version, sm)):
+    if lies_apart or has_wrong_bounds(Use(p, True, form, version, sm)):
         p = replace(p, max_total_seq_q=None, max_total_seq_kv=None)
     graph = sdpa_backward(p, version=version, sm=sm)
     uids = free_uids(graph)

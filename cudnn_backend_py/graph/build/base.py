@@ -429,7 +429,7 @@ class BuilderBase:
         options.setdefault("data_type", self.intermediate_type if options["virtual"] else self.io_type)
         return self._new(stem, dims, options)
 
-    def _asked_dims(self, options: Mapping[str, Any], otherwise: tuple[int, ...]) -> tuple[int, ...]:
+    def _requested_dims(self, options: Mapping[str, Any], otherwise: tuple[int, ...]) -> tuple[int, ...]:
         """Return the dims that options of a result say it has."""
         out = options.get("out")
         dims = out.dims if isinstance(out, Tensor) else options.get("dims", otherwise)

@@ -118,7 +118,7 @@ class Convolutions(BuilderBase):
         check_types(Tensor, dy=dy, weights=weights)
         _check_number_of_groups(groups)
         sides = _window(dy, weights.rank - 2, repr(weights.name), padding, post_padding, stride, dilation)
-        dims = self._asked_dims(result, convolution_input(dy.dims, weights.dims, sides, groups))
+        dims = self._requested_dims(result, convolution_input(dy.dims, weights.dims, sides, groups))
         dx = self._result("dgrad", dims, result, **_layout(dims, dy))
         if dx.rank != dy.rank:
             raise refuse(f"dx {dx.name!r} has {dx.rank} dims, dy has {dy.rank}", dy=dy, weights=weights, dx=dx)

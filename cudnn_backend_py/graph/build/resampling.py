@@ -134,7 +134,7 @@ class Resampling(BuilderBase):
             *dy.dims[:2],
             *(int((size - 1) * s + w - b - a) for size, w, s, b, a in zip(dy.dims[2:], *sides, strict=True)),
         )
-        dims = self._asked_dims(result, smallest) if x is None else x.dims
+        dims = self._requested_dims(result, smallest) if x is None else x.dims
         need(idx, dy.dims, "idx", dy=dy)
         need(y, dy.dims, "y", dy=dy)
         dx = self._result("dpool", dims, result, strides=follow(dims, dy) if x is None else x.strides)

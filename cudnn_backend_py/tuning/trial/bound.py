@@ -62,8 +62,8 @@ from ...interpreter.attention import hidden
 from ...interpreter.data import is_unordered
 from ...known_issues import Use
 from .common_factor import common_factor, lean_of
+from .perturbed import PerturbedRun, run_perturbed
 from .rules import FACTORS, MOVES, PRODUCTS, Arithmetic, Floats, copied_types, is_float, least, roundoff, rule_of
-from .shaken import Shaken, run_shaken
 
 __all__ = ["Arithmetic", "Comparison", "Expected", "expect"]
 
@@ -253,8 +253,8 @@ def expect(
     allowed = arithmetic or Arithmetic()
     if use is not None and use.backward and use.problem.deterministic:
         allowed = dataclasses.replace(allowed, stored_sums=True)
-    first = Shaken(graph, inputs, allowed)
-    center = run_shaken(first)
+    first = PerturbedRun(graph, inputs, allowed)
+    center = run_perturbed(first)
     stored = {tensor.uid: _rounded(center[tensor.uid], tensor.data_type) for tensor in graph.outputs}
     leans: dict[int, list[float]] = {uid: [] for uid in center}
     squares = {uid: np.zeros(values.shape) for uid, values in center.items()}
@@ -262,7 +262,7 @@ def expect(
     kinds = {tensor.uid: tensor.data_type for tensor in graph.outputs}
     for number in range(RUNS):
         noise = np.random.default_rng([seed, number // 2])
-        moved = run_shaken(Shaken(graph, inputs, allowed, noise, number, first))
+        moved = run_perturbed(PerturbedRun(graph, inputs, allowed, noise, number, first))
         with np.errstate(all="ignore"):
             for uid, values in moved.items():
                 difference = values - center[uid]
@@ -365,7 +365,7 @@ def _beyond_lengths(graph: Graph, tensor: Tensor, inputs: Mapping[str | int, Arr
     return found
 
 
-def _not_drawn(run: Shaken, tensor: Tensor) -> NDArray[np.bool_]:
+def _not_drawn(run: PerturbedRun, tensor: Tensor) -> NDArray[np.bool_]:
     """Return where a random mask may stay as it was: kernels of attention skip tiles in which all scores are masked."""
     none = np.zeros(1, np.bool_)
     for op in run.graph.ops:

@@ -15,8 +15,8 @@ from ...graph.formats import round_to
 from ...interpreter import interpret
 from ...known_issues import Use
 from .bound import Arithmetic, Expected, expect
+from .perturbed import in_float32
 from .rules import roundoff
-from .shaken import in_float32
 
 __all__ = ["expectation"]
 

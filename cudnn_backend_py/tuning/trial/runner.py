@@ -126,7 +126,7 @@ class Runner:
     ) -> tuple[Trial | None, tuple[str, str] | None]:
         """Return the trial, or the config at which the process ended and its text."""
         child, at = self._child, ""
-        for said in child.ask(asked, self._limit_s):
+        for said in child.run_query(asked, self._limit_s):
             if "step" in said:
                 step(said["step"])
                 at = said["step"].removeprefix("running ") if said["step"].startswith("running ") else at

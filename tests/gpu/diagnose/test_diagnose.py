@@ -6,10 +6,10 @@ import os
 from pathlib import Path
 
 from cudnn_backend_py import OperationGraph, open_target
-from cudnn_backend_py.diagnose import Basis, Judge, Outcome, Question, explain, read_graphs
+from cudnn_backend_py.diagnose import Basis, Judge, Outcome, Query, explain, read_graphs
 from cudnn_backend_py.graph.attention import sdpa_forward
 from examples import flash_forward, forum_two_matmul
-from examples.attention_hazards import graph_of
+from examples.attention_known_issues import graph_of
 from tests.support.child import run_python
 from tests.support.figures import add_figure
 from tests.support.gpus import measured_here
@@ -55,13 +55,13 @@ def test_torch_attention_is_read_back_with_equal_answers(tmp_path: Path) -> None
 
 def test_a_plan_that_does_not_run_is_a_verdict_and_the_process_lives_on() -> None:
     with Judge() as judge:
-        verdict = judge.ask(Question(graph_of("unaligned-strides:address"), execute=True))
+        verdict = judge.run_query(Query(graph_of("unaligned-strides:address"), execute=True))
         assert (verdict.outcome, verdict.stage) == (Outcome.NOT_SUPPORTED, "execute")
         assert verdict.cause is not None
         assert verdict.cause.code == "execution-fails"
         assert "misaligned" in verdict.cause.headline.lower()
     with Judge() as judge:
-        verdict = judge.ask(Question(flash_forward.graph(), execute=True))
+        verdict = judge.run_query(Query(flash_forward.graph(), execute=True))
         assert (verdict.live, verdict.outcome, verdict.stage) == (True, Outcome.SUPPORTED, "execute")
 
 
@@ -70,13 +70,13 @@ def test_causes_of_a_refusal_by_this_gpu_are_measured() -> None:
     graph = sdpa_forward(batch=2, heads=4, seq_q=256, head_dim=20)
     with Judge() as judge:
         for build in (False, True):
-            live = judge.ask(Question(graph, build=build))
+            live = judge.run_query(Query(graph, build=build))
             assert (live.outcome, live.live) == (Outcome.NOT_SUPPORTED, True)
             assert live.cause is not None
             assert live.cause.basis is Basis.MEASURED
             assert live.cause.asked == ("built" if build else "support check")
             assert "a description of this GPU" in live.cause.detail
-            described = judge.ask(Question(graph, f"sm{live.sm}", build=build)).cause
+            described = judge.run_query(Query(graph, f"sm{live.sm}", build=build)).cause
             assert described is not None
             assert described.headline == live.cause.headline
 

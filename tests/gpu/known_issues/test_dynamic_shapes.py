@@ -45,7 +45,7 @@ from cudnn_backend_py.execution.stream_state import live_handle
 from cudnn_backend_py.generated.enums import AttributeName as Attr
 from cudnn_backend_py.graph.attention import Attention, sdpa_backward, sdpa_forward
 from cudnn_backend_py.graph.attention.known_issue import Sharing, Use
-from cudnn_backend_py.known_issues import FAULTS, find_faults
+from cudnn_backend_py.known_issues import FAULTS, find_reported_issues
 from cudnn_backend_py.native.cuda import Memory, Timer
 from cudnn_backend_py.native.launch import Launcher, Overrides
 from cudnn_backend_py.plans.engine import EngineConfig
@@ -657,7 +657,7 @@ def test_what_is_wrong_is_in_the_table_of_faults(seen: dict[Case, dict[str, Any]
         if case.form != "matmul" and said != RIGHT:
             form: Any = "unified" if case.form == "unified" else "single operations"
             use = Use(attention_problem(case, {}), case.direction == "backward", form)
-            faults = find_faults(use, version=target.library.version, sm=target.sm, sharing=case.way)
+            faults = find_reported_issues(use, version=target.library.version, sm=target.sm, sharing=case.way)
             if not list(faults):
                 unknown[case.name] = said
     target.close()

@@ -48,12 +48,12 @@ from cudnn_backend_py.known_issues.table import FAULTS_BY_OPERATION
 from cudnn_backend_py.plans.build import shared_target
 from cudnn_backend_py.system.child import TIMED_OUT, Child, Say, serve
 from cudnn_backend_py.target import Target
-from examples import attention_hazards
+from examples import attention_known_issues
 from tests.known_issues import EXAMPLES, graph_of
 from tests.known_issues.convolution import one_convolution
 from tests.support.child import ROOT
 from tests.support.figures import add_figure
-from tools.campaign.one import Asked, ask, is_context_lost, on_device, run
+from tools.campaign.one import Asked, is_context_lost, on_device, run, run_query
 
 from ...support.gpus import measured_here, measured_names
 
@@ -212,7 +212,7 @@ def broadcast_add() -> str:
     return as_interpreted(g.graph())
 
 
-def first_config(graph: Graph) -> Callable[[attention_hazards.Arrays], None]:
+def first_config(graph: Graph) -> Callable[[attention_known_issues.Arrays], None]:
     """Return a function that runs a graph."""
     configs = OperationGraph(graph, shared_target()).heuristics("A").configs
     return lambda arrays: execute(build_plan(configs[0]), arrays)
@@ -223,10 +223,10 @@ def gradient_of_q_apart(which: str) -> str:
     graph = row_graph("bounded-total-apart", which)
     use = read_attention(graph)
     assert use is not None
-    numbers = attention_hazards.Numbers(use.problem, backward=True)
+    numbers = attention_known_issues.Numbers(use.problem, backward=True)
     starts = np.concatenate([[0], np.cumsum(numbers.lengths)])
     numbers.values["ragged_dq"] = (starts * use.problem.strides("dq")[2]).reshape(-1, 1, 1, 1)
-    return attention_hazards.compare_graph(graph, numbers, first_config(graph))
+    return attention_known_issues.compare_graph(graph, numbers, first_config(graph))
 
 
 def tail_not_finite(which: str) -> str:
@@ -236,7 +236,7 @@ def tail_not_finite(which: str) -> str:
     use = read_attention(graph)
     assert use is not None
     p = use.problem
-    numbers = attention_hazards.Numbers(p, backward=False)
+    numbers = attention_known_issues.Numbers(p, backward=False)
     for name in ("k", "v"):
         memory = numbers.values[name]
         for entry, length in enumerate(numbers.lengths_kv):
@@ -245,7 +245,7 @@ def tail_not_finite(which: str) -> str:
             elif length % p.page_size:
                 pages = len(memory) // p.batch
                 memory[entry * pages + length // p.page_size, :, length % p.page_size :] = np.nan
-    return attention_hazards.compare_graph(graph, numbers, first_config(graph))
+    return attention_known_issues.compare_graph(graph, numbers, first_config(graph))
 
 
 def gathered(which: str) -> str:
@@ -275,7 +275,7 @@ def as_compared(graph: Graph, engines: Sequence[int] = (), kinds: Sequence[str] 
     Hostile data have an empty sequence.
     """
     words: list[str] = []
-    plans = [ask(graph, shared_target(), engine=engine) for engine in engines or (None,)]
+    plans = [run_query(graph, shared_target(), engine=engine) for engine in engines or (None,)]
     for asked in plans:
         for kind in kinds if asked.plan is not None else ():
             assert asked.plan is not None
@@ -319,7 +319,7 @@ COMPARED = [
 def mask_drawn(which: str) -> str:
     """The random numbers that a forward pass writes."""
     graph = row_graph("dropout-distribution", which)
-    asked = ask(graph, shared_target())
+    asked = run_query(graph, shared_target())
     assert asked.plan is not None
     drawn = run(asked.plan, make_inputs(graph))[0]["rng_dump"]
     if np.isnan(drawn).any():
@@ -408,17 +408,17 @@ def say_what_is_seen() -> None:
 
     def answer(asked: Mapping[str, Any], say: Say) -> None:
         name = asked["name"]
-        words = outcome(RUNS[name]) if name in RUNS else attention_hazards.run_here(name)
+        words = outcome(RUNS[name]) if name in RUNS else attention_known_issues.run_here(name)
         say(seen=words, lost=is_context_lost(0))
 
     serve(answer)
 
 
-def ask_child(child: Child, name: str, limit_s: float) -> str:
+def judge_in_child(child: Child, name: str, limit_s: float) -> str:
     """Return what a child sees of a graph, or how the child ended; one that is of no use any more is ended."""
     words, lost = "", False
     try:
-        for line in child.ask({"name": name}, limit_s):
+        for line in child.run_query({"name": name}, limit_s):
             words, lost = line["seen"], line["lost"]
     except CudnnBackendError as error:
         words = f"failed: {error.headline}"
@@ -454,7 +454,7 @@ def see_all(names: Sequence[str]) -> tuple[dict[str, str], dict[str, float]]:
                     child.end()
                 child = Child.start(f"{__name__}:say_what_is_seen", environment)
             assert child is not None
-            found[name] = ask_child(child, name, LIMIT_S + (FIRST_S if first else 0.0))
+            found[name] = judge_in_child(child, name, LIMIT_S + (FIRST_S if first else 0.0))
             if alone:
                 child.end()
             seconds[name] = round(time.monotonic() - began, 2)
@@ -484,8 +484,8 @@ def seen() -> dict[str, str]:
     target = open_target()
     version, sm = target.library.version, target.sm
     target.close()
-    refused = [*attention_hazards.REPRODUCTIONS]
-    refused += [name for name in attention_hazards.OTHERS if name.endswith(":cure") and ROWS[name[:-5]].refused]
+    refused = [*attention_known_issues.REPRODUCTIONS]
+    refused += [name for name in attention_known_issues.OTHERS if name.endswith(":cure") and ROWS[name[:-5]].refused]
     names = [
         name
         for name in dict.fromkeys((*refused, *RUNS, *ASKED_ATTENTION, *MEASURED_ATTENTION))

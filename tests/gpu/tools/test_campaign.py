@@ -11,7 +11,7 @@ from cudnn_backend_py.interpreter import pointwise
 from cudnn_backend_py.rewrite.reduce import reduce_failure
 from cudnn_backend_py.target import Target
 from tools.campaign.graphs import FAMILIES, random_graph
-from tools.campaign.one import ask, on_device
+from tools.campaign.one import on_device, run_query
 from tools.campaign.runner import Options, run_campaign
 
 from ...support.gpus import measured_here, skip_refused
@@ -25,7 +25,7 @@ def gpu() -> Iterator[Target]:
 
 
 def is_wrong(graph: Graph, data: str, target: Target) -> bool:
-    got = ask(graph, target)
+    got = run_query(graph, target)
     if got.plan is None:
         return False
     try:
@@ -37,7 +37,7 @@ def is_wrong(graph: Graph, data: str, target: Target) -> bool:
 @pytest.mark.parametrize("family", ["convolution", "matmul", "norm", "reduction", "attention"])
 def test_random_graphs_are_right(gpu: Target, family: str) -> None:
     graphs = [random_graph(seed, family, version=gpu.library.version) for seed in range(6)]
-    offered = sum(ask(graph, gpu, build=False).engine != "" for graph in graphs)
+    offered = sum(run_query(graph, gpu, build=False).engine != "" for graph in graphs)
     if not offered:
         skip_refused(f"no random {family} graph has an engine")
     assert offered >= (2 if measured_here() else 1)

@@ -170,7 +170,11 @@ class Class:
     def holds(self, inputs: Any, outputs: Any) -> bool:
         """Return whether Python takes this class for a call, without copies."""
         r = read(self.backward, named_of(inputs, outputs), OPTIONS)
-        return r.kin == self.reading.kin and not r.copied and bounds_of(self.problem, r.needed) == self.bounds
+        return (
+            r.related_plans == self.reading.related_plans
+            and not r.copied
+            and bounds_of(self.problem, r.needed) == self.bounds
+        )
 
     def check(self, inputs: Any, outputs: Any, made: Any, seen: Any) -> None:
         """Hold what the step made and launched against what Python would launch."""
@@ -269,7 +273,7 @@ def test_backward(step: Step, layout: str) -> None:
         inputs, outputs = backward_of(*detached, d_o)
         row, words, _ = step.seen[-1]
         r = read(True, named_of(inputs, outputs), OPTIONS)
-        assert r.kin == backward.reading.kin
+        assert r.related_plans == backward.reading.related_plans
         assert r.copied == backward.reading.copied == (("q",) if is_copied else ())
         for (name, want), x in zip(outputs, made, strict=True):
             assert (x.shape, x.stride()) == (want.shape, want.stride()), name
@@ -321,8 +325,8 @@ def test_notice_is_told_of_changes_and_may_leave_a_call_to_python(step: Step) ->
     told: list[Any] = []
     answers = iter((2, 0, -1, 0, 5))
 
-    def notice(untold: int, shape: tuple[int, int, int]) -> int:
-        told.append((untold, shape))
+    def notice(unreported: int, shape: tuple[int, int, int]) -> int:
+        told.append((unreported, shape))
         return next(answers)
 
     inputs, outputs = forward_of(*[make("rows first", 4, 100) for _ in "qkv"], False)

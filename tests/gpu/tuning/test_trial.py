@@ -13,7 +13,7 @@ from cudnn_backend_py import DataType, Graph, GraphBuilder, PointwiseMode
 from cudnn_backend_py.errors import CudnnBackendError
 from cudnn_backend_py.graph import attention
 from cudnn_backend_py.interpreter.data import KINDS
-from cudnn_backend_py.known_issues import ending_faults
+from cudnn_backend_py.known_issues import find_ending_problems
 from cudnn_backend_py.plans.build import shared_target
 from cudnn_backend_py.rewrite.reduce import Reduced, reduce_failure
 from cudnn_backend_py.tuning.trial import Trial, run_graph
@@ -85,7 +85,7 @@ def test_a_wrong_scale_is_found(data: str, monkeypatch: pytest.MonkeyPatch) -> N
 def is_wrong(graph: Graph, data: str) -> bool:
     """Return whether cuDNN's result is said to be wrong; graphs on the way that are known to kill it are not asked."""
     target = shared_target()
-    if ending_faults(graph, target.sm, target.library.version):
+    if find_ending_problems(graph, target.sm, target.library.version):
         return False
     try:
         return run_graph(graph, data=data, time=False).state == "wrong"

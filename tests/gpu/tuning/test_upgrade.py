@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from cudnn_backend_py.diagnose import Candidate, Question, Verdict, judge
+from cudnn_backend_py.diagnose import Candidate, Query, Verdict, judge
 from cudnn_backend_py.diagnose.surveys.upgrade import Change, Upgrade
 from cudnn_backend_py.graph.attention import sdpa_forward
 from cudnn_backend_py.tuning.upgrade import time_changes
@@ -17,7 +17,7 @@ def without_code(candidate: Candidate) -> Candidate:
 
 def test_only_what_may_be_other_code_is_run_and_numbers_are_compared() -> None:
     graph = sdpa_forward(batch=2, heads=4, seq_q=256, head_dim=64)
-    verdict: Verdict = judge(Question(graph, "gpu", build=True))
+    verdict: Verdict = judge(Query(graph, "gpu", build=True))
     assert verdict.supported
     hidden = replace(verdict, candidates=tuple(map(without_code, verdict.candidates)))
     same, open_one = Change("same", "gpu", verdict, verdict), Change("open", "gpu", hidden, hidden)
@@ -36,7 +36,7 @@ def test_only_what_may_be_other_code_is_run_and_numbers_are_compared() -> None:
 
 def test_what_the_time_is_over_for_is_named_and_not_run() -> None:
     graph = sdpa_forward(batch=2, heads=4, seq_q=256, head_dim=64)
-    verdict = judge(Question(graph, "gpu", build=True))
+    verdict = judge(Query(graph, "gpu", build=True))
     hidden = replace(verdict, candidates=tuple(map(without_code, verdict.candidates)))
     changes = tuple(Change(name, "gpu", hidden, hidden) for name in "ab")
     told: list[Upgrade] = []

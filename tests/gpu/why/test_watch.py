@@ -35,8 +35,8 @@ def qkv(dtype: Any = torch.bfloat16, dim: int = 64, **how: Any) -> tuple[Any, An
 
 def test_what_tensors_that_are_gone_would_have_got() -> None:
     """Compiled calls are judged by fake tensors: the answers are those that real ones get."""
-    from cudnn_backend_py.why.ask_torch import ask_by_facts, ask_torch, describe, read_switches
     from cudnn_backend_py.why.calls import TorchCall
+    from cudnn_backend_py.why.query_torch import describe, query_by_facts, query_torch, read_switches
 
     compared = 0
     for case in sdpa_grid.draw(160)[::2]:
@@ -55,8 +55,8 @@ def test_what_tensors_that_are_gone_would_have_got() -> None:
                 grad_enabled=torch.is_grad_enabled(),
                 switches=read_switches(),
             )
-            real = ask_torch(made["q"], made["k"], made["v"], made["mask"], call)
-        again = ask_by_facts(call)
+            real = query_torch(made["q"], made["k"], made["v"], made["mask"], call)
+        again = query_by_facts(call)
         assert (again.choice, again.cudnn) == (real.choice, real.cudnn), call
         compared += 1
     assert compared > 50
@@ -78,7 +78,7 @@ def _train(compiled: bool) -> tuple[Any, Any]:
 @pytest.mark.parametrize("compiled", [False, True])
 def test_training_goes_on_as_without_a_watch(compiled: bool) -> None:
     plain, seen = _train(compiled), None
-    with why_not_cudnn(ask=False) as report:
+    with why_not_cudnn(run_query=False) as report:
         seen = _train(compiled)
     assert seen[1] == plain[1]
     assert all(torch.equal(one, other) for one, other in zip(plain[0][:1], seen[0][:1], strict=True))
@@ -112,7 +112,7 @@ def test_gates_switches_and_times_of_real_calls() -> None:
 
 
 def test_nested_tensors_are_answered() -> None:
-    with why_not_cudnn(ask=False) as report:
+    with why_not_cudnn(run_query=False) as report:
         for layout in (torch.strided, torch.jagged):
             jagged = layout == torch.jagged
             parts = [

@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 
 from cudnn_backend_py import DataType, Graph, GraphBuilder, UsageError
 from cudnn_backend_py.cli.commands import main
-from cudnn_backend_py.diagnose import Basis, Judge, Outcome, Question, Verdict, explain, render_text, whatif
+from cudnn_backend_py.diagnose import Basis, Judge, Outcome, Query, Verdict, explain, render_text, whatif
 from cudnn_backend_py.diagnose.causes.case import Budget, Case, builds, supports
 from cudnn_backend_py.graph.guard import collecting
 from cudnn_backend_py.rewrite.changes import changes
@@ -65,10 +65,10 @@ def test_plan_that_does_not_compile_has_a_cause(
     judge: Judge, make: object, found: tuple[str, ...], change: str
 ) -> None:
     graph = make()  # type: ignore[operator]
-    assert judge.ask(Question(graph, "sm100")).supported
+    assert judge.run_query(Query(graph, "sm100")).supported
     start = children_cpu_s()
     with Judge(limit_s=300) as own:
-        verdict = own.ask(Question(graph, "sm100", build=True))
+        verdict = own.run_query(Query(graph, "sm100", build=True))
     took_s = children_cpu_s() - start
     print(f"{took_s:.2f} s: {verdict.cause}")
     assert took_s < SECONDS
@@ -80,14 +80,14 @@ def test_plan_that_does_not_compile_has_a_cause(
     assert "(cuDNN: Encountered runtime kernel compilation failure)" in cause.headline
     assert change in cause.remedy
     offered = {one.title: one.graph for one in changes(graph) if one.graphs}
-    assert judge.ask(Question(offered[cause.remedy.removesuffix(" (idea)")], "sm100", build=True)).supported
+    assert judge.run_query(Query(offered[cause.remedy.removesuffix(" (idea)")], "sm100", build=True)).supported
 
 
 def test_variations_that_are_built_are_said_before(judge: Judge) -> None:
     """What a progress line shows; and a bound of time is one of a stage."""
     steps: list[str] = []
     with Judge(step=steps.append) as told:
-        told.ask(Question(too_wide(), "sm100", build=True))
+        told.run_query(Query(too_wide(), "sm100", build=True))
     numbers = [int(step.split()[3]) for step in steps if step.startswith("plan, of variation ")]
     assert numbers == list(range(1, len(numbers) + 1))
     assert len(numbers) > 1
@@ -100,7 +100,7 @@ def test_remedy_is_built_where_a_build_is_asked_for(judge: Judge) -> None:
         assert supports(padded.graph, target, MODES)
         assert not builds(padded.graph, target, MODES).found
     for build, asked in ((False, "support check"), (True, "built")):
-        cause = judge.ask(Question(backward(head_dim=192), "sm100", build=build)).cause
+        cause = judge.run_query(Query(backward(head_dim=192), "sm100", build=build)).cause
         assert cause is not None
         assert "is 192, at most 128 is supported next to 192 of q, k" in cause.headline
         assert cause.asked == asked
@@ -122,10 +122,10 @@ def test_a_bounded_number_of_variations_is_built() -> None:
     """It does not matter how long they take: a plan that compiles counts as seven that do not."""
     with using("sm90") as target:
         case = Case((), forward(), target, MODES, budget=Budget(8))
-        assert [case.ask(forward()) for _ in range(3)] == [True, True, None]
+        assert [case.run_query(forward()) for _ in range(3)] == [True, True, None]
     with using("sm100") as target:
         case = Case((), too_wide(), target, MODES, budget=Budget(1))
-        assert [case.ask(too_wide()) for _ in range(2)] == [False, None]
+        assert [case.run_query(too_wide()) for _ in range(2)] == [False, None]
 
 
 def test_search_for_the_cause_that_is_too_slow_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -195,7 +195,7 @@ def test_graph_that_does_not_compile_is_not_called_supported(judge: Judge) -> No
     for remedy in found:
         assert remedy.verdict is not None
         assert remedy.verdict.stage == "plan"
-        assert judge.ask(Question(remedy.graph, remedy.target, remedy.version, build=True)).supported
+        assert judge.run_query(Query(remedy.graph, remedy.target, remedy.version, build=True)).supported
 
 
 def test_first_line_of_whatif_is_that_of_explain(tmp_path: Path) -> None:
@@ -248,12 +248,12 @@ def doubles() -> Graph:
 
 @pytest.mark.parametrize("build", [False, True])
 def test_graph_that_only_fallback_supports_says_so(judge: Judge, build: bool) -> None:
-    verdict = judge.ask(Question(doubles(), "sm90", build=build))
+    verdict = judge.run_query(Query(doubles(), "sm90", build=build))
     assert verdict.supported
     why = verdict.only_fallback
     assert why is not None
     assert (why.basis, why.asked) == (Basis.MEASURED, "built" if build else "support check")
-    alone = judge.ask(Question(doubles(), "sm90", modes=("A",)))
+    alone = judge.run_query(Query(doubles(), "sm90", modes=("A",)))
     assert alone.outcome is Outcome.NOT_SUPPORTED
     assert alone.cause is not None
     assert why.headline == alone.cause.headline
@@ -265,7 +265,7 @@ def test_graph_that_only_fallback_supports_says_so(judge: Judge, build: bool) ->
 @pytest.mark.parametrize("modes", [("A", "FALLBACK"), ("A",), ("FALLBACK",)])
 def test_graph_that_mode_a_supports_says_nothing_of_fallback(judge: Judge, modes: tuple[str, ...]) -> None:
     graph = forward() if "A" in modes else doubles()
-    verdict = judge.ask(Question(graph, "sm90", modes=modes))
+    verdict = judge.run_query(Query(graph, "sm90", modes=modes))
     assert verdict.supported
     assert verdict.only_fallback is None
 
@@ -290,9 +290,9 @@ def test_older_version_is_named_only_if_it_was_asked(tmp_path: Path) -> None:
     version = re.search(r"use cuDNN (\S+) ", said)
     assert version is not None
     assert said.endswith("[passes its support check, not built]")
-    asked = Question(ZOO["two matmul, reordered, s 10"](), "sm80", version[1])
+    asked = Query(ZOO["two matmul, reordered, s 10"](), "sm80", version[1])
     with Judge() as judge:
-        assert judge.ask(asked).supported
+        assert judge.run_query(asked).supported
     never = command(tmp_path, "explain", "--target", "sm89", graph="ZOO['two matmul, reordered, s 10']()")
     assert "rule:        pattern-removed" in never.stdout
     assert "what to do:" not in never.stdout

@@ -17,7 +17,7 @@ from click.testing import CliRunner
 
 from cudnn_backend_py import attention
 from cudnn_backend_py.cli.commands import main
-from cudnn_backend_py.diagnose import Judge, Question, control_graph
+from cudnn_backend_py.diagnose import Judge, Query, control_graph
 from cudnn_backend_py.graph import graph_to_json
 from cudnn_backend_py.native.environment import sublibraries
 from cudnn_backend_py.native.find import cudnn_places
@@ -190,16 +190,16 @@ def test_info_takes_the_standard_library_alone() -> None:
 
 def test_a_living_judge_sees_that_another_library_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("CUDNN_BACKEND_LIBRARY", raising=False)
-    question = Question(control_graph(), "sm90")
+    question = Query(control_graph(), "sm90")
     with Judge() as judge:
-        own = judge.ask(question).cudnn
+        own = judge.run_query(question).cudnn
         for name in ("CUDNN_BACKEND_LIBRARY", "CUDNN_BACKEND_NVRTC"):
             if name in older_cudnn():
                 monkeypatch.setenv(name, older_cudnn()[name])
         older = replace(question)
-        assert judge.ask(older).cudnn == OLDER
+        assert judge.run_query(older).cudnn == OLDER
         assert older.key() != question.key()
-        assert judge.ask(question).cudnn == own != OLDER
+        assert judge.run_query(question).cudnn == own != OLDER
 
 
 WHATIF = """

@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from cudnn_backend_py import Graph, find_profile
-from cudnn_backend_py.diagnose import Basis, Judge, Outcome, Question, render_text
+from cudnn_backend_py.diagnose import Basis, Judge, Outcome, Query, render_text
 from cudnn_backend_py.diagnose.remedies import with_versions
 from cudnn_backend_py.diagnose.surveys.attention import attention_rows
 from cudnn_backend_py.graph.attention import sdpa_forward
@@ -40,16 +40,16 @@ def short_offsets() -> Graph:
 
 @pytest.mark.parametrize("build", [False, True])
 def test_change_that_a_rule_names_was_asked(judge: Judge, build: bool) -> None:
-    verdict = judge.ask(Question(short_offsets(), "sm90", build=build))
+    verdict = judge.run_query(Query(short_offsets(), "sm90", build=build))
     assert verdict.cause is not None
     assert verdict.cause.remedy == "one offset more than there are sequences"
     assert verdict.cause.asked == ("built" if build else "support check")
     whole = sdpa_forward(batch=2, heads=4, seq_q=256, head_dim=64, ragged=True)
-    assert judge.ask(Question(whole, "sm90", build=build)).supported
+    assert judge.run_query(Query(whole, "sm90", build=build)).supported
 
 
 def test_change_that_a_rule_names_is_not_told_where_it_does_not_help(judge: Judge) -> None:
-    verdict = judge.ask(Question(short_offsets(), "sm75"))
+    verdict = judge.run_query(Query(short_offsets(), "sm75"))
     assert verdict.cause is not None
     assert "3 entries are needed" in verdict.cause.headline
     assert (verdict.cause.remedy, verdict.cause.asked) == ("", "")
@@ -60,7 +60,7 @@ def test_what_was_not_asked_names_no_version_target_or_change(judge: Judge) -> N
     unasked = 0
     for version in (None, OLDER):
         for name in names:
-            verdict = judge.ask(Question(GRAPHS[name](), "sm90", version))
+            verdict = judge.run_query(Query(GRAPHS[name](), "sm90", version))
             cause = verdict.cause
             if cause is not None and cause.asked == "not asked":
                 unasked += 1
@@ -73,8 +73,8 @@ def test_what_was_not_asked_names_no_version_target_or_change(judge: Judge) -> N
 
 
 def test_newer_version_is_named_only_if_it_was_asked(judge: Judge) -> None:
-    question = Question(FAMILIES["softmax"](), "sm90", "9.19.0")
-    verdict = judge.ask(question)
+    question = Query(FAMILIES["softmax"](), "sm90", "9.19.0")
+    verdict = judge.run_query(question)
     assert verdict.cause is not None
     assert verdict.cause.code == "descriptor-newer-than-library"
     assert "9." not in verdict.cause.remedy
@@ -85,14 +85,14 @@ def test_newer_version_is_named_only_if_it_was_asked(judge: Judge) -> None:
         assert "not support it" in told.detail
     else:
         assert told.asked == "support check"
-        assert judge.ask(replace(question, version=named[1])).supported
+        assert judge.run_query(replace(question, version=named[1])).supported
 
 
 @pytest.mark.parametrize("most", [1, 2])
 def test_versions_are_asked_by_number_and_the_others_named(judge: Judge, most: int) -> None:
-    question = Question(ZOO["two matmul, reordered, s 10"](), "sm89")
+    question = Query(ZOO["two matmul, reordered, s 10"](), "sm89")
     others = {item.short for item in list_installed()} - {library().version_text}
-    told = with_versions(judge.ask(question), question, most=most).cause
+    told = with_versions(judge.run_query(question), question, most=most).cause
     assert told is not None
     assert told.code == "pattern-removed"
     found = re.search(r"cuDNN (.*?) do(?:es)? not support it(?:, (.*) (?:was|were) not asked)?", told.detail)
@@ -105,8 +105,8 @@ def test_versions_are_asked_by_number_and_the_others_named(judge: Judge, most: i
 
 def test_after_a_crash_no_version_is_named_that_crashes_too(judge: Judge) -> None:
     graph = attention_rows()["forward: fp8, bias"].graph("composite", (9, 19, 0))
-    question = Question(graph, "sm100", "9.19.0")
-    verdict = judge.ask(question)
+    question = Query(graph, "sm100", "9.19.0")
+    verdict = judge.run_query(question)
     assert verdict.outcome is Outcome.NOT_JUDGED
     assert verdict.cause is not None
     assert verdict.cause.code == "cudnn-crashed"
@@ -117,7 +117,7 @@ def test_after_a_crash_no_version_is_named_that_crashes_too(judge: Judge) -> Non
         assert told == verdict.cause
         assert told.asked == "not asked"
     else:
-        assert judge.ask(replace(question, version=named[1])).supported
+        assert judge.run_query(replace(question, version=named[1])).supported
 
 
 @pytest.mark.parametrize(
@@ -126,12 +126,14 @@ def test_after_a_crash_no_version_is_named_that_crashes_too(judge: Judge) -> Non
 def test_cause_on_a_gpu_is_that_of_its_description_where_that_refuses_for_the_same_reason(
     judge: Judge, head_dim: int, device: str, taken: bool
 ) -> None:
-    question = Question(sdpa_forward(batch=2, heads=4, seq_q=256, head_dim=head_dim), "sm90")
-    unasked = judge.ask(replace(question, graph=sdpa_forward(batch=2, heads=4, seq_q=256, head_dim=20), causes=False))
+    question = Query(sdpa_forward(batch=2, heads=4, seq_q=256, head_dim=head_dim), "sm90")
+    unasked = judge.run_query(
+        replace(question, graph=sdpa_forward(batch=2, heads=4, seq_q=256, head_dim=20), causes=False)
+    )
     properties = find_profile(device).properties
     found = judge.measure_cause(question, unasked, properties, 60)
     if taken:
-        whole = judge.ask(question).cause
+        whole = judge.run_query(question).cause
         assert whole is not None
         assert found.cause is not None
         assert (found.cause.headline, found.cause.remedy) == (whole.headline, whole.remedy)

@@ -12,11 +12,11 @@ from dataclasses import replace
 import pytest
 
 from cudnn_backend_py import EnvironmentNotReady, UsageError, library
-from cudnn_backend_py.diagnose import Judge, Outcome, Question, Verdict, explain, judge
+from cudnn_backend_py.diagnose import Judge, Outcome, Query, Verdict, explain, judge
 from cudnn_backend_py.graph.replace import replace_tensors
 from cudnn_backend_py.known_issues import FAULTS
 from examples import flash_forward, forum_two_matmul
-from examples.attention_hazards import graph_of
+from examples.attention_known_issues import graph_of
 from tests.known_issues import EXAMPLES
 from tests.known_issues import graph_of as row_graph
 from tests.support.child import OLDER
@@ -31,19 +31,19 @@ def asked() -> Iterator[Judge]:
 @pytest.mark.parametrize("target", ["sm89", "sm90"])
 def test_the_answer_is_that_of_this_process(asked: Judge, target: str) -> None:
     graph = flash_forward.graph()
-    assert asked.ask(Question(graph, target)) == explain(graph, target)
+    assert asked.run_query(Query(graph, target)) == explain(graph, target)
 
 
 def test_another_version_answers(asked: Judge) -> None:
     graph = forum_two_matmul.graph()
-    older, newest = asked.ask(Question(graph, "sm90", OLDER)), asked.ask(Question(graph, "sm90"))
+    older, newest = asked.run_query(Query(graph, "sm90", OLDER)), asked.run_query(Query(graph, "sm90"))
     assert (older.cudnn, older.outcome) == (OLDER, Outcome.SUPPORTED)
     assert (newest.cudnn, newest.outcome) == (library().version_text, Outcome.NOT_SUPPORTED)
 
 
 def test_a_crash_of_a_weight_gradient_is_named_and_kept_out_of_this_process(asked: Judge) -> None:
     row = next(row for row in FAULTS if row.code == "weight-gradient-prologue")
-    verdict = asked.ask(Question(row_graph(EXAMPLES[row.code].reproductions[""]), "b200"))
+    verdict = asked.run_query(Query(row_graph(EXAMPLES[row.code].reproductions[""]), "b200"))
     assert (verdict.outcome, verdict.stage, verdict.exit_code) == (Outcome.NOT_JUDGED, "heuristics", 2)
     assert verdict.cause is not None
     assert verdict.cause.headline.endswith(f"as is known of {row.what}")
@@ -51,7 +51,7 @@ def test_a_crash_of_a_weight_gradient_is_named_and_kept_out_of_this_process(aske
 
 
 def test_a_crash_in_heuristics_is_a_line_of_the_verdict(asked: Judge) -> None:
-    verdict = asked.ask(Question(graph_of("inner-stride"), "sm90", OLDER))
+    verdict = asked.run_query(Query(graph_of("inner-stride"), "sm90", OLDER))
     assert (verdict.outcome, verdict.stage, verdict.exit_code) == (Outcome.NOT_JUDGED, "heuristics", 2)
     assert verdict.cause is not None
     assert verdict.cause.code == "cudnn-crashed"
@@ -59,7 +59,7 @@ def test_a_crash_in_heuristics_is_a_line_of_the_verdict(asked: Judge) -> None:
     assert verdict.cause.remedy == "lay d out densely"
     assert (verdict.cudnn, len(verdict.hazards)) == (OLDER, 1)
     assert [stage.state for stage in verdict.stages] == ["passed"] * 3 + ["crashed"] + ["not reached"] * 3
-    assert asked.ask(Question(flash_forward.graph(), "sm90", OLDER)).supported  # a new process answers
+    assert asked.run_query(Query(flash_forward.graph(), "sm90", OLDER)).supported  # a new process answers
 
 
 def test_a_crash_is_put_down_to_a_fault_that_ends_processes(asked: Judge) -> None:
@@ -68,7 +68,7 @@ def test_a_crash_is_put_down_to_a_fault_that_ends_processes(asked: Judge) -> Non
     graph = row_graph(EXAMPLES[row.code].reproductions["backward"])
     statistics = graph.tensor("stats")
     odd = replace(statistics, strides=(256, 1, 2, 1))
-    ended = asked.ask(Question(replace_tensors(graph, {statistics.uid: odd}), "sm80", OLDER))
+    ended = asked.run_query(Query(replace_tensors(graph, {statistics.uid: odd}), "sm80", OLDER))
     codes = [code for words in ended.hazards for code in ("backward-stats-layout", "boolean-bias") if code in words]
     assert codes == ["backward-stats-layout", "boolean-bias"]
     assert ended.cause is not None
@@ -77,14 +77,14 @@ def test_a_crash_is_put_down_to_a_fault_that_ends_processes(asked: Judge) -> Non
 
 
 def test_what_the_dead_process_said_is_kept(asked: Judge) -> None:
-    verdict = asked.ask(Question(graph_of("fp8-bias"), "sm90", OLDER))
+    verdict = asked.run_query(Query(graph_of("fp8-bias"), "sm90", OLDER))
     assert verdict.cause is not None
     assert "SIGABRT" in verdict.cause.headline
     assert "format_error" in verdict.cause.detail
 
 
 def test_a_crash_in_one_plan_leaves_the_others(asked: Judge) -> None:
-    verdict = asked.ask(Question(graph_of("inner-stride"), "sm90", build=True))
+    verdict = asked.run_query(Query(graph_of("inner-stride"), "sm90", build=True))
     crashed = [item for item in verdict.candidates if item.state == "crashed"]
     assert crashed
     assert [item.state for item in verdict.candidates].count("built") == 1
@@ -94,7 +94,7 @@ def test_a_crash_in_one_plan_leaves_the_others(asked: Judge) -> None:
 
 
 def test_crashes_of_every_plan(asked: Judge) -> None:
-    verdict = asked.ask(Question(graph_of("fp8-bias"), "sm90", build=True))
+    verdict = asked.run_query(Query(graph_of("fp8-bias"), "sm90", build=True))
     assert (verdict.outcome, verdict.stage) == (Outcome.NOT_JUDGED, "plan")
     assert {item.state for item in verdict.candidates} == {"crashed", "refused"}
     assert verdict.cause is not None
@@ -104,31 +104,31 @@ def test_crashes_of_every_plan(asked: Judge) -> None:
 
 def test_time_runs_out_and_the_next_question_is_answered() -> None:
     with Judge(limit_s=0.001) as hurried:
-        verdict = hurried.ask(Question(flash_forward.graph(), "sm90"))
+        verdict = hurried.run_query(Query(flash_forward.graph(), "sm90"))
         assert verdict.cause is not None
         assert verdict.cause.code == "cudnn-timed-out"
         assert verdict.stages[0].state == "timed out"
-    assert judge(Question(flash_forward.graph(), "sm90")).supported
+    assert judge(Query(flash_forward.graph(), "sm90")).supported
 
 
 def test_what_is_wrong_with_the_question_is_an_exception(asked: Judge) -> None:
     with pytest.raises(UsageError, match="unknown-target"):
-        asked.ask(Question(flash_forward.graph(), "sm91"))
+        asked.run_query(Query(flash_forward.graph(), "sm91"))
     with pytest.raises(UsageError, match="unknown-enumerator"):
-        asked.ask(Question(flash_forward.graph(), "sm90", modes=("Z",)))
+        asked.run_query(Query(flash_forward.graph(), "sm90", modes=("Z",)))
     with pytest.raises(EnvironmentNotReady, match="cudnn-version-not-installed"):
-        asked.ask(Question(flash_forward.graph(), "sm90", "9.0.99"))
+        asked.run_query(Query(flash_forward.graph(), "sm90", "9.0.99"))
 
 
 def test_threads_have_children_of_their_own() -> None:
-    questions = [Question(flash_forward.graph(), target) for target in ("sm80", "sm89", "sm90", "sm100")]
+    questions = [Query(flash_forward.graph(), target) for target in ("sm80", "sm89", "sm90", "sm100")]
     with ThreadPoolExecutor(2) as pool:
         assert [verdict.sm for verdict in pool.map(judge, questions)] == [80, 89, 90, 100]
 
 
 def test_a_judge_nobody_holds_ends_its_children() -> None:
     one = Judge()
-    one.ask(Question(flash_forward.graph(), "sm90"))
+    one.run_query(Query(flash_forward.graph(), "sm90"))
     [child] = next(iter(one._idle.values()))
     process = child._process
     del child
@@ -139,7 +139,7 @@ def test_a_judge_nobody_holds_ends_its_children() -> None:
 
 
 def test_verdicts_survive_json_and_questions_pickle() -> None:
-    question = Question(forum_two_matmul.graph(), "sm89", build=True)
+    question = Query(forum_two_matmul.graph(), "sm89", build=True)
     assert pickle.loads(pickle.dumps(question)) == question
     assert pickle.loads(pickle.dumps(question)).key() == question.key()
     for verdict in (explain(question.graph, "sm89"), explain(flash_forward.graph(), "sm90", build=True)):
@@ -149,14 +149,14 @@ def test_verdicts_survive_json_and_questions_pickle() -> None:
 
 
 def test_the_key_is_of_all_that_decides() -> None:
-    base = Question(flash_forward.graph(), "sm90")
+    base = Query(flash_forward.graph(), "sm90")
     others = [
-        Question(forum_two_matmul.graph(), "sm90"),
-        Question(flash_forward.graph(), "sm89"),
-        Question(flash_forward.graph(), "sm90", OLDER),
-        Question(flash_forward.graph(), "sm90", build=True),
-        Question(flash_forward.graph(), "sm90", execute=True),
-        Question(flash_forward.graph(), "sm90", modes=("A",)),
+        Query(forum_two_matmul.graph(), "sm90"),
+        Query(flash_forward.graph(), "sm89"),
+        Query(flash_forward.graph(), "sm90", OLDER),
+        Query(flash_forward.graph(), "sm90", build=True),
+        Query(flash_forward.graph(), "sm90", execute=True),
+        Query(flash_forward.graph(), "sm90", modes=("A",)),
     ]
     assert len({base.key(), *(other.key() for other in others)}) == 7
-    assert base.key() == Question(flash_forward.graph(), "h100").key()
+    assert base.key() == Query(flash_forward.graph(), "h100").key()

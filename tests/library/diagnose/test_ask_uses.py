@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from cudnn_backend_py.diagnose import Judge, Outcome, Question, judge, matrix, whatif
+from cudnn_backend_py.diagnose import Judge, Outcome, Query, judge, matrix, whatif
 from cudnn_backend_py.diagnose.fork import run_in_fork
 from cudnn_backend_py.system.child import module_command
 from examples import flash_forward, forum_two_matmul
@@ -22,14 +22,14 @@ from tests.support.child import ROOT, run_code
 from tests.torture.judge import expected, questions
 
 
-def answers(asked: tuple[Question, ...], ask: object = judge) -> list[tuple[str, int, Outcome]]:
+def answers(asked: tuple[Query, ...], run_query: object = judge) -> list[tuple[str, int, Outcome]]:
     """Return what reports the answers apart."""
-    assert callable(ask)
-    found = [ask(question) for question in asked]
+    assert callable(run_query)
+    found = [run_query(question) for question in asked]
     return [(verdict.graph, verdict.sm, verdict.outcome) for verdict in found]
 
 
-def right(asked: tuple[Question, ...]) -> list[tuple[str, int, Outcome]]:
+def right(asked: tuple[Query, ...]) -> list[tuple[str, int, Outcome]]:
     known = expected()
     return [(known[question][0], known[question][2], known[question][3]) for question in asked]
 
@@ -43,31 +43,31 @@ def one() -> Iterator[Judge]:
 def test_an_interrupted_question_is_not_answered_by_the_next(one: Judge) -> None:
     asked = questions()
     for number in range(4):
-        one.ask(asked[number])
+        one.run_query(asked[number])
         with pytest.raises(Interruption), alarm(0.001):
-            one.ask(Question(flash_forward.graph(), "sm90"))  # takes much longer
-        assert answers(asked[number : number + 3], one.ask) == right(asked[number : number + 3])
+            one.run_query(Query(flash_forward.graph(), "sm90"))  # takes much longer
+        assert answers(asked[number : number + 3], one.run_query) == right(asked[number : number + 3])
 
 
 def test_descriptors_and_processes_stay_as_many(one: Judge) -> None:
-    one.ask(questions()[0])
+    one.run_query(questions()[0])
     before = descriptors(), len(children())
     interrupted = 0
     for number in range(200):
         try:
             with alarm(0.0002 * (1 + number % 40)):
-                one.ask(questions()[number % 8])
+                one.run_query(questions()[number % 8])
         except Interruption:
             interrupted += 1
     assert interrupted > 150
-    one.ask(questions()[0])
+    one.run_query(questions()[0])
     settle(lambda: (descriptors(), len(children())), before)
-    assert answers(questions(), one.ask) == right(questions())
+    assert answers(questions(), one.run_query) == right(questions())
 
 
 def test_threads_share_a_judge(one: Judge) -> None:
     with ThreadPoolExecutor(4) as pool:
-        found = list(pool.map(one.ask, questions() * 2))
+        found = list(pool.map(one.run_query, questions() * 2))
     assert [verdict.graph for verdict in found] == [question.graph.name for question in questions() * 2]
     assert [verdict.sm for verdict in found] == [sm for _, sm, _ in right(questions() * 2)]
 
@@ -83,7 +83,7 @@ def test_the_judge_of_a_thread_ends_with_it() -> None:
 def test_cancelled_tasks_and_the_end_of_the_loop() -> None:
     before = children()
 
-    async def ask(question: Question, limit_s: float | None) -> str:
+    async def run_query(question: Query, limit_s: float | None) -> str:
         try:
             verdict = await asyncio.wait_for(asyncio.to_thread(judge, question), limit_s)
         except TimeoutError:
@@ -92,7 +92,9 @@ def test_cancelled_tasks_and_the_end_of_the_loop() -> None:
         return "answered"
 
     async def ask_all() -> list[str]:
-        return await asyncio.gather(*(ask(question, 0.01) for question in questions()[:2]), ask(questions()[2], None))
+        return await asyncio.gather(
+            *(run_query(question, 0.01) for question in questions()[:2]), run_query(questions()[2], None)
+        )
 
     for _ in range(2):
         assert asyncio.run(ask_all()) == ["cancelled", "cancelled", "answered"]
@@ -168,7 +170,7 @@ def test_a_child_that_does_not_begin_says_nothing_about_cudnn(tmp_path: Path, mo
     (tmp_path / "ctypes.py").write_text("raise SystemExit('no ctypes today')")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     with Judge() as broken:
-        verdict = broken.ask(Question(flash_forward.graph(), "sm90"))
+        verdict = broken.run_query(Query(flash_forward.graph(), "sm90"))
     assert (verdict.outcome, verdict.stage, verdict.exit_code) == (Outcome.NOT_JUDGED, "environment", 2)
     assert verdict.cause is not None
     assert verdict.cause.code == "judge-did-not-start"
@@ -180,11 +182,11 @@ def test_a_child_that_does_not_begin_says_nothing_about_cudnn(tmp_path: Path, mo
 
 
 def test_an_idle_child_that_died_is_replaced(one: Judge) -> None:
-    one.ask(questions()[0])
+    one.run_query(questions()[0])
     [child] = next(iter(one._idle.values()))[-1:]
     os.kill(child._process.pid, signal.SIGKILL)
     child._process.wait()
-    assert answers(questions()[:2], one.ask) == right(questions()[:2])
+    assert answers(questions()[:2], one.run_query) == right(questions()[:2])
 
 
 def test_apart_leaves_nothing_behind() -> None:

@@ -8,7 +8,7 @@ from functools import cache
 import pytest
 
 from cudnn_backend_py import GraphError, library
-from cudnn_backend_py.diagnose import Judge, Outcome, Question, Verdict, whatif
+from cudnn_backend_py.diagnose import Judge, Outcome, Query, Verdict, whatif
 from cudnn_backend_py.diagnose.engines import ENGINES_ABSENT
 from tests.cases import CASES, CHANGES, Case, cudnn_threads, framework_threads
 from tests.cases.case import Speaker
@@ -41,14 +41,14 @@ Ask = Callable[[str], Verdict]
 
 
 @pytest.fixture(scope="module")
-def ask(judge: Judge) -> Ask:
+def run_query(judge: Judge) -> Ask:
     """Return what is said of the case of a name, which is queried once."""
     cases = {case.name: case for case in CASES}
 
     @cache
     def asked(name: str) -> Verdict:
         case = cases[name]
-        return judge.ask(Question(case.graph(), case.target, _version(case.version), build=case.build))
+        return judge.run_query(Query(case.graph(), case.target, _version(case.version), build=case.build))
 
     return asked
 
@@ -81,8 +81,8 @@ def test_the_case_is_told(case: Case) -> None:
 
 
 @pytest.mark.parametrize("case", ASKED, ids=_name)
-def test_the_complaint_shows(ask: Ask, case: Case) -> None:
-    verdict = ask(case.name)
+def test_the_complaint_shows(run_query: Ask, case: Case) -> None:
+    verdict = run_query(case.name)
     partial = verdict.cause is not None and verdict.cause.code == ENGINES_ABSENT  # refused by a jit wheel's engines
     outcome = Outcome.NOT_SUPPORTED if partial else verdict.outcome
     assert outcome is OUTCOMES[case.complaint], verdict.cause
@@ -100,22 +100,22 @@ def test_we_refuse_it(case: Case) -> None:
 def test_the_cure_helps(judge: Judge, case: Case) -> None:
     graph = (case.fixed or case.graph)()
     version = _version(case.fixed_version or case.version)
-    verdict = judge.ask(Question(graph, case.fixed_target or case.target, version, build=case.build))
+    verdict = judge.run_query(Query(graph, case.fixed_target or case.target, version, build=case.build))
     assert verdict.supported, verdict.cause
 
 
-def _headline(case: Case, ask: Ask) -> str:
+def _headline(case: Case, run_query: Ask) -> str:
     try:
-        cause = ask(case.name).cause
+        cause = run_query(case.name).cause
     except GraphError as error:
         return error.render()
     return cause.headline if cause is not None else ""
 
 
-def test_headlines_name_the_cause(ask: Ask) -> None:
+def test_headlines_name_the_cause(run_query: Ask) -> None:
     missed = {}
     for case in COMPLAINTS:
-        headline = _headline(case, ask)
+        headline = _headline(case, run_query)
         if not all(word.lower() in headline.lower() for word in case.cause_words):
             missed[case.name] = (case.cause_words, headline)
     print(*missed.items(), sep="\n")

@@ -11,7 +11,7 @@ from cudnn_backend_py.diagnose.surveys.baseline import check, exit_code, read_ba
 from cudnn_backend_py.errors import UsageError
 from cudnn_backend_py.graph import save_graph
 from cudnn_backend_py.graph.attention import sdpa_forward
-from examples.attention_hazards import graph_of
+from examples.attention_known_issues import graph_of
 from tests.support.child import OLDER
 
 HEADER = f"""

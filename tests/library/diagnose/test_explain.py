@@ -25,7 +25,7 @@ from cudnn_backend_py import (
     library,
     open_target,
 )
-from cudnn_backend_py.diagnose import Basis, Judge, Outcome, Question, Verdict, control_graph
+from cudnn_backend_py.diagnose import Basis, Judge, Outcome, Query, Verdict, control_graph
 from cudnn_backend_py.graph.attention import sdpa_forward
 from cudnn_backend_py.plans.select import select
 from tests.support.child import ROOT, Finished, older_cudnn, run_code, run_python
@@ -388,7 +388,7 @@ def test_a_plan_is_not_said_to_run_on_a_gpu_that_is_only_described() -> None:
     assert verdict.cause is not None
     assert verdict.cause.code == "execute-without-device"
     with Judge() as judge:
-        assert judge.ask(Question(graph, "sm80", execute=True)).cause == verdict.cause
+        assert judge.run_query(Query(graph, "sm80", execute=True)).cause == verdict.cause
 
 
 @pytest.mark.parametrize("target", ["a100", "h100", "b200"])

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from cudnn_backend_py import DataType, Graph, GraphBuilder, PointwiseMode, library
-from cudnn_backend_py.diagnose import Judge, Question, whatif
+from cudnn_backend_py.diagnose import Judge, Query, whatif
 from cudnn_backend_py.diagnose.causes.case import FORMS
 from cudnn_backend_py.diagnose.verdict import Basis
 from cudnn_backend_py.generated.enums import ReduceTensorOp
@@ -97,11 +97,11 @@ def judge() -> Iterator[Judge]:
 def test_form_that_is_refused_has_one_that_is_supported(judge: Judge, name: str) -> None:
     make, target, version, kind, words = REFUSED[name]
     graph = make()
-    verdict = judge.ask(Question(graph, target, version))
+    verdict = judge.run_query(Query(graph, target, version))
     assert not verdict.supported
     change = next(change for change in changes(graph, (kind,)) if words in change.title)
     assert change.effect == "exact"
-    after = judge.ask(Question(change.graph, target, version))
+    after = judge.run_query(Query(change.graph, target, version))
     assert after.supported, after.cause
     assert verdict.cause is not None
     assert verdict.cause.basis is Basis.MEASURED, verdict.cause
@@ -118,9 +118,9 @@ def test_whatif_finds_the_form(judge: Judge, name: str) -> None:
 
 
 def test_what_is_known_not_to_compile_is_no_cure(judge: Judge) -> None:
-    verdict = judge.ask(Question(product(2, 1, 2), "sm90"))
+    verdict = judge.run_query(Query(product(2, 1, 2), "sm90"))
     in_float32 = next(one for one in changes(product(2, 1, 2), ("data_type",)) if "f16 -> f32" in one.title)
-    assert judge.ask(Question(in_float32.graph, "sm90")).supported
+    assert judge.run_query(Query(in_float32.graph, "sm90")).supported
     assert verdict.cause is not None
     assert "float32" not in f"{verdict.cause.headline} {verdict.cause.remedy}"
     assert "f32" not in f"{[one.title for one in whatif(product(2, 1, 2), 'sm90', judge=judge)]}"
@@ -129,7 +129,7 @@ def test_what_is_known_not_to_compile_is_no_cure(judge: Judge) -> None:
 def test_padding_of_an_image_leaves_a_convolution_supported(judge: Judge) -> None:
     graph = padded_convolution((0, 0), (2, 2), data_type=F16)
     change = next(changes(graph, ("explicit_padding",)))
-    answers = [judge.ask(Question(one, "sm80")).outcome for one in (graph, change.graph)]
+    answers = [judge.run_query(Query(one, "sm80")).outcome for one in (graph, change.graph)]
     assert answers[0] is answers[1]
 
 
@@ -140,7 +140,7 @@ def test_number_of_a_type_is_told_by_its_name(judge: Judge) -> None:
     inner = op.fields["convolution"]
     computed = Parameters(inner.kind, {**inner.fields, "comp_type": DataType.BFLOAT16})
     graph = Graph((Operation(op.type, "conv", {**op.fields, "convolution": computed}),), "bfloat16")
-    cause = judge.ask(Question(graph, "sm90", None)).cause
+    cause = judge.run_query(Query(graph, "sm90", None)).cause
     assert cause is not None
     assert "compute type 9. Supported" in cause.headline, library().version_text
     assert "compute type 9 is BFLOAT16" in cause.headline

@@ -21,7 +21,7 @@ from cudnn_backend_py.errors import EnvironmentNotReady
 from cudnn_backend_py.graph.attention import sdpa_forward
 from cudnn_backend_py.system.private_folder import CacheWarning
 from examples import forum_two_matmul
-from examples.attention_hazards import graph_of
+from examples.attention_known_issues import graph_of
 from tests.support.child import OLDER, ROOT, run_python
 
 NEWEST = available_versions()[-1]
@@ -34,14 +34,14 @@ GRAPHS = {
 TOTAL = 8
 
 
-def ask(cache: Path, **options: Any) -> Matrix:
+def run_query(cache: Path, **options: Any) -> Matrix:
     return matrix(GRAPHS, TARGETS, VERSIONS, cache=cache, progress=False, **options)
 
 
 @pytest.fixture(scope="module")
 def answered(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Matrix]:
     folder = tmp_path_factory.mktemp("answers")
-    return folder, ask(folder)
+    return folder, run_query(folder)
 
 
 def letters(answers: Matrix) -> dict[tuple[str, str, str], str]:
@@ -64,7 +64,7 @@ def test_matrix_has_a_verdict_for_every_graph_target_and_version(answered: tuple
 
 def test_nothing_is_asked_twice(answered: tuple[Path, Matrix]) -> None:
     folder, answers = answered
-    again = ask(folder)
+    again = run_query(folder)
     assert again.asked == 0
     assert again == answers
     assert folder.stat().st_mode & 0o777 == 0o700
@@ -99,20 +99,20 @@ def test_damaged_answers_and_those_of_other_code_are_asked_again(tmp_path: Path)
 def test_an_executor_gives_the_same_answers_and_they_are_kept(answered: tuple[Path, Matrix], tmp_path: Path) -> None:
     _, answers = answered
     with ProcessPoolExecutor(2) as executor:
-        found = ask(tmp_path, executor=executor)
+        found = run_query(tmp_path, executor=executor)
     assert found.asked == TOTAL
     assert found == answers
-    assert ask(tmp_path).asked == 0
+    assert run_query(tmp_path).asked == 0
 
 
 DASK = """
 import json, sys
 from pathlib import Path
 from dask.distributed import Client, LocalCluster
-from tests.library.diagnose.test_matrix import ask
+from tests.library.diagnose.test_matrix import run_query
 options = {"n_workers": 1, "threads_per_worker": 1, "processes": True, "dashboard_address": None}
 with LocalCluster(**options) as cluster, Client(cluster) as client, client.get_executor() as executor:
-    found = ask(Path(sys.argv[1]), executor=executor)
+    found = run_query(Path(sys.argv[1]), executor=executor)
 print(json.dumps([found.asked, found.to_dict()]))
 """
 
@@ -124,7 +124,7 @@ def test_a_cluster_gives_the_same_answers_and_they_are_kept(answered: tuple[Path
     asked, found = json.loads(done.stdout)
     assert asked == TOTAL
     assert Matrix.from_dict(found) == answers
-    assert ask(tmp_path).asked == 0
+    assert run_query(tmp_path).asked == 0
 
 
 def test_a_crash_is_a_cell_and_does_not_stop_the_others(tmp_path: Path) -> None:

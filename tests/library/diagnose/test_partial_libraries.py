@@ -21,7 +21,7 @@ from cudnn_backend_py.diagnose import (
     Basis,
     Judge,
     Outcome,
-    Question,
+    Query,
     Verdict,
     matrix,
     render_text,
@@ -87,10 +87,10 @@ def whole() -> Iterator[Judge]:
         yield judge
 
 
-def judged_partially(partial: Path, monkeypatch: pytest.MonkeyPatch, questions: list[Question]) -> list[Verdict]:
+def judged_partially(partial: Path, monkeypatch: pytest.MonkeyPatch, questions: list[Query]) -> list[Verdict]:
     with monkeypatch.context() as changed, Judge(limit_s=120) as judge:
         changed.setenv("CUDNN_BACKEND_LIBRARY", str(partial))
-        return [judge.ask(replace(question)) for question in questions]  # made here: it reads the libraries
+        return [judge.run_query(replace(question)) for question in questions]  # made here: it reads the libraries
 
 
 def is_told_rightly(verdict: Verdict) -> bool:
@@ -108,7 +108,7 @@ def test_no_refusal_of_a_partial_library_is_cudnns(
 ) -> None:
     named = {name: make() for name, make in FAMILIES.items() if not _is_served_alone(make())}
     assert len(named) >= 100
-    questions = [Question(graph, target) for graph, target in product(named.values(), TARGETS)]
+    questions = [Query(graph, target) for graph, target in product(named.values(), TARGETS)]
     verdicts = judged_partially(partial, monkeypatch, questions)
     wrong = [f"{one.graph} on {one.target}: {one.cause}" for one in verdicts if not is_told_rightly(one)]
     assert not wrong
@@ -122,7 +122,7 @@ def test_no_refusal_of_a_partial_library_is_cudnns(
         assert (verdict.cause.basis, verdict.exit_code) == (Basis.RULE, 2)
         assert f"cudnn install {verdict.cudnn} --full" in verdict.cause.remedy
         assert any(item.reasons for item in verdict.candidates) or verdict.reasons or not verdict.candidates
-    full = [question for question, _ in lacking if whole.ask(question).supported]
+    full = [question for question, _ in lacking if whole.run_query(question).supported]
     assert len({question.graph.name for question in full}) >= 20  # else it shows nothing
     assert len(full) >= 40
 
@@ -133,12 +133,12 @@ def test_what_the_engines_at_hand_serve_alone_is_judged_as_by_all(
     alone = [make() for make in FAMILIES.values() if _is_served_alone(make())]
     graphs = [*alone, *(ZOO[name]() for name in ATTENTION)]
     assert len(graphs) >= 50
-    questions = [Question(graph, target) for graph, target in product(graphs, ("sm89", "sm100"))]
+    questions = [Query(graph, target) for graph, target in product(graphs, ("sm89", "sm100"))]
     verdicts = judged_partially(partial, monkeypatch, questions)
     told = [(one.graph, one.target, one.outcome, one.cause and one.cause.code, one.limits) for one in verdicts]
     assert told == [
         (one.graph, one.target, one.outcome, one.cause and one.cause.code, one.limits)
-        for one in map(whole.ask, questions)
+        for one in map(whole.run_query, questions)
     ]
     refused = [one for one in verdicts if one.outcome is Outcome.NOT_SUPPORTED]
     assert {verdict.exit_code for verdict in refused} == {1}
@@ -189,7 +189,7 @@ def wheels_of(*flavors: str) -> list[str]:
 def test_installed_jit_wheels_call_nothing_refused_that_others_might_support(version: str, whole: Judge) -> None:
     installed = find_installed(version, flavor="jit")
     assert installed is not None
-    questions = [Question(FAMILIES[name](), target) for name, target in product(FULL_ONLY, ("sm75", "sm100"))]
+    questions = [Query(FAMILIES[name](), target) for name, target in product(FULL_ONLY, ("sm75", "sm100"))]
     environment = child_environment(installed)
     graphs = [question.graph for question in questions]
     assert len({graph.name for graph in graphs}) >= 40
@@ -197,7 +197,7 @@ def test_installed_jit_wheels_call_nothing_refused_that_others_might_support(ver
         for name in ("CUDNN_BACKEND_LIBRARY", "CUDNN_BACKEND_NVRTC"):
             if name in environment:
                 changed.setenv(name, environment[name])
-        verdicts = [judge.ask(replace(question)) for question in questions]
+        verdicts = [judge.run_query(replace(question)) for question in questions]
     assert {verdict.cudnn for verdict in verdicts if verdict.control} == {version}
     assert not [verdict.graph for verdict in verdicts if verdict.outcome is Outcome.NOT_SUPPORTED]
     assert sum(verdict.cause is not None and verdict.cause.code == ENGINES_ABSENT for verdict in verdicts) >= 20
@@ -255,7 +255,7 @@ def test_a_baseline_can_expect_it(at_hand: None, tmp_path: Path) -> None:
 
 def test_whatif_says_what_would_judge(at_hand: None) -> None:
     with Judge() as judge:
-        verdict = judge.ask(Question(lacking(), "sm80"))
+        verdict = judge.run_query(Query(lacking(), "sm80"))
     remedies = whatif(lacking(), "sm80")
     assert remedies
     assert all(remedy.verdict is not None and remedy.verdict.supported for remedy in remedies)
@@ -266,7 +266,7 @@ def test_whatif_says_what_would_judge(at_hand: None) -> None:
 
 def test_a_yes_of_a_partial_library_names_what_was_not_asked(at_hand: None) -> None:
     with Judge() as judge:
-        product_, sums = (judge.ask(Question(ZOO[name](), "sm80")) for name in ("matmul f16 64", "flash f16 causal"))
+        product_, sums = (judge.run_query(Query(ZOO[name](), "sm80")) for name in ("matmul f16 64", "flash f16 causal"))
     assert product_.supported
     assert sums.supported
     assert [line for line in product_.limits if "lacks libcudnn_engines_precompiled" in line]
@@ -277,11 +277,11 @@ def test_a_yes_of_a_partial_library_names_what_was_not_asked(at_hand: None) -> N
 @pytest.mark.skipif(library().cuda_version >= 13000, reason="did not run: this cuDNN is for CUDA 13")
 def test_layout_operations_on_blackwell_name_the_engine_of_cuda_13(whole: Judge) -> None:
     for name in ("concat alone f16", "slice alone f16", "transpose alone f16", "reshape alone f32"):
-        new, old = (whole.ask(Question(FAMILIES[name](), target)) for target in ("sm100", "sm90"))
+        new, old = (whole.run_query(Query(FAMILIES[name](), target)) for target in ("sm100", "sm90"))
         assert new.outcome is old.outcome is Outcome.NOT_SUPPORTED
         assert [line for line in new.limits if "cuDNN for CUDA 13 has one more engine" in line]
         assert not [line for line in old.limits if "CUDA 13" in line]
-    refused = whole.ask(Question(ZOO["flash f16 d 20"](), "sm100"))
+    refused = whole.run_query(Query(ZOO["flash f16 d 20"](), "sm100"))
     assert not [line for line in refused.limits if "CUDA 13" in line]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cudnn_backend_py import library
-from cudnn_backend_py.diagnose import Judge, Question, Verdict
+from cudnn_backend_py.diagnose import Judge, Query, Verdict
 from cudnn_backend_py.known_issues import FAULTS
 from tests.cases.public import PUBLIC, PublicCase, has_words
 
@@ -43,7 +43,7 @@ def test_headlines_are_right_and_nothing_misleads(area: str, half: str) -> None:
     with Judge() as judge:
         for case in cases:
             version = None if case.version == own else case.version
-            verdict = judge.ask(Question(case.make_graph(), case.target, version, build=case.build))
+            verdict = judge.run_query(Query(case.make_graph(), case.target, version, build=case.build))
             wrong += [] if is_right(case, verdict) else [case.name]
             misleading += [case.name for words in case.must_not_say if words.lower() in told(verdict)]
     print(f"{area}, {half}: {len(cases) - len(wrong)} of {len(cases)} headlines are right")

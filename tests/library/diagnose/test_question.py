@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from cudnn_backend_py import DataType, EnvironmentNotReady, Graph, GraphBuilder, PointwiseMode
-from cudnn_backend_py.diagnose import Judge, Outcome, Question, judge, matrix
+from cudnn_backend_py.diagnose import Judge, Outcome, Query, judge, matrix
 from cudnn_backend_py.native.find import LIBRARY_VARIABLE, NVRTC_VARIABLE
 from cudnn_backend_py.target import find_profile
 from cudnn_backend_py.versions.store import default_root, find_installed, require_installed
@@ -49,23 +49,23 @@ def test_a_relative_target_is_that_of_the_folder_where_it_was_named(two_folders:
     first, second = two_folders
     with Judge() as one:
         os.chdir(first)
-        before = Question(FORUM, "t.json", OLDER)
-        assert one.ask(before).sm == 89
+        before = Query(FORUM, "t.json", OLDER)
+        assert one.run_query(before).sm == 89
         os.chdir(second)
-        assert one.ask(Question(FORUM, "t.json", OLDER)).sm == 90
-        assert one.ask(before).sm == 89
+        assert one.run_query(Query(FORUM, "t.json", OLDER)).sm == 90
+        assert one.run_query(before).sm == 89
 
 
-@pytest.mark.parametrize("ask", ["executor", "children"])
+@pytest.mark.parametrize("run_query", ["executor", "children"])
 def test_a_matrix_in_another_folder_asks_about_the_file_there(
-    two_folders: tuple[Path, Path], tmp_path: Path, ask: str
+    two_folders: tuple[Path, Path], tmp_path: Path, run_query: str
 ) -> None:
     """Workers of an executor live on, with their own working folder and judging processes."""
     found = []
     with ThreadPoolExecutor(1) as pool:
         for folder in (*two_folders, *two_folders):
             os.chdir(folder)
-            executor = pool if ask == "executor" else None
+            executor = pool if run_query == "executor" else None
             asked = matrix([FORUM], ["t.json"], [OLDER], executor=executor, cache=tmp_path / "kept", progress=False)
             found.append(([cell.outcome for cell in asked.cells.values()], asked.asked))
     refused, supported = [Outcome.NOT_SUPPORTED], [Outcome.SUPPORTED]
@@ -97,8 +97,8 @@ def test_a_variable_that_cudnn_reads_is_part_of_the_question(tmp_path: Path, mon
                 monkeypatch.setenv("NVIDIA_TF32_OVERRIDE", value)
             asked = matrix([graph], ["sm90"], [OLDER], cache=tmp_path, progress=False)
             [cell] = asked.cells.values()
-            question = Question(graph, "sm90", OLDER, causes=False)
-            assert one.ask(question).outcome is judge(question).outcome is cell.outcome
+            question = Query(graph, "sm90", OLDER, causes=False)
+            assert one.run_query(question).outcome is judge(question).outcome is cell.outcome
             found.append((cell.outcome, asked.asked))
     yes, no = Outcome.SUPPORTED, Outcome.NOT_JUDGED  # a jit wheel lacks the engines that need no TF32
     assert found == [(yes, 1), (no, 1), (yes, 0), (no, 0)]
@@ -106,10 +106,10 @@ def test_a_variable_that_cudnn_reads_is_part_of_the_question(tmp_path: Path, mon
 
 def test_a_question_keeps_the_environment_in_which_it_was_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NVIDIA_TF32_OVERRIDE", "0")
-    without = Question(tf32_matmul(), "sm90", OLDER, causes=False)
+    without = Query(tf32_matmul(), "sm90", OLDER, causes=False)
     monkeypatch.delenv("NVIDIA_TF32_OVERRIDE")
     assert judge(without).outcome is Outcome.NOT_JUDGED
-    assert judge(Question(without.graph, "sm90", OLDER, causes=False)).outcome is Outcome.SUPPORTED
+    assert judge(Query(without.graph, "sm90", OLDER, causes=False)).outcome is Outcome.SUPPORTED
 
 
 def link_version(source: str, root: Path, version: str) -> Path:
@@ -138,15 +138,15 @@ def own_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_a_patch_that_is_installed_meanwhile_answers_under_its_own_key(own_root: Path, tmp_path: Path) -> None:
     """The two patches have libraries that judge differently: those of 9.19 and of 9.24."""
-    ask = lambda: matrix([FORUM], ["sm90"], ["9.99"], cache=tmp_path / "kept", progress=False)  # noqa: E731
+    run_query = lambda: matrix([FORUM], ["sm90"], ["9.99"], cache=tmp_path / "kept", progress=False)  # noqa: E731
     link_version(OLDER, own_root, "9.99.0.1")
-    older = Question(FORUM, "sm90", "9.99")
-    assert ask().asked == 1
+    older = Query(FORUM, "sm90", "9.99")
+    assert run_query().asked == 1
     link_version("9.14.0", own_root, "9.99.1.1")
-    newer = Question(FORUM, "sm90", "9.99")
+    newer = Query(FORUM, "sm90", "9.99")
     assert find_installed("9.99").version == "9.99.1.1"  # type: ignore[union-attr]
     assert older.key() != newer.key()
-    assert (ask().asked, ask().asked) == (1, 0)
+    assert (run_query().asked, run_query().asked) == (1, 0)
     assert judge(older).cudnn == OLDER
     assert judge(newer).cudnn == "9.14.0"
 
@@ -172,8 +172,8 @@ def test_a_library_that_is_replaced_by_one_of_the_same_size_and_time_is_noticed(
         answers = []
         for source in (older.library, newest.library, older.library):
             put(source)
-            question = Question(FORUM, "sm90")
-            answers.append((one.ask(question).cudnn, question.key()))
+            question = Query(FORUM, "sm90")
+            answers.append((one.run_query(question).cudnn, question.key()))
     assert [cudnn for cudnn, _ in answers] == [OLDER, "9.14.0", OLDER]
     first, second, third = (key for _, key in answers)
     assert first == third != second
@@ -181,13 +181,13 @@ def test_a_library_that_is_replaced_by_one_of_the_same_size_and_time_is_noticed(
 
 def test_library_files_that_change_after_the_question_was_made_give_no_answer(own_root: Path, tmp_path: Path) -> None:
     folder = link_version(OLDER, own_root, "9.99.0.1")
-    question = Question(FORUM, "sm90", "9.99")
+    question = Query(FORUM, "sm90", "9.99")
     graph_library = next(folder.rglob("libcudnn_graph.so.9"))
     os.replace(shutil.copy2(graph_library, tmp_path / "copy"), graph_library)
     with Judge() as one, pytest.raises(EnvironmentNotReady, match="cudnn-files-changed") as caught:
-        one.ask(question)
+        one.run_query(question)
     assert graph_library.name in caught.value.headline
-    assert judge(Question(FORUM, "sm90", "9.99")).supported
+    assert judge(Query(FORUM, "sm90", "9.99")).supported
 
 
 def test_that_engines_are_absent_is_kept_for_these_files_only(
@@ -218,17 +218,17 @@ def test_equal_numbers_of_another_kind_are_another_question() -> None:
 
     below, above = clipped(-0.0), clipped(0.0)
     assert below == above
-    assert Question(below, "sm90").key() != Question(above, "sm90").key()
+    assert Query(below, "sm90").key() != Query(above, "sm90").key()
 
 
 def test_questions_about_this_machine_have_no_key() -> None:
-    assert Question(FORUM).key() is None
+    assert Query(FORUM).key() is None
 
 
 def test_a_judging_process_gets_the_variables_of_the_question_only(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NVIDIA_TF32_OVERRIDE", "0")
     monkeypatch.setenv("LD_LIBRARY_PATH", "relative:/absolute")
-    setup = Question(FORUM, "sm90", OLDER).setup
+    setup = Query(FORUM, "sm90", OLDER).setup
     monkeypatch.setenv("NVIDIA_TF32_OVERRIDE", "1")
     monkeypatch.setenv("CUDNN_SOMETHING_NEW", "1")
     environment = setup.environment()
@@ -260,7 +260,7 @@ def test_check_follows_the_environment(tmp_path: Path) -> None:
 def test_a_file_that_is_linked_elsewhere_meanwhile_has_not_changed(own_root: Path, tmp_path: Path) -> None:
     """A link changes the time of the file's status; what is in it was read by an earlier process."""
     library = link_version(OLDER, own_root, "9.99.1.1") / "nvidia/cudnn_jit/lib/libcudnn.so.9"
-    question = Question(FORUM, "sm90", "9.99.1", causes=False)
+    question = Query(FORUM, "sm90", "9.99.1", causes=False)
     run_python(["-c", "from cudnn_backend_py.versions.setup import read_setup; read_setup('9.99.1').key()"], check=True)
     os.link(library, tmp_path / "linked")
     assert judge(question).outcome is Outcome.SUPPORTED
@@ -271,7 +271,7 @@ def test_a_handler_that_raises_while_files_are_compared_is_heard(
     kind: type[Exception], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """TimeoutError is an OSError: it was taken for a folder that cannot be read, so for files that have changed."""
-    before, list_folder = Question(FORUM, "sm90").setup, os.listdir
+    before, list_folder = Query(FORUM, "sm90").setup, os.listdir
 
     def raises(_number: int, _frame: object) -> None:
         raise kind("mine")

@@ -36,9 +36,9 @@ def test_remedies_of_the_tables_hold(judge: Judge, version: str) -> None:
         question = question_of(cell, version)
         if question is None:
             continue
-        verdict = judge.ask(question)
+        verdict = judge.run_query(question)
         assert not verdict.supported, cell
-        count += check_advice(judge.ask, question, verdict)
+        count += check_advice(judge.run_query, question, verdict)
     print(f"cuDNN {version}: {len(cells[::step])} of {len(cells)} refused verdicts, {count} remedies asked")
     assert count > len(cells[::step]) // 3
 
@@ -48,10 +48,10 @@ def test_remedies_of_a_version_without_a_table_hold(judge: Judge) -> None:
     refused, count = 0, 0
     for cell in random.Random(WITHOUT_TABLE).sample(all_cells(), SAMPLE):
         question = question_of(cell, WITHOUT_TABLE)
-        verdict = None if question is None else judge.ask(question)
+        verdict = None if question is None else judge.run_query(question)
         if question is not None and verdict is not None and verdict.outcome is Outcome.NOT_SUPPORTED:
             refused += 1
-            count += check_advice(judge.ask, question, verdict)
+            count += check_advice(judge.run_query, question, verdict)
     assert refused > SAMPLE // 8
     assert count > refused // 3
 
@@ -60,6 +60,6 @@ def test_remedies_of_a_version_without_a_table_hold(judge: Judge) -> None:
 def test_remedies_of_the_tables_hold_when_built(judge: Judge, cell: Cell) -> None:
     question = question_of(cell, library().version_text, build=True)
     assert question is not None
-    verdict = judge.ask(question)
+    verdict = judge.run_query(question)
     assert not verdict.supported
-    check_advice(judge.ask, question, verdict)
+    check_advice(judge.run_query, question, verdict)

@@ -13,7 +13,7 @@ from dataclasses import replace
 import pytest
 
 from cudnn_backend_py import DataType, Graph, PointwiseMode
-from cudnn_backend_py.diagnose import Judge, Question, Verdict
+from cudnn_backend_py.diagnose import Judge, Query, Verdict
 from cudnn_backend_py.diagnose.causes.case import Case
 from cudnn_backend_py.diagnose.causes.find import find_cause
 from cudnn_backend_py.diagnose.verdict import Basis
@@ -46,26 +46,26 @@ def judge() -> Iterator[Judge]:
 
 def headline(judge: Judge, graph: Graph, target: str) -> str:
     """Return the headline of a refused graph, each of whose remedies was queried."""
-    question = Question(graph, target)
-    verdict = judge.ask(question)
+    question = Query(graph, target)
+    verdict = judge.run_query(question)
     assert not verdict.supported
     assert verdict.cause is not None
     assert holds(judge, question, verdict) > 0, verdict.cause
     return verdict.cause.headline
 
 
-def holds(judge: Judge, question: Question, verdict: Verdict) -> int:
+def holds(judge: Judge, question: Query, verdict: Verdict) -> int:
     """Ask every remedy that a verdict prints; return how many there are."""
     assert verdict.cause is not None
     offered = {change.title: change.graphs for change in changes(question.graph)}
-    asked: list[Question] = []
+    asked: list[Query] = []
     for part in verdict.cause.remedy.split("; or "):
         if part.startswith("judge for "):
             asked += [replace(question, target=f"sm{sm}") for sm in re.findall(r"\bsm_(\d+)\b", part)]
         else:
             asked += [replace(question, graph=graph) for graph in offered[EFFECT.sub("", part)]]
     for one in asked:
-        assert judge.ask(replace(one, causes=False)).supported, verdict.cause.remedy
+        assert judge.run_query(replace(one, causes=False)).supported, verdict.cause.remedy
     return len(asked)
 
 
@@ -74,7 +74,7 @@ def test_channels_per_group_are_told_with_the_type(judge: Judge, kind: DataType,
     def grouped(channels: int, data_type: DataType = kind) -> Graph:
         return image_convolution(data_type, T.BFLOAT16, 16 * channels, channels, 32)
 
-    enough = next(one for one in range(per_group, 17) if judge.ask(Question(grouped(one), "sm120")).supported)
+    enough = next(one for one in range(per_group, 17) if judge.run_query(Query(grouped(one), "sm120")).supported)
     said = headline(judge, grouped(per_group), "sm120")
     assert f"input channels per group of w, x is {per_group}, a multiple of {enough} is needed" in said
     assert re.search(r"supported with w, x: f8e\dm\d -> ", said)
@@ -112,7 +112,7 @@ def test_operations_before_a_weight_gradient_are_told_with_the_cut(
     graph = scaled_weight_gradient(T.HALF, before, channels)
     said = headline(judge, graph, "sm90")
     assert re.search(r"v0 \(\w+\).* before convolution_backward_filter\d .*: not supported in one graph with it", said)
-    whole = judge.ask(Question(scaled_weight_gradient(T.HALF, (*before, P.RELU_FWD), channels), "sm90")).supported
+    whole = judge.run_query(Query(scaled_weight_gradient(T.HALF, (*before, P.RELU_FWD), channels), "sm90")).supported
     assert ("supported with a ReLU" in said) == (whole and before[-1] is not P.RELU_FWD)
 
 
@@ -134,7 +134,7 @@ def test_block_scales_need_a_newer_architecture(judge: Judge, target: str) -> No
 
 @pytest.mark.parametrize(("m", "n", "k"), [(128, 128, 160), (100, 128, 128), (128, 72, 96), (100, 72, 160)])
 def test_scales_are_needed_in_whole_tiles(judge: Judge, m: int, n: int, k: int) -> None:
-    assert judge.ask(Question(block_product(m, n, k, whole=True), "sm100")).supported
+    assert judge.run_query(Query(block_product(m, n, k, whole=True), "sm100")).supported
     said = headline(judge, block_product(m, n, k), "sm100")
     needed = block_product(m, n, k, whole=True)
     for name in ("a_scale", "b_scale"):
@@ -144,17 +144,17 @@ def test_scales_are_needed_in_whole_tiles(judge: Judge, m: int, n: int, k: int) 
 
 @pytest.mark.parametrize("mode", [NormMode.LAYER_NORM, NormMode.INSTANCE_NORM])
 def test_tensor_that_a_mode_needs_is_named(judge: Judge, mode: NormMode) -> None:
-    cause = judge.ask(Question(norm_backward(mode, mean=False), "sm90")).cause
+    cause = judge.run_query(Query(norm_backward(mode, mean=False), "sm90")).cause
     assert cause is not None
     assert cause.headline.endswith(f"(norm_backward with {mode.name}) has no mean, which it needs")
-    with_it = judge.ask(Question(norm_backward(mode, mean=True), "sm90")).cause
+    with_it = judge.run_query(Query(norm_backward(mode, mean=True), "sm90")).cause
     assert with_it is None or "has no mean" not in with_it.headline
 
 
 @pytest.mark.parametrize(("window", "stride", "pad"), [(2, 2, 0), (3, 2, 1), (3, 1, 1), (5, 3, 2)])
 def test_result_of_a_pooling_has_the_dims_it_gives(judge: Judge, window: int, stride: int, pad: int) -> None:
     right = (32 + 2 * pad - window) // stride + 1
-    assert judge.ask(Question(pooled(32, right, window, stride, pad), "sm90")).supported
+    assert judge.run_query(Query(pooled(32, right, window, stride, pad), "sm90")).supported
     for wrong in (right - 1, right + 1):
         said = headline(judge, pooled(32, wrong, window, stride, pad), "sm90")
         assert f"dims of y [2, 32, {wrong}, {wrong}] where [2, 32, {right}, {right}] is needed" in said

@@ -324,14 +324,14 @@ WAYS: dict[str, Callable[[], Any]] = {
 
 @pytest.mark.parametrize("way", WAYS)
 def test_a_fault_is_told_on_every_way_to_a_graph(way: str, row: KnownIssue) -> None:
-    assert told(WAYS[way], row.code) == [cudnn.FrontendHazardWarning]
+    assert told(WAYS[way], row.code) == [cudnn.FrontendKnownIssueWarning]
 
 
 def test_a_fault_is_told_where_a_plan_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     data = built().serialize(as_bytes=True)
     assert isinstance(data, bytes)
     monkeypatch.setattr(find, "FAULTS", (*FAULTS, dataclasses.replace(ROW, code="made-up-2")))
-    assert told(_from_bytes(data), "made-up-2") == [cudnn.FrontendHazardWarning]
+    assert told(_from_bytes(data), "made-up-2") == [cudnn.FrontendKnownIssueWarning]
 
 
 def test_without_the_row_nothing_is_told() -> None:

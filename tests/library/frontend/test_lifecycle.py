@@ -20,7 +20,7 @@ from cudnn_backend_py import Attr, CudnnStatusError, find_profile
 from cudnn_backend_py.frontend.errors import FrontendRuntimeError
 from cudnn_backend_py.frontend.handles import set_default_target
 from cudnn_backend_py.frontend.ubjson import read_ubjson
-from cudnn_backend_py.known_issues import find, known_hazards
+from cudnn_backend_py.known_issues import find, find_known_issues
 from cudnn_backend_py.native import Handle, library
 from cudnn_backend_py.native.descriptor import _Owner
 from cudnn_backend_py.native.launch import int64_rows
@@ -377,7 +377,7 @@ def test_filters_hold_for_plans_that_come_later() -> None:
 
 
 @pytest.mark.parametrize(
-    "ask",
+    "run_query",
     [
         lambda g: g.build_plan_at_index(0),
         lambda g: g.get_workspace_size_plan_at_index(0),
@@ -385,13 +385,13 @@ def test_filters_hold_for_plans_that_come_later() -> None:
         lambda g: g.select_plan(0).build_plans(),
     ],
 )
-def test_a_deselected_plan_is_refused_at_every_door(ask: Callable[[cudnn.pygraph], Any]) -> None:
+def test_a_deselected_plan_is_refused_at_every_door(run_query: Callable[[cudnn.pygraph], Any]) -> None:
     g = planned()
     name = g.get_plan_name_at_index(0)
     g.build_plans()
     g.deselect_engines([name])
     with pytest.raises(ValueError, match=f"plan 0: {name} is deselected by the name") as caught:
-        ask(g)
+        run_query(g)
     assert isinstance(caught.value, cudnn.cudnnGraphNotSupportedError)
 
 
@@ -465,9 +465,9 @@ def test_all_plans_are_built_beside_the_one_that_was_chosen() -> None:
 @pytest.mark.parametrize("index", ["x", None, 1.0, -1, 10**6])
 def test_what_is_no_index_of_a_plan_is_an_index_error(index: Any) -> None:
     g = planned()
-    for ask in (g.get_plan_name_at_index, g.get_behavior_notes_for_plan_at_index, g.build_plan_at_index):
+    for run_query in (g.get_plan_name_at_index, g.get_behavior_notes_for_plan_at_index, g.build_plan_at_index):
         with pytest.raises(IndexError, match="out of range"):
-            ask(index)
+            run_query(index)
 
 
 @pytest.mark.parametrize(
@@ -963,14 +963,14 @@ def test_a_shared_plan_of_attention_is_told(way: str, code: str, window: Any, mo
     shared, _ = causal(**{way: True})
     shared.validate()
     seen = told(shared.build_operation_graph, code)
-    assert seen == [cudnn.FrontendHazardWarning] * (window[0] <= library().version < window[1])
+    assert seen == [cudnn.FrontendKnownIssueWarning] * (window[0] <= library().version < window[1])
 
 
 @pytest.mark.skipif(library().version < (9, 21, 0), reason="did not run: it needs cuDNN 9.21")
 def test_dims_that_cudnn_gets_wrong_are_refused_and_those_built_for_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(find, "_warned", set())
     g, _ = causal(is_override_shape_enabled=True)
-    with pytest.warns(cudnn.FrontendHazardWarning):
+    with pytest.warns(cudnn.FrontendKnownIssueWarning):
         g.build()
     full = {uid: 4096 * uid for uid in g._get_variant_pack_uids_sorted()}
     built = next(item for item in g.graph().variant_pack_tensors if item.uid == min(full))
@@ -991,14 +991,14 @@ def test_dims_that_cudnn_gets_wrong_are_refused_and_those_built_for_run(monkeypa
 def test_a_kernel_cache_of_attention_serves_one_shape(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(find, "_warned", set())
     cache = cudnn.create_kernel_cache()
-    (fault,) = known_hazards(causal()[0].graph(), 90, (9, 19, 0), "kernel cache")
+    (fault,) = find_known_issues(causal()[0].graph(), 90, (9, 19, 0), "kernel cache")
     cache.check_dims([(2, 4, 64, 64)], fault)
     cache.check_dims([(2, 4, 64, 64)], fault)
     with pytest.raises(cudnn.cudnnGraphNotSupportedError, match="kernel-cache-of-attention"):
         cache.check_dims([(3, 4, 64, 64)], fault)
-    for ask in (cache.size, cache.revision, cache.serialize):
+    for run_query in (cache.size, cache.revision, cache.serialize):
         with pytest.raises(RuntimeError, match="no graph was built"):
-            ask()
+            run_query()
 
 
 def cached_product(cache: Any, rows: int = 32) -> Any:
@@ -1018,9 +1018,9 @@ def test_a_kernel_cache_counts_as_cudnn_does_and_is_full_when_it_was_loaded() ->
     assert (cache.size(), cache.revision()) == (1, 1)
     loaded = cudnn.create_kernel_cache()
     loaded.deserialize(cache.serialize())
-    for ask in (loaded.size, loaded.revision, loaded.serialize):
+    for run_query in (loaded.size, loaded.revision, loaded.serialize):
         with pytest.raises(RuntimeError, match="no graph was built"):
-            ask()
+            run_query()
     with pytest.raises(RuntimeError, match="in use already"):
         loaded.deserialize(cache.serialize())
     g = cached_product(loaded)

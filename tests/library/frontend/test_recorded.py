@@ -715,10 +715,10 @@ def test_a_deserialized_graph_warns_as_one_that_is_built(monkeypatch: pytest.Mon
     m = Maker(cudnn)
     out, _ = m.g.sdpa(q=m.t(*Q), k=m.t(*Q), v=m.t(*Q), attn_scale=0.125, is_inference=True)
     out.set_output(True)
-    for door in (lambda: m.g.build(), lambda: Maker(cudnn).g.deserialize(m.g.serialize())):
+    for entry_point in (lambda: m.g.build(), lambda: Maker(cudnn).g.deserialize(m.g.serialize())):
         monkeypatch.setattr(find, "_warned", set())
-        with pytest.warns(cudnn.FrontendHazardWarning, match="made-up"):
-            door()
+        with pytest.warns(cudnn.FrontendKnownIssueWarning, match="made-up"):
+            entry_point()
 
 
 def test_buffers_are_given_by_name_as_a_list_or_with_the_operation() -> None:

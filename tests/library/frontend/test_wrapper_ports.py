@@ -199,18 +199,18 @@ def test_each_thread_has_a_default_handle_on_its_own_stream(monkeypatch: pytest.
     monkeypatch.setattr(wrapper, "set_stream", lambda handle, stream: set_streams.append((handle, stream)))
     monkeypatch.setattr(wrapper, "_default_handles", {})
 
-    def ask(stream: int) -> Any:
+    def run_query(stream: int) -> Any:
         streams.value = stream
         return wrapper.get_default_handle()
 
-    mine = ask(1)
+    mine = run_query(1)
     with ThreadPoolExecutor(1) as pool:
-        others = pool.submit(ask, 2).result()
-        assert pool.submit(ask, 2).result() is others is not mine
-    assert ask(1) is mine
+        others = pool.submit(run_query, 2).result()
+        assert pool.submit(run_query, 2).result() is others is not mine
+    assert run_query(1) is mine
     assert set_streams == [(mine, 1), (others, 2), (others, 2), (mine, 1)]
     mine.close()
-    assert ask(1) is not mine
+    assert run_query(1) is not mine
     wrapper.destroy_default_handle()
     assert others.closed
 

@@ -9,7 +9,7 @@ from cudnn_backend_py.generated.enums import AttributeName as A
 from cudnn_backend_py.generated.enums import AttributeType as T
 from cudnn_backend_py.generated.enums import DescriptorType as D
 from cudnn_backend_py.generated.enums import Status
-from tests.support.rawcudnn import Answer, Question, ask
+from tests.support.rawcudnn import Answer, Query, run_query
 
 NO_LIBRARY_ANSWER = "CreateDescriptor refuses the kind, so no attribute of it can be judged"
 UNCREATABLE = {D.INTERMEDIATE_INFO: NO_LIBRARY_ANSWER}
@@ -62,8 +62,8 @@ INPUTS: list[tuple[D, AttributeFacts]] = [(p.values[0], p.values[1]) for p in SE
 OUTPUTS = [(kind, f) for kind, rows in ATTRIBUTES.items() for f in rows if f.role == "output"]
 
 
-def question(kind: D, facts: AttributeFacts, element_type: T, count: int | None = None) -> Question:
-    return Question(
+def question(kind: D, facts: AttributeFacts, element_type: T, count: int | None = None) -> Query:
+    return Query(
         kind=kind,
         attribute=facts.attribute,
         type=element_type,
@@ -83,7 +83,7 @@ def answers() -> dict[tuple[A, T], Answer]:
         for element_type in T
         if not (element_type is T.HANDLE and facts.attribute in NEEDS_A_HANDLE)
     ]
-    replies = ask(question(*one) for one in asked)
+    replies = run_query(question(*one) for one in asked)
     return {(facts.attribute, t): reply for (_, facts, t), reply in zip(asked, replies, strict=True)}
 
 
@@ -131,7 +131,7 @@ def test_counts_outside_the_facts_are_refused_where_the_library_looks() -> None:
         for count in (facts.min_count - 1, (facts.max_count or -2) + 1)
         if count >= 0
     ]
-    replies = ask(one for _, one in asked)
+    replies = run_query(one for _, one in asked)
     taken = {f.attribute for (f, _), reply in zip(asked, replies, strict=True) if reply.status == Status.SUCCESS}
     arrays = {f.attribute for _, f in INPUTS if f.max_count not in (None, 1) and T.INT64 in f.types}
     descriptors = {f.attribute for _, f in INPUTS if T.BACKEND_DESCRIPTOR in f.types}
@@ -156,7 +156,9 @@ def test_counts_outside_the_facts_are_refused_where_the_library_looks() -> None:
 def test_counts_that_correct_or_complete_the_header(name: A) -> None:
     kind, facts = next(pair for pair in INPUTS if pair[1].attribute is name)
     assert facts.max_count is not None
-    at_most, beyond = ask(question(kind, facts, facts.types[0], n) for n in (facts.max_count, facts.max_count + 1))
+    at_most, beyond = run_query(
+        question(kind, facts, facts.types[0], n) for n in (facts.max_count, facts.max_count + 1)
+    )
     assert Status(at_most.status) is Status.SUCCESS
     assert Status(beyond.status) is Status.BAD_PARAM
 
@@ -164,13 +166,13 @@ def test_counts_that_correct_or_complete_the_header(name: A) -> None:
 def test_element_kinds_are_checked_by_the_library_in_four_attributes_only() -> None:
     """Everywhere else a descriptor of the wrong type is taken silently or kills the process."""
     wrong = [
-        (facts, Question(kind, facts.attribute, T.BACKEND_DESCRIPTOR, element=other))
+        (facts, Query(kind, facts.attribute, T.BACKEND_DESCRIPTOR, element=other))
         for kind, facts in INPUTS
         if T.BACKEND_DESCRIPTOR in facts.types and facts.attribute not in NOT_IMPLEMENTED | set(VALUE_REFUSED)
         for other in (D.RNG,)
         if other not in facts.element
     ]
-    replies = ask(one for _, one in wrong)
+    replies = run_query(one for _, one in wrong)
     checked = {
         facts.attribute
         for (facts, _), reply in zip(wrong, replies, strict=True)
@@ -180,16 +182,16 @@ def test_element_kinds_are_checked_by_the_library_in_four_attributes_only() -> N
 
 
 def test_a_tensor_for_an_operation_graph_kills_the_process() -> None:
-    (reply,) = ask([Question(D.ENGINEHEUR, A.ENGINEHEUR_OPERATION_GRAPH, T.BACKEND_DESCRIPTOR, element=D.TENSOR)])
+    (reply,) = run_query([Query(D.ENGINEHEUR, A.ENGINEHEUR_OPERATION_GRAPH, T.BACKEND_DESCRIPTOR, element=D.TENSOR)])
     assert reply.died
 
 
 def test_output_attributes_cannot_be_set() -> None:
     asked = [question(kind, facts, facts.types[0]) for kind, facts in OUTPUTS if kind not in UNCREATABLE]
-    statuses = {Status(reply.status) for reply in ask(asked)}
+    statuses = {Status(reply.status) for reply in run_query(asked)}
     assert statuses == {Status.BAD_PARAM, Status.NOT_SUPPORTED}
 
 
 def test_uncreatable_kinds_are_really_refused() -> None:
-    (reply,) = ask([Question(D.INTERMEDIATE_INFO, A.INTERMEDIATE_INFO_SIZE, T.INT64)])
+    (reply,) = run_query([Query(D.INTERMEDIATE_INFO, A.INTERMEDIATE_INFO_SIZE, T.INT64)])
     assert Status(reply.status) is Status.BAD_PARAM_NULL_POINTER

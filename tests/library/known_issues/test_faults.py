@@ -37,7 +37,7 @@ def environment(version: VersionTuple) -> dict[str, str]:
     return (older_cudnn() if version == OLD else dict(os.environ)) | {"CUDA_VISIBLE_DEVICES": ""}
 
 
-def ask(
+def run_query(
     version: VersionTuple, questions: list[tuple[str, str, int, bool]], **variables: str
 ) -> tuple[list[list[str]], str]:
     """Return what cuDNN answered to the questions, and how the process ended."""
@@ -103,7 +103,7 @@ def test_it_shows_in_the_versions_that_have_it(code: str, which: str, version: V
     row = next(row for row in FAULTS if row.code == code)
     sm = architecture(row)
     assert sm is not None
-    answers, ending = ask(version, [(code, which, sm, True)], **(FRESH_PAGES if code in READS_BEHIND else {}))
+    answers, ending = run_query(version, [(code, which, sm, True)], **(FRESH_PAGES if code in READS_BEHIND else {}))
     said = f"{answers[0][2]} at {answers[0][3]}" if answers else ending
     if version == OLD and code in NEEDS_ALL_ENGINES:  # of which 9.19 has the runtime-compiled ones only here
         assert said.startswith("could not be judged")
@@ -177,7 +177,7 @@ CURED = {
 @pytest.mark.parametrize("version", [OLD, HERE], ids=["9.19.0", "newest"])
 def test_cudnn_takes_the_cures(version: VersionTuple) -> None:
     rows = [row for row in FAULTS if row.code in CURED and version in row.versions]
-    answers, ending = ask(version, [(row.code, "cure", CURED[row.code], False) for row in rows])
+    answers, ending = run_query(version, [(row.code, "cure", CURED[row.code], False) for row in rows])
     assert ending == "exit code 0"
     assert len(rows) > 20
     assert [code for code, _, outcome, _ in answers if outcome != "supported"] == []

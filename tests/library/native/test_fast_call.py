@@ -178,7 +178,7 @@ def make(plan: Plan, launcher: Launcher, framework: Framework, **changes: Any) -
             "tail": [4096] * (len(launcher.uids) - len(tensors)),
             "workspace": 0,
             "device": 0,
-            "ask_stream": True,
+            "query_stream": True,
         }
         | changes,
     )
@@ -253,7 +253,7 @@ def test_another_current_stream_is_told(plan: Plan, launcher: Launcher, framewor
     call = make(plan, launcher, framework)
     framework.stream = 8192
     assert call.go(buffers()) == OTHER_STREAM
-    assert reaches_execute(make(plan, launcher, framework, ask_stream=False), buffers())
+    assert reaches_execute(make(plan, launcher, framework, query_stream=False), buffers())
 
 
 def test_unchecked_call_asks_for_the_device_only(plan: Plan, launcher: Launcher, framework: Framework) -> None:
@@ -531,7 +531,7 @@ def test_row_that_was_written_elsewhere_is_launched(plan: Plan, launcher: Launch
         tail=[4096] * len(launcher.uids),
         workspace=0,
         device=0,
-        ask_stream=False,
+        query_stream=False,
     )
     for _ in range(2):
         assert go(call) // 1000 * 1000 == NULL_HANDLE

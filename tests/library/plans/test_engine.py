@@ -24,11 +24,11 @@ print(json.dumps([config.tag for config in question.heuristics().configs]))
 def test_a_gpu_without_tf32_that_is_asked_about_first_takes_no_config_from_another(version: str) -> None:
     where = older_cudnn() if version == "9.19.0" else dict(os.environ)
 
-    def ask(first: list[str]) -> list[str]:
+    def run_query(first: list[str]) -> list[str]:
         done = run_python(["-c", ASK, json.dumps(first)], environment=where, check=True)
         found: list[str] = json.loads(done.stdout)
         return found
 
-    alone = ask([])
+    alone = run_query([])
     assert len(alone) > 7  # cuDNN proposes none with 9.19.0, and 7 with 9.28.0, without TF32
-    assert ask(["t4"]) == ask(["h100", "v100"]) == alone
+    assert run_query(["t4"]) == run_query(["h100", "v100"]) == alone

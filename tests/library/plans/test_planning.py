@@ -302,12 +302,12 @@ def test_threads_build_one_plan_once(builds: list[str]) -> None:
     """Eight threads request two plans at the same time."""
     start = threading.Barrier(8)
 
-    def ask(number: int) -> Plan:
+    def run_query(number: int) -> Plan:
         start.wait()
         return build(flash(128 + 64 * (number % 2)), "h100")
 
     with ThreadPoolExecutor(8) as pool:
-        plans = list(pool.map(ask, range(8)))
+        plans = list(pool.map(run_query, range(8)))
     assert len(builds) == 2
     assert len({id(one) for one in plans}) == 2
 

@@ -76,7 +76,7 @@ def ask_all(
     return faults
 
 
-def ask(arguments: str = "", **options: Any) -> dict[str, dict[str, Any]]:
+def run_query(arguments: str = "", **options: Any) -> dict[str, dict[str, Any]]:
     """Return the faults by code."""
     return {fault["code"]: fault for fault in ask_all(arguments, **options)}
 
@@ -110,13 +110,13 @@ assert min(look() for _ in range(20)) < 0.003
 
 @pytest.mark.parametrize("folder", [newest, older])
 def test_sound_environment_has_no_fault_but_its_driver_and_a_second_look_is_cheap(folder: Any) -> None:
-    found = ask("build=True", before=LOOK_AGAIN, CUDNN_BACKEND_LIBRARY=folder())
+    found = run_query("build=True", before=LOOK_AGAIN, CUDNN_BACKEND_LIBRARY=folder())
     assert set(found) <= {"driver-stub", "driver-without-gpu"}
     assert not any(fault["blocks"] for fault in found.values())
 
 
 def test_links_to_the_libraries_are_sound(tmp_path: Path) -> None:
-    found = ask(CUDNN_BACKEND_LIBRARY=cudnn_folder(tmp_path, newest()))
+    found = run_query(CUDNN_BACKEND_LIBRARY=cudnn_folder(tmp_path, newest()))
     assert set(found) <= {"driver-stub", "driver-without-gpu"}
 
 
@@ -134,7 +134,7 @@ def test_links_to_the_libraries_are_sound(tmp_path: Path) -> None:
 )
 def test_vital_sublibrary_missing(tmp_path: Path, source: Any, missing: str) -> None:
     folder = cudnn_folder(tmp_path, source(), without=[missing])
-    fault = ask(CUDNN_BACKEND_LIBRARY=folder)["cudnn-sublibrary-missing"]
+    fault = run_query(CUDNN_BACKEND_LIBRARY=folder)["cudnn-sublibrary-missing"]
     assert fault["blocks"]
     assert fault["headline"].startswith(f"libcudnn_{missing}.so.9 is missing")
     assert str(folder) in fault["detail"]
@@ -153,7 +153,7 @@ def test_other_sublibraries_missing(tmp_path: Path) -> None:
 def test_sublibrary_of_another_version(tmp_path: Path) -> None:
     engines = older() / "libcudnn_engines_runtime_compiled.so.9"
     folder = cudnn_folder(tmp_path, newest(), replaced={"engines_runtime_compiled": engines})
-    fault = ask(CUDNN_BACKEND_LIBRARY=folder)["cudnn-sublibraries-mixed"]
+    fault = run_query(CUDNN_BACKEND_LIBRARY=folder)["cudnn-sublibraries-mixed"]
     assert fault["blocks"]
     assert "another cuDNN version" in fault["headline"]
     assert "undefined symbol" in fault["detail"]
@@ -163,7 +163,7 @@ def test_sublibrary_that_is_no_library(tmp_path: Path) -> None:
     broken = tmp_path / "broken"
     broken.write_bytes(b"\x7fELF cut off")
     folder = cudnn_folder(tmp_path, newest(), replaced={"engines_precompiled": broken})
-    fault = ask(CUDNN_BACKEND_LIBRARY=folder)["cudnn-sublibrary-unloadable"]
+    fault = run_query(CUDNN_BACKEND_LIBRARY=folder)["cudnn-sublibrary-unloadable"]
     assert fault["blocks"]
     assert "engines_precompiled" in fault["headline"]
 
@@ -192,19 +192,19 @@ def test_file_name_of_another_version(tmp_path: Path) -> None:
     folder = cudnn_folder(tmp_path, older(), without=["graph"])
     shutil.copy(older() / "libcudnn_graph.so.9", folder / "libcudnn_graph.so.9.14.0")
     (folder / "libcudnn_graph.so.9").symlink_to("libcudnn_graph.so.9.14.0")
-    fault = ask(CUDNN_BACKEND_LIBRARY=folder)["cudnn-sublibraries-mixed"]
+    fault = run_query(CUDNN_BACKEND_LIBRARY=folder)["cudnn-sublibraries-mixed"]
     assert fault["headline"] == f"libcudnn_graph is of cuDNN 9.14.0, libcudnn of {OLDER}"
 
 
 def test_tf32_that_is_switched_off() -> None:
-    fault = ask(CUDNN_BACKEND_LIBRARY=newest(), NVIDIA_TF32_OVERRIDE="0")["tf32-switched-off"]
+    fault = run_query(CUDNN_BACKEND_LIBRARY=newest(), NVIDIA_TF32_OVERRIDE="0")["tf32-switched-off"]
     assert not fault["blocks"]
     assert fault["headline"].startswith("NVIDIA_TF32_OVERRIDE is 0")
-    assert "tf32-switched-off" not in ask(CUDNN_BACKEND_LIBRARY=newest(), NVIDIA_TF32_OVERRIDE="1")
+    assert "tf32-switched-off" not in run_query(CUDNN_BACKEND_LIBRARY=newest(), NVIDIA_TF32_OVERRIDE="1")
 
 
 def test_loader_path_shadows() -> None:
-    found = ask(CUDNN_BACKEND_LIBRARY=newest(), LD_LIBRARY_PATH=older())
+    found = run_query(CUDNN_BACKEND_LIBRARY=newest(), LD_LIBRARY_PATH=older())
     fault = found["loader-path-shadows-cudnn"]
     assert str(older()) in fault["headline"]
     assert not fault["blocks"], "libcudnn.so.9 of this wheel looks next to itself first"
@@ -213,7 +213,7 @@ def test_loader_path_shadows() -> None:
 def test_loader_path_gives_the_sublibraries() -> None:
     """The jit wheel lets LD_LIBRARY_PATH go first: the library that was requested answers as another version."""
     other = newest()
-    found = ask(CUDNN_BACKEND_LIBRARY=older(), LD_LIBRARY_PATH=other)
+    found = run_query(CUDNN_BACKEND_LIBRARY=older(), LD_LIBRARY_PATH=other)
     fault = found["cudnn-sublibraries-mixed"]
     assert fault["blocks"]
     assert str(other / "libcudnn_graph.so.9") in fault["headline"]
@@ -223,7 +223,7 @@ def test_loader_path_gives_the_sublibraries() -> None:
 
 def test_two_libcudnn_in_one_process() -> None:
     loaded = f"import ctypes; ctypes.CDLL({str(newest() / 'libcudnn.so.9')!r}).cudnnGetVersion()"
-    found = ask(before=loaded, CUDNN_BACKEND_LIBRARY=older())
+    found = run_query(before=loaded, CUDNN_BACKEND_LIBRARY=older())
     fault = found["cudnn-loaded-twice"]
     assert fault["blocks"]
     assert str(newest()) in fault["headline"]
@@ -231,7 +231,7 @@ def test_two_libcudnn_in_one_process() -> None:
 
 
 def test_no_libcudnn(tmp_path: Path) -> None:
-    fault = ask(CUDNN_BACKEND_LIBRARY=tmp_path)["cudnn-library-not-found"]
+    fault = run_query(CUDNN_BACKEND_LIBRARY=tmp_path)["cudnn-library-not-found"]
     assert fault["blocks"]
     assert str(tmp_path) in fault["detail"]
 
@@ -240,13 +240,15 @@ def test_no_libcudnn(tmp_path: Path) -> None:
 
 
 def test_an_empty_entry_of_the_loader_path_is_the_working_folder() -> None:
-    found = ask(cwd=older(), CUDNN_BACKEND_LIBRARY=newest(), LD_LIBRARY_PATH="/nonexistent:", PYTHONPATH=PACKAGE.parent)
+    found = run_query(
+        cwd=older(), CUDNN_BACKEND_LIBRARY=newest(), LD_LIBRARY_PATH="/nonexistent:", PYTHONPATH=PACKAGE.parent
+    )
     assert str(older()) in found["loader-path-shadows-cudnn"]["headline"]
 
 
 def test_what_is_preloaded_is_named() -> None:
     graph = newest() / "libcudnn_graph.so.9"
-    found = ask(CUDNN_BACKEND_LIBRARY=older(), LD_PRELOAD=graph)
+    found = run_query(CUDNN_BACKEND_LIBRARY=older(), LD_PRELOAD=graph)
     assert found["cudnn-sublibraries-mixed"]["blocks"]
     assert str(graph) in found["cudnn-sublibraries-mixed"]["headline"]
     assert found["loader-path-shadows-cudnn"]["headline"] == f"LD_PRELOAD has {graph}"
@@ -262,7 +264,9 @@ def no_library(folder: Path, name: str) -> Path:
 
 @needs_no_driver
 def test_a_libcuda_that_is_no_driver(tmp_path: Path) -> None:
-    fault = ask(LD_LIBRARY_PATH=no_library(tmp_path, "libcuda.so.1"), CUDNN_BACKEND_LIBRARY=newest())["driver-unusable"]
+    fault = run_query(LD_LIBRARY_PATH=no_library(tmp_path, "libcuda.so.1"), CUDNN_BACKEND_LIBRARY=newest())[
+        "driver-unusable"
+    ]
     assert fault["blocks"]
     assert fault["headline"] == f"{tmp_path / 'libcuda.so.1'} is no CUDA driver"
     assert "cuInit" in fault["detail"]
@@ -270,7 +274,7 @@ def test_a_libcuda_that_is_no_driver(tmp_path: Path) -> None:
 
 def test_a_libnvrtc_that_is_none(tmp_path: Path) -> None:
     no_library(tmp_path, "libnvrtc.so.12")
-    fault = ask("build=True", CUDNN_BACKEND_NVRTC=tmp_path, CUDNN_BACKEND_LIBRARY=older())["nvrtc-unusable"]
+    fault = run_query("build=True", CUDNN_BACKEND_NVRTC=tmp_path, CUDNN_BACKEND_LIBRARY=older())["nvrtc-unusable"]
     assert fault["blocks"]
     assert str(tmp_path / "libnvrtc.so.12") in fault["headline"]
 
@@ -284,7 +288,7 @@ HIDDEN = "sys.path[:] = [path for path in sys.path if 'site-packages' not in pat
 @needs_no_toolkit
 def test_nvrtc_missing() -> None:
     for arguments in ("", "build=True"):
-        found = ask(arguments, before=HIDDEN, CUDNN_BACKEND_LIBRARY=older())
+        found = run_query(arguments, before=HIDDEN, CUDNN_BACKEND_LIBRARY=older())
         assert found["nvrtc-missing"]["blocks"], "before 9.21 the jit wheels support no graph without it"
         assert "nvidia-cuda-nvrtc-cu12" in found["nvrtc-missing"]["repair"]
         assert "cublaslt-missing" not in found, "the jit wheels have no use for it"
@@ -293,21 +297,23 @@ def test_nvrtc_missing() -> None:
 @needs_no_toolkit
 def test_cublaslt_missing(tmp_path: Path) -> None:
     moved = cudnn_folder(tmp_path, newest())
-    found = ask("build=True", before=HIDDEN, CUDNN_BACKEND_LIBRARY=moved)
+    found = run_query("build=True", before=HIDDEN, CUDNN_BACKEND_LIBRARY=moved)
     assert found["cublaslt-missing"]["blocks"], "the control graph, a matmul, ends the process"
     assert found["cublaslt-missing"]["repair"] == "pip install nvidia-cublas-cu12"
     assert "nvrtc-missing" not in found, "since 9.21 it is inside"
 
 
 def test_what_lies_where_the_runpath_leads_is_found() -> None:
-    found = ask("build=True", before=HIDDEN, CUDNN_BACKEND_LIBRARY=newest())
+    found = run_query("build=True", before=HIDDEN, CUDNN_BACKEND_LIBRARY=newest())
     assert set(found) <= {"driver-stub", "driver-without-gpu"}
 
 
 def test_builtins_missing(tmp_path: Path) -> None:
     shutil.copy(nvrtc(), tmp_path)
     (tmp_path / "libnvrtc-builtins.so.12.1").symlink_to(next(nvrtc().parent.glob("libnvrtc-builtins.so.*")))
-    fault = ask("build=True", CUDNN_BACKEND_NVRTC=tmp_path, CUDNN_BACKEND_LIBRARY=older())["nvrtc-builtins-missing"]
+    fault = run_query("build=True", CUDNN_BACKEND_NVRTC=tmp_path, CUDNN_BACKEND_LIBRARY=older())[
+        "nvrtc-builtins-missing"
+    ]
     assert fault["blocks"]
     assert "libnvrtc-builtins.so.12." in fault["headline"]
     assert str(tmp_path) in fault["detail"]
@@ -325,7 +331,7 @@ target = open_target(profile)
 
 
 def test_nvrtc_too_old() -> None:
-    fault = ask("target=target, build=True", before=NEW_GPU, CUDNN_BACKEND_LIBRARY=newest())["nvrtc-too-old"]
+    fault = run_query("target=target, build=True", before=NEW_GPU, CUDNN_BACKEND_LIBRARY=newest())["nvrtc-too-old"]
     assert not fault["blocks"], "engines compiled ahead of time need no compiler"
     assert fault["headline"] == "NVRTC 12.9 does not compile for sm_110"
     assert "inside cuDNN 9.28.0" in fault["detail"]
@@ -335,8 +341,8 @@ def test_nvrtc_too_old() -> None:
 def test_table_of_architectures_is_what_nvrtc_says() -> None:
     said = run_code(f"""
 import json
-from cudnn_backend_py.native.environment import ask_nvrtc
-answer = ask_nvrtc({str(nvrtc())!r})
+from cudnn_backend_py.native.environment import query_nvrtc
+answer = query_nvrtc({str(nvrtc())!r})
 print(json.dumps([answer.version, answer.architectures, answer.refusal]))
 """)
     version, architectures, refusal = json.loads(said.stdout)
@@ -350,7 +356,7 @@ print(json.dumps([answer.version, answer.architectures, answer.refusal]))
 @needs_no_driver
 def test_driver_missing(tmp_path: Path) -> None:
     shutil.copytree(PACKAGE, tmp_path / PACKAGE.name, ignore=shutil.ignore_patterns("_driver_stub*.so", "__pycache__"))
-    fault = ask(cwd=tmp_path, CUDNN_BACKEND_LIBRARY=newest())["driver-missing"]
+    fault = run_query(cwd=tmp_path, CUDNN_BACKEND_LIBRARY=newest())["driver-missing"]
     assert fault["blocks"]
     assert "C compiler" in fault["repair"]
 
@@ -372,7 +378,7 @@ def other_driver(folder: Path, version: int) -> Path:
 @needs_no_driver
 @pytest.mark.skipif(stub_path() is None, reason="the stub was not built with this installation: no C compiler")
 def test_driver_too_old_and_without_gpu(tmp_path: Path) -> None:
-    found = ask("build=True", LD_LIBRARY_PATH=other_driver(tmp_path, 11080), CUDNN_BACKEND_LIBRARY=newest())
+    found = run_query("build=True", LD_LIBRARY_PATH=other_driver(tmp_path, 11080), CUDNN_BACKEND_LIBRARY=newest())
     fault = found["driver-too-old"]
     assert fault["blocks"]
     assert fault["headline"] == "the driver is for CUDA 11.8, this cuDNN is built for CUDA 12.9"
@@ -383,7 +389,7 @@ def test_driver_too_old_and_without_gpu(tmp_path: Path) -> None:
 @needs_no_driver
 @pytest.mark.skipif(stub_path() is None, reason="the stub was not built with this installation: no C compiler")
 def test_driver_of_an_older_minor_version_will_do(tmp_path: Path) -> None:
-    found = ask("build=True", LD_LIBRARY_PATH=other_driver(tmp_path, 12000), CUDNN_BACKEND_LIBRARY=newest())
+    found = run_query("build=True", LD_LIBRARY_PATH=other_driver(tmp_path, 12000), CUDNN_BACKEND_LIBRARY=newest())
     assert "driver-too-old" not in found
 
 

@@ -13,7 +13,7 @@ from cudnn_backend_py import library
 from cudnn_backend_py.system.child import TIMED_OUT
 from cudnn_backend_py.target import open_target
 from tools.campaign.graphs import FAMILIES, random_graph
-from tools.campaign.one import ask
+from tools.campaign.one import run_query
 from tools.campaign.runner import Options, run_campaign
 
 SHORT = Options(target="h200", seconds=120, most=12, processes=2, reduce_s=0)
@@ -24,7 +24,7 @@ SUPPORTED = [name for name in FAMILIES if name not in ("block scale", "rope", "s
 @pytest.mark.parametrize("family", SUPPORTED)
 def test_a_share_of_each_family_is_supported(family: str) -> None:
     target, version = open_target("h200"), library().version
-    asked = [ask(random_graph(seed, family, version=version), target, build=False) for seed in range(20)]
+    asked = [run_query(random_graph(seed, family, version=version), target, build=False) for seed in range(20)]
     assert sum(bool(one.engine) for one in asked) >= 6
     assert all(one.engine or one.words for one in asked)  # a refusal has cuDNN's message
 

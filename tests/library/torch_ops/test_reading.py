@@ -152,31 +152,32 @@ def test_sinks_are_kept_from_the_kernels_for_decoding(h200: Any) -> None:
 
 
 def test_calls_of_other_batches_and_lengths_are_kin() -> None:
-    many = [read(False, dense(rows_first, batch=b), PLAIN).kin for b in (1, 2, 7)]
+    many = [read(False, dense(rows_first, batch=b), PLAIN).related_plans for b in (1, 2, 7)]
     assert len(set(many)) == 1
     assert (
-        read(False, packed(), PLAIN._replace(max_q=9)).kin == read(False, packed(tokens=7), PLAIN._replace(max_q=3)).kin
+        read(False, packed(), PLAIN._replace(max_q=9)).related_plans
+        == read(False, packed(tokens=7), PLAIN._replace(max_q=3)).related_plans
     )
     others = [
-        read(False, dense(rows_first, kv_heads=H), PLAIN).kin,
-        read(False, dense(rows_first), PLAIN._replace(right_bound=0)).kin,
-        read(True, dense(rows_first, backward=True), PLAIN).kin,
-        read(False, dense(rows_first) | {"bias": meta(1, H, S_Q, S_KV)}, PLAIN).kin,
-        read(False, dense(rows_first) | {"bias": meta(B, H, S_Q, S_KV)}, PLAIN).kin,
-        read(False, dense(rows_first) | {"sink": meta(H, kind="float32")}, PLAIN).kin,
-        read(False, dense(rows_first) | {"stats": None}, PLAIN).kin,
-        read(False, paged(), PLAIN).kin,
+        read(False, dense(rows_first, kv_heads=H), PLAIN).related_plans,
+        read(False, dense(rows_first), PLAIN._replace(right_bound=0)).related_plans,
+        read(True, dense(rows_first, backward=True), PLAIN).related_plans,
+        read(False, dense(rows_first) | {"bias": meta(1, H, S_Q, S_KV)}, PLAIN).related_plans,
+        read(False, dense(rows_first) | {"bias": meta(B, H, S_Q, S_KV)}, PLAIN).related_plans,
+        read(False, dense(rows_first) | {"sink": meta(H, kind="float32")}, PLAIN).related_plans,
+        read(False, dense(rows_first) | {"stats": None}, PLAIN).related_plans,
+        read(False, paged(), PLAIN).related_plans,
     ]
     assert len({many[0], *others}) == 1 + len(others)
 
 
 def test_one_key_has_the_class_of_many() -> None:
-    def kin(s_kv: int, bias_keys: int) -> tuple[Any, ...]:
+    def related_plans(s_kv: int, bias_keys: int) -> tuple[Any, ...]:
         named = dense(rows_first) | {"bias": meta(1, H, S_Q, bias_keys)}
         named |= {name: rows_first(B, HK, s_kv, D) for name in ("k", "v")}
-        return read(False, named, PLAIN).kin
+        return read(False, named, PLAIN).related_plans
 
-    assert kin(1, 1) == kin(S_KV, S_KV) != kin(S_KV, 1)
+    assert related_plans(1, 1) == related_plans(S_KV, S_KV) != related_plans(S_KV, 1)
 
 
 def test_longest_keys_are_at_most_what_pages_have_room_for() -> None:

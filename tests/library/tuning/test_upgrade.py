@@ -29,6 +29,6 @@ def test_of_many_only_what_is_another_plan_is_timed() -> None:
     assert (by["sum"].effect, by["norm"].effect) == (Effect.UNCHANGED, Effect.UNCHANGED)
     assert [item.what for item in by["resample"].differences] == ["configs", "first plan"]
     old = by["sum"].old
-    untold = replace(old, candidates=tuple(replace(one, kernels=None) for one in old.candidates))
-    hidden = replace(here, changes=(replace(by["sum"], old=untold, new=untold), by["norm"]))
+    unreported = replace(old, candidates=tuple(replace(one, kernels=None) for one in old.candidates))
+    hidden = replace(here, changes=(replace(by["sum"], old=unreported, new=unreported), by["norm"]))
     assert [one.graph for one in changes_to_time(hidden)] == ["sum"]

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from cudnn_backend_py.versions.store import Installed, require_installed
-from tests.library.target.test_environment import ask, ask_all, newest, older
+from tests.library.target.test_environment import ask_all, newest, older, run_query
 from tests.support.child import OLDER, run_code
 
 
@@ -38,10 +38,10 @@ def flip(path: Path, place: int | None = None) -> None:
 
 AFTER_CRASH = """
 import json
-from cudnn_backend_py.target.environment import fault_after_crash
+from cudnn_backend_py.target.environment import problem_after_crash
 from cudnn_backend_py.versions.setup import read_setup
 setup = read_setup({version!r})
-fault = fault_after_crash(setup.library, setup.nvrtc, in_start={in_start})
+fault = problem_after_crash(setup.library, setup.nvrtc, in_start={in_start})
 print(json.dumps(None if fault is None else [fault.code, fault.headline, fault.detail, fault.repair, fault.blocks]))
 """
 
@@ -73,7 +73,7 @@ def test_a_flipped_byte_is_named_after_a_crash(copied: Installed, name: str) -> 
 @pytest.mark.parametrize("name", ["libcudnn.so.9", "libcudnn_graph.so.9"])
 def test_a_cut_library_is_named_before_it_is_loaded(copied: Installed, name: str, size: int) -> None:
     os.truncate(copied.library.with_name(name), size)
-    fault = ask(CUDNN_BACKEND_LIBRARY=copied.library)["installed-files-changed"]
+    fault = run_query(CUDNN_BACKEND_LIBRARY=copied.library)["installed-files-changed"]
     assert fault["blocks"]
     assert f"{name} has {size} bytes" in fault["headline"]
 

@@ -8,8 +8,8 @@ import pytest
 
 from cudnn_backend_py.diagnose import Judge
 from cudnn_backend_py.why import why_not_cudnn
-from cudnn_backend_py.why.ask_cudnn import ask_cudnn
 from cudnn_backend_py.why.calls import Machine, TensorFacts, TorchCall
+from cudnn_backend_py.why.query_cudnn import query_cudnn
 
 
 def call(head_dim: int, head_dim_v: int | None = None, *, dtype: str = "float16", training: bool = False) -> TorchCall:
@@ -35,7 +35,7 @@ MACHINE = Machine((2, 11, 0), None, 90)
 )
 def test_cudnn_says_what_it_takes(asked: TorchCall, target: str, outcome: str) -> None:
     with Judge() as judge:
-        side = ask_cudnn(asked, MACHINE, target, judge, build=outcome == "supported")
+        side = query_cudnn(asked, MACHINE, target, judge, build=outcome == "supported")
     assert side.outcome == outcome, side
     assert bool(side.why) == (outcome != "supported")
     assert (side.plan_s is not None) == (outcome == "supported")
@@ -43,7 +43,7 @@ def test_cudnn_says_what_it_takes(asked: TorchCall, target: str, outcome: str) -
 
 def test_what_is_no_attention_of_cudnn_is_said() -> None:
     with Judge() as judge:
-        assert ask_cudnn(call(64, dtype="float8_e8m0fnu"), MACHINE, "sm90", judge).outcome == "no graph"
+        assert query_cudnn(call(64, dtype="float8_e8m0fnu"), MACHINE, "sm90", judge).outcome == "no graph"
 
 
 def test_a_block_on_the_cpu_is_judged_for_a_described_gpu() -> None:

@@ -36,7 +36,7 @@ def qkv(*dims: int, **how: Any) -> tuple[Any, Any, Any]:
 
 
 def watched(run: Any, *args: Any) -> WhyReport:
-    with why_not_cudnn(ask=False) as report:
+    with why_not_cudnn(run_query=False) as report:
         run(*args)
     assert not any("call: " in one or "calls: " in one for one in report.unseen), report.unseen
     return report
@@ -170,7 +170,7 @@ def test_places_of_functions_that_are_made_anew_do_not_pile_up(monkeypatch: pyte
 def test_a_call_that_torch_refuses_is_refused_as_by_torch() -> None:
     refused = []
     for function in (ORIGINAL[0], None):
-        with why_not_cudnn(ask=False), pytest.raises(TypeError) as caught:
+        with why_not_cudnn(run_query=False), pytest.raises(TypeError) as caught:
             (function or F.scaled_dot_product_attention)(*qkv(), wrong=1)
         refused.append(str(caught.value))
     assert refused[0] == refused[1]
@@ -179,7 +179,7 @@ def test_a_call_that_torch_refuses_is_refused_as_by_torch() -> None:
 def test_noting_a_known_call_asks_for_little() -> None:
     """What is done on each call, as Python counts it: the price of a watch."""
     given, events = qkv(), []
-    with why_not_cudnn(ask=False):
+    with why_not_cudnn(run_query=False):
         attend(*given)
         attend(*given)
         sys.setprofile(lambda frame, event, arg: events.append(event))
@@ -204,7 +204,7 @@ def test_threads_of_one_number_keep_their_names() -> None:
 
 def test_names_taken_before_and_in_the_block_are_seen_and_given_back() -> None:
     scope: dict[str, Any] = {}
-    with why_not_cudnn(ask=False) as report:
+    with why_not_cudnn(run_query=False) as report:
         ORIGINAL_NAME(*qkv())
         exec("from torch.nn.functional import scaled_dot_product_attention as taken", scope)
     assert [one.count for one in report.findings] == [1]
@@ -266,7 +266,7 @@ def _compiled(backend: str, mode: Any = None) -> tuple[Any, dict[str, Any]]:
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])
 def test_a_compiled_program_is_compiled_as_without_a_watch(backend: str) -> None:
     plain = _compiled(backend)
-    with why_not_cudnn(ask=False) as report:
+    with why_not_cudnn(run_query=False) as report:
         seen = _compiled(backend)
     assert seen[1] == plain[1]
     assert seen[1]["graph_break"] == {}
@@ -341,7 +341,7 @@ def test_the_fast_path_takes_sequences_without_their_padding() -> None:
 def test_flex_attention_is_one_call_whatever_it_compiles() -> None:
     from torch.nn.attention.flex_attention import flex_attention
 
-    with why_not_cudnn(ask=False) as report:
+    with why_not_cudnn(run_query=False) as report:
         torch.nn.attention.flex_attention.flex_attention(*qkv(1, 2, 128, 16))
     (one,) = report.findings
     assert (one.call.kind, one.count, one.blocker and one.blocker.gate) == ("flex", 1, "flex")
@@ -352,11 +352,11 @@ def test_packed_sequences_are_seen_also_where_torch_refuses_them() -> None:
     varlen = pytest.importorskip("torch.nn.attention.varlen")
     q = torch.randn(12, 4, 16)
     lengths = torch.tensor([0, 5, 12], dtype=torch.int32)
-    with why_not_cudnn(ask=False) as report, pytest.raises(Exception, match=r"(?i)cpu|backend|kernel"):
+    with why_not_cudnn(run_query=False) as report, pytest.raises(Exception, match=r"(?i)cpu|backend|kernel"):
         varlen.varlen_attn(q, q, q, lengths, lengths, 7, 7)
     (one,) = report.findings
     assert (one.call.kind, one.blocker and one.blocker.gate) == ("varlen", "varlen")
-    with why_not_cudnn(ask=False) as report, contextlib.suppress(RuntimeError, NotImplementedError):
+    with why_not_cudnn(run_query=False) as report, contextlib.suppress(RuntimeError, NotImplementedError):
         varlen.varlen_attn_out(torch.empty_like(q), q, q, q, lengths, lengths, 7, 7)
     (one,) = report.findings
     assert (one.call.kind, one.call.q.dims) == ("varlen", (12, 4, 16))
@@ -383,7 +383,7 @@ def _scripted(q: torch.Tensor) -> torch.Tensor:
 
 
 def test_what_is_pickled_in_the_block_is_torchs() -> None:
-    with why_not_cudnn(ask=False):
+    with why_not_cudnn(run_query=False):
         kept = pickle.dumps({"attend": F.scaled_dot_product_attention, "layer": torch.nn.MultiheadAttention(8, 2)})
     assert pickle.loads(kept)["attend"] is ORIGINAL[0]
 
@@ -393,10 +393,10 @@ def test_what_the_block_raises_is_raised_and_the_report_is_there() -> None:
         attend(*qkv())
         raise KeyError("of the program")
 
-    with why_not_cudnn(ask=False) as report, pytest.raises(KeyError, match="of the program"):
+    with why_not_cudnn(run_query=False) as report, pytest.raises(KeyError, match="of the program"):
         run(report)
     assert [one.count for one in report.findings] == [1]
-    with why_not_cudnn(ask=False) as wrong, pytest.raises(RuntimeError):
+    with why_not_cudnn(run_query=False) as wrong, pytest.raises(RuntimeError):
         F.scaled_dot_product_attention(torch.ones(2, 3), torch.ones(4), torch.ones(1))
     assert len(wrong.findings) <= 1  # a call that torch refuses is a call
 
@@ -414,7 +414,7 @@ def test_a_compiled_function_is_compiled_once_for_all_watches() -> None:
     plain = run(*qkv())
     counts = []
     for _ in range(12):  # more than dynamo compiles again
-        with why_not_cudnn(ask=False) as report:
+        with why_not_cudnn(run_query=False) as report:
             assert torch.equal(run(*qkv()), plain)
         counts.append(sum(one.count for one in report.findings))
         run(*qkv())

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from cudnn_backend_py import UsageError
-from cudnn_backend_py.audit.again import Asked, Examined, _Work, ask_to_edge
+from cudnn_backend_py.audit.examination import Asked, Examined, _Work, search_edge
 from cudnn_backend_py.audit.look import audit_from_environment
 from cudnn_backend_py.audit.report import AuditReport, Kept
 from cudnn_backend_py.audit.reproduction import draft_of, program_of
@@ -29,14 +29,14 @@ def test_versions_are_bisected(first_other: int) -> None:
         asked.append(int(name))
         return int(name) >= first_other
 
-    ask_to_edge([str(number) for number in range(12)], is_other)
+    search_edge([str(number) for number in range(12)], is_other)
     assert len(asked) == len(set(asked)) <= 5
     if first_other < 12:
         assert first_other in asked
         assert first_other == 0 or first_other - 1 in asked
     else:
         assert asked == [11]
-    ask_to_edge([], is_other)
+    search_edge([], is_other)
 
 
 def asked(version: str, wrong: tuple[str, ...] = (), right: tuple[str, ...] = ()) -> Asked:

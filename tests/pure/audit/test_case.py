@@ -30,7 +30,7 @@ def case(value: float = 7.0, **fields: object) -> Case:
     y = np.maximum(x[:, :6], 0)
     y[2, 3, 4] = value
     made = Case(
-        door="frontend",
+        entry_point="frontend",
         place="x.py:3 in f",
         found=("y: wrong",),
         wrong=("y",),
@@ -52,7 +52,20 @@ def test_a_case_is_read_as_it_was_kept(tmp_path: Path) -> None:
     assert path is not None
     assert not why
     found = load_case(path)
-    for name in ("door", "place", "found", "wrong", "at", "graph", "tag", "cudnn", "sm", "versions", "numbers", "date"):
+    for name in (
+        "entry_point",
+        "place",
+        "found",
+        "wrong",
+        "at",
+        "graph",
+        "tag",
+        "cudnn",
+        "sm",
+        "versions",
+        "numbers",
+        "date",
+    ):
         assert getattr(found, name) == getattr(kept, name), name
     assert found.given()["x"].shape == (4, 6, 8)
     assert found.given()["alpha"] == 0.5

@@ -39,7 +39,8 @@ def attended(backward: bool, factor: float, place: tuple[int, int]) -> Case:
         moved[place[0], place[1] if moved.shape[1] == 4 else place[1] // 2] *= factor
         images[name] = bytes_of(graph, name, moved)
     return Case(
-        door="torch", place="", found=(), wrong=tuple(results), at=place, graph=graph, cudnn="9.19.0", library="",
+        entry_point="torch", place="", found=(), wrong=tuple(results), at=place, graph=graph, cudnn="9.19.0",
+        library="",
         gpu="", sm=90, images=images,
     )  # fmt: skip
 

@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from cudnn_backend_py.diagnose.causes.blame import Blame, find_blame
+from cudnn_backend_py.diagnose.causes.refused_part import Blame, find_blame
 
 OPTIONS = ("a", "b", "c", "d", "e")
 
@@ -39,15 +39,15 @@ class Refuses:
 def test_what_is_refused_is_found(
     refused: tuple[str, ...], sets: tuple[tuple[str, ...], ...], cures: tuple[str, ...], alone: bool | None
 ) -> None:
-    ask = Refuses(*refused)
-    assert find_blame(OPTIONS, {}, ask) == Blame(sets, cures, alone)
-    assert len(ask.asked) == len(set(ask.asked)) <= 4 * len(OPTIONS)
+    run_query = Refuses(*refused)
+    assert find_blame(OPTIONS, {}, run_query) == Blame(sets, cures, alone)
+    assert len(run_query.asked) == len(set(run_query.asked)) <= 4 * len(OPTIONS)
 
 
 def test_plain_problem_that_is_refused_blames_no_option() -> None:
-    ask = Refuses("")
-    assert find_blame(OPTIONS, {}, ask) == Blame(((),))
-    assert ask.asked == [frozenset()]
+    run_query = Refuses("")
+    assert find_blame(OPTIONS, {}, run_query) == Blame(((),))
+    assert run_query.asked == [frozenset()]
 
 
 def test_helping_is_not_being_refused() -> None:
@@ -60,29 +60,29 @@ def test_helping_is_not_being_refused() -> None:
 @pytest.mark.parametrize(("refused", "sets"), [("ab", (("b",),)), ("a", (("a",),)), ("bc", (("b", "c"),))])
 def test_option_that_needs_another_implies_it(refused: str, sets: tuple[tuple[str, ...], ...]) -> None:
     """Option "b" cannot be without "a": it is judged with it, and named without it."""
-    ask = Refuses(refused)
-    found = find_blame("abc", {"b": ("a",)}, ask)
+    run_query = Refuses(refused)
+    found = find_blame("abc", {"b": ("a",)}, run_query)
     assert found is not None
     assert found.sets == sets
-    assert all("a" in kept for kept in ask.asked if "b" in kept)
+    assert all("a" in kept for kept in run_query.asked if "b" in kept)
 
 
 def test_answers_that_contradict_each_other_blame_nothing() -> None:
     """Option "a" is refused alone, yet leaving out "b" helps."""
 
-    def ask(kept: frozenset[str]) -> bool:
+    def run_query(kept: frozenset[str]) -> bool:
         return kept not in ({"a"}, {"a", "b", "c"}, {"a", "b"})
 
-    assert find_blame("abc", {}, ask) is None
+    assert find_blame("abc", {}, run_query) is None
 
 
 def test_option_that_is_supported_only_with_another_is_one_with_it() -> None:
     """Option "a" alone is refused and with "b" supported, as ragged offsets are with ragged statistics."""
 
-    def ask(kept: frozenset[str]) -> bool:
+    def run_query(kept: frozenset[str]) -> bool:
         return not ("a" in kept and "b" not in kept) and not {"a", "c"} <= kept
 
-    assert find_blame("abc", {"b": ("a",)}, ask) == Blame((("a", "c"),), ("a", "c"), True)
+    assert find_blame("abc", {"b": ("a",)}, run_query) == Blame((("a", "c"),), ("a", "c"), True)
 
 
 @pytest.mark.parametrize("unknown", [frozenset(), frozenset("ab")])

@@ -11,7 +11,7 @@ from cudnn_backend_py import Graph, interpret
 from cudnn_backend_py.diagnose.linting import lint
 from cudnn_backend_py.diagnose.report.drawing import draw_graph
 from cudnn_backend_py.graph import graph_from_json, graph_to_json
-from cudnn_backend_py.known_issues import FAULTS, known_hazards
+from cudnn_backend_py.known_issues import FAULTS, find_known_issues
 from cudnn_backend_py.plans.lower import newer_parts
 from cudnn_backend_py.rewrite.changes import changes
 from cudnn_backend_py.rewrite.override import override
@@ -41,7 +41,7 @@ def wider(graph: Graph) -> None:
 
 STEPS: dict[str, Callable[[Graph], object]] = {
     "text": str,
-    "known issues": lambda graph: list(known_hazards(graph, 90, (9, 28, 0))),
+    "known issues": lambda graph: list(find_known_issues(graph, 90, (9, 28, 0))),
     "lint": lint,
     "changes": walk_changes,
     "deviations": deviations,

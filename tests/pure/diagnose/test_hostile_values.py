@@ -37,13 +37,13 @@ DOORS: dict[str, Callable[[Any], object]] = {
 }
 
 
-@pytest.mark.parametrize("door", DOORS)
+@pytest.mark.parametrize("entry_point", DOORS)
 @pytest.mark.parametrize(
     "given", [*ENDLESS, lambda: "48", lambda: b"48", lambda: {4, 8}, lambda: {4: 8}, lambda: BEYOND]
 )
-def test_what_is_no_size_for_each_dim_is_refused_unread(door: str, given: Callable[[], Any]) -> None:
+def test_what_is_no_size_for_each_dim_is_refused_unread(entry_point: str, given: Callable[[], Any]) -> None:
     with pytest.raises(GraphError) as error:
-        DOORS[door](given())
+        DOORS[entry_point](given())
     assert len(error.value.render()) < 2000
 
 
@@ -109,7 +109,7 @@ def test_windows_of_pools_are_numbers(window: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "door",
+    "entry_point",
     [
         explain,
         whatif,
@@ -120,9 +120,9 @@ def test_windows_of_pools_are_numbers(window: Any) -> None:
     ],
 )
 @pytest.mark.parametrize("given", ["graph.json", None, (1, 2)])
-def test_what_is_no_graph_is_refused(door: Callable[[Any], object], given: Any) -> None:
+def test_what_is_no_graph_is_refused(entry_point: Callable[[Any], object], given: Any) -> None:
     with pytest.raises(GraphError, match=r"not-a-graph: .* is no Graph"):
-        door(given)
+        entry_point(given)
 
 
 @pytest.mark.parametrize("version", [9.2, 9, None, b"9.19"])

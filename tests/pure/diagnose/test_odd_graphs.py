@@ -16,9 +16,9 @@ from cudnn_backend_py.diagnose.causes.find import suspects
 from cudnn_backend_py.graph import Matmul, Operation, Pointwise
 from cudnn_backend_py.graph.attention import recognize as attention_graph
 from cudnn_backend_py.graph.attention import sdpa_forward
-from cudnn_backend_py.graph.guard import collecting, iterate_guarded, run_guarded, tell
+from cudnn_backend_py.graph.guard import collecting, iterate_guarded, notify, run_guarded
 from cudnn_backend_py.graph.replace import replace_tensors
-from cudnn_backend_py.known_issues import find, known_hazards
+from cudnn_backend_py.known_issues import find, find_known_issues
 from cudnn_backend_py.rewrite.changes import CHANGES, Change, changes, head_dims, response_dims
 from cudnn_backend_py.rewrite.dims import dim_classes
 from cudnn_backend_py.rewrite.fusion import as_composite, expand_softmax
@@ -60,7 +60,7 @@ def looks(graph: Graph) -> list[Change]:
     """Ask everything that needs no cuDNN, and return the changes; nothing may fail."""
     with collecting() as failed:
         assert not any(finding.code == "lint-failed" for finding in lint(graph))
-        known_hazards(graph, 90, (9, 19, 0))
+        find_known_issues(graph, 90, (9, 19, 0))
         suspects(graph)
         found = list(changes(graph))
     assert failed == []
@@ -158,7 +158,7 @@ def test_what_fails_is_told_once_and_the_rest_goes_on() -> None:
 
 def test_what_nobody_collects_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
-        tell("one line")
+        notify("one line")
     assert caplog.messages == ["one line"]
 
 
@@ -182,13 +182,13 @@ def test_a_failing_change_leaves_the_others(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_a_failing_condition_leaves_the_other_faults(monkeypatch: pytest.MonkeyPatch) -> None:
     graph = sdpa_forward(batch=1, heads=2, seq_q=128, head_dim=64, stats=True)
-    before = known_hazards(graph, 90, (9, 10, 0))
+    before = find_known_issues(graph, 90, (9, 10, 0))
     assert len(before) > 0
     code = before[0].code
     rows = [dataclasses.replace(one, attention=lambda _: {}[3, 2]) if one.code == code else one for one in find.FAULTS]
     monkeypatch.setattr(find, "FAULTS", rows)
     with collecting() as lines:
-        left = known_hazards(graph, 90, (9, 10, 0))
+        left = find_known_issues(graph, 90, (9, 10, 0))
     assert left == [one for one in before if one.code != code]
     assert lines == [f"the condition {code} {LINE}"]
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from cudnn_backend_py import DataType, GraphError, attention
-from cudnn_backend_py.frontend import FrontendHazardWarning
+from cudnn_backend_py.frontend import FrontendKnownIssueWarning
 from cudnn_backend_py.graph.attention.problem import TensorLayout
-from cudnn_backend_py.known_issues import FAULTS, FaultWarning, KnownIssue, find, known_hazards
+from cudnn_backend_py.known_issues import FAULTS, KnownIssue, KnownIssueWarning, find, find_known_issues
 from cudnn_backend_py.system.version import Window
 from cudnn_backend_py.torch_ops.arguments import OperatorOptions
 from cudnn_backend_py.torch_ops.graphs import attention_graph
@@ -55,7 +55,7 @@ def test_builder_refuses_it(row: KnownIssue, build: Any, version: tuple[int, int
         assert caught.value.code == "attention-hazard"
     else:
         seen = told(lambda: build(PROBLEM, version=version, sm=sm), "made-up")
-        assert seen == [FaultWarning] * (not row.refused and version >= IN and sm == 90)
+        assert seen == [KnownIssueWarning] * (not row.refused and version >= IN and sm == 90)
     assert told(lambda: build(PROBLEM, version=version, sm=sm, allow_hazards=True), "made-up") == []
 
 
@@ -72,14 +72,14 @@ def test_builder_warns_only_of_what_it_knows(row: KnownIssue, version: Any, sm: 
 def test_a_fault_is_told_once(row: KnownIssue) -> None:
     if not row.refused:
         seen = [told(lambda: attention.sdpa_forward(PROBLEM, version=IN, sm=90), "made-up") for _ in range(2)]
-        assert seen == [[FaultWarning], []]
+        assert seen == [[KnownIssueWarning], []]
 
 
 def test_explain_names_it(row: KnownIssue) -> None:
     graph = attention.sdpa_forward(PROBLEM, allow_hazards=True)
-    assert row in known_hazards(graph, 90, IN)
-    assert row not in known_hazards(graph, 90, BEFORE)
-    assert row not in known_hazards(graph, 100, IN)
+    assert row in find_known_issues(graph, 90, IN)
+    assert row not in find_known_issues(graph, 90, BEFORE)
+    assert row not in find_known_issues(graph, 100, IN)
 
 
 @pytest.mark.parametrize(("version", "sm"), [(IN, 90), (BEFORE, 90), (IN, 100)])
@@ -92,7 +92,7 @@ def test_torch_operators_refuse_it(row: KnownIssue, version: tuple[int, int, int
             attention_graph(tensors, options, backward=False, version=version, sm=sm)
     else:
         seen = told(lambda: attention_graph(tensors, options, backward=False, version=version, sm=sm), "made-up")
-        assert seen == [FaultWarning] * (not row.refused and version >= IN and sm == 90)
+        assert seen == [KnownIssueWarning] * (not row.refused and version >= IN and sm == 90)
 
 
 @pytest.mark.parametrize(("version", "sm"), [(IN, 90), (BEFORE, 90), (IN, 100)])
@@ -100,4 +100,4 @@ def test_frontend_warns_of_it(row: KnownIssue, version: tuple[int, int, int], sm
     """Whether it is refused elsewhere or told: the frontend builds what cudnn-frontend builds."""
     recorder = Recorder(version, sm)
     call(recorder, PROBLEM, backward=False, unified=False)
-    assert told(recorder.graph, "made-up") == [FrontendHazardWarning] * (version >= IN and sm == 90)
+    assert told(recorder.graph, "made-up") == [FrontendKnownIssueWarning] * (version >= IN and sm == 90)

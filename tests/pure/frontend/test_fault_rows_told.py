@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from cudnn_backend_py import Graph, GraphError, attention
-from cudnn_backend_py.frontend import FrontendHazardWarning
+from cudnn_backend_py.frontend import FrontendKnownIssueWarning
 from cudnn_backend_py.frontend.ops.node import Emitter
-from cudnn_backend_py.known_issues import FAULTS, FaultWarning, KnownIssue, find, known_hazards
+from cudnn_backend_py.known_issues import FAULTS, KnownIssue, KnownIssueWarning, find, find_known_issues
 from tests.known_issues import BASE, EXAMPLES, Reproduction, graph_of
 from tests.support.faults import told
 from tests.support.frontend_attention import Situation
@@ -28,7 +28,7 @@ def situation(row: KnownIssue, made: Any) -> tuple[tuple[int, int, int], int, Gr
     sm = row.sm[0] if row.sm else 86  # which few other rows concern
     for version in [(9, minor, patch) for minor in range(28, -1, -1) for patch in (0, 1)]:
         graph = graph_of(made, version)
-        if row in known_hazards(graph, sm, version):
+        if row in find_known_issues(graph, sm, version):
             return version, sm, graph
     raise AssertionError(row.code)
 
@@ -41,7 +41,7 @@ def test_every_row_is_told_by_the_frontend_and_the_builder(
     version, sm, graph = situation(row, made)
     emitter = Emitter(Situation(version, sm), "any")  # type: ignore[arg-type]
     emitter.g.ops = list(graph.ops)
-    assert told(emitter.graph, row.code) == [FrontendHazardWarning]
+    assert told(emitter.graph, row.code) == [FrontendKnownIssueWarning]
     if not isinstance(made, Reproduction) or row.attention is None:
         return
     build = attention.sdpa_backward if made.backward else attention.sdpa_forward
@@ -54,4 +54,4 @@ def test_every_row_is_told_by_the_frontend_and_the_builder(
         with pytest.raises(GraphError, match=row.code):
             asked()
     else:
-        assert told(asked, row.code) == [FaultWarning]
+        assert told(asked, row.code) == [KnownIssueWarning]

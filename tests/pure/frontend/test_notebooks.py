@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from cudnn_backend_py import UsageError
-from cudnn_backend_py.frontend import FrontendHazardWarning, data_type, tensor
+from cudnn_backend_py.frontend import FrontendKnownIssueWarning, data_type, tensor
 from cudnn_backend_py.frontend.__main__ import start_of
 from cudnn_backend_py.frontend.errors import FrontendUsageError
 from cudnn_backend_py.frontend.notebooks import read_cells
@@ -155,7 +155,7 @@ def test_the_notebook_of_booleans_is_warned_of_with_every_version(
     greater.set_data_type(data_type.BOOLEAN)
     both = g.logical_and(a=greater, b=mask, compute_data_type=data_type.BOOLEAN)
     both.set_output(True).set_data_type(data_type.BOOLEAN)
-    with pytest.warns(FrontendHazardWarning, match=PACKED):
+    with pytest.warns(FrontendKnownIssueWarning, match=PACKED):
         g.graph()
 
 

@@ -9,8 +9,8 @@ import pytest
 from cudnn_backend_py import GraphError, attention
 from cudnn_backend_py.graph.formats import decode, encode
 from cudnn_backend_py.interpreter import interpret
-from examples import attention_hazards
-from examples.attention_hazards import (
+from examples import attention_known_issues
+from examples.attention_known_issues import (
     OTHERS,
     POISON,
     REPRODUCTIONS,
@@ -27,7 +27,7 @@ CODES = [hazard.code for hazard in attention.HAZARDS]
 
 
 def code_of(name: str) -> str:
-    return attention_hazards.hazard_of(name).code
+    return attention_known_issues.hazard_of(name).code
 
 
 def use(name: str, version: attention.Version | None = None, sm: int | None = None) -> attention.Use:
@@ -37,7 +37,7 @@ def use(name: str, version: attention.Version | None = None, sm: int | None = No
 
 
 def found(name: str, version: attention.Version | None = None, sm: int | None = None) -> list[str]:
-    return [hazard.code for hazard in attention.find_hazards(use(name, version, sm))]
+    return [hazard.code for hazard in attention.find_measured_issues(use(name, version, sm))]
 
 
 def test_every_row_has_a_reproduction() -> None:

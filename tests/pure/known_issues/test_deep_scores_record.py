@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from cudnn_backend_py.known_issues import known_hazards
+from cudnn_backend_py.known_issues import find_known_issues
 from tests.support.records import record_paths
 from tools.records.deep_scores import Deep, deep_cases
 
@@ -23,5 +23,5 @@ def test_what_was_wrong_is_named_and_forward_passes_were_right(path: Path) -> No
     for item in record["wrong"]:
         case = cases[item["name"]]
         assert case.backward
-        codes = {fault.code for fault in known_hazards(case.graph(version), 90, version)}
+        codes = {fault.code for fault in find_known_issues(case.graph(version), 90, version)}
         assert codes & {"backward-key-tail", "backward-one-query"}, item["name"]

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from cudnn_backend_py import Graph
-from cudnn_backend_py.known_issues import FAULTS, KnownIssue, known_hazards
+from cudnn_backend_py.known_issues import FAULTS, KnownIssue, find_known_issues
 from cudnn_backend_py.system.version import Version, VersionTuple
 from tests.known_issues import EXAMPLES, graph_of
 
@@ -26,7 +26,7 @@ def architecture(row: KnownIssue) -> int:
 
 def named(graph: Graph, row: KnownIssue, version: VersionTuple) -> set[str]:
     """Return the faults of a graph, without those of others that come from more than the graph."""
-    found = known_hazards(graph, architecture(row), version)
+    found = find_known_issues(graph, architecture(row), version)
     return {fault.code for fault in found if fault.code == row.code or not fault.depends_on}
 
 

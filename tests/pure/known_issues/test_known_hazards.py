@@ -12,21 +12,21 @@ import pytest
 from cudnn_backend_py import DataType, Graph, GraphBuilder, GraphError, PointwiseMode, attention
 from cudnn_backend_py.generated.enums import NormMode, ResampleMode
 from cudnn_backend_py.graph import graph_from_json, graph_to_json
-from cudnn_backend_py.graph.attention import Use, find_hazards, measured
+from cudnn_backend_py.graph.attention import Use, find_measured_issues, measured
 from cudnn_backend_py.graph.attention.recognize import read_attention
 from cudnn_backend_py.known_issues import (
     FAULTS,
     MEASURED,
     KnownIssue,
     Sharing,
-    find_faults,
-    known_hazards,
+    find_known_issues,
+    find_reported_issues,
     name_failure,
     table,
 )
 from cudnn_backend_py.system.version import VersionTuple, Window
-from examples.attention_hazards import REPRODUCTIONS, hazard_of
-from examples.attention_hazards import graph_of as graph_named
+from examples.attention_known_issues import REPRODUCTIONS, hazard_of
+from examples.attention_known_issues import graph_of as graph_named
 from tests.known_issues import BASE as REPRODUCED
 from tests.known_issues import EXAMPLES, Reproduction, graph_of
 from tests.support.attention_cases import draw
@@ -51,7 +51,7 @@ def backward(**options: Any) -> Graph:
 def codes(
     graph: Graph, sm: int, version: VersionTuple, sharing: Sharing | None = None, engine: int | None = None
 ) -> list[str]:
-    return [hazard.code for hazard in known_hazards(graph, sm, version, sharing, engine)]
+    return [hazard.code for hazard in find_known_issues(graph, sm, version, sharing, engine)]
 
 
 # The table
@@ -123,14 +123,14 @@ def test_a_row_says_the_same_of_a_problem_and_of_its_graph(row: KnownIssue) -> N
     for made in EXAMPLES[row.code].reproductions.values():
         graph = graph_of(made)
         engine = row.engines[0] if row.engines else None
-        found = find_faults(read_attention(graph), graph, sharing=row.sharing, engine=engine)
+        found = find_reported_issues(read_attention(graph), graph, sharing=row.sharing, engine=engine)
         from_graph = {fault.code for fault in found}
         assert row.code in from_graph
         if isinstance(made, Reproduction):
             use = read_attention(graph)
             assert use is not None
             given = Use(attention.Attention(**{**REPRODUCED, **made.options}), made.backward, use.form)
-            assert row.code in {fault.code for fault in find_faults(given, sharing=row.sharing)}
+            assert row.code in {fault.code for fault in find_reported_issues(given, sharing=row.sharing)}
         else:
             assert row.graph is not None
 
@@ -154,7 +154,7 @@ def test_measured_hazard_is_recognised_in_its_graph(name: str) -> None:
     """From the graph's JSON, so that nothing but the graph itself can report."""
     row = hazard_of(name)
     graph = graph_from_json(graph_to_json(graph_named(name)))
-    found = [hazard for hazard in known_hazards(graph, row.sm[0], row.since) if hazard.source == MEASURED]
+    found = [hazard for hazard in find_known_issues(graph, row.sm[0], row.since) if hazard.source == MEASURED]
     assert [hazard.code for hazard in found] == [row.code]
     if row.until is not None:
         assert row.code not in codes(graph, row.sm[0], row.until)
@@ -171,7 +171,7 @@ def test_a_graph_that_is_no_attention_is_not_read() -> None:
     a, b, c = (g.tensor(name, (1, 1, 64, 64)) for name in "abc")
     g.matmul(g.matmul(a, b, data_type=HALF), c, name="o", virtual=False)
     assert read_attention(g.graph()) is None
-    assert known_hazards(g.graph(), 90, NEW) == []
+    assert find_known_issues(g.graph(), 90, NEW) == []
 
 
 # Reading attention back from graphs
@@ -214,7 +214,7 @@ def test_random_attention_is_read_back(is_backward: bool, implementation: Any, v
         number_read += 1
         if not (given.max_total_seq_q or (given.alibi and given.left_bound is not None)):  # a graph may not show these
             given_use = Use(given, is_backward, use.form)
-            assert list(find_hazards(use)) == list(find_hazards(given_use))
+            assert list(find_measured_issues(use)) == list(find_measured_issues(given_use))
     assert number_read >= 20
 
 
@@ -284,7 +284,7 @@ def test_packed_images_are_wrong_where_the_first_of_two_has_no_multiple_of_128_b
         g.convolution_backward_data(tensors["dy"], tensors["w"], dims=x, **options)
     else:
         g.convolution_backward_filter(tensors["x"], tensors["dy"], w[2:], **options)
-    found = {fault.code for fault in known_hazards(g.graph(), 90, (9, 28, 0), engine=4)}
+    found = {fault.code for fault in find_known_issues(g.graph(), 90, (9, 28, 0), engine=4)}
     assert ("packed-images-unaligned" in found) is wrong
 
 
@@ -318,7 +318,7 @@ def test_windows_that_reach_further_behind_than_is_padded_before_are_wrong(
         g.resample_backward(mode, dy, window, x=x, y=y, dims=dims, **sides)
     else:
         g.resample(mode, x, window, **sides)
-    found = {fault.code for fault in known_hazards(g.graph(), 90, (9, 19, 0), engine=1)}
+    found = {fault.code for fault in find_known_issues(g.graph(), 90, (9, 19, 0), engine=1)}
     assert ("average-pool-padded-behind" in found) is wrong
 
 

@@ -39,8 +39,8 @@ def start(name: str) -> Child:
     return Child.start(f"{LIARS}:{name}", {**os.environ, "PYTHONPATH": str(ROOT)})
 
 
-def ask(child: Child, word: str, limit_s: float = 60) -> list[dict[str, Any]]:
-    return list(child.ask({"word": word}, limit_s))
+def run_query(child: Child, word: str, limit_s: float = 60) -> list[dict[str, Any]]:
+    return list(child.run_query({"word": word}, limit_s))
 
 
 def descriptors() -> int:
@@ -82,35 +82,35 @@ def alarm(seconds: float, act: Any = None) -> Iterator[None]:
 def test_questions_are_answered_one_after_the_other() -> None:
     with start("honest") as child:
         for word in ("one", LONG, "two"):
-            assert ask(child, word) == [{"first": word}, {"second": word}]
+            assert run_query(child, word) == [{"first": word}, {"second": word}]
             assert child.usable
 
 
 def test_a_line_of_another_question_is_no_answer() -> None:
     with start("late") as child:
         with pytest.raises(CudnnBackendError, match="answer-damaged: a child process said a line of the answer 0 inst"):
-            ask(child, "one")
+            run_query(child, "one")
         with pytest.raises(UsageError, match="child-not-usable"):
-            ask(child, "two")
+            run_query(child, "two")
 
 
 @pytest.mark.parametrize("line", ["no JSON", "", "7", "[]", "null", '{"number": "1"}', "[" * 100_000, "\xff", "{}"])
 def test_a_damaged_line_is_no_answer(line: str) -> None:
     with start("damaged") as child, pytest.raises(CudnnBackendError, match="answer-damaged"):
-        ask(child, line)
+        run_query(child, line)
     assert not child.usable
 
 
 def test_a_line_without_an_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("cudnn_backend_py.system.child._LONGEST_BYTES", 1 << 20)
     with start("endless") as child, pytest.raises(CudnnBackendError, match="a line of more than 1048576 bytes"):
-        ask(child, "one")
+        run_query(child, "one")
 
 
 def test_what_a_child_prints_is_no_answer_and_its_end_is_told() -> None:
     with start("chatty") as child:
-        assert ask(child, "talk") == []
-        assert ask(child, "die") == []
+        assert run_query(child, "talk") == []
+        assert run_query(child, "die") == []
         assert child.ending == describe_ending(-signal.SIGRTMIN - 3)
         assert child.last_words.splitlines() == ["die on stdout", "die on stderr"]
         assert not child.usable
@@ -119,22 +119,22 @@ def test_what_a_child_prints_is_no_answer_and_its_end_is_told() -> None:
 def test_an_exception_there_is_raised_here() -> None:
     with start("raising") as child:
         with pytest.raises(CudnnBackendError, match="judging-failed: KeyError: 'one'"):
-            ask(child, "one")
+            run_query(child, "one")
         assert child.usable
 
 
 def test_a_forked_process_leaves_nothing_behind_and_the_child_ends_as_it_did() -> None:
     with start("forking") as child:
-        said = [ask(child, word) for word in ("here", "there", "there", "here")]
+        said = [run_query(child, word) for word in ("here", "there", "there", "here")]
         assert said == [[{"count": 1}], [{"count": 2}], [{"count": 2}], [{"count": 2}]]
         with pytest.raises(CudnnBackendError, match="judging-failed: KeyError: 'in a fork'"):
-            ask(child, "raise")
-        assert ask(child, "there") == [{"count": 3}]
+            run_query(child, "raise")
+        assert run_query(child, "there") == [{"count": 3}]
         assert child.usable
-        ask(child, "die")
+        run_query(child, "die")
         assert child.ending == describe_ending(-signal.SIGRTMIN - 3)
     with start("forking") as child:
-        ask(child, "exit")
+        run_query(child, "exit")
         assert child.ending == "exit code 1"
 
 
@@ -147,24 +147,24 @@ def test_a_lasting_child_is_started_again_where_it_ended_or_was_interrupted() ->
 
     with LastingChild(f"{LIARS}:forking", environment) as child:
         assert not starts
-        assert list(child.ask({"word": "here"}, 60)) == [{"count": 1}]
-        assert list(child.ask({"word": "here"}, 60)) == [{"count": 2}]
+        assert list(child.run_query({"word": "here"}, 60)) == [{"count": 1}]
+        assert list(child.run_query({"word": "here"}, 60)) == [{"count": 2}]
         assert (child.usable, child.ending, len(starts)) == (True, "", 1)
-        list(child.ask({"word": "die"}, 60))
+        list(child.run_query({"word": "die"}, 60))
         assert (child.usable, child.ending) == (False, describe_ending(-signal.SIGRTMIN - 3))
-        assert list(child.ask({"word": "here"}, 60)) == [{"count": 1}]
+        assert list(child.run_query({"word": "here"}, 60)) == [{"count": 1}]
         assert (child.ending, len(starts)) == ("", 2)
-        assert next(child.ask({"word": "here"}, 60)) == {"count": 2}  # and is queried no further
-        assert list(child.ask({"word": "here"}, 60)) == [{"count": 1}]
+        assert next(child.run_query({"word": "here"}, 60)) == {"count": 2}  # and is queried no further
+        assert list(child.run_query({"word": "here"}, 60)) == [{"count": 1}]
         child.end()
-        assert list(child.ask({"word": "here"}, 60)) == [{"count": 1}]
+        assert list(child.run_query({"word": "here"}, 60)) == [{"count": 1}]
         assert len(starts) == 4
 
 
 def test_a_child_that_does_not_begin_says_why() -> None:
     for name, words in (("dead", "no child today"), ("nobody", "has no attribute 'nobody'")):
         with start(name) as child:
-            assert ask(child, "one") == []
+            assert run_query(child, "one") == []
             assert child.ending in ("exit code 1", "exit code 70")
             assert words in child.last_words
 
@@ -179,31 +179,31 @@ def test_a_child_that_cannot_be_had_is_an_error_of_ours(monkeypatch: pytest.Monk
 
 def test_time_runs_out_while_the_question_is_written() -> None:
     with start("honest") as child:
-        ask(child, "one")
+        run_query(child, "one")
         os.kill(child._process.pid, signal.SIGSTOP)
-        assert ask(child, LONG, 0.2) == []
+        assert run_query(child, LONG, 0.2) == []
         assert child.ending == TIMED_OUT
 
 
 @pytest.mark.parametrize("word", ["short", LONG])
 def test_an_interrupted_question_is_the_last(word: str) -> None:
     with start("honest") as child:
-        ask(child, "one")
+        run_query(child, "one")
         os.kill(child._process.pid, signal.SIGSTOP)
         with pytest.raises(Interruption), alarm(0.1):
-            ask(child, word)
+            run_query(child, word)
         os.kill(child._process.pid, signal.SIGCONT)
         with pytest.raises(UsageError, match="child-not-usable"):
-            ask(child, "two")
+            run_query(child, "two")
     assert child._process.returncode == -signal.SIGKILL
 
 
 def test_a_question_left_half_read_is_the_last() -> None:
     with start("honest") as child:
-        for _line in child.ask({"word": "one"}, 60):
+        for _line in child.run_query({"word": "one"}, 60):
             break
         with pytest.raises(UsageError, match="child-not-usable"):
-            ask(child, "two")
+            run_query(child, "two")
 
 
 def test_nothing_is_left_of_a_start_or_an_end_that_was_interrupted() -> None:
@@ -243,7 +243,7 @@ def test_nothing_is_left_wherever_a_look_at_a_child_is_interrupted() -> None:
         child = start("honest")
         os.kill(child._process.pid, signal.SIGKILL)
         with suppress(Interruption), raising_after(calls):
-            assert list(child.ask({"word": "one"}, 60)) == []
+            assert list(child.run_query({"word": "one"}, 60)) == []
             assert not child.usable
         child.end()
         assert (descriptors(), children()) == before, calls
@@ -274,7 +274,7 @@ def children() -> set[int]:
 
 def test_a_child_nobody_holds_is_ended() -> None:
     child = start("honest")
-    ask(child, "one")
+    run_query(child, "one")
     process = child._process
     del child
     gc.collect()
@@ -283,7 +283,7 @@ def test_a_child_nobody_holds_is_ended() -> None:
 
 def test_a_forked_process_leaves_the_children_of_its_parent_alone() -> None:
     child = start("honest")
-    ask(child, "one")
+    run_query(child, "one")
     before = descriptors()
     if (forked := os.fork()) == 0:
         code = 1
@@ -295,19 +295,19 @@ def test_a_forked_process_leaves_the_children_of_its_parent_alone() -> None:
         finally:
             os._exit(code)
     assert os.waitstatus_to_exitcode(os.waitpid(forked, 0)[1]) == 0
-    assert ask(child, "two") == [{"first": "two"}, {"second": "two"}]
+    assert run_query(child, "two") == [{"first": "two"}, {"second": "two"}]
     child.end()
 
 
 FORKS = """
 import os, sys
-from tests.pure.system.test_child import ask, start
+from tests.pure.system.test_child import run_query, start
 child = start("honest")
-ask(child, "one")
+run_query(child, "one")
 if (forked := os.fork()) == 0:
     sys.exit()  # with what the interpreter does at its end
 assert os.waitpid(forked, 0)[1] == 0
-assert len(ask(child, "two")) == 2
+assert len(run_query(child, "two")) == 2
 print("answered")
 """
 
@@ -319,7 +319,7 @@ def test_the_end_of_a_forked_process_ends_nobody_else() -> None:
 
 def test_a_handler_that_forks_in_a_question_leaves_it_to_the_parent() -> None:
     child, parent = start("honest"), os.getpid()
-    ask(child, "one")
+    run_query(child, "one")
     forked = []
 
     def forks() -> None:
@@ -331,7 +331,7 @@ def test_a_handler_that_forks_in_a_question_leaves_it_to_the_parent() -> None:
     code = 1
     try:
         with alarm(0.1, forks):
-            answer = ask(child, "two")
+            answer = run_query(child, "two")
     except UsageError as error:
         code = 0 if error.code == "child-not-usable" else 2
     finally:

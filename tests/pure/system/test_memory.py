@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cudnn_backend_py.system import memory
-from cudnn_backend_py.system.memory import available_bytes, memory_fault
+from cudnn_backend_py.system.memory import available_bytes, memory_error
 
 
 def test_the_smallest_limit_counts(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -13,7 +13,7 @@ def test_the_smallest_limit_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     assert there is not None
     assert 1 << 20 < there < 1 << 50
     monkeypatch.setattr(memory, "_limits", lambda: iter((9, 4, 7)))
-    assert memory_fault(4, "it") == ""
-    assert "it needs 0.0 GB" in memory_fault(5, "it")
+    assert memory_error(4, "it") == ""
+    assert "it needs 0.0 GB" in memory_error(5, "it")
     monkeypatch.setattr(memory, "_limits", lambda: iter(()))
-    assert memory_fault(1 << 80, "it") == ""
+    assert memory_error(1 << 80, "it") == ""

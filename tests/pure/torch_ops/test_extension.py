@@ -60,7 +60,7 @@ def compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 def asked(torch: Any = TORCH) -> tuple[Extension, list[Any]]:
     """Return an extension that was requested and waited for, and what was done with its module."""
     extension, given = Extension(), []
-    extension.ask(torch, given.append)
+    extension.run_query(torch, given.append)
     extension.wait(60)
     return extension, given
 
@@ -90,7 +90,7 @@ def test_it_is_built_once_and_loaded_by_all(in_c: Any, folder: Path) -> None:
 @needs_c
 def test_it_is_asked_for_once(in_c: Any, folder: Path) -> None:
     extension, given = asked()
-    extension.ask(TORCH, given.append)
+    extension.run_query(TORCH, given.append)
     assert len(given) == 1
 
 
@@ -139,7 +139,7 @@ def test_module_that_cannot_be_used_is_none(in_c: Any, folder: Path) -> None:
         raise OSError("of another torch")
 
     extension = Extension()
-    extension.ask(TORCH, refuse)
+    extension.run_query(TORCH, refuse)
     assert not extension.wait(60)
     assert extension.state == "it cannot be loaded: of another torch"
 

@@ -8,11 +8,11 @@ from typing import Any, cast
 
 import pytest
 
-from cudnn_backend_py.execution.any_shape import Kin
+from cudnn_backend_py.execution.any_shape import RelatedPlans
 from cudnn_backend_py.execution.plan_pool import Held, PlanPool
 from cudnn_backend_py.execution.returning import OFTEN, VISITS
-from cudnn_backend_py.torch_ops import ways
-from cudnn_backend_py.torch_ops.ways import _Exact, _Kind, _Notice
+from cudnn_backend_py.torch_ops import strategies
+from cudnn_backend_py.torch_ops.strategies import _Exact, _Kind, _Notice
 
 Shape = tuple[int, int, int]
 
@@ -21,14 +21,14 @@ class FakeExact:
     """The exact way of a shape, as far as a notice looks at it."""
 
     def __init__(self) -> None:
-        self.ready = self.hopeless = False
+        self.ready = self.unsupported = False
         self.wanted = 0
 
     def is_there(self) -> bool:
         return self.ready
 
-    def is_hopeless(self) -> bool:
-        return self.hopeless
+    def is_unsupported(self) -> bool:
+        return self.unsupported
 
     def want(self, calls: int) -> None:
         self.wanted += calls
@@ -39,17 +39,17 @@ class Step:
 
     def __init__(self, notice: _Notice, kind: _Kind) -> None:
         self.notice, self.kind = notice, kind
-        self.told = self.silent = self.untold = 0
+        self.told = self.silent = self.unreported = 0
         self.last: Shape | None = None
         self.exact: dict[Shape, FakeExact] = {}
 
     def call(self, shape: Shape) -> bool:
         """Return whether the step ran a call, not Python."""
         if shape == self.last and self.silent:
-            self.silent, self.untold = self.silent - 1, self.untold + 1
+            self.silent, self.unreported = self.silent - 1, self.unreported + 1
             return True
         self.told += 1
-        self.silent, self.untold, self.last = self.notice(self.untold, shape), 0, shape
+        self.silent, self.unreported, self.last = self.notice(self.unreported, shape), 0, shape
         if self.silent >= 0:
             return True
         self.silent = 0
@@ -65,7 +65,7 @@ class Step:
 
 @pytest.fixture
 def kind() -> _Kind:
-    return _Kind(cast(Kin, None))
+    return _Kind(cast(RelatedPlans, None))
 
 
 @pytest.fixture
@@ -104,7 +104,7 @@ def test_python_takes_over_when_the_exact_plan_is_there(step: Step) -> None:
 
 def test_a_plan_that_cannot_be_is_not_waited_for(step: Step) -> None:
     step.calls([100] * OFTEN)
-    step.exact[2, 100, 100].hopeless = True
+    step.exact[2, 100, 100].unsupported = True
     step.told = 0
     assert all(step.calls([100] * 1000))
     assert step.told == 1
@@ -120,7 +120,7 @@ def test_shapes_in_turns_are_told_apart_though_each_has_its_recipe(kind: _Kind) 
 
 def test_a_class_that_stands_in_gives_way(monkeypatch: pytest.MonkeyPatch, kind: _Kind) -> None:
     pool = PlanPool()
-    monkeypatch.setattr(ways, "shared_pool", lambda: pool)
+    monkeypatch.setattr(strategies, "shared_pool", lambda: pool)
     for notice in (_Notice("better", None), _Notice("better", kind)):
         assert notice(0, (2, 100, 100)) >= 0
         held: Any = Held("better", None, 0)

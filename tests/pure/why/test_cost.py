@@ -7,7 +7,7 @@ import statistics
 
 import pytest
 
-from cudnn_backend_py.why.cost import TurnTime, judge_pairs, median_interval, tell
+from cudnn_backend_py.why.cost import TurnTime, judge_pairs, median_interval, notify
 
 
 def test_it_is_the_median_and_two_of_the_values() -> None:
@@ -51,4 +51,4 @@ def test_the_verdict_is_that_of_the_interval(shares: list[float], verdict: str) 
     assert found["pairs"] == len(shares)
     assert found["clock"]["share"] == pytest.approx(statistics.median(shares), abs=1e-5)
     assert (found["thread"]["share"], found["thread"]["more_us"]) == (0.25, [1000.0, 1000.0, 1000.0])
-    assert tell(found).endswith(f"{len(shares)} pairs; under 5%: {verdict}")
+    assert notify(found).endswith(f"{len(shares)} pairs; under 5%: {verdict}")

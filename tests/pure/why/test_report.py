@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from cudnn_backend_py.why import Finding, WhyReport
-from cudnn_backend_py.why.ask_cudnn import Side
 from cudnn_backend_py.why.calls import Answer, Machine, Place, Switches, TensorFacts, TorchCall
-from cudnn_backend_py.why.gates import apply_cure, find_blocker, find_others
+from cudnn_backend_py.why.gates import apply_remedy, find_blocker, find_others
+from cudnn_backend_py.why.query_cudnn import Side
 
 GOLDEN = Path(__file__).parent / "golden"
 MACHINE = Machine((2, 11, 0), (9, 19, 0), 90, (13, 0), "NVIDIA H200", {}, True)
@@ -37,7 +37,7 @@ def finding(asked: TorchCall, answer: Answer, **facts: object) -> Finding:
         "answer": answer,
         "blocker": blocker,
         "also": find_others(asked, MACHINE, blocker) if blocker else (),
-        "cured": apply_cure(asked, blocker)[1],
+        "cured": apply_remedy(asked, blocker)[1],
     }
     return Finding(**{**made, **facts})  # type: ignore[arg-type]
 
@@ -138,6 +138,6 @@ def test_a_cure_is_one(asked: TorchCall, gate: str, changed: str) -> None:
     blocker = find_blocker(asked, MACHINE)
     assert blocker is not None
     assert blocker.gate == gate
-    cured, said = apply_cure(asked, blocker)
+    cured, said = apply_remedy(asked, blocker)
     assert said == changed
     assert (find_blocker(cured, MACHINE) is None) == bool(changed)

@@ -2,9 +2,9 @@
 
 From the root of the repository, as the problems are in ``tests/known_issues``:
 
-python -m examples.attention_hazards                  # without a GPU: the table; with one: what is seen of each
-python -m examples.attention_hazards dsink-dropout    # one of them
-python -m examples.attention_hazards dsink-dropout --here    # in this process, for a debugger or compute-sanitizer
+python -m examples.attention_known_issues                  # without a GPU: the table; with one: what is seen of each
+python -m examples.attention_known_issues dsink-dropout    # one of them
+python -m examples.attention_known_issues dsink-dropout --here    # in this process, for a debugger or compute-sanitizer
 """
 
 from __future__ import annotations
@@ -254,7 +254,7 @@ def run_here(name: str) -> str:
 
 def run_in_child(name: str) -> str:
     """Return what is seen of a reproduction in a process of its own."""
-    program = [sys.executable, "-m", "examples.attention_hazards", name, "--here"]
+    program = [sys.executable, "-m", "examples.attention_known_issues", name, "--here"]
     done = subprocess.run(program, cwd=Path(__file__).parents[1], capture_output=True, text=True, timeout=300)
     if done.returncode < 0:
         return f"process ended by signal {-done.returncode}"

@@ -11,7 +11,7 @@ from typing import Any
 
 from ..errors import CudnnBackendError
 from ..graph import Graph
-from ..known_issues import find_faults, name_failure
+from ..known_issues import find_reported_issues, name_failure
 from ..native.find import cudnn_places
 from ..plans.choice import EngineChoice
 from ..rewrite.reduce import reduce_failure
@@ -25,7 +25,7 @@ from .look import VARIABLE
 from .part import Part, part_of
 from .reproduction import draft_of, program_of
 
-__all__ = ["Asked", "Examined", "ask_to_edge", "examine"]
+__all__ = ["Asked", "Examined", "examine", "search_edge"]
 
 LIBRARY = "CUDNN_BACKEND_LIBRARY"
 LIMIT_S, REDUCE_S = 300.0, 60.0
@@ -239,7 +239,7 @@ def examine(
     else:
         found.part = work.part.what
         work.interpret()
-        work.ask_versions(cudnn)
+        work.judge_versions(cudnn)
         work.name()
         work.reduce(reduce_s)
         if write and found.is_wrong:
@@ -278,9 +278,9 @@ class _Work:
 
     # versions
 
-    def ask_versions(self, named: Sequence[str]) -> None:
+    def judge_versions(self, named: Sequence[str]) -> None:
         """Ask the case's own version, then others."""
-        own = self.ask(self._own())
+        own = self.run_query(self._own())
         if own is None:
             return
         others = [name for name in (named or [item.name for item in list_judging()]) if not self._is_own(name)]
@@ -288,14 +288,14 @@ class _Work:
         known = sorted((number, name) for name in others if (number := leading_numbers(name)))
         for name in others:
             if not leading_numbers(name):
-                self.ask(name)
+                self.run_query(name)
 
         def is_other(name: str) -> bool:
-            one = self.ask(name)
+            one = self.run_query(name)
             return one is not None and one.state != own.state
 
-        ask_to_edge([name for number, name in known if number > numbers], is_other)
-        ask_to_edge([name for number, name in reversed(known) if number < numbers], is_other)
+        search_edge([name for number, name in known if number > numbers], is_other)
+        search_edge([name for number, name in reversed(known) if number < numbers], is_other)
         self._say_window()
 
     def _own(self) -> str:
@@ -326,7 +326,7 @@ class _Work:
             return _is_same(name, self.case.library)
         return leading_numbers(name)[:3] == version_numbers(self.case.cudnn)[:3]
 
-    def ask(self, name: str) -> Asked | None:
+    def run_query(self, name: str) -> Asked | None:
         """Return what a version does with the case, and keep it; None where the time is over."""
         if self.left_s() < 5.0:
             self.found.left.append(f"asking {name or 'the case’s own version'}: the time is over")
@@ -413,7 +413,7 @@ class _Work:
         text = program_of(found.smallest, found.data or "uniform", self.tag, given, self.case, bad.words, str(file))
         _write_private(program, text)
         found.program = str(program)
-        known = list(find_faults(None, self.graph, version=None, sm=self.case.sm))
+        known = list(find_reported_issues(None, self.graph, version=None, sm=self.case.sm))
         if not found.faults:
             draft = file.with_suffix(".fault.py")
             near = [fault.code for fault in known]
@@ -421,7 +421,7 @@ class _Work:
             found.draft = str(draft)
 
 
-def ask_to_edge(names: Sequence[str], is_other: Callable[[str], bool]) -> None:
+def search_edge(names: Sequence[str], is_other: Callable[[str], bool]) -> None:
     """Ask the last of a row of versions and, if it is otherwise than the case's own, by halves where that begins."""
     if not names or not is_other(names[-1]):
         return

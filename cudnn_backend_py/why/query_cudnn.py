@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..diagnose.judges import Judge, Question
+from ..diagnose.judges import Judge, Query
 from ..errors import CudnnBackendError, GraphError
 from ..generated.enums import DataType
 from ..graph.attention import Attention, sdpa_backward, sdpa_forward
@@ -17,7 +17,7 @@ from ..system.version import VersionTuple
 from ..target import Profile
 from .calls import Machine, TensorFacts, TorchCall
 
-__all__ = ["Side", "ask_cudnn", "graphs_of"]
+__all__ = ["Side", "graphs_of", "query_cudnn"]
 
 _TYPES = {
     "float16": DataType.HALF,
@@ -119,7 +119,7 @@ def graphs_of(call: TorchCall, version: VersionTuple | None = None, sm: int | No
     return tuple(made)
 
 
-def ask_cudnn(call: TorchCall, machine: Machine, target: Profile | str, judge: Judge, *, build: bool = True) -> Side:
+def query_cudnn(call: TorchCall, machine: Machine, target: Profile | str, judge: Judge, *, build: bool = True) -> Side:
     """Return what cuDNN says of the graphs of a call.
 
     Parameters
@@ -140,7 +140,7 @@ def ask_cudnn(call: TorchCall, machine: Machine, target: Profile | str, judge: J
         return Side("no graph", error.headline, error.sections.get("fix", ""), target=name)
     started = time.perf_counter()
     try:
-        verdicts = [judge.ask(Question(graph, target, build=build)) for graph in graphs]
+        verdicts = [judge.run_query(Query(graph, target, build=build)) for graph in graphs]
     except CudnnBackendError as error:
         return Side("could not be judged", error.headline, error.sections.get("fix", ""), target=name)
     took = time.perf_counter() - started

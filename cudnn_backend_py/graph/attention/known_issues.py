@@ -21,11 +21,11 @@ __all__ = [
     "FURTHER_CHECKS",
     "HAZARDS",
     "SM80_KERNELS",
-    "check_hazards",
+    "check_measured_issues",
     "concerns",
     "find_among",
-    "find_hazards",
-    "has_bounds_fault",
+    "find_measured_issues",
+    "has_wrong_bounds",
     "refuse",
 ]
 
@@ -84,18 +84,18 @@ def concerns(fault: KnownIssue, use: Use | None, graph: Graph | None) -> bool:
     return run_guarded(f"the condition {fault.code}", False, fault.concerns, use, graph)
 
 
-def find_hazards(use: Use) -> Iterator[KnownIssue]:
+def find_measured_issues(use: Use) -> Iterator[KnownIssue]:
     """Yield the faults a use of attention runs into for which a builder refuses it."""
     return find_among(HAZARDS, use, version=use.version, sm=use.sm)
 
 
-def has_bounds_fault(use: Use) -> bool:
+def has_wrong_bounds(use: Use) -> bool:
     """Return whether cuDNN gets bounds of the sums of the lengths wrong."""
     found = find_among((*MEASURED_ATTENTION, BOUNDED_TOTAL), use, version=use.version, sm=use.sm)
     return any(fault.code.startswith("bounded-total") for fault in found)
 
 
-def check_hazards(use: Use) -> None:
+def check_measured_issues(use: Use) -> None:
     """Refuse a use of attention that cuDNN was measured to get wrong; then :data:`FURTHER_CHECKS`.
 
     Raises
@@ -103,7 +103,7 @@ def check_hazards(use: Use) -> None:
     GraphError
         ``attention-hazard``.
     """
-    for fault in find_hazards(use):
+    for fault in find_measured_issues(use):
         refuse(fault, use)
     for check in FURTHER_CHECKS:
         check(use)

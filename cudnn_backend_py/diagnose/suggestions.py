@@ -13,12 +13,12 @@ from .causes.case import builds, supports
 from .fork import run_in_fork
 from .verdict import Asked, Cause
 
-__all__ = ["NEWER_THAN_LIBRARY", "ask_remedy"]
+__all__ = ["NEWER_THAN_LIBRARY", "judge_remedy"]
 
 NEWER_THAN_LIBRARY = "-newer-than-library"  # how codes of causes end that another cuDNN may not have
 
 
-def ask_remedy(
+def judge_remedy(
     cause: Cause, graph: Graph, target: Target, modes: Sequence[HeurMode], *, build: bool, measure: bool
 ) -> Cause:
     """Return the cause with its remedy asked, where a rule names a change of the graph; without it where it fails.
@@ -41,10 +41,10 @@ def ask_remedy(
         return replace(cause, remedy="", asked="")
     names = [mode.name for mode in modes]
 
-    def ask() -> bool:
+    def run_query() -> bool:
         return builds(changed, target, names).found if build else supports(changed, target, names)
 
-    helps = run_in_fork(ask, lambda: False, what="the remedy")
+    helps = run_in_fork(run_query, lambda: False, what="the remedy")
     return replace(cause, asked=depth) if helps else replace(cause, remedy="", asked="")
 
 

@@ -19,7 +19,7 @@ from ...interpreter.pointwise import BACKWARD
 from ...interpreter.run import Run
 from .rules import FACTORS, ROUNDINGS, Arithmetic, Floats, Rule, copied_types, is_float, least, roundoff, rule_of
 
-__all__ = ["Shaken", "in_float32", "run_shaken"]
+__all__ = ["PerturbedRun", "in_float32", "run_perturbed"]
 
 Numbers = NDArray[Any]
 _P, _T = PointwiseMode, DataType
@@ -44,7 +44,7 @@ def _pool() -> Floats:
     return np.asarray(drawn + np.copysign(0.5, drawn))
 
 
-class Shaken(Run):
+class PerturbedRun(Run):
     """A run that rounds, and moves numbers as much as another right run might; one without noise moves nothing.
 
     Attributes
@@ -60,7 +60,7 @@ class Shaken(Run):
         arithmetic: Arithmetic,
         noise: np.random.Generator | None = None,
         number: int = 0,
-        first: Shaken | None = None,
+        first: PerturbedRun | None = None,
     ) -> None:
         super().__init__(graph, inputs, OPERATIONS, rounding=True, rng=dropout_mask)
         self.written: dict[int, Numbers] = {}
@@ -91,7 +91,7 @@ class Shaken(Run):
 
     def exact(self) -> Run:
         other = super().exact()
-        assert isinstance(other, Shaken)
+        assert isinstance(other, PerturbedRun)
         other._noise, other._current = None, Rule()
         return other
 
@@ -296,7 +296,7 @@ def in_float32(graph: Graph, inputs: Mapping[str | int, ArrayLike]) -> list[dict
     return found
 
 
-def run_shaken(run: Shaken) -> dict[int, Floats]:
+def run_perturbed(run: PerturbedRun) -> dict[int, Floats]:
     """Return what the outputs of a graph would be before they are rounded, by uid, as float64."""
     found: dict[int, Floats] = {}
     with np.errstate(all="ignore"):

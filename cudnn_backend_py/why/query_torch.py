@@ -23,12 +23,12 @@ from .calls import BACKENDS, ORDER, Answer, Form, Machine, Switches, TensorFacts
 from .gates import VARIABLES
 
 __all__ = [
-    "ask_by_facts",
-    "ask_torch",
     "autocast_of",
     "autocast_type",
     "describe",
     "measure",
+    "query_by_facts",
+    "query_torch",
     "read_machine",
     "read_order",
     "read_switches",
@@ -184,7 +184,7 @@ def said_by(params: Any) -> tuple[bool, tuple[str, ...]]:
     return able, tuple(words)
 
 
-def ask_torch(q: Any, k: Any, v: Any, mask: Any, call: TorchCall) -> Answer:
+def query_torch(q: Any, k: Any, v: Any, mask: Any, call: TorchCall) -> Answer:
     """Return what torch says of a call with these tensors, now; whatever it raises is part of the answer."""
     if torch.backends.cuda.is_built() and q.is_cuda and call.q.device == "cuda":
         with contextlib.suppress(AttributeError), torch._C.DisableTorchFunction():
@@ -221,7 +221,7 @@ def _ask(q: Any, k: Any, v: Any, mask: Any, call: TorchCall) -> Answer:
     return Answer(choice, able, (), flash, efficient, error)
 
 
-def ask_by_facts(call: TorchCall) -> Answer:
+def query_by_facts(call: TorchCall) -> Answer:
     """Return what torch says of a call whose tensors are gone, by fake ones under the switches it had; its text, too.
 
     Of fake tensors torch itself chooses nothing: the first backend in its order that it lets run is the choice. Nothing

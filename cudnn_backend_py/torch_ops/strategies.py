@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 
 from ..errors import CudnnBackendError, UsageError
-from ..execution.any_shape import Kin
+from ..execution.any_shape import RelatedPlans
 from ..execution.class_plan import ClassPlan, Sequences
 from ..execution.executable import Executable
 from ..execution.plan_pool import Held, shared_pool
@@ -59,7 +59,7 @@ class Way(Protocol):
         """Launch on torch's current stream."""
 
     @property
-    def lessons(self) -> dict[Any, int] | None:
+    def learned_limits(self) -> dict[Any, int] | None:
         """How often the compiled step was offered it, by thread, stream and pass; None where it cannot run it yet."""
 
     @property
@@ -77,8 +77,8 @@ class Way(Protocol):
 class _Kind:
     """What calls have in common that differ in batch and lengths: their classes, and which shapes come back."""
 
-    def __init__(self, kin: Kin) -> None:
-        self.kin, self.returning = kin, Returning()
+    def __init__(self, related_plans: RelatedPlans) -> None:
+        self.related_plans, self.returning = related_plans, Returning()
         self.exact: OrderedDict[tuple[int, int, int], _Exact] = OrderedDict()  # of shapes that do
 
     def add(self, shape: tuple[int, int, int], exact: _Exact) -> None:
@@ -191,7 +191,7 @@ def _choose(backward: bool, named: Named, options: OperatorOptions, key: tuple[A
 class _Empty:
     """Nothing to attend to: no plan is needed."""
 
-    lessons, is_shared, best = None, False, None
+    learned_limits, is_shared, best = None, False, None
 
     def __init__(self, backward: bool) -> None:
         self._written = _WRITTEN[backward]
@@ -232,7 +232,7 @@ class _Exact:
         self._cleared = [name for name in (*MOVED[backward], "stats") if name in _WRITTEN[backward] and has_lengths]
         self._key = ("exact", key)
         self._held: Held | None = None
-        self._lessons: dict[Any, int] = {}
+        self._learned_limits: dict[Any, int] = {}
         self._patience = 0
 
     def is_there(self, *, only_if_ran: bool = False) -> bool:
@@ -243,7 +243,7 @@ class _Exact:
         plan = None if held is None else held.plan
         return plan is not None and not (only_if_ran and not plan.streams)
 
-    def is_hopeless(self) -> bool:
+    def is_unsupported(self) -> bool:
         """Return whether the plan cannot be built."""
         return shared_pool().has_failed(self._key)
 
@@ -276,9 +276,9 @@ class _Exact:
         plan(*[named[name] for name in plan.names])
 
     @property
-    def lessons(self) -> dict[Any, int] | None:
+    def learned_limits(self) -> dict[Any, int] | None:
         """None until the plan is there."""
-        return None if self._held is None or self._held.plan is None else self._lessons
+        return None if self._held is None or self._held.plan is None else self._learned_limits
 
     def recipe(self, inputs: Pairs, outputs: Pairs, options: OperatorOptions) -> Recipe | None:
         """Return how the compiled step runs such calls."""
@@ -333,7 +333,7 @@ class _ByClass:
 
     def __init__(self, backward: bool, named: Named, options: OperatorOptions) -> None:
         self._reading = r = read(backward, named, options)
-        self.kind = _kinds.get(r.kin) or _add_kind(backward, named, r)
+        self.kind = _kinds.get(r.related_plans) or _add_kind(backward, named, r)
         self._is_exact = options.shapes == "exact"
         self._is_fixed = bool(options.deterministic or options.dropout)
         self._is_adaptive = options.shapes == "adaptive" and not self._is_fixed and operator_of(named) == DENSE
@@ -356,8 +356,8 @@ class _ByClass:
     def _find(self) -> tuple[Held, Any]:
         """Return the place of a plan, and the key of the best one."""
         if self._is_exact:
-            return self.kind.kin.find_exact(self._reading.needed, _current_stream())
-        return self.kind.kin.find(self._reading.needed, _current_stream(), is_fixed=self._is_fixed)
+            return self.kind.related_plans.find_exact(self._reading.needed, _current_stream())
+        return self.kind.related_plans.find(self._reading.needed, _current_stream(), is_fixed=self._is_fixed)
 
     def _take(self) -> ClassPlan:
         """Return the plan: the best one that is there, one that is built if none is."""
@@ -397,10 +397,10 @@ class _ByClass:
             named["dsink"].copy_(_sink_gradient(torch, named))
 
     @property
-    def lessons(self) -> dict[Any, int] | None:
+    def learned_limits(self) -> dict[Any, int] | None:
         """None where the compiled step cannot run them."""
         plan = self._held.plan
-        found: dict[Any, int] | None = plan.lessons if self._is_direct and plan is not None else None
+        found: dict[Any, int] | None = plan.learned_limits if self._is_direct and plan is not None else None
         return found
 
     def recipe(self, inputs: Pairs, outputs: Pairs, options: OperatorOptions) -> Recipe | None:
@@ -410,7 +410,7 @@ class _ByClass:
         if plan is None:
             return None
         awaited = self.best if held.key != self.best else None
-        is_told = awaited is not None or self._is_adaptive
+        is_reported = awaited is not None or self._is_adaptive
         return class_recipe(
             plan,
             self._sequences_of(dict(inputs)),
@@ -422,7 +422,7 @@ class _ByClass:
             is_exact=self._is_exact,
             heads_folded=self._reading.heads_folded,
             copied=self._read,
-            notice=_Notice(awaited, self.kind if self._is_adaptive else None) if is_told else None,
+            notice=_Notice(awaited, self.kind if self._is_adaptive else None) if is_reported else None,
         )
 
     def _laid_out(self, x: Any) -> Any:
@@ -458,11 +458,11 @@ def _has_usual_strides(named: Named, r: SequenceView) -> bool:
 
 def _add_kind(backward: bool, named: Named, r: SequenceView) -> _Kind:
     """Return what finds the classes of such calls, kept by what they have in common."""
-    kind = _Kind(Kin(describe(backward, named, r), shared_target(), backward=backward))
+    kind = _Kind(RelatedPlans(describe(backward, named, r), shared_target(), backward=backward))
     with _making:
         if len(_kinds) >= _KIN_KEPT:
             _kinds.clear()
-        return _kinds.setdefault(r.kin, kind)
+        return _kinds.setdefault(r.related_plans, kind)
 
 
 def _sink_gradient(torch: Any, named: Named) -> Any:
@@ -509,9 +509,9 @@ class _Adaptive:
         return self._by_class if self._exact is None or not self._exact.is_there() else self._exact
 
     @property
-    def lessons(self) -> dict[Any, int] | None:
+    def learned_limits(self) -> dict[Any, int] | None:
         """Those of the way that calls take now."""
-        return self._settled.lessons
+        return self._settled.learned_limits
 
     @property
     def is_shared(self) -> bool:
@@ -562,7 +562,7 @@ class _Notice:
         self._awaited, self._kind = awaited, kind
         self._last = (0, 0, 0)
 
-    def __call__(self, untold: int, shape: tuple[int, int, int]) -> int:
+    def __call__(self, unreported: int, shape: tuple[int, int, int]) -> int:
         """Note `untold` more calls of the last shape, and one of this; return how many more need not be reported.
 
         Negative where Python is to do this call, and to note it.
@@ -574,12 +574,12 @@ class _Notice:
         last, self._last = self._last, shape
         exact = self._kind.exact.get(shape)
         if exact is not None:
-            if exact.is_hopeless():
+            if exact.is_unsupported():
                 return _HOPELESS if self._awaited is None else _UNTOLD
-            exact.want(untold + 1)
+            exact.want(unreported + 1)
             return -1 if exact.is_there() else 0
         returning = self._kind.returning
-        returning.note_more(last, untold)
+        returning.note_more(last, unreported)
         left = returning.calls_left(shape)
         if left <= 1:
             return -1

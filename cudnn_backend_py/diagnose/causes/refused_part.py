@@ -41,7 +41,7 @@ class Blame:
         return tuple(dict.fromkeys(option for one in self.sets for option in one))
 
 
-def find_blame(options: Iterable[str], needs: Mapping[str, Collection[str]], ask: Ask) -> Blame | None:
+def find_blame(options: Iterable[str], needs: Mapping[str, Collection[str]], run_query: Ask) -> Blame | None:
     """Return the smallest refused sets of options, None where cuDNN's answers show none.
 
     Parameters
@@ -58,14 +58,14 @@ def find_blame(options: Iterable[str], needs: Mapping[str, Collection[str]], ask
     For n options some ``3 n`` questions. More options are taken to be no easier; where answers contradict that
     in a way that matters, None is returned.
     """
-    return _Search(tuple(options), needs, ask).blame()
+    return _Search(tuple(options), needs, run_query).blame()
 
 
 class _Search:
-    def __init__(self, options: tuple[str, ...], needs: Mapping[str, Collection[str]], ask: Ask) -> None:
+    def __init__(self, options: tuple[str, ...], needs: Mapping[str, Collection[str]], run_query: Ask) -> None:
         self.options = options
         self.needs = {one: {other for other in needs.get(one, ()) if other in options} for one in options}
-        self._ask = ask
+        self._ask = run_query
         self._answers: dict[frozenset[str], bool | None] = {frozenset(options): False}
 
     def _supported(self, kept: Collection[str]) -> bool | None:

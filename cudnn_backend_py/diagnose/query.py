@@ -14,13 +14,13 @@ from ..target import Profile, find_profile
 from ..versions.setup import Setup, read_setup
 from .verdict import SCHEMA_VERSION
 
-__all__ = ["GPU", "Question", "describe_device", "graph_text", "read_device", "read_target"]
+__all__ = ["GPU", "Query", "describe_device", "graph_text", "read_device", "read_target"]
 
 GPU = "gpu"
 
 
 @dataclass(frozen=True)
-class Question:
+class Query:
     """A graph, and what it is judged for.
 
     Target and version are read when the question is made: a file or an installation that changes later does not change
