@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
@@ -18,7 +19,8 @@ from ..graph.booleans import describe_booleans
 from ..graph.guard import MISTAKES, collecting, describe_failure, run_guarded
 from ..graph.ir import check_graph
 from ..known_issues import find_known_issues
-from ..native import loaded_library
+from ..native import library, loaded_library
+from ..native.find import find_version
 from ..plans.candidate import Candidate, read_candidates
 from ..plans.engine import EngineConfig, Heuristics, OperationGraph, heur_mode
 from ..plans.lower import newer_parts
@@ -53,6 +55,39 @@ def control_graph() -> Graph:
     return g.graph()
 
 
+def _load_version(version: str) -> bool:
+    """Load an installed version into this process; return False where another one is loaded."""
+    loaded = loaded_library()
+    if loaded is None:
+        library(version=version)
+        return True
+    path = find_version(version)
+    return path is not None and os.path.realpath(path) == os.path.realpath(loaded.path)
+
+
+def _judge_in_child(
+    graph: Graph,
+    target: str | Profile | Target | None,
+    version: str,
+    mode: HeurMode | str | Sequence[HeurMode | str],
+    *,
+    plans: list[Plan] | None,
+    **options: bool,
+) -> Verdict:
+    from .judges import judge
+    from .query import GPU, Query
+
+    if plans is not None or isinstance(target, Target):
+        raise UsageError(
+            f"cuDNN {version} is judged in a child process, which gives no plans and takes no open target",
+            code="child-only-verdict",
+            fix="name the target, leave plans out, or start a process without another cuDNN",
+        )
+    asked = [mode] if isinstance(mode, (HeurMode, str)) else list(mode)
+    modes = tuple(heur_mode(item).name for item in asked)
+    return judge(Query(graph, GPU if target is None else target, version, modes, **options))
+
+
 def explain(
     graph: Graph,
     target: str | Profile | Target | None = None,
@@ -65,6 +100,7 @@ def explain(
     skip: Collection[str] = (),
     causes: bool = True,
     shapes: bool = False,
+    version: str | None = None,
 ) -> Verdict:
     """Return cuDNN's verdict on `graph` with the reasons of every candidate.
 
@@ -93,13 +129,24 @@ def explain(
         Whether cuDNN is queried about one question more where it supports a graph of attention: whether one plan can
         serve every batch and length (``Verdict.shapes``). It costs half of a supported verdict again.
 
+    version
+        An installed cuDNN version such as ``9.27``; the default library if not given. It is judged in a child process
+        where another version is loaded in this one.
+
     Raises
     ------
+    EnvironmentNotReady
+        ``cudnn-version-not-installed``.
     UsageError
-        ``unknown-target``, ``unknown-enumerator``. Anything else is a verdict, not an exception: what the environment
+        ``unknown-target``, ``unknown-enumerator``, ``cudnn-version-malformed``; ``child-only-verdict`` for `plans` with
+        a version that only a child process can load. Anything else is a verdict, not an exception: what the environment
         lacks, what this package refuses about the graph, and also what fails in this package (``judging-failed``).
     """
     check_graph(graph)
+    if version is not None and not _load_version(version):
+        return _judge_in_child(
+            graph, target, version, mode, build=build, execute=execute, causes=causes, shapes=shapes, plans=plans
+        )
     asked = [mode] if isinstance(mode, (HeurMode, str)) else list(mode)
     modes = tuple(heur_mode(item) for item in asked)
     name = target if isinstance(target, str) else "gpu" if target is None else target.name

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Literal, NamedTuple
 
 from ..generated.enums import DataType
@@ -16,6 +17,7 @@ __all__ = [
     "SHORT_TYPES",
     "FloatFormat",
     "TypeFacts",
+    "find_type",
 ]
 
 _T = DataType
@@ -217,3 +219,19 @@ HALF_TYPES = (_T.HALF, _T.BFLOAT16)
 FP8_TYPES = (_T.FP8_E4M3, _T.FP8_E5M2)
 LOW_PRECISION_TYPES = (*FP8_TYPES, _T.FP4_E2M1, _T.FP8_E8M0)
 BOOLEAN_TYPES = (_T.BOOLEAN, _T.BYTE_BOOLEAN)
+
+_OTHER_NAMES = {"fp16": _T.HALF, "fp32": _T.FLOAT, "fp64": _T.DOUBLE, "e4m3": _T.FP8_E4M3, "e5m2": _T.FP8_E5M2}
+
+
+@cache
+def _by_name() -> dict[str, DataType]:
+    found = dict(_OTHER_NAMES)
+    for kind, facts in DATA_TYPES.items():
+        storage = facts.storage if facts.array == facts.storage else ""
+        found.update(dict.fromkeys(filter(None, (kind.name.lower(), facts.short, storage, *facts.torch)), kind))
+    return found
+
+
+def find_type(name: str) -> DataType | None:
+    """Return the data type of a name: cuDNN's, the short one such as ``bf16``, or that of NumPy or torch; else None."""
+    return _by_name().get(name.lower().removeprefix("torch."))

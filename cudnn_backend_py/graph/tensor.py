@@ -10,7 +10,7 @@ from typing import Any
 from ..errors import GraphError
 from ..generated.enums import DIM_MAX, DataType, PointwiseMode, ReduceTensorOp, TensorReordering
 from ..printable import brief, printable, printable_lines, shown
-from .data_types import ELEMENT_BITS, SHORT_TYPES
+from .data_types import ELEMENT_BITS, SHORT_TYPES, find_type
 from .rules import Rule, broken_rule
 from .strides import packed_strides
 
@@ -76,6 +76,9 @@ class Tensor:
                     f"tensor {self.name!r} has {name} {shown(given)}, a tuple of int is needed", code="dims-type"
                 )
             object.__setattr__(self, name, tuple(given))
+        kind: Any = self.data_type
+        if isinstance(kind, str):  # a name such as bf16
+            object.__setattr__(self, "data_type", kind if (found := find_type(kind)) is None else found)
         _check_tensor(self)
 
     @property

@@ -13,6 +13,7 @@ from typing import Any
 
 from ..errors import GraphError
 from ..generated.enums import CudnnEnum, DataType, DescriptorType, PointwiseMode
+from ..graph import data_types
 from ..graph.attention import Attention, sdpa_backward, sdpa_forward
 from ..graph.attention.recognize import read_attention
 from ..graph.data_types import DATA_TYPES
@@ -69,10 +70,8 @@ def find_type(name: str) -> DataType:
     GraphError
         ``override``.
     """
-    wanted = name.lower()
-    for kind, facts in DATA_TYPES.items():
-        if wanted in {kind.name.lower(), facts.short, facts.storage * (facts.array == facts.storage), *facts.torch}:
-            return kind
+    if (kind := data_types.find_type(name)) is not None:
+        return kind
     raise _error(f"{name!r} is no data type", f"known are {', '.join(facts.short for facts in DATA_TYPES.values())}")
 
 

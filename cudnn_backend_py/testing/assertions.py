@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from ..diagnose import Outcome, Verdict, render_text
+from ..diagnose import Outcome, Verdict
 from ..diagnose.judges import Query, judge
+from ..diagnose.report.summary import summary_text
 from ..graph import Graph
 
 __all__ = ["assert_not_supported", "assert_supported"]
@@ -78,4 +79,4 @@ def assert_not_supported(
 
 
 def _text(verdict: Verdict) -> str:
-    return render_text(verdict).rstrip()
+    return summary_text(verdict).rstrip()

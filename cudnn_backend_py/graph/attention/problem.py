@@ -12,7 +12,7 @@ from ...errors import GraphError
 from ...generated.enums import DataType
 from ...printable import shown
 from ..builder import GraphBuilder
-from ..data_types import FP8_TYPES
+from ..data_types import FP8_TYPES, find_type
 from ..ir import Tensor
 from ..rules import Rule, broken_rule
 from ..tensor import LEAST, MOST
@@ -177,6 +177,9 @@ class Attention:
             if getattr(self, name) is None:
                 object.__setattr__(self, name, value)
 
+        for name in ("data_type", "output_type"):
+            if isinstance(kind := getattr(self, name), str):  # a name such as bf16
+                object.__setattr__(self, name, kind if (found := find_type(kind)) is None else found)
         default("seq_kv", self.seq_q)
         default("head_dim_v", self.head_dim)
         default("kv_heads", self.heads)

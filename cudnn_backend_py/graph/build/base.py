@@ -14,6 +14,7 @@ from typing import Any, Literal, ParamSpec, TypeVar, Union, cast, get_args, get_
 from ...errors import CudnnBackendError, GraphError
 from ...generated.enums import DIM_MAX, DataType, DescriptorType, TensorReordering
 from ...printable import shown
+from ..data_types import find_type
 from ..ir import Op, Operation, Tensor, packed_strides
 from ..strides import channels_last, preserve_order
 from ..tensor import LEAST, MOST
@@ -264,6 +265,12 @@ def all_of(made: Sequence[Tensor | None], what: str) -> list[Tensor]:
 _DIGITS = 10  # of a number that :meth:`BuilderBase.free_name` never counts up to
 
 
+def _read_type(kind: DataType | str) -> DataType:
+    """Return a data type that may be given by its name; what is no name is left for the check of the tensor."""
+    found = find_type(kind) if isinstance(kind, str) else None
+    return kind if found is None else found  # type: ignore[return-value]
+
+
 class BuilderBase:
     """Tensors and operations of a graph under construction."""
 
@@ -271,15 +278,15 @@ class BuilderBase:
         self,
         name: str = "graph",
         *,
-        io_type: DataType = DataType.HALF,
-        intermediate_type: DataType = DataType.FLOAT,
-        compute_type: DataType = DataType.FLOAT,
+        io_type: DataType | str = DataType.HALF,
+        intermediate_type: DataType | str = DataType.FLOAT,
+        compute_type: DataType | str = DataType.FLOAT,
         first_uid: int = 1,
     ) -> None:
         self.name = name
-        self.io_type = io_type
-        self.intermediate_type = intermediate_type
-        self.compute_type = compute_type
+        self.io_type = _read_type(io_type)
+        self.intermediate_type = _read_type(intermediate_type)
+        self.compute_type = _read_type(compute_type)
         self._uid = first_uid - 1
         self._names: set[str] = set()
         self._numbers: dict[str, int] = {}  # by stem: names with a smaller number are taken
@@ -306,7 +313,7 @@ class BuilderBase:
         self,
         name: str,
         dims: tuple[int, ...],
-        data_type: DataType | None = None,
+        data_type: DataType | str | None = None,
         *,
         strides: tuple[int, ...] | Literal["packed", "channels_last"] = "packed",
         uid: int | None = None,
@@ -355,7 +362,7 @@ class BuilderBase:
             uid=self._fresh_uid() if uid is None else uid,
             dims=dims,
             strides=strides,
-            data_type=self.io_type if data_type is None else data_type,
+            data_type=self.io_type if data_type is None else _read_type(data_type),
             alignment=alignment,
             virtual=virtual,
             by_value=by_value,
@@ -379,11 +386,11 @@ class BuilderBase:
         *,
         rank: int = 4,
         name: str | None = None,
-        data_type: DataType | None = None,
+        data_type: DataType | str | None = None,
     ) -> Tensor:
         """Return a by-value tensor of one element, all dims and strides 1; `value` None is given at execution."""
         fitting = DataType.INT32 if isinstance(value, int) else DataType.FLOAT
-        kind = fitting if data_type is None else data_type
+        kind = fitting if data_type is None else _read_type(data_type)
         ones = (1,) * rank
         return self.tensor(
             self.free_name("c") if name is None else name, ones, kind, strides=ones, by_value=True, value=value
@@ -473,8 +480,8 @@ class BuilderBase:
             return value
         return self.scalar(value, rank=rank, name=self.free_name(stem), **options)
 
-    def _compute(self, given: DataType | None) -> DataType:
-        return self.compute_type if given is None else given  # DataType.FLOAT is 0, so "or" will not do
+    def _compute(self, given: DataType | str | None) -> DataType:
+        return self.compute_type if given is None else _read_type(given)  # DataType.FLOAT is 0: "or" will not do
 
     def _add(self, make: Callable[[Tensor], Op], stem: str, dims: tuple[int, ...], options: dict[str, Any]) -> Tensor:
         """Add the operation made for its result and return that; a refused one leaves name and uid free."""
