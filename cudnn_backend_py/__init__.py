@@ -120,7 +120,7 @@ def __getattr__(name: str) -> Any:
 
 
 def _show(value: object) -> str | None:
-    """Return what a notebook shows of a value, None for its text: ``system/notebook.py`` asks."""
+    """Draw a value for a notebook; None if its text is shown (hook of ``system/notebook.py``)."""
     try:
         from .diagnose.report.notebook import show
     except ModuleNotFoundError as error:

@@ -46,7 +46,7 @@ class Seconds(click.FloatRange):
 
 
 class _Formatter(click.HelpFormatter):
-    """Help whose terms leave room for their explanations in narrow terminals, too."""
+    """Help with short terms, so that explanations have room in narrow terminals."""
 
     def write_dl(self, rows: Iterable[tuple[str, str]], col_max: int = 30, col_spacing: int = 2) -> None:
         """Write terms and explanations."""

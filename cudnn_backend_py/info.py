@@ -28,7 +28,7 @@ __all__ = ["collect_info", "find_commit", "has_problem", "render_info", "start_r
 
 
 def collect_info() -> dict[str, Any]:
-    """Return what ``cudnn-backend doctor`` shows; what cannot be had is said in its place.
+    """Return the facts that ``cudnn-backend doctor`` prints; a fact that is missing is replaced by the reason.
 
     ``environment`` lists what :func:`~cudnn_backend_py.target.environment.check_environment` finds wrong, and what that
     ``prevents``: ``verdicts``, ``plans``, or neither. Takes the standard library alone.
@@ -143,7 +143,7 @@ def write_record(record: Mapping[str, Any], path: Path | None) -> str:
 
 
 def _command(words: Sequence[str]) -> str:
-    """Return what was run, of the text that a Python was started with; folders of this machine are left out."""
+    """Return the command line of this Python process, without folders of this machine."""
     named = [re.sub(r"(?<![^=])/.*/(?=[^/])", "", word) for word in words]
     return shlex.join(named if named and named[0] == "cudnn-backend" else ["python", *named])
 

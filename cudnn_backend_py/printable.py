@@ -28,7 +28,7 @@ def printable(text: str) -> str:
 
 
 def brief(text: str, most: int = 118) -> str:
-    """Return what a ``repr`` says in angle brackets: a text in one line, cut where it is longer than `most` letters."""
+    """Format a ``repr`` in angle brackets: one line, cut after `most` characters."""
     line = printable(text)
     return f"<{line}>" if len(line) <= most else f"<{line[: most - 1]}…>"
 

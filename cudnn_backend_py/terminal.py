@@ -95,7 +95,7 @@ def columns_of(stream: TextIO | None) -> int:
 
 
 def open_console(*, stderr: bool = False, soft_wrap: bool = True) -> Console:
-    """Return what prints tables and styled text, none of which is looked at for markup, as wide as its stream is.
+    """Return a console for tables and styled text as wide as its stream; markup in texts is not interpreted.
 
     With `soft_wrap` long lines are left to the terminal; what is drawn again and again in place goes without.
     """
@@ -112,7 +112,7 @@ def open_console(*, stderr: bool = False, soft_wrap: bool = True) -> Console:
 
 
 def table_text(*rendered: RenderableType, width: int = UNFOLDED) -> str:
-    """Return what a console prints, as text without styles."""
+    """Return the output of a console as text without styles."""
     console = Console(
         width=width, height=_USUAL[1], color_system=None, force_jupyter=False, highlight=False, soft_wrap=True
     )

@@ -1,4 +1,4 @@
-"""Cases: calls whose results were found wrong, with graph, plan, versions and buffers, in a private folder.
+"""Cases: calls with wrong results, stored with graph, plan, versions and buffers in a private folder.
 
 A case is one ``.npz`` file that holds no code: the array ``about`` is JSON, the others are the memory of tensors as it
 was. The folder has mode 0700, and a bound on the number of cases and on their bytes: what would exceed it is not kept,
@@ -45,7 +45,7 @@ Image = NDArray[Any]
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """A call whose result was found wrong.
+    """A call with a wrong result.
 
     Attributes
     ----------
@@ -106,7 +106,7 @@ class Case:
         return sum(image.nbytes for image in self.images.values())
 
     def given(self) -> dict[str, Any]:
-        """Return what the graph reads, by name: numbers, with the dims of the tensors or, of ragged ones, flat."""
+        """Return the inputs of the graph by name: arrays with the tensors' dims, flat for ragged tensors."""
         assert self.graph is not None
         written = {tensor.uid for tensor in self.graph.outputs}
         found: dict[str, Any] = {name: np.asarray(number) for name, number in self.numbers.items()}
@@ -116,7 +116,7 @@ class Case:
         return found
 
     def results(self) -> dict[str, NDArray[Any]]:
-        """Return what the program got, by name."""
+        """Return the program's results by name."""
         assert self.graph is not None
         return {
             tensor.name: numbers_of(tensor, self.images[tensor.name])
@@ -183,7 +183,7 @@ def _no_case(name: str, why: str) -> UsageError:
 
 
 def _read(path: str | os.PathLike[str]) -> tuple[Any, dict[str, Image]]:
-    """Return what a file says and the memory in it, of no more bytes than the file has: nothing in it is packed."""
+    """Read a case file: its description and the memory it holds, refusing one that unpacks to more than its size."""
     size = os.path.getsize(path) if os.path.exists(path) else 0
 
     def check(headers: Mapping[str, ArrayHeader]) -> None:

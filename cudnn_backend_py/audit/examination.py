@@ -279,7 +279,7 @@ class _Work:
     # versions
 
     def judge_versions(self, named: Sequence[str]) -> None:
-        """Ask the case's own version, then others."""
+        """Run the case's own version, then others."""
         own = self.run_query(self._own())
         if own is None:
             return
@@ -327,7 +327,7 @@ class _Work:
         return leading_numbers(name)[:3] == version_numbers(self.case.cudnn)[:3]
 
     def run_query(self, name: str) -> Asked | None:
-        """Return what a version does with the case, and keep it; None where the time is over."""
+        """Run the case with a cuDNN version and store the finding; None when the time is over."""
         if self.left_s() < 5.0:
             self.found.left.append(f"asking {name or 'the case’s own version'}: the time is over")
             return None
@@ -344,7 +344,7 @@ class _Work:
     def _run(
         self, name: str, graph: Graph, *, limit_s: float, tag: str = "", data: str = "", configs: str = "all"
     ) -> list[Trial]:
-        """Return what a version does with a graph by the configs heuristics propose, and by the case's own."""
+        """Run a graph with a cuDNN version, by the configs of the heuristics and the config of the case."""
         with Runner(limit_s=limit_s, environment=_environment(name)) as runner:
             options: dict[str, Any] = {"data": data or "uniform", "given": None if data else self.part.given}
             options |= {"target": self.target, "time": False}
@@ -356,7 +356,7 @@ class _Work:
     # the fault
 
     def name(self) -> None:
-        """Name engine and fault."""
+        """Name the engine and the known issue."""
         found = self.found
         bad = next((one for one in found.asked if one.state == "wrong"), None)
         if bad is None:
@@ -404,7 +404,7 @@ class _Work:
         found.smallest, found.data = made.graph, made.data
 
     def write(self, file: Path) -> None:
-        """Write the reproduction next to the case, and the row of a fault that is new."""
+        """Write the reproduction next to the case, and a draft row for a new known issue."""
         found = self.found
         bad = next(one for one in found.asked if one.state == "wrong")
         assert found.smallest is not None
@@ -422,7 +422,7 @@ class _Work:
 
 
 def search_edge(names: Sequence[str], is_other: Callable[[str], bool]) -> None:
-    """Ask the last of a row of versions and, if it is otherwise than the case's own, by halves where that begins."""
+    """Run the last of some versions and, if its result differs from the case's own, bisect where the change begins."""
     if not names or not is_other(names[-1]):
         return
     low, high = -1, len(names) - 1  # the one before names[low + 1] is as the own, names[high] is otherwise

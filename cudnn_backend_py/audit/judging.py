@@ -143,7 +143,7 @@ def _answer(asked: dict[str, Any], say: Say) -> None:
 
 
 def judge_part(part: Part) -> dict[str, str]:
-    """Return what is wrong with the results that a program got, as text by the names of outputs.
+    """Return how each wrong output differs from the reference, as text by output name.
 
     Raises
     ------

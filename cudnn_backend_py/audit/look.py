@@ -1,4 +1,4 @@
-"""``audit``: a block, or a whole program, whose results are checked. Imports torch when it is used."""
+"""``audit``: check the results of a block or a whole program. Imports torch when it is used."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is written of a case: a program that shows it by itself, and a row for the table of faults where it is new."""
+"""Files written for a case: a standalone program that shows it, and a draft row for a new known issue."""
 
 from __future__ import annotations
 
@@ -185,7 +185,7 @@ def _lines(text: str) -> str:
 
 
 def draft_of(graph: Graph, case: Case, known: _Known, words: str, near: list[str]) -> str:
-    """Return a module with a row for the table of faults."""
+    """Return a module with a draft row for the table of known issues."""
     window = []
     for name, version in (("since", known.since), ("until", known.until)):
         if version:

@@ -151,7 +151,7 @@ class SampledRows:
         return kept
 
     def added(self) -> Any:
-        """Return what is added to the scores, [rows, keys]; 0 if nothing is."""
+        """Return the addend of the scores, [rows, keys]; 0 without one."""
         named = self.named
         found: Any = 0.0
         bias, slopes = named.get("bias"), named.get("alibi_slopes")

@@ -44,7 +44,7 @@ _inside = threading.local()
 
 @dataclass(eq=False)
 class _Pending:
-    """A check whose result is on its way: what the GPU writes, when it is there, and what makes a case of it."""
+    """A pending check: the values the GPU writes, when they are complete, and how to store a case from them."""
 
     account: Sample
     facts: dict[str, Any]
@@ -148,7 +148,7 @@ class Watch:
 
     @contextmanager
     def pause(self) -> Iterator[None]:
-        """Give back what was wrapped for a while, whose time does not count."""
+        """Restore the wrapped functions for a while that does not count as watched time."""
         self._budget.pause()
         self._wrapped.restore()
         yield
@@ -175,7 +175,7 @@ class Watch:
         report.waited_s = time.perf_counter() - began
 
     def _around(self, name: str, how: str) -> Around:
-        """Return what is around a function of an entry point, which is read in one of several ways."""
+        """Return the wrapper of an entry point, which reads its arguments by one of several signatures."""
         if (name, how) in self._entry_points:
             return self._entry_points[name, how].around
         read: Any = partial(_Launch, self, how)

@@ -115,7 +115,7 @@ def with_target(
 
 
 def with_versions(other: str) -> Callable[[Any], Any]:
-    """Add ``--cudnn`` for commands that ask several: the function is given the tuple `versions`."""
+    """Add ``--cudnn`` for commands with several versions: the function gets the tuple `versions`."""
     return click.option(
         *("--cudnn", "versions"),
         multiple=True,

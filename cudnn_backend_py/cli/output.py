@@ -244,7 +244,7 @@ def write_report(text: str | bytes, output: str | None, *, annotations: bool = F
 
 
 def keep_json(output: str | None, style: str) -> Callable[[Callable[[], Any]], None]:
-    """Return what writes the JSON of an answer so far into `output`, whole or not at all, for a tenth of the time.
+    """Return a function that writes intermediate JSON into `output`, whole or not at all, for a tenth of the time.
 
     At most once a second.
     """

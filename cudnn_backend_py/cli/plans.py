@@ -39,7 +39,7 @@ _OFF = "the plan cache is turned off (CUDNN_BACKEND_PLAN_CACHE is set to nothing
 
 
 def _judge(graph: Graph, target: str | None) -> int:
-    """Return 1 if cuDNN does not support a graph whose plan was refused, 2 if that cannot be said."""
+    """Return 1 if cuDNN does not support a graph after its plan was refused, 2 if that cannot be judged."""
     from ..diagnose import Query, judge
 
     verdict = judge(Query(graph, target or "gpu", build=True))

@@ -348,7 +348,7 @@ def frontend(arguments: tuple[str, ...]) -> None:
 @click.argument("graph_file", metavar="GRAPH", type=GRAPH)
 @with_format("text", "json")
 def show_lint(graph_file: str, style: str, output: str | None) -> None:
-    """Name what is slow, dangerous or hardly meant in GRAPH.
+    """Warn about slow, unsafe or probably unintended parts of GRAPH.
 
     Such are layouts and types that are legal. Does not call cuDNN. Exit code 0 if there is none, 1 if there is one.
     """
@@ -707,7 +707,7 @@ def _report_check(
 @click.option("--output", type=OutputFile(), help="Write it here, not to standard output.")
 @with_version
 def attention_table(targets: tuple[str, ...], parts: tuple[str, ...], output: str | None) -> None:
-    """Ask cuDNN about every option of attention, as JSON.
+    """Judge every option of attention, as JSON.
 
     It is requested every architecture. A row is named such as "forward: causal". Exit code 0, or 2 if some cell could
     not be judged.

@@ -116,7 +116,7 @@ _Answer = TypeVar("_Answer")
 
 
 def with_wheels(function: Any) -> Any:
-    """Add ``--full`` and ``--jit`` to a command that asks several versions: how it may get what their engines lack."""
+    """Add ``--full`` and ``--jit`` to a command with several versions: how to get engines that they lack."""
     settings: dict[str, Any] = {"expose_value": False, "callback": _keep_wheel}
     full = click.option(
         _FULL, "full", is_flag=True, help="Fetch full wheels where engines are lacking, unasked.", **settings
@@ -135,7 +135,7 @@ def judge_with_wheels(
     lacking: Callable[[_Answer], Iterable[str]],
     names: Iterable[str] = (),
 ) -> _Answer:
-    """Return an answer, judged again with the full wheels of versions whose engines could not judge it.
+    """Judge, and judge again with full wheels for versions that lack the engines to judge.
 
     Parameters
     ----------
@@ -197,7 +197,7 @@ def _full_wheels(lacking: Iterable[str]) -> dict[str, str]:
 
 
 def _may_fetch(missing: Mapping[str, Literal["12", "13"] | None]) -> bool:
-    """Return whether whoever is at the terminal wants these full wheels, told how large they are."""
+    """Ask the user at the terminal whether to download these full wheels, with their sizes."""
     from ..versions import store as versions
 
     if not (sys.stdin.isatty() and sys.stderr.isatty()):

@@ -24,7 +24,7 @@ def control_target(sm: int) -> str:
 
 
 def describe_architecture(target: Target, *, control_supported: bool) -> str:
-    """Return what must be known of the target's architecture and this cuDNN, nothing where there is nothing.
+    """Return remarks about the target's architecture with this cuDNN; empty if there are none.
 
     Parameters
     ----------

@@ -35,7 +35,7 @@ class ShapeGroup:
 
 @dataclass(frozen=True, slots=True)
 class Breakdown:
-    """A log by graph and by class of shapes; ``faults`` are the known issues of each graph, by its number.
+    """The graphs of a log by class of shapes; ``faults`` are the known issues of each graph, by its number.
 
     Seconds are those of the log's own clock: from an operation graph to its plan, which is asking heuristics and
     building, and to its first run, with whatever the program did between.
@@ -160,7 +160,7 @@ def _kind(op: Any) -> str:
 
 
 def _class_of(graph: Graph) -> tuple[str, object]:
-    """Return what graphs of one class of shapes are called, and what they have in common."""
+    """Name a class of shapes, and what its graphs have in common."""
     use = read_attention(graph)
     if use is not None:
         p = use.problem

@@ -60,7 +60,7 @@ CUDA_13_LIMIT = (
 
 
 def engines_not_judged(graph: Graph, target: Target) -> tuple[str, ...]:
-    """Return the sub-libraries whose engines might support the graph, and that the library lacks: jit wheels do."""
+    """Return the missing sub-libraries with engines that might support the graph: JIT wheels lack some."""
     lib = target.library
     absent = absent_engines(lib.path, tuple(lib.version), lib.cuda_version // 1000)
     if not absent:
@@ -105,7 +105,7 @@ def cause_of_absence(said: Cause | None, absent: Sequence[str], on: Library) -> 
 
 
 def limit_of_absence(absent: Sequence[str]) -> str:
-    """Return the line that a verdict has where engines were not asked that might have had a say."""
+    """Return the remark for a verdict where engines that might support the graph were not judged."""
     return f"this library lacks {_files(absent)}: engines in them, for convolutions among others, were not asked"
 
 

@@ -254,11 +254,11 @@ class _Question:
 
     @cached_property
     def not_asked(self) -> tuple[str, ...]:
-        """Sub-libraries whose engines might support the graph and that this library lacks."""
+        """Missing sub-libraries with engines that might support the graph."""
         return engines_not_judged(self.graph, self.target)
 
     def _why_control_refused(self) -> Cause:
-        """Return what is wrong with the environment, where it refuses what is known to be supported."""
+        """Return the environment problem that explains why a known supported graph is refused."""
         fault = next((fault for fault in self.faults if not fault.code.startswith(("driver-", "tf32-"))), None)
         headline = "this environment refuses a graph that is known to be supported"
         if fault is not None:
@@ -300,7 +300,7 @@ class _Question:
 
     @staticmethod
     def _control(target: Target) -> Control:
-        """Return the control graph's answer, asked once per process, library and target."""
+        """Return the control graph's answer, judged once per process, library and target."""
         key = (id(target.library), target.is_live, target.profile.json())
         if key not in _controls:
             _controls[key] = _Question._judge_control(target)
@@ -461,7 +461,7 @@ class _Question:
         return cause, True
 
     def _control_builds(self) -> bool:
-        """Return whether some plan of the control graph builds; asked only when the graph's own did not."""
+        """Return whether a plan of the control graph builds; tried only if the graph's own did not."""
         question = OperationGraph(control_graph(), self.target)
         for mode in DEFAULT_MODES:
             for config in question.heuristics(mode).configs:
@@ -545,7 +545,7 @@ def _say_shapes(graph: Graph, target: Target) -> str:
 
 
 def _stages(outcome: Outcome, reached: str, candidates: Sequence[Candidate]) -> tuple[Stage, ...]:
-    """Return what each stage said, of a verdict that came to the stage `reached`."""
+    """Return the states of all stages for a verdict that reached the stage `reached`."""
     left = sum(item.state != "refused" for item in candidates)
     built = [item for item in candidates if item.state == "built"]
     last = STAGES.index("engine config" if reached == "heuristics" and candidates else reached)

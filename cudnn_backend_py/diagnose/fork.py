@@ -40,7 +40,7 @@ def run_in_fork(
     what: str = "a variation of the graph",
     late: Callable[[str], object] = notify,
 ) -> Result:
-    """Return what `function` returns in a forked process, or what `otherwise` returns here if that process dies.
+    """Return the result of `function` in a forked process, or of `otherwise` here if that process dies.
 
     The time is that of the processor, so that a busy machine gives the same answers; the clock ends only a process
     that waits. Either is reported, so that a process that took too long is not mistaken for an answer.

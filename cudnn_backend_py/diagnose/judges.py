@@ -78,7 +78,7 @@ class Judge:
         self.close()
 
     def close(self) -> None:
-        """End the child processes. Asked again, the judge starts new ones."""
+        """End the child processes. The judge starts new ones for the next query."""
         idle, self._idle = self._idle, {}
         for child in [child for children in idle.values() for child in children]:
             child.end()
@@ -129,7 +129,7 @@ class Judge:
         return replace(verdict, cause=replace(cause, detail="; ".join(filter(None, [cause.detail, _ON_DESCRIPTION]))))
 
     def _judge_once(self, question: Query, skip: tuple[str, ...], limit_s: float) -> Verdict | _Described | _Ending:
-        """Take a process out of the idle ones, ask it, and put it back if its answer came whole."""
+        """Take an idle process, send it the query, and put it back after a complete answer."""
         setup, sees_gpu = question.setup, question.profile is None
         idle = self._idle.setdefault((setup, sees_gpu), [])
         while (child := _take(idle)) is not None and not child.usable:  # died since, or belongs to a forked process
@@ -212,7 +212,7 @@ class _Ending:
 
     @property
     def tag(self) -> str:
-        """The engine config whose plan was being built."""
+        """The engine config that was being built."""
         return self.step.removeprefix("plan of ") if self.step.startswith("plan of ") else ""
 
     @property
@@ -224,7 +224,7 @@ class _Ending:
 
 @dataclass(frozen=True)
 class _Described:
-    """A refusal by the GPU of this machine whose cause nothing was judged, and the properties of that GPU."""
+    """A refusal by the GPU of this machine without a proven cause, and the properties of that GPU."""
 
     verdict: Verdict
     device: Mapping[str, Any]
@@ -313,7 +313,7 @@ def _answer(asked: Mapping[str, Any], say: Say) -> None:
 
 
 def _add_crashes(verdict: Verdict, skip: Mapping[str, str]) -> Verdict:
-    """Return the verdict with a line for each engine config whose plan killed a process before."""
+    """Return the verdict with a line for each engine config that crashed a process while it was built."""
     if not skip:
         return verdict
     lines = [f"crashed with {ending} while the plan of {tag} was built" for tag, ending in skip.items()]
@@ -369,7 +369,7 @@ def _judge_ending(question: Query, ending: _Ending, limit_s: float) -> Verdict:
 
 
 def _cause_of_false_start(ending: _Ending, limit_s: float) -> Cause:
-    """Return why cuDNN was not asked: the process ended, or its time was over, before its first step."""
+    """Return why cuDNN was not called: the process ended, or its time was over, before the first step."""
     if ending.ending == TIMED_OUT:
         headline = f"the process that queries cuDNN was not ready after {limit_s:g} s"
         return Cause(CUDNN_TIMED_OUT, headline, Basis.MEASURED, ending.said, "give it more time")
@@ -379,7 +379,7 @@ def _cause_of_false_start(ending: _Ending, limit_s: float) -> Cause:
 
 
 def _cause_of_end(graph: Graph, profile: Profile | None, ending: _Ending) -> tuple[Cause, tuple[str, ...]]:
-    """Return in what cuDNN crashed or hung, and the faults that are known of it with such a graph."""
+    """Return the stage in which cuDNN crashed or hung, and its known issues with such a graph."""
     version = Version(*ending.library["version"])
     hazards = [] if profile is None else find_known_issues(graph, profile.sm, version)
     timed_out = ending.ending == TIMED_OUT

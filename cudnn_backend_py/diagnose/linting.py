@@ -52,7 +52,7 @@ class Finding:
 
 
 def lint(graph: Graph) -> list[Finding]:
-    """Return what is legal about a graph's layouts and still slow, dangerous or suspicious, the worst first.
+    """Return legal but slow, unsafe or suspicious layouts and types of a graph, the worst first.
 
     Codes: ``overlapping-strides``, ``stride-not-16-bytes``, ``no-dense-dim``, ``keys-not-transposed``,
     ``alignment-below-16``, ``softmax-in-16-bits``, ``graph-writes-nothing``, ``result-unused``, and ``lint-failed``
@@ -140,7 +140,7 @@ def _misaligned_strides(graph: Graph, use: Use | None) -> Iterator[Finding]:
 
 
 def _no_dense_dim(graph: Graph, use: Use | None) -> Iterator[Finding]:
-    """No dim whose elements are next to each other."""
+    """No dim with neighbouring elements next to each other in memory."""
     for tensor in _operands(graph):
         if _has_dense_dim(tensor):
             continue
@@ -188,7 +188,7 @@ def _low_alignment(graph: Graph, use: Use | None) -> Iterator[Finding]:
 
 
 def _unused(graph: Graph, use: Use | None) -> Iterator[Finding]:
-    """An operation whose results reach no tensor in memory, or a graph of such alone."""
+    """An operation without an effect on any tensor in memory, or a graph of only such operations."""
     try:
         check_writes(graph)
     except GraphError as error:

@@ -1,4 +1,4 @@
-"""``whatif``: the smallest changes with which cuDNN supports a refused graph, each verified by asking.
+"""``whatif``: the smallest changes with which cuDNN supports a refused graph, each verified by judging it.
 
 The search runs in a child process: a variation that kills cuDNN is left out, and the search goes on without it.
 """
@@ -312,7 +312,7 @@ _BUILDS = 16  # of plans, at most
 
 
 def _built(found: Iterable[Remedy], asked: _Request, judge: Judge, late: list[str]) -> Iterator[Remedy]:
-    """Yield the remedies whose plans can be built, each when it is requested; what was built already is not again.
+    """Yield the remedies with a plan that builds, each when requested; plans built already are not built again.
 
     A line goes into `late` for each whose building took too long.
     """
@@ -337,7 +337,7 @@ def _timed_out(verdict: Verdict) -> bool:
 
 
 class _Versions(NamedTuple):
-    """Other installed cuDNN versions: one that supports a graph, those that refuse it, those that were not asked.
+    """Other installed cuDNN versions: one that supports a graph, those that refuse it, those not judged.
 
     ``late`` says of each that did not answer in time.
     """
@@ -351,7 +351,7 @@ class _Versions(NamedTuple):
 def _judge_versions(
     graph: Graph, asked: _Request, used: str, names: Sequence[str], judge: Judge, may_query: Callable[[int], bool]
 ) -> _Versions:
-    """Ask cuDNN versions, one after the other, until one supports the graph.
+    """Judge with cuDNN versions, one after the other, until one supports the graph.
 
     `may_query` is called with the number of those asked before each.
     """
@@ -381,7 +381,7 @@ _FIRST_VERSIONS = 3  # that are queried whatever else is found
 
 
 def _order_and_judge(graph: Graph, asked: _Request, judge: Judge, stop: threading.Event) -> _Versions:
-    """Ask the nearest of the other installed versions, until the event is set."""
+    """Judge with the nearest other installed versions until the event is set."""
     used = _used_version(graph, asked, judge)
     names = _order_of_versions(used) if used else []
     return _judge_versions(
@@ -390,7 +390,7 @@ def _order_and_judge(graph: Graph, asked: _Request, judge: Judge, stop: threadin
 
 
 def _judge_rest(graph: Graph, asked: _Request, before: _Versions, judge: Judge, deadline: float) -> _Versions:
-    """Ask the versions that were not asked: some more, or with a deadline until it."""
+    """Judge with the remaining versions: some more, or until a deadline."""
 
     def may_query(number: int) -> bool:
         return number < _MOST_VERSIONS - _FIRST_VERSIONS if deadline == math.inf else time.monotonic() <= deadline
@@ -463,7 +463,7 @@ def _order_of_versions(used: str, *, newer: bool = False) -> list[str]:
 def _search(
     graph: Graph, asked: _Request, deadline: float, budget_s: float | None, *, two_steps: bool
 ) -> tuple[list[Remedy] | None, SearchExtent]:
-    """Return what a child finds, and how far it came; None if the graph is supported.
+    """Return the findings of a child and its last stage; None if the graph is supported.
 
     A child that dies is followed by another, which knows what the first was reported, and that what it died of kills.
     """
@@ -545,7 +545,7 @@ _SERVED = f"{__name__}:{serve_search.__name__}"
 
 
 def _answer(asked: Mapping[str, Any], say: Say) -> None:
-    """Say a line for each thing asked and found."""
+    """Report a line for each query and finding."""
     faults = check_environment(build=asked["build"])
     if faults and faults[0].blocks:
         say(fault=asdict(faults[0]))
@@ -619,7 +619,7 @@ def _kinds_to_try(words: str) -> tuple[str, ...]:
 
 
 class _Search:
-    """One graph on one open target, in the process that asks."""
+    """One graph on one open target, in the judging process."""
 
     def __init__(self, graph: Graph, target: Target, asked: Mapping[str, Any], deadline: float, say: Say) -> None:
         self.graph = graph
@@ -690,7 +690,7 @@ class _Search:
         self._say_extent()
 
     def _made(self, candidates: Iterable[Change]) -> Iterator[Solution]:
-        """Yield the changes whose graphs can be made, each when its turn comes."""
+        """Yield the changes that give a valid graph, each when its turn comes."""
         for change in candidates:
             if change.graphs:
                 yield Solution.of(change)
@@ -772,7 +772,7 @@ class _Search:
         self.say(extent=asdict(self.extent))
 
     def _ask(self, graph: Graph, target: Target, what: str) -> _Answer:
-        """Return what cuDNN answers about a graph, unless it is known."""
+        """Judge a graph, unless its answer is known."""
         if what not in self.known:
             self.say(asking=what)
             self.known[what] = self._query_cudnn(graph, target, what)

@@ -21,7 +21,7 @@ NEWER_THAN_LIBRARY = "-newer-than-library"  # how codes of causes end that anoth
 def judge_remedy(
     cause: Cause, graph: Graph, target: Target, modes: Sequence[HeurMode], *, build: bool, measure: bool
 ) -> Cause:
-    """Return the cause with its remedy asked, where a rule names a change of the graph; without it where it fails.
+    """Judge the remedy of a cause, where a rule names a change of the graph; drop it if it does not help.
 
     One question, and with `build` one plan, in a forked process; none without `measure`. A remedy that names a newer
     version is worded so that it names none: who has several installed asks them. Others are returned as they are.

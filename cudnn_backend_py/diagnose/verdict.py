@@ -42,7 +42,7 @@ STAGES = ("environment", "graph", "operation graph", "heuristics", "engine confi
 
 
 class Outcome(StrEnum):
-    """The answer. ``NOT_JUDGED`` does not say that cuDNN refuses the graph: whatever could, was not asked."""
+    """The outcome. ``NOT_JUDGED`` does not mean refused: engines that could support the graph were not judged."""
 
     SUPPORTED = "supported"
     NOT_SUPPORTED = "not supported"
@@ -99,7 +99,7 @@ class Cause:
 
 @dataclass(frozen=True, slots=True)
 class Control:
-    """The control graph, known to be supported, asked first in the same process, on the same target."""
+    """The control graph, known to be supported, judged first in the same process, on the same target."""
 
     graph: str
     supported: bool
@@ -163,7 +163,7 @@ class Verdict(ShownAsHtml):
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """What does not change the answer and may matter: of the environment, and of what was not asked.
+        """Remarks that do not change the outcome: about the environment, and about parts that were not judged.
 
         Known issues are ``hazards``. What holds of every verdict without a GPU is none, nor what the cause says.
         """

@@ -102,7 +102,7 @@ class RelatedPlans:
         return pool.hold(key, make, stream), key
 
     def find_exact(self, needed: Bounds, stream: int) -> tuple[Held, Any]:
-        """Return the plan whose bounds are just the call's, and its key in the pool; raise as :meth:`find`."""
+        """Return the plan with exactly the call's bounds, and its key in the pool; raise as :meth:`find`."""
         pool = shared_pool() if self._pool is None else self._pool
         needed = whole_tiles(self.problem, needed)
         key = (f"exact {self._family(decoding=needed.q == 1)}", needed)
@@ -132,7 +132,7 @@ def find_class(
     is_fixed: bool = False,
     pool: PlanPool | None = None,
 ) -> tuple[Held, Any]:
-    """Return the plan of a class that serves a problem, and the key of the best one's; see :meth:`Kin.find`."""
+    """Return the class plan that serves a problem, and the key of the best one; see :meth:`RelatedPlans.find`."""
     related_plans = RelatedPlans(problem, target, backward=backward, workspace=workspace, pool=pool)
     return related_plans.find(Bounds(problem.batch, problem.seq_q, problem.seq_kv), stream, is_fixed=is_fixed)
 
@@ -318,7 +318,7 @@ class _ByClass:
             self._look_for_exact(self._exact, stream)
 
     def _look_for_exact(self, exact: _ByShape, stream: int) -> None:
-        """Ask for the exact plan of a shape that comes back; take it once it is there, but not within a capture."""
+        """Request the exact plan of a recurring shape; use it once it is built, but not within a capture."""
         if self._is_requested:
             self._takes_exact = exact.is_there() and not is_capturing(stream)
             return

@@ -219,7 +219,7 @@ def _type_text(tensor: Any) -> str:
 
 
 def _device_capsule(source: Any) -> Any:
-    """Ask for no synchronization; JAX takes that for a stream, so let the default stream wait for what it computes."""
+    """Request no synchronization; JAX takes that for a stream, so let the default stream wait for its result."""
     try:
         return source.__dlpack__(stream=-1)
     except BufferError:  # torch, for a GPU that is not the current one

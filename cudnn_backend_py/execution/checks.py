@@ -175,7 +175,7 @@ def check_buffer(tensor: Tensor, buffer: DeviceBuffer) -> None:
 
 
 def buffer_requirements(tensor: Tensor) -> Wanted:
-    """Return what a buffer of a tensor must have: bytes, alignment and type."""
+    """Return the bytes, alignment and type that a buffer of a tensor needs."""
     # A ragged tensor's dims are bounds; how far its sequences reach is in its offsets.
     span_bytes = 0 if tensor.ragged_offset is not None else tensor.span_bytes
     return Wanted(span_bytes, tensor.alignment, *_needed_type(tensor.data_type))

@@ -252,7 +252,7 @@ class ClassPlan:
         *,
         in_words: Callable[[Any, float], Any] = lambda multiplier, words: int(multiplier * words),
     ) -> tuple[Any, ...]:
-        """Return what the kernel before the plan is reported, as :data:`~cudnn_backend_py.native.prepare.ROW` has it.
+        """Return the row of the kernel that precedes the plan, as :data:`~cudnn_backend_py.native.prepare.ROW` has it.
 
         Parameters
         ----------
@@ -287,7 +287,7 @@ class ClassPlan:
         )
 
     def _kind_of_offsets(self, name: str) -> int:
-        """Return what the offsets of a tensor count.
+        """Return the unit of a tensor's ragged offsets.
 
         Kernels for decoding read a row of Q for each sequence of the class, whether the call has it or not: where the
         offset says, which for sequences without rows is the end of Q. So seen with 9.19.0 on an H200.

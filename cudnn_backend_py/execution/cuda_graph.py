@@ -14,7 +14,7 @@ __all__ = ["CudaGraph"]
 
 
 class Source(Protocol):
-    """What a CUDA graph asks of the executable it is made of."""
+    """The interface of an executable that a CUDA graph is made of."""
 
     may_be_elsewhere: bool
 

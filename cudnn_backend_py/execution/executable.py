@@ -313,7 +313,7 @@ class Executable(ShownAsHtml):
         return state
 
     def _stream_for(self, buffers: Any) -> int:
-        """Return the stream to run on; the first buffers decide whose current stream that is."""
+        """Return the stream to run on; the framework of the first buffers decides."""
         if self._needs_buffers:
             found = next((getter for buffer in buffers if (getter := framework_stream(buffer)) is not None), None)
             if found is not None:
@@ -322,7 +322,7 @@ class Executable(ShownAsHtml):
         return self._stream()
 
     def _allocator(self, workspace: Workspace) -> Callable[[int], Any] | None:
-        """Return what is requested a workspace at each call, None if it stays the same."""
+        """Return the allocator that provides a workspace for each call; None if the workspace stays the same."""
         if workspace is None:
             return None
         if isinstance(workspace, str):
@@ -497,7 +497,7 @@ def _stream_getter(stream: Any) -> Callable[[], int]:
 
 
 def framework_stream(buffer: Any) -> Callable[[], int] | None:
-    """Return what answers the current stream of the framework a buffer is of, None where there is none to ask."""
+    """Return the function that reads the current stream of the buffer's framework; None without one."""
     family = type(buffer).__module__.partition(".")[0]
     if family == "torch" and getattr(buffer, "is_cuda", False):
         current: Callable[[int], int] = sys.modules["torch"]._C._cuda_getCurrentRawStream
@@ -522,5 +522,5 @@ def _kind(tensor: Any) -> Any:
 
 
 def _identity(buffer: Any) -> int:
-    """Return what reports an object from another; an address is itself."""
+    """Return the key that distinguishes objects; an address is its own key."""
     return buffer if type(buffer) is int else id(buffer)

@@ -27,7 +27,7 @@ _WAITING = 64  # builds in the background; more are left out, and requested agai
 
 
 class Pooled(Protocol):
-    """What a pool asks of a plan: its GPU, the streams it ran on, and whether a CUDA graph holds it."""
+    """The interface of a plan in a pool: its GPU, the streams it ran on, and whether a CUDA graph holds it."""
 
     device: int
     streams: Collection[int]
@@ -56,7 +56,7 @@ class Watcher(Protocol):
     """Somebody who runs plans of a pool without taking them from their places."""
 
     def has_used(self, plan: Any) -> bool:
-        """Return whether a plan ran since this was last asked."""
+        """Return whether a plan ran since the last call of this."""
 
     def forget(self, plan: Any) -> None:
         """Let go of a plan; none of its launches is under way any more when this returns."""
@@ -144,7 +144,7 @@ class PlanPool:
         return self._background.has_failed(key)
 
     def watch(self, watcher: Watcher) -> None:
-        """Tell somebody who runs plans past this pool, which ones have to go, and ask which ones ran."""
+        """Report evicted plans to a runner that bypasses this pool, and query which plans it ran."""
         with self._lock:
             self._watchers.append(watcher)
 
@@ -215,7 +215,7 @@ class _Leaving:
 
 
 def _count_references() -> int:
-    """Return what ``sys.getrefcount`` answers for the value of an attribute: it differs between Pythons."""
+    """Return the result of ``sys.getrefcount`` for an attribute value: it differs between Python versions."""
 
     class Holder:
         value = None
@@ -244,7 +244,7 @@ def refuse_capture(stream: int) -> None:
 
 
 class _Background:
-    """One thread that makes plans, started when it is first asked, and ended before Python is."""
+    """One thread that builds plans, started on first use and ended before Python ends."""
 
     def __init__(self, pool: PlanPool) -> None:
         self._pool = pool

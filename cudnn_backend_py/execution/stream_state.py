@@ -57,7 +57,7 @@ def thread_handle(plan: Plan) -> ThreadHandle:
 
 
 class Owner(Protocol):
-    """What the state of a stream asks of the executable it belongs to."""
+    """The interface of the executable that the state of a stream belongs to."""
 
     plan: Plan
     uids: tuple[int, ...]

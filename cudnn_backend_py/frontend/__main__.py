@@ -46,7 +46,7 @@ def _command(target: str | None, children: bool, program: tuple[str, ...]) -> Ca
 
 
 def start_of(program: Sequence[str]) -> Callable[[], Any]:
-    """Return what runs a program as the main one: a .py or .ipynb file, or -m and a module, each with its arguments.
+    """Return a function that runs a program as main: a .py or .ipynb file, or -m and a module, with arguments.
 
     Raises
     ------
@@ -124,7 +124,7 @@ def _run_script(script: str, *arguments: str) -> None:
 
 
 def read_command_line(arguments: Sequence[str] | None, name: str) -> Callable[[], None] | None:
-    """Return what runs the program of a command line; None after printing help.
+    """Return a function that runs the program of a command line; None after printing help.
 
     Raises
     ------

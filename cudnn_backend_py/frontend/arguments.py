@@ -16,7 +16,7 @@ Kind = TypeVar("Kind")
 
 
 def instance(name: str, value: Any, kind: type[Kind], needed: str) -> Kind:
-    """Return what is an instance of a class; NumPy's booleans are taken for a ``bool``."""
+    """Return a check for instances of a class; NumPy booleans count as ``bool``."""
     if not isinstance(value, kind) and not (kind is bool and type(value).__name__ in ("bool", "bool_")):
         raise TypeError(f"{name} is {shown(value)}, {needed} is needed")
     return cast(Kind, value)

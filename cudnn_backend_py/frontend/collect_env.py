@@ -1,4 +1,4 @@
-"""``python -m cudnn.collect_env``: what a report of a fault needs to know of this machine, as text or JSON."""
+"""``python -m cudnn.collect_env``: the facts of this machine for a bug report, as text or JSON."""
 
 from __future__ import annotations
 

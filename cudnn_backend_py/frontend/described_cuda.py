@@ -183,14 +183,14 @@ def _with_pool(pool: object, device: object = None) -> Iterator[None]:
 
 
 class _Runtime:
-    """Stands for ``torch.cuda.cudart()``, of which programs call what begins and ends a profile."""
+    """Replacement of ``torch.cuda.cudart()``: programs call it to begin and end a profile."""
 
     def __getattr__(self, name: str) -> Callable[..., int]:
         return lambda *args: 0
 
 
 class Profile:
-    """Stands for ``torch.profiler.profile``, whose recordings are empty here."""
+    """Replacement of ``torch.profiler.profile`` with empty recordings."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None: ...
 
@@ -231,7 +231,7 @@ _base_generator = torch.Generator
 
 
 class Generator(torch.Generator, metaclass=_AnyGenerator):  # type: ignore[misc]
-    """Stands for ``torch.Generator``: one of a GPU draws on the CPU, and says that it is the GPU's."""
+    """Replacement of ``torch.Generator``: one of a GPU draws on the CPU, and reports the GPU as its device."""
 
     def __new__(cls, device: Any = None) -> Any:
         made = super().__new__(cls, torch.device("cpu"))
@@ -418,7 +418,7 @@ def answer_for_cuda(properties: Mapping[str, Any]) -> None:
 
 
 def _accelerator(one: _Properties) -> dict[str, Any]:
-    """Return what torch.accelerator (2.6) answers, of what this torch has of it."""
+    """Return the attributes of torch.accelerator (2.6) that this torch has."""
     answers: dict[str, Any] = {
         "is_available": lambda: True,
         "device_count": lambda: 1,

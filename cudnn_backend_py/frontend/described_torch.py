@@ -167,7 +167,7 @@ def _start_with_cuda(self: threading.Thread) -> None:
 
 
 def _bounds(index: Any) -> Any:
-    """Return an index whose slices have numbers for bounds."""
+    """Return an index with numbers as the bounds of its slices."""
     if isinstance(index, tuple):
         return tuple(_bounds(item) for item in index)
     return _map(index, _size) if isinstance(index, slice) else index
@@ -182,7 +182,7 @@ def _default_device() -> Any:
 def _name_devices(
     func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
-    """Return a call whose devices are those of torch: not indices, and ``x.cuda()`` as ``x.to("cuda")``."""
+    """Return a call with devices as torch names them: not indices, and ``x.cuda()`` as ``x.to("cuda")``."""
     name = getattr(func, "__name__", "")
     if name == "cuda" and args and isinstance(args[0], torch.Tensor):
         where = next((item for item in (*args[1:], kwargs.get("device")) if type(item) is not bool), None)
@@ -209,7 +209,7 @@ class _CudaAsMeta(TorchFunctionMode):  # type: ignore[misc]
             _inside.depth = depth
 
     def _answer(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Return what a call returns on a machine with the GPU."""
+        """Return the result of a call on a machine with the GPU."""
         if func is torch.device:
             return torch.device("cuda", *args) if args and _is_index(args[0]) else func(*args, **kwargs)
         func, args, kwargs = _name_devices(func, args, kwargs)
@@ -232,7 +232,7 @@ class _CudaAsMeta(TorchFunctionMode):  # type: ignore[misc]
     def _answer_on_gpu(
         self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], tensors: list[torch.Tensor]
     ) -> Any:
-        """Return what a call returns that names the GPU or takes tensors on it, which are `tensors`."""
+        """Return the result of a call that names the GPU or has `tensors` on it as arguments."""
         name = getattr(func, "__name__", "")
         if name == "__reduce_ex__" and _is_meta(args[0]):
             return _reduce(args[0])
@@ -323,7 +323,7 @@ class _CudaAsMeta(TorchFunctionMode):  # type: ignore[misc]
 
     @staticmethod
     def _on_meta(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], shadow: Any) -> Any:
-        """Return what `func` gives without numbers; a size that depends on them is the shadow's, else the largest.
+        """Return the result of `func` without numbers; data-dependent sizes are the shadow's, else the largest.
 
         Raises
         ------
@@ -356,7 +356,7 @@ class _CudaAsMeta(TorchFunctionMode):  # type: ignore[misc]
 
     @staticmethod
     def _shadow_of(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Return what `func` gives on the shadows, ``_UNKNOWN`` where a large tensor takes part or would come out."""
+        """Return the result of `func` on the shadows, ``_UNKNOWN`` for large inputs or results."""
         if not any(_is_meta(leaf) for leaf in _leaves((args, kwargs))) and _requests_much(func, args, kwargs):
             return _UNKNOWN
         try:
@@ -553,7 +553,7 @@ _loading = threading.local()
 
 
 def _reduce(tensor: torch.Tensor) -> Any:
-    """Return what pickle writes of a tensor on the GPU: its values where they are known, else its shape alone."""
+    """Return the pickle state of a tensor on the GPU: its values if known, else its shape."""
     shadow = _shadow(tensor)
     stand_in = torch.empty_strided(tensor.shape, (0,) * tensor.dim(), dtype=tensor.dtype) if shadow is None else shadow
     strides = tuple(tensor.stride()) if tensor.layout == torch.strided else None
@@ -759,12 +759,12 @@ def _library_impl(self: Any, op_name: Any, fn: Any, dispatch_key: str = "", *arg
 
 
 def _compile(model: Any = None, **options: Any) -> Any:
-    """Stand for ``torch.compile``: dynamo cannot trace tensors of a GPU that is not there: all runs as written."""
+    """Replace ``torch.compile``: dynamo cannot trace tensors of a described GPU, so everything runs as written."""
     return (lambda model: model) if model is None else model
 
 
 def _refuse_driver(name: str) -> Any:
-    """Say what is wrong where torch asks its compiled part for the driver of a GPU, which a build for the CPU lacks."""
+    """Explain the error of torch's compiled part, which needs the driver of a GPU that a CPU build lacks."""
     if name.startswith(("_cuda", "_nccl", "_cudart")):
         raise AttributeError(f"torch._C has no {name}: the GPU is described, and cannot be requested that")
     raise AttributeError(f"module 'torch._C' has no attribute {name!r}")

@@ -40,7 +40,7 @@ __all__ = [
 
 
 class _Telling(CudnnBackendError):
-    """An exception whose text has all that helps: programs log ``str(error)``, and notes are not in it."""
+    """An exception with everything helpful in its text: programs log ``str(error)``, which has no notes."""
 
     def __init__(self, headline: str, *, code: str, fix: str | None = None, **sections: str | None) -> None:
         super().__init__(headline, code=code, **sections)  # the notes follow the text, which has the fix
@@ -124,7 +124,7 @@ def attribute_not_set(headline: str, **sections: str | None) -> FrontendValueErr
 
 
 def of_another_graph(name: str, uid: int, other: str) -> FrontendValueError:
-    """Return the error for a tensor of another graph, whose uid a tensor of this one has."""
+    """Return the error for a tensor of another graph with the uid of a tensor of this one."""
     return attribute_not_set(
         f"tensor {name!r} belongs to another graph, where it got uid {uid}, which is that of tensor "
         f"{other!r} in this one",

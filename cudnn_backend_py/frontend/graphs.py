@@ -325,7 +325,7 @@ class pygraph(
                 self._cache.for_graph(self._operation_graph.descriptor)
 
     def _find_wrong(self, graph: Graph, way: Sharing) -> list[KnownIssue]:
-        """Return the faults of sharing a plan in this way, and remember the first: other dims are refused with it."""
+        """Return the known issues of sharing a plan, and remember the first: other dims are refused with it."""
         faults = find_known_issues(graph, self.target.sm, self.target.library.version, way)
         if faults:
             self._wrong_ways[way] = faults[0]
@@ -350,7 +350,7 @@ class pygraph(
         return self._cache
 
     def create_execution_plans(self, heuristics: Sequence[heur_mode] | None = None) -> None:
-        """Ask cuDNN's heuristics for engine configs, in modes A and FALLBACK where none are named.
+        """Query cuDNN's heuristics for engine configs, in modes A and FALLBACK by default.
 
         The operation graph is built first if it is not yet.
 
@@ -379,7 +379,7 @@ class pygraph(
                 self.build_operation_graph()
 
     def _require_plans(self) -> None:
-        """Ask heuristics, if they are not yet."""
+        """Query the heuristics, unless that was done."""
         if self._memory is None or not len(self._plans):
             self.create_execution_plans()
 
@@ -456,7 +456,7 @@ class pygraph(
         return self
 
     def build(self, heuristics: Sequence[heur_mode] | None = None, ctx: Any = None) -> None:
-        """Validate, build the operation graph, ask heuristics if they are not yet, check and build a plan.
+        """Validate, build the operation graph, query the heuristics if needed, check and build a plan.
 
         `ctx` is for the kernels of cudnn-frontend's own; plans of cuDNN make no use of it, there as here.
         """
@@ -734,7 +734,7 @@ class pygraph(
         return int.from_bytes(digest[:8], "little", signed=True)
 
     def serialize(self, *, as_bytes: bool = False, include_kernels: bool = True) -> list[int] | bytes:
-        """Return the built plan with what is needed to run it, as the numbers of a byte string, or as bytes.
+        """Return the built plan with everything needed to run it, as a byte string in numbers, or as bytes.
 
         They are in cudnn-frontend's format, whose Python and C++ read them, too, unless the graph has a scalar of
         another type than FLOAT, INT32 and INT64, or several slices of one tensor, which that format cannot hold.
@@ -882,7 +882,7 @@ class pygraph(
 def launch_of(
     graph: pygraph, given: Any, workspace: Any, handle: Any = None, uids: Any = None, index: int | None = None
 ) -> tuple[Plan, dict[int, int], int]:
-    """Return what an execution runs: the plan, where each tensor is, by uid, and the stream; 0 for what is missing.
+    """Return the arguments of an execution: plan, addresses by uid, and stream; address 0 for a missing tensor.
 
     Parameters
     ----------

@@ -219,7 +219,7 @@ def _described(handle: Any) -> DescribedHandle:
 
 
 def no_handle(handle: object) -> TypeError:
-    """Return the error for what is no handle of this module."""
+    """Return the error for a value that is not a handle of this module."""
     return TypeError(f"handle is {shown(handle)}, a cudnn.Handle is needed: what cudnn.create_handle() returned")
 
 
@@ -301,7 +301,7 @@ os.register_at_fork(after_in_child=_after_fork)
 
 
 def target_of(handle: Any, properties: device_properties | None) -> Target:
-    """Return what a graph is judged on: its device properties, its handle's device, or the default.
+    """Return the target of a graph: its device properties, its handle's device, or the default.
 
     Raises
     ------

@@ -49,7 +49,7 @@ class PlanChoice:
         return self
 
     def deselect_engines(self, engine_names: Sequence[str]) -> Self:
-        """Leave out plans whose name contains one of these, such as ``eng3`` or ``k24=7``, also those of before."""
+        """Leave out plans with one of these in their name, such as ``eng3`` or ``k24=7``, also earlier ones."""
         names = list(engine_names)
         if isinstance(engine_names, str) or not all(isinstance(name, str) for name in names):
             raise TypeError(f"names of engines are {shown(engine_names)}, a list of texts is needed")
@@ -96,14 +96,14 @@ class PlanChoice:
         """The kernel of cudnn-frontend's own that runs the graph: none, cuDNN's backend does."""
 
     def get_cuda_graph_retention(self) -> cuda_graph_retention:
-        """Return what the graph was made with, or ``CUDNN_CUDA_GRAPH_RETENTION`` says, else PER_GRAPH."""
+        """Return the retention of the graph, else of ``CUDNN_CUDA_GRAPH_RETENTION``, else PER_GRAPH."""
         if self._retention is not None:
             return self._retention
         named = os.environ.get("CUDNN_CUDA_GRAPH_RETENTION", "").upper()
         return cuda_graph_retention.__members__.get(named, cuda_graph_retention.PER_GRAPH)
 
     def _retention_of_plans(self) -> CudaGraphRetention | None:
-        """Return what plans are built with: what was requested, since cuDNN 9.28, which reads the variable itself."""
+        """Return the retention for building plans: the requested one since cuDNN 9.28, which reads the variable."""
         if self._retention is None or self.operation_graph.target.library.version < (9, 28):
             return None
         return CudaGraphRetention[self._retention.name]
@@ -150,7 +150,7 @@ def _integer(value: int, what: str) -> int:
 
 
 def check_retention(given: Any) -> cuda_graph_retention | None:
-    """Return what a graph is made with.
+    """Return the settings that a graph is built with.
 
     Raises
     ------

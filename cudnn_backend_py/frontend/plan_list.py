@@ -65,7 +65,7 @@ class PlanConfig:
 
 
 class Asking(Protocol):
-    """What a list of plans asks of the graph it is of."""
+    """The interface of the graph that a list of plans belongs to."""
 
     target: Target
     sm_count: int | None

@@ -287,7 +287,7 @@ class Record:
             self.tensors[item] = None
 
     def show(self, results: Iterable[tensor]) -> None:
-        """Give results the dims and strides that follow from what is written so far, for programs to read."""
+        """Give results the dims and strides inferred so far, for programs to read."""
         for item in results:
             if not (item.dim and item.stride):
                 item.dim, item.stride = item.foresee()
@@ -307,7 +307,7 @@ class Record:
         return self._next_uid - 1
 
     def change(self, what: str, item: tensor | None = None) -> None:
-        """Tell the graph that it changes, in one tensor only or not; `what` is how the error begins where it cannot."""
+        """Notify the graph of a change, in one tensor or in all; `what` begins the error where it cannot change."""
         graph = None if self.owner is None else self.owner()
         if graph is not None:
             graph._changed(what, item)
@@ -342,7 +342,7 @@ class Record:
         return f"{operation}.{self._counts[operation] - 1}"
 
     def by_name(self) -> dict[str, tensor]:
-        """Return the tensors whose name no other one has."""
+        """Return the tensors with a unique name."""
         named = Counter(item.name for item in self.tensors)
         return {item.name: item for item in self.tensors if named[item.name] == 1}
 
@@ -434,7 +434,7 @@ def _noting(method: str, operation: Operation, add: Callable[..., Any]) -> Calla
 
 @cache
 def _parameters(add: Callable[..., Any]) -> tuple[Signature, list[str], set[str], set[str], dict[str, type]]:
-    """Return the parameters of a method, asked at the first call: the signature, all names, and those of a kind.
+    """Return the parameters of a method, read at the first call: the signature, all names, and those of a kind.
 
     Of a kind are those whose default is a value, those that may be tensors, and, with the class that is needed, those
     that are flags or words of an enumeration; types of data may be torch's.

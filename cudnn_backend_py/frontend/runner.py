@@ -201,7 +201,7 @@ class Runner:
             return self._memory.scratch_bytes + self.launcher.workspace_bytes(handle, overrides)
 
     def key(self, pack: Mapping[Any, Any], workspace: Any) -> tuple[int, ...]:
-        """Return workspace and addresses in the launcher's order, 0 for what is missing.
+        """Return workspace and addresses in the launcher's order, 0 for missing ones.
 
         Raises
         ------

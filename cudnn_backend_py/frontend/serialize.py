@@ -64,7 +64,7 @@ def _seal(own: str, code: str) -> str:
 
 
 def _as_theirs(memory: Placement, notes: Sequence[str]) -> dict[str, Any]:
-    """Return what cudnn-frontend reads; without the version that it wants where it could not run the graph."""
+    """Return the JSON for cudnn-frontend; without the required version where it could not run the graph."""
     size = memory.scratch_bytes
     places: dict[str, Any] = {str(uid): [2, offset, []] for uid, offset in memory.offsets.items()}
     for uid, values in memory.constants.items():
@@ -166,7 +166,7 @@ def _placed(
 
 
 def _read(raw: bytes) -> dict[str, Any]:
-    """Return what this package wrote, checked, or what cudnn-frontend did."""
+    """Read a checked serialization of this package, or one of cudnn-frontend."""
     if hashlib.sha256(raw[_HASH_BYTES:]).digest() == raw[:_HASH_BYTES]:  # as it was written before
         content = _parse(raw[_HASH_BYTES:].decode("utf-8", "replace"))
     else:
@@ -191,7 +191,7 @@ def _parse(text: str) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class _Scalar:
-    """A scalar of cudnn-frontend's, whose floats are the eight digits of their four bytes."""
+    """A scalar of cudnn-frontend, with floats as the eight digits of their four bytes."""
 
     index: int
     value: int | str
@@ -223,7 +223,7 @@ def _float_of(bits: str) -> float:
 
 
 def _read_theirs(content: Mapping[str, Any]) -> tuple[PlanRecord, Placement]:
-    """Return what cudnn-frontend serialized: the graph is the one of cuDNN's plan.
+    """Read a serialization of cudnn-frontend: the graph is the one of cuDNN's plan.
 
     Raises
     ------

@@ -257,7 +257,7 @@ class tensor:
         return self._set("set_vector_count_and_dimension", **both)
 
     def get_dim(self) -> list[int]:
-        """Return the sizes; of a result those that follow from what is written so far, where they do."""
+        """Return the sizes; those of a result are inferred from the operations so far, where possible."""
         return list(self.dim if self._is_settled(self.dim) else self.foresee()[0])
 
     def get_stride(self) -> list[int]:
@@ -271,7 +271,7 @@ class tensor:
         return self
 
     def _announce(self, method: str, **values: Any) -> None:
-        """Tell the graph of what is about to change, which it may refuse."""
+        """Notify the graph of a coming change, which it may refuse."""
         changes = any(getattr(self, name) != value for name, value in values.items() if not name.endswith("_given"))
         if changes and (graph := self._graph()) is not None:
             graph.record.change(f"{method} of tensor {self.name!r} changes", self)
@@ -284,7 +284,7 @@ class tensor:
         return bool(sizes) and (graph is None or self not in graph.record.shown)
 
     def foresee(self) -> tuple[list[int], list[int]]:
-        """Return the dims and strides that follow from what is written so far, empty where they do not."""
+        """Return the dims and strides inferred from the operations so far, empty where unknown."""
         graph = self._graph()
         return ([], []) if graph is None else graph.foresee(self)
 
@@ -325,7 +325,7 @@ class tensor:
         return self.reordering
 
     def get_alignment(self) -> int:
-        """Return what the address is a multiple of, in bytes."""
+        """Return the alignment of the address in bytes."""
         return self.alignment
 
     def get_vector_count(self) -> int:

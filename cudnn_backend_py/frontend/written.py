@@ -1,4 +1,4 @@
-"""``WrittenGraph``: the tensors of a graph under construction, and what a program reads back of what it wrote."""
+"""``WrittenGraph``: the tensors of a graph under construction, and the values that a program can read back."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ class WrittenGraph:
     # inspection
 
     def foresee(self, item: UserTensor) -> tuple[list[int], list[int]]:
-        """Return dims and strides that a tensor gets by what is written so far, empty where they are not known yet."""
+        """Return the dims and strides of a tensor inferred so far, empty where unknown."""
         seen = self._used()
         kept = [(each, each.dim, each.stride, each.data_type) for each in seen]
         self.record.hide()
@@ -124,7 +124,7 @@ class WrittenGraph:
 
     @property
     def tensors(self) -> dict[str, UserTensor]:
-        """The tensors whose name no other one has, by name."""
+        """The tensors with a unique name, by name."""
         return self.record.by_name()
 
     def find_tensor(self, name_or_uid: str | int) -> UserTensor | None:

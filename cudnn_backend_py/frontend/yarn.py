@@ -29,7 +29,7 @@ def compute_yarn_inv_freq(
     device: Any = "cuda",
     dtype: Any = None,
 ) -> Any:
-    """Return the angle per position of each pair of elements, a tensor of ``head_dim / 2``, float32 unless told.
+    """Return the angle per position of each pair of elements, a tensor of ``head_dim / 2``, float32 by default.
 
     Pairs that turn `beta_fast` times or more in `original_max_position` tokens keep their frequency, those that turn
     `beta_slow` times or less have it divided by `scaling_factor`.

@@ -17,7 +17,7 @@ _LIE = (
 
 
 def describe_booleans(graph: Graph) -> str:
-    """Return what to mind where a graph reads or writes booleans in device memory; empty if it does not."""
+    """Return a remark for graphs that read or write booleans in device memory; empty for others."""
     found = [
         repr(tensor.name)
         for tensor in graph.variant_pack_tensors

@@ -38,7 +38,7 @@ _collected: ContextVar[list[str] | None] = ContextVar("collected", default=None)
 
 @contextmanager
 def collecting() -> Iterator[list[str]]:
-    """Yield a list that gets, once each, the lines told in the block; outside of any block they are logged."""
+    """Yield a list that collects, once each, the lines reported in the block; outside of any block they are logged."""
     lines: list[str] = []
     token = _collected.set(lines)
     try:
@@ -75,7 +75,7 @@ def run_guarded(what: str, otherwise: Result, function: Callable[..., Result], *
 
 
 def iterate_guarded(what: str, function: Callable[..., Iterable[Result]], *given: object) -> Iterator[Result]:
-    """Yield what a function of ours yields until it fails, which is reported as a failure of `what`."""
+    """Yield the items of a generator until it fails; the failure is reported as one of `what`."""
     try:
         yield from function(*given)
     except MISTAKES as error:

@@ -82,7 +82,7 @@ class Op:
         return {port: tensor for port, tensor in self.ports() if self.is_output(port)}
 
     def parameters(self) -> dict[str, Any]:
-        """Return what is not a tensor, apart from the name."""
+        """Return the attributes other than tensors and the name."""
         raise NotImplementedError
 
     def verb(self) -> str:
@@ -165,7 +165,7 @@ def _text(value: Any) -> str:
 
 
 class _FixedOp(Op):
-    """An operation whose ports and parameters are its dataclass fields."""
+    """An operation with its ports and parameters as dataclass fields."""
 
     __slots__ = ()
 

@@ -120,7 +120,7 @@ def repack(tensor: Tensor, dims: tuple[int, ...]) -> Tensor:
 
 
 def keep_ops(graph: Graph, ops: Iterable[Op], needed: Collection[int] = ()) -> Graph:
-    """Return a graph of these operations, less those whose results no one reads any more, but for uids `needed`."""
+    """Return a graph of these operations without those with unused results, except for the uids `needed`."""
     left = list(ops)
     wanted = {y.uid for op in graph.ops for y in op.outputs().values()} - _uids_read(graph.ops) | set(needed)
     reads = [[tensor.uid for tensor in _read(op)] for op in left]

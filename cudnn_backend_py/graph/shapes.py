@@ -1,4 +1,4 @@
-"""Shape inference: dims of what an operation writes, from the dims of what it reads. Checks nothing."""
+"""Shape inference: the dims of an operation's outputs from those of its inputs. Checks nothing."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def convolved(image: Sequence[int], weights: Sequence[int], window: Sides) -> Di
 
 
 def convolution_input(response: Sequence[int], weights: Sequence[int], window: Sides, groups: int) -> Dims:
-    """Return the dims of the smallest image whose convolution has the dims `response`."""
+    """Return the dims of the smallest image that gives a convolution the dims `response`."""
     sizes = (
         (size - 1) * stride + (taps - 1) * dilation + 1 - before - after
         for size, taps, before, after, stride, dilation in zip(response[2:], weights[2:], *window, strict=True)

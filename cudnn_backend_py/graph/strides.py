@@ -16,7 +16,7 @@ def packed_strides(dims: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def ordered_strides(dims: Sequence[int], order: Sequence[int]) -> tuple[int, ...]:
-    """Return packed strides for `dims` whose axes, from the fastest on, are `order`; axes it lacks come last."""
+    """Return packed strides for `dims` with axes in `order`, the fastest first; axes it lacks come last."""
     strides = [1] * len(dims)
     step = 1
     for axis in [*order, *(axis for axis in range(len(dims)) if axis not in order)]:

@@ -255,7 +255,7 @@ def check_name(name: Any, whose: str) -> None:
 
 
 def wrong_type(holder: Any, but: tuple[str, ...] = ()) -> str | None:
-    """Return what is wrong about the first field of a dataclass that is not of its annotated type, or None."""
+    """Describe the first dataclass field with a value of another type than annotated; None if all are right."""
     kind: Any = type(holder)
     for name, kinds, needed, takes_bool in _annotated_fields(kind, but):
         value = getattr(holder, name)

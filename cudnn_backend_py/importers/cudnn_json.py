@@ -112,7 +112,7 @@ def _member(enum: type[CudnnEnum], value: Any, where: str) -> CudnnEnum:
 
 
 def _element(facts: AttributeFacts, value: Any, where: str) -> Any:
-    """Return one value of an attribute, from what the log says."""
+    """Return one value of an attribute, from its text in the log."""
     for kind in facts.types:
         if kind in ENUM_OF_TYPE:
             return _member(ENUM_OF_TYPE[kind], value, where)
@@ -647,7 +647,7 @@ class _DumpGraph:
 
 
 def _both(facts: AttributeFacts, child: Dump) -> bool:
-    """Return whether a dumped number may stand next to a tensor that is not dumped: the seed of a random generator."""
+    """Return whether a number may be dumped without its tensor: the seed of a random generator."""
     return AttributeType.BACKEND_DESCRIPTOR in facts.types and child.value == "0"
 
 

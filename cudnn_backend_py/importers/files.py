@@ -1,4 +1,4 @@
-"""Files that hold graphs, read as data: by suffix where that names one format, else by what is in them."""
+"""Files with graphs, read as data: the suffix names the format, else the content decides."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def read_graph_data(path: str, *, also: Iterable[str] = ()) -> list[Graph | Grap
 
 
 def open_log(path: str, *, also: Iterable[str] = ()) -> GraphSource:
-    """Return what :func:`read_graphs` reads for the file that a command line names, after a check of its suffix.
+    """Return the source for :func:`read_graphs` of a file named on a command line, after checking its suffix.
 
     Parameters as for :func:`read_graph_data`.
 

@@ -51,7 +51,7 @@ def read_nodes(data: Any) -> list[dict[str, Any]]:
 
 
 def unread_node(number: int, tag: str, read: str) -> GraphError:
-    """Return the error for a node whose tag is not read; `read` says which are."""
+    """Return the error for a node with an unknown tag; `read` names the known ones."""
     return _error(f"node {number} of the frontend graph is {tag[:60]}, which is not read", read)
 
 

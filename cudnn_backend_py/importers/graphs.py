@@ -368,7 +368,7 @@ class _GraphReader:
             _set_config(entry, LoggedConfig(*logged, state="executed" if executed else "named"))
 
     def _take_cut(self, record: LogRecord, thread: _Thread, mark: int) -> None:
-        """Count a graph, or its run, whose JSON is cut off: `mark` is what is there of it."""
+        """Count a graph, or its run, with JSON that is cut off: `mark` is the part that exists."""
         function = record.function or ""
         if "EngineCfg" in function and self._entry(record, thread) is not None:
             return

@@ -77,7 +77,7 @@ class FileRecord(LogRecord):
 
 @dataclass(slots=True)
 class _Open:
-    """A record whose end has not come yet."""
+    """A record that is not complete yet."""
 
     severity: Severity
     line: int

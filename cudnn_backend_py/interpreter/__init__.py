@@ -45,7 +45,7 @@ def interpret(
     keep: Iterable[str] = (),
     rng: Rng = dropout_mask,
 ) -> dict[str, NDArray[np.float64]]:
-    """Return what the graph's outputs hold after it ran, in NumPy and float64.
+    """Evaluate the graph in NumPy with float64 and return its outputs.
 
     Parameters
     ----------

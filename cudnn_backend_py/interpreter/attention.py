@@ -221,7 +221,7 @@ def _seq_kv(op: Operation, table: Tensor, page_size: int) -> int:
 
 
 def _block_masked(run: Run, op: Operation, score: Floats) -> Floats:
-    """Mask the 128 x 128 blocks whose element is 0, or bit: uint8 masks with an eighth of the columns hold bits.
+    """Mask the 128 x 128 blocks with element 0, or bit 0: uint8 masks with an eighth of the columns hold bits.
 
     Assumed: the lowest bit is the first column.
     """

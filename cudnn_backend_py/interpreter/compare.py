@@ -104,7 +104,7 @@ def _replay(graph: Graph, solution: Solution) -> list[State]:
 
 
 def _check_random(states: list[State]) -> None:
-    """Refuse graphs with random numbers whose tensors get other dims, or whose operations become others."""
+    """Refuse graphs with random numbers if tensors get other dims, or operations change."""
     ops = list(all_ops(states[0][0]))
     if not any(op.kind is _D.OPERATION_RNG or "dropout_probability" in dict(op.ports()) for op in ops):
         return
@@ -179,7 +179,7 @@ Move = Callable[[Change, Graph, Tensor, Tensor, Numbers], Numbers]
 
 
 def _carry(change: Change, before: Graph, after: State, held: Held, move: Move) -> Held:
-    """Return what tensors hold on the other side of a change, of those that it describes otherwise."""
+    """Return the values of tensors after a change, for those whose description changed."""
     moved: Held = {}
     new = {tensor.uid: tensor for graph in after for tensor in graph.tensors}
     for old in before.tensors:
@@ -190,7 +190,7 @@ def _carry(change: Change, before: Graph, after: State, held: Held, move: Move) 
 
 
 def _into(change: Change, before: Graph, old: Tensor, new: Tensor, values: Numbers) -> Numbers:
-    """Return what a changed graph reads for what the caller of the graph before it has."""
+    """Convert the inputs of a graph to those of the changed graph."""
     if (start := _viewed(change, before, old, new)) is not None:
         return _seen(old, new, values, start)
     if turned := _turned(change, before, old):
@@ -220,7 +220,7 @@ def _into(change: Change, before: Graph, old: Tensor, new: Tensor, values: Numbe
 
 
 def _back(change: Change, before: Graph, old: Tensor, new: Tensor, values: Numbers) -> Numbers:
-    """Return what the caller of the graph before a change has for what the changed graph wrote."""
+    """Convert the outputs of the changed graph to those of the original graph."""
     if _viewed(change, before, old, new) is not None:
         return _seen(new, old, values, 0)
     if turned := _turned(change, before, old):

@@ -1,4 +1,4 @@
-"""Data for a graph by kind, each tensor filled by what it means, and how numbers are in memory.
+"""Data for a graph: each tensor is filled according to its meaning, and laid out in memory.
 
 ``uniform``
     Floats between -1 and 1.
@@ -157,7 +157,7 @@ def read_tensors(graph: Graph) -> list[Tensor]:
 
 
 def memory_of(graph: Graph, inputs: Mapping[str | int, Numbers]) -> dict[int, Any]:
-    """Return what a stage places for the numbers of :func:`make_inputs`: memory as tensors are in it, or a number."""
+    """Return the memory image, or the number, of the values of :func:`make_inputs`."""
     found: dict[int, Any] = {}
     for tensor in read_tensors(graph):
         numbers = inputs[tensor.uid]
@@ -269,7 +269,7 @@ def check_given(graph: Graph, shapes: Mapping[str, tuple[int, ...]]) -> None:
 
 
 def _pooled(graph: Graph, held: Mapping[str | int, Numbers]) -> dict[str | int, Numbers]:
-    """Return what the pools made of their images whose gradients read both."""
+    """Return the results of pools whose gradients read image and result."""
     found: dict[str | int, Numbers] = {}
     for op in graph.ops:
         x, y = (op.inputs().get(port) for port in ("x", "y"))
@@ -298,7 +298,7 @@ def _ports(graph: Graph) -> Iterator[tuple[Op, str, Tensor]]:
 
 
 def known_values(graph: Graph) -> dict[int, Any]:
-    """Return the values of inputs whose meaning is known: ragged offsets, and those of attention by their names."""
+    """Return the values of inputs with a known meaning: ragged offsets, and those of attention by their names."""
     known: dict[int, Any] = {}
     for tensor in graph.variant_pack_tensors:
         offset = tensor.ragged_offset

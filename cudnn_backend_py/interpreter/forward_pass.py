@@ -28,7 +28,7 @@ Numbers = NDArray[Any]
 
 
 def forward_results(graph: Graph, held: Mapping[str | int, Numbers]) -> dict[int, Numbers]:
-    """Return what O and the statistics hold, by uid, given what the other inputs of a backward graph hold.
+    """Return O and the statistics by uid, computed from the other inputs of a backward graph.
 
     Rows without a key have O and statistics of 0. Nothing where the graph is not read.
     """

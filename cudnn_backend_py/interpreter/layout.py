@@ -47,7 +47,7 @@ def run_reshape(run: Run, op: Operation) -> None:
 
 
 def _reread(values: Numbers, strides: tuple[int, ...], y: Tensor) -> Numbers | None:
-    """Lay values out by `strides` and read them by y's; None if these are not the same places, each one once."""
+    """Write values with `strides` and read them with y's; None unless both use the same places, each once."""
     same = 0  # leading axes that both have in common take no part
     for left, right in zip(zip(values.shape, strides, strict=True), zip(y.dims, y.strides, strict=True), strict=False):
         if left != right:

@@ -82,12 +82,12 @@ def _relu_gradient(dy: Floats, x: Floats, op: Pointwise) -> ArrayLike:
 
 
 def _larger(x: Floats, b: Floats) -> Floats:
-    """Return the larger number, that which is one next to a NaN, and +0 of both zeros."""
+    """Return the larger number; the number next to a NaN, and +0 of both zeros."""
     return np.asarray(np.where(x == b, np.where(np.signbit(x), b, x), np.fmax(x, b)))
 
 
 def _smaller(x: Floats, b: Floats) -> Floats:
-    """Return the smaller number, that which is one next to a NaN, and -0 of both zeros."""
+    """Return the smaller number; the number next to a NaN, and -0 of both zeros."""
     return np.asarray(-_larger(-x, -b))
 
 

@@ -90,7 +90,7 @@ class _Pool:
         return _whole(np.clip(at, 0, size - 1) for at, size in zip(places, self.image, strict=True))
 
     def values(self, x: Floats, places: list[NDArray[np.int64]]) -> Floats:
-        """Return what one tap meets, [n, c, sizes of y ..]."""
+        """Return the elements under one tap, [n, c, sizes of y ..]."""
         found = x[self.clip(places)]
         if self.padding_mode is PaddingMode.EDGE_VAL_PAD:
             return np.asarray(found)

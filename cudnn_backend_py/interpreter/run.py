@@ -116,17 +116,17 @@ class Run:
     # tensors
 
     def read(self, tensor: Tensor) -> Numbers:
-        """Return what a tensor holds, with its dims: float64, int64 or bool."""
+        """Return the value of a tensor with its dims: float64, int64 or bool."""
         if tensor.uid not in self._values:
             self._values[tensor.uid] = self._input(tensor)
         return self._values[tensor.uid]
 
     def floats(self, tensor: Tensor) -> NDArray[np.float64]:
-        """Return what a tensor holds as float64."""
+        """Return the value of a tensor as float64."""
         return self.read(tensor).astype(np.float64, copy=False)
 
     def scalar(self, tensor: Tensor) -> Any:
-        """Return what a tensor of one element holds."""
+        """Return the value of a tensor of one element."""
         return self.read(tensor).flat[0].item()
 
     def write(self, tensor: Tensor, values: ArrayLike) -> None:
@@ -151,7 +151,7 @@ class Run:
         return round_to(values, data_type) if self.rounding else values
 
     def undivided(self, probabilities: NDArray[np.float64], sums: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return what probabilities are multiplied by where they are rounded: their row sums, over the growth of the
+        """Return the factor of rounded probabilities: their row sums, over the growth of the
         row's maximum after their tile."""
         keys = probabilities.shape[-1]
         seen = np.fmax.accumulate(np.fmax.reduceat(probabilities, np.arange(0, keys, self.tile), axis=-1), axis=-1)
@@ -161,12 +161,12 @@ class Run:
     def round_undivided(
         self, values: NDArray[np.float64], sums: NDArray[np.float64], data_type: DataType
     ) -> NDArray[np.float64]:
-        """Return quotients whose numerators `data_type` holds, if this run rounds; rows without a key have no sum."""
+        """Return quotients, their numerators rounded to `data_type` if this run rounds; rows without a key have no sum."""
         sums = np.where(sums > 0, sums, 1.0)
         return round_to(values * sums, data_type) / sums if self.rounding else values
 
     def computed(self, op: Op, values: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return what an operation computed, before it is converted to the type of its result: as it is, here."""
+        """Return the result of an operation before it is converted to its data type."""
         return values
 
     def extra(self, name: str) -> NDArray[np.float64] | None:
@@ -175,7 +175,7 @@ class Run:
         return None if value is None else np.asarray(value, dtype=np.float64)
 
     def read_given(self, tensor: Tensor) -> Numbers | None:
-        """Return what `inputs` holds for a tensor that an operation writes, such as a random mask."""
+        """Return the value in `inputs` for a tensor that an operation writes, such as a random mask."""
         return self._input(tensor) if tensor.uid in self._given else None
 
     def exact(self) -> Run:
@@ -185,7 +185,7 @@ class Run:
         return other
 
     def result(self, tensor: Tensor) -> Numbers:
-        """Return what is handed out: the array, or the ragged buffer of a tensor in memory."""
+        """Return the value to hand out: the array, or the ragged buffer of a tensor in memory."""
         values = self.read(tensor)
         if tensor.ragged_offset is None or tensor.virtual:
             return values

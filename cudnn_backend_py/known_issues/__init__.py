@@ -1,4 +1,4 @@
-"""Known issues of cuDNN: one table of what it accepts and then gets wrong, checked where graphs are built or judged."""
+"""Known issues of cuDNN: one table of graphs that it accepts and fails on, checked on building and judging."""
 
 from __future__ import annotations
 

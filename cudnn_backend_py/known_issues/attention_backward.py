@@ -18,7 +18,7 @@ __all__ = ["ATTENTION_BACKWARD"]
 
 
 def _backward_with_key_tail(use: Use) -> bool:
-    """A backward pass whose keys do not fill their tiles, and no padding says so."""
+    """A backward pass with keys that do not fill their tiles, and without padding."""
     return use.backward and not use.problem.padding and use.problem.seq_kv % 128 != 0
 
 
@@ -62,7 +62,7 @@ def _padded_before_stats(graph: Graph) -> bool:
 
 
 def _query_gradient_lies_apart(graph: Graph) -> bool:
-    """A backward pass with bounded totals whose gradient of Q has offsets and strides of its own."""
+    """A backward pass with bounded totals and a gradient of Q with offsets and strides of its own."""
     products = look.matmuls(graph)
     if len(products) != 5:
         return False
@@ -89,7 +89,7 @@ def find_row_sums(graph: Graph) -> Tensor | None:
 
 
 def _row_sums_without_one(graph: Graph) -> bool:
-    """A backward pass whose row sums go to memory as they are, or without dropout times another number than 1."""
+    """A backward pass that writes its row sums unscaled, or scales them without dropout by a number other than 1."""
     sums = find_row_sums(graph)
     if sums is None:
         return False

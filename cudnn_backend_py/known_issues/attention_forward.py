@@ -124,7 +124,7 @@ def _eight_bit_bias(graph: Graph) -> bool:
 
 
 def _scaled_below_0(graph: Graph) -> bool:
-    """A forward pass whose scores are multiplied by a number that is not above 0."""
+    """A forward pass with scores multiplied by a number that is not above 0."""
     factors = [
         op.fields["scale"] for op in look.of_kind(graph, DescriptorType.OPERATION_SDPA_FWD) if "scale" in op.fields
     ]

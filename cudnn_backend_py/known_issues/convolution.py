@@ -90,7 +90,7 @@ def _eight_bits_by_product(graph: Graph) -> bool:
 
 
 def _int8_into_int32(graph: Graph) -> bool:
-    """A convolution of INT8 whose result is INT32 in memory."""
+    """A convolution of INT8 with an INT32 result in memory."""
     return any(
         item.image.data_type is DataType.INT8
         and item.forward

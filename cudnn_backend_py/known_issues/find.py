@@ -39,7 +39,7 @@ def find_reported_issues(
     sharing: Sharing | None = None,
     engine: int | None = None,
 ) -> Iterator[KnownIssue]:
-    """Return the faults that a use of attention, or a graph, may meet in a version on an architecture.
+    """Return the known issues that a use of attention, or a graph, meets with a version on an architecture.
 
     See :func:`~cudnn_backend_py.graph.attention.known_issues.find_among`.
     """
@@ -49,7 +49,7 @@ def find_reported_issues(
 def name_failure(
     graph: Graph, wrong: Iterable[str], *, engine: int | None, version: VersionTuple, sm: int
 ) -> list[KnownIssue]:
-    """Return the faults that a run of a graph showed, or none where something is wrong that none of them says.
+    """Return the known issues that explain the wrong results of a run; empty if one stays unexplained.
 
     A fault says why an output is wrong only if its condition holds for what that output is computed from, too, and if
     it was seen on the engine that ran. Conditions on attention are those of the whole graph.
@@ -84,7 +84,7 @@ def _upstream(graph: Graph, name: str) -> Graph | None:
 
 
 def warn_of(faults: Iterable[KnownIssue], category: type[KnownIssueWarning] = KnownIssueWarning) -> None:
-    """Warn of faults, of each once in a process."""
+    """Warn about known issues, each once per process."""
     for fault in faults:
         said = fault.evidence or fault.source
         warn_once(
@@ -102,7 +102,7 @@ def warn_once(code: str, text: str, category: type[KnownIssueWarning]) -> None:
 
 
 def check_reported_issues(use: Use) -> None:
-    """Refuse and warn of what the whole table says of a use of attention: each builder asks, see ``FURTHER_CHECKS``.
+    """Refuse or warn about a use of attention by the whole table: builders call this, see ``FURTHER_CHECKS``.
 
     The warning, :class:`KnownIssueWarning`, needs the version and, where the fault is bound to some, the architecture.
 

@@ -80,7 +80,7 @@ def the_matmul(graph: Graph) -> Matmul | None:
 
 
 def in_memory(graph: Graph) -> Iterator[Tensor]:
-    """Yield the tensors whose elements are in device memory."""
+    """Yield the tensors with elements in device memory."""
     return (tensor for tensor in graph.tensors if not (tensor.virtual or tensor.by_value))
 
 

@@ -34,7 +34,7 @@ def _block_scaled_matmul(graph: Graph) -> bool:
 
 
 def _block_scaled_matmul_with_factor(graph: Graph) -> bool:
-    """Such a matmul, and a multiplication of what it gives by one element."""
+    """Such a matmul, and a multiplication of its result by one element."""
     op = look.the_matmul(graph)
     return (
         op is not None
@@ -101,7 +101,7 @@ def _product_beside_copy(graph: Graph) -> bool:
 
 
 def _row_times_gaps(graph: Graph) -> bool:
-    """A matmul whose first operand has one row, and whose second has gaps."""
+    """A matmul with a first operand of one row, and a second one with gaps."""
     op = look.the_matmul(graph)
     return op is not None and op.a.dims[-2] == 1 and not op.b.virtual and look.has_gaps(op.b)
 

@@ -15,7 +15,7 @@ __all__ = ["NORM"]
 
 
 def _norm_block_scaled(graph: Graph) -> bool:
-    """A norm whose result is block-scaled in the same graph."""
+    """A norm with a result that is block-scaled in the same graph."""
     written = {op.fields["y"].uid for op in look.of_kind(graph, DescriptorType.OPERATION_NORM_FORWARD)}
     quantized = look.of_kind(graph, DescriptorType.OPERATION_BLOCK_SCALE_QUANTIZE)
     return any(op.fields["x"].uid in written for op in quantized)
@@ -39,7 +39,7 @@ _ROWS = (NormMode.LAYER_NORM, NormMode.RMS_NORM, NormMode.ADA_LAYER_NORM)
 
 
 def _normed_rows(graph: Graph) -> list[Tensor]:
-    """Return what norms of rows make."""
+    """Return the results of norms of rows."""
     norms = look.of_kind(graph, DescriptorType.OPERATION_NORM_FORWARD)
     return [norm.fields["y"] for norm in norms if norm.fields["mode"] in _ROWS]
 

@@ -32,7 +32,7 @@ def _two_dims(graph: Graph) -> bool:
 
 
 def _parts(graph: Graph) -> Iterator[Tensor]:
-    """Yield what elementwise operations on batches of matrices read that is neither a batch of them nor one number."""
+    """Yield inputs of elementwise operations on batches of matrices that are neither such a batch nor one number."""
     whole = max((tensor.dims for tensor in graph.outputs), default=(1,))
     if _is_elementwise(graph, 3) and whole[0] > 1:
         yield from (tensor for tensor in look.in_memory(graph) if tensor.dims != whole and math.prod(tensor.dims) > 1)
@@ -57,7 +57,7 @@ def _part_with_strides(graph: Graph) -> bool:
 
 
 def _last_axis_apart(graph: Graph) -> bool:
-    """Elementwise operations on batches of matrices, whose columns do not is next to each other in memory."""
+    """Elementwise operations on batches of matrices with columns that are not contiguous in memory."""
     return _is_elementwise(graph, 3) and any(
         tensor.dims[0] > 1 < tensor.dims[2] and tensor.strides[2] != 1 for tensor in look.in_memory(graph)
     )

@@ -123,7 +123,7 @@ def _method(name: str, flags: int, function: str = "", doc: str | None = None) -
 
 
 def subject_of(structure: ctypes.Structure, *keeps: object) -> tuple[Any, ...]:
-    """Return what a compiled function of a structure takes as its self; it keeps whatever else is given."""
+    """Return the capsule that a compiled function takes as self; it keeps `others` alive."""
     return _new_capsule(ctypes.addressof(structure), _names[type(structure).__name__], None), structure, *keeps
 
 

@@ -38,7 +38,7 @@ _NEEDED: dict[DescriptorType, tuple[Attr, ...]] = {
 
 
 def _refuse_training_mode(_attribute: Attr, values: Sequence[Any]) -> None:
-    """9.28: the heuristics of a graph marked so, whose norm is for inference, die."""
+    """9.28: heuristics crash for a graph marked so with a norm for inference."""
     if values[0] == OperationGraphMode.NORM_FWD_TRAIN:
         raise UsageError(
             "CUDNN_OPERATIONGRAPH_MODE_NORM_FWD_TRAIN kills cuDNN on a graph whose norm is for inference",
@@ -168,7 +168,7 @@ def _check_tensor(given: Given) -> None:
 
 
 def _check_plan(given: Given) -> None:
-    """9.28: a plan read from JSON asks its device for the architecture, and there is none."""
+    """9.28: a plan read from JSON queries its device for the architecture, and has none."""
     if Attr.EXECUTION_PLAN_JSON_REPRESENTATION in given and not (
         Attr.EXECUTION_PLAN_HANDLE in given or Attr.EXECUTION_PLAN_DEVICEPROP in given
     ):
@@ -216,7 +216,7 @@ _BEFORE_FINALIZE: dict[DescriptorType, Callable[[Given], None]] = {
 
 
 def check_before_finalize(kind: DescriptorType, given: Given, version: VersionTuple) -> None:
-    """Refuse to finalize a descriptor whose state is known to kill cuDNN.
+    """Refuse to finalize a descriptor in a state that is known to crash cuDNN.
 
     Raises
     ------

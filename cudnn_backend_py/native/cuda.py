@@ -73,7 +73,7 @@ class PointerFacts(NamedTuple):
 
 
 def pointer_facts(address: int) -> PointerFacts:
-    """Ask CUDA about an address. C: ``cuPointerGetAttribute``, ``cuMemGetAddressRange``."""
+    """Query CUDA about an address. C: ``cuPointerGetAttribute``, ``cuMemGetAddressRange``."""
     cuda, pointer = _driver(), ctypes.c_uint64(address)
     kind, device = ctypes.c_uint(), ctypes.c_int()
     if cuda.cuPointerGetAttribute(ctypes.byref(kind), _MEMORY_TYPE, pointer):
@@ -372,7 +372,7 @@ class Memory:
         return address
 
     def copy_out(self, address: int, array: Any) -> None:
-        """Fill a C-contiguous NumPy array with what is at an address. C: ``cuMemcpyDtoH``."""
+        """Copy device memory at an address into a C-contiguous NumPy array. C: ``cuMemcpyDtoH``."""
         if array.nbytes:
             host, size = ctypes.c_void_p(array.ctypes.data), ctypes.c_size_t(array.nbytes)
             with on_device(self._device):

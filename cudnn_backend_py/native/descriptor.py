@@ -80,7 +80,7 @@ def _chosen_library(on: Library | None) -> Library:
 
 @final
 class Handle(Native, wraps=True):
-    """A cuDNN handle on the current CUDA device, whose ordinal is ``device``.
+    """A cuDNN handle on the current CUDA device, with the ordinal ``device``.
 
     C: ``cudnnCreate``, ``cudnnDestroy``. It needs a GPU. Destroying it waits for the device.
 

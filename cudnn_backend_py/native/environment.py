@@ -1,4 +1,4 @@
-"""The environment of libcudnn: sub-libraries, NVRTC, the driver, asked of the files and libraries themselves.
+"""The environment of libcudnn, read from files and libraries: sub-libraries, NVRTC, the driver.
 
 Answers that cannot change while the process lives are kept, so each is paid for once.
 """
@@ -60,7 +60,7 @@ class Nvrtc:
 
 @lru_cache
 def query_nvrtc(path: str) -> Nvrtc:
-    """Ask the libnvrtc at `path` for its version and architectures, and let it compile an empty kernel.
+    """Query the libnvrtc at `path` for its version and architectures, and compile an empty kernel with it.
 
     C: ``nvrtcVersion``, ``nvrtcGetSupportedArchs``, ``nvrtcCompileProgram``. About 30 ms the first time.
 
@@ -81,7 +81,7 @@ def query_nvrtc(path: str) -> Nvrtc:
 
 
 def _compile_nothing(nvrtc: ctypes.CDLL) -> str:
-    """Return what NVRTC says instead of compiling an empty kernel, nothing if it does compile it."""
+    """Return NVRTC's error for an empty kernel; empty if it compiles."""
     program = ctypes.c_void_p()
     nvrtc.nvrtcCreateProgram(ctypes.byref(program), _EMPTY_KERNEL, b"nothing.cu", 0, None, None)
     try:
@@ -99,7 +99,7 @@ def _compile_nothing(nvrtc: ctypes.CDLL) -> str:
 
 @lru_cache(maxsize=1)
 def driver_initialisation() -> int | None:
-    """Return what ``cuInit`` answers, 0 for success; None where none is loaded, or it is no driver.
+    """Return the result of ``cuInit``, 0 for success; None without a driver library.
 
     C: ``cuInit``. 34 is a stub of the CUDA toolkit, 100 no GPU, 803 a kernel module of another version.
     """

@@ -285,7 +285,7 @@ class Launch:
         return bound
 
     def with_pack(self, pack: Any, prepare: Kernel | None = None) -> _Run:
-        """Return it with a variant pack, for C, and with what is launched before it."""
+        """Return the launch of a variant pack in C, with the launch that precedes it."""
         fail = self._fail
         run = _Run(
             address_of(self._execute),
@@ -361,7 +361,7 @@ class Call:
         self.go: Callable[[tuple[Any, ...]], int] = make_builtin("call", ONE_ARGUMENT, self.subject)
 
     def move(self, tail: Sequence[int], workspace: int) -> None:
-        """Take other addresses for what is not given."""
+        """Replace the addresses of missing buffers."""
         self._row[self._given :] = list(tail)
         self._call.workspace = workspace
         self._call.filled = 0

@@ -70,7 +70,7 @@ def find_built(stem: str) -> list[Path]:
 
 
 def find_loaded(stem: str) -> list[str]:
-    """Return the paths of libraries already mapped into this process whose file name starts with `stem`.
+    """Return the paths of libraries already mapped into this process with file names that start with `stem`.
 
     Source: ``/proc/self/maps``; empty where that does not exist.
     """
@@ -93,7 +93,7 @@ def _in_wheels(soname: str, wheels: tuple[tuple[str, str], ...]) -> Iterator[Pla
 
 
 def _beside(cudnn: str | None, soname: str, wheels: tuple[tuple[str, str], ...]) -> Iterator[Place]:
-    """Yield what is where the runpath of a libcudnn leads: its own folder, and the wheels' next to its wheel."""
+    """Yield the places of a libcudnn's runpath: its own folder, the wheels next to its wheel, the version store."""
     if cudnn is not None:
         own = Path(cudnn).parent
         beside = [own.parent.parent.joinpath(*Path(folder).parts[1:]) for folder, _ in wheels]

@@ -52,7 +52,7 @@ def build(value: DescriptorValue, *, on: Library, built: dict[int, Descriptor] |
 
 
 def _factor_type(value: DescriptorValue, field: str) -> AttributeType | None:
-    """Return the element type of a factor of a convolution, None for what has one by itself.
+    """Return the element type of a factor of a convolution, None if the value decides.
 
     The attributes take several, and cuDNN reads the bytes in the type that the convolution computes in: those of a
     float32 taken for a double are next to 0.

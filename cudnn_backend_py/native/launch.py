@@ -42,7 +42,7 @@ _one_address = struct.Struct("Q").pack
 
 
 def _count_references() -> int:
-    """Return what ``sys.getrefcount`` answers for a value only a local variable holds: it differs between Pythons."""
+    """Return the result of ``sys.getrefcount`` for a value held by one local variable: it differs between versions."""
     value = object()
     return getrefcount(value)
 
@@ -268,7 +268,7 @@ class Launcher:
 
 
 class _Vector(ctypes.Structure):
-    """``std::vector`` as libstdc++ and libc++ lay it out: begin, end, end of capacity."""
+    """``std::vector`` in the layout of libstdc++ and libc++: begin, end, end of capacity."""
 
     _fields_ = (("begin", ctypes.c_void_p), ("end", ctypes.c_void_p), ("capacity", ctypes.c_void_p))
 

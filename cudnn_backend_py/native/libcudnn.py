@@ -203,7 +203,7 @@ class Library:
         return function
 
     def _bind(self, name: str) -> Any:
-        """Return a function of the header, whose arguments are looked at before ctypes gets them.
+        """Return a function of the header that checks its arguments before ctypes gets them.
 
         In ctypes' own conversions no code of Python may run: what is raised there becomes another exception.
         """
@@ -337,7 +337,7 @@ class Library:
 
     @contextmanager
     def asking(self) -> Iterator[Answer]:
-        """Ask cuDNN something and keep what it says next to its status: drain, ask, read, in this thread.
+        """Collect cuDNN's messages next to its status: drain, call, read, in this thread.
 
         C: ``cudnnGetLastErrorString``. The text is per thread, cleared by reading and left in place by later
         successful calls, so an old one must be drained before the question. Status errors pass through with

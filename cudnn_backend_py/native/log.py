@@ -342,7 +342,7 @@ def capture_log(
 
 
 class _Block(AbstractContextManager[Log]):
-    """A block whose log is captured; no generator, whose end would run code where an exception is lost."""
+    """A block with a captured log; not a generator: its end would run code where an exception is lost."""
 
     def __init__(
         self, level: Severity, this_thread_only: bool, logger: logging.Logger | str | None, on: Library | None

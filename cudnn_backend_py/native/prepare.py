@@ -57,7 +57,7 @@ class Prepare:
         self._launch = driver_function("cuLaunchKernel")
 
     def kernel(self, blocks: int) -> Kernel:
-        """Return the same for the compiled call, whose caller writes the row."""
+        """Return the same for the compiled call, which gets the row from its caller."""
         return Kernel(ctypes.cast(self._launch, ctypes.c_void_p).value, self._function, self._pointers, blocks, THREADS)
 
     def launch(self, blocks: int, *row: int) -> None:

@@ -349,7 +349,7 @@ _CONVERT: dict[AttributeType, Any] = {
 
 
 def convert(values: Sequence[Any], kind: AttributeType, library: Library | None) -> list[Any]:
-    """Return what :func:`read` returned as the elements of a C array of this type, each checked.
+    """Return the elements of a C array of this type from the values of :func:`read`, each checked.
 
     An enumerator newer than `library` is refused; without one every enumerator of the header is taken.
 

@@ -199,7 +199,7 @@ class PlanCache:
         return None
 
     def evidence(self, key: str) -> dict[str, Any] | None:
-        """Return what was put next to the plan of a key; None if there is no such entry, or nothing was.
+        """Return the notes stored with the plan of a key; None without such an entry or notes.
 
         Raises
         ------
@@ -210,7 +210,7 @@ class PlanCache:
         return None if entry is None else entry.get("evidence")
 
     def put(self, key: str, plan: Plan, evidence: Mapping[str, Any] | None = None) -> None:
-        """Keep a plan, in place of what the key had.
+        """Store a plan, replacing the one of the key.
 
         Parameters
         ----------
@@ -245,7 +245,7 @@ class PlanCache:
         return self._files.clear()
 
     def entries(self) -> tuple[CacheEntry, ...]:
-        """Return what the cache holds, the last used first; every entry is read and checked.
+        """Return the entries of the cache, the last used first; every entry is read and checked.
 
         Raises
         ------

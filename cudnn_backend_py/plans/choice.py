@@ -69,7 +69,7 @@ class EngineChoice:
 
 
 def read_logged_choice(config: Any) -> tuple[int, dict[str, int]] | None:
-    """Return engine and knobs of an engine config in cuDNN's JSON, as they stand there; None where it is not whole.
+    """Return engine and knobs of an engine config in cuDNN's JSON, verbatim; None where it is not complete.
 
     Knobs that are left to cuDNN are among them: :meth:`EngineChoice.from_log` leaves them out.
     """

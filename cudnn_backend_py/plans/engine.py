@@ -160,7 +160,7 @@ _asked_with_tf32: set[int] = set()  # ids of libraries, which live as long as th
 
 
 def _ask_with_tf32(lib: Library) -> None:
-    """Ask about a GPU that has TF32, once in a process.
+    """Query cuDNN for a GPU with TF32, once in a process.
 
     At the first question of a process cuDNN 9.14 to 9.28 note whether its GPU has TF32. Where that was an older one,
     no TF32 kernel is proposed for any GPU later: float32 products and convolutions are refused, or get fewer configs.
@@ -234,7 +234,7 @@ class OperationGraph:
     def heuristics(
         self, mode: HeurMode | str = HeurMode.A, *, reasons: bool = False, sm_count: int | None = None
     ) -> Heuristics:
-        """Ask cuDNN for engine configs.
+        """Query cuDNN for engine configs.
 
         C: ``CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR``, ``CUDNN_ATTR_ENGINEHEUR_RESULTS``. An empty list is an answer;
         the reasons are in ``answer``.

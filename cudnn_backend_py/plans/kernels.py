@@ -45,7 +45,7 @@ class Kernel:
 
     @classmethod
     def from_cubin(cls, name: str, cubin: bytes) -> Kernel:
-        """Return what an ELF file of GPU code holds.
+        """Return the kernels in an ELF file of GPU code.
 
         Raises
         ------

@@ -27,7 +27,7 @@ def lower(graph: Graph) -> tuple[d.DescriptorValue, ...]:
 
 
 def newer_parts(graph: Graph, version: VersionTuple) -> dict[str, VersionTuple]:
-    """Return what of a graph came after a version of cuDNN, by its C name, and since when; the newest first.
+    """Return the parts of a graph that are newer than a cuDNN version, by C name, with their version; newest first.
 
     Of the attributes of a descriptor that came together, one.
     """

@@ -52,7 +52,7 @@ class Plan(ShownAsHtml):
         return str(self.descriptor.get(Attr.EXECUTION_PLAN_JSON_REPRESENTATION))
 
     def kernels(self) -> tuple[Kernel, ...] | None:
-        """Return what cuDNN compiled for the plan; None where its code is in cuDNN's libraries, or is not told."""
+        """The kernels that cuDNN compiled for the plan; None if they are in cuDNN's libraries, or unknown."""
         from .kernels import read_kernels
 
         try:
@@ -67,7 +67,7 @@ class Plan(ShownAsHtml):
         save_record(self.record(), path)
 
     def record(self) -> PlanRecord:
-        """Return what is kept of the plan: cuDNN's serialization, and what it is of and for."""
+        """Return the record of the plan: cuDNN's serialization, graph, target and version."""
         from ..graph.serial import graph_to_json
         from .record import PlanRecord
 

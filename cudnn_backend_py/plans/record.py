@@ -53,7 +53,7 @@ class PlanRecord:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any], source: str) -> PlanRecord:
-        """Return the record in plain data, next to which other keys may stand; `source` is named in the message.
+        """Read the record from plain data, which may have other keys; `source` is named in the message.
 
         Raises
         ------

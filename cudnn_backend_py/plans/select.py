@@ -1,4 +1,4 @@
-"""Selection of an engine config by what it may need and must promise, with the reasons against the others."""
+"""Selection of an engine config by requirements, with the reasons against the others."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ class Selection:
             yield _member(KnobType, knob), value
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what differs from the defaults as plain data: names, numbers and lists."""
+        """Return the settings that differ from the defaults as plain data: names, numbers and lists."""
         plain: dict[str, Any] = {}
         for item in fields(self):
             value = getattr(self, item.name)

@@ -77,7 +77,7 @@ def _resize(graph: Graph, chosen: list[DimClass], size: int) -> Graph | None:
 
 
 def _peers(graph: Graph, new: Mapping[int, Tensor]) -> Iterator[tuple[Tensor, tuple[int, ...]]]:
-    """Yield what GPUs exchange for a norm, with dims for the new number of channels."""
+    """Yield the tensors that GPUs exchange for a norm, with dims for the new number of channels."""
     for op in graph.ops:
         if isinstance(op, Operation) and op.kind in NORMS and op.fields["x"].uid in new:
             dims = op.fields["x"].dims

@@ -274,7 +274,7 @@ def as_composite(graph: Graph) -> Graph | None:
 
 
 def add_row_statistics(graph: Graph) -> Graph | None:
-    """Return attention whose softmax is written by hand as the chain that the kernels of attention read.
+    """Return attention with a hand-written softmax as the chain that attention kernels support.
 
     That is with the logarithm of the sums, also where no one reads it; P has the type of V. None where there is no such
     softmax, or it has them.

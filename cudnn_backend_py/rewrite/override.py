@@ -38,7 +38,7 @@ def override(
     types: Mapping[str, str] | None = None,
     settings: Mapping[str, str] | None = None,
 ) -> Graph:
-    """Return a graph with what was requested: settings first, then data types, then dims. Else it stays as it is.
+    """Return a graph with the requested settings, then data types, then dims; everything else stays.
 
     Parameters
     ----------
@@ -76,7 +76,7 @@ def find_type(name: str) -> DataType:
 
 
 def with_types(graph: Graph, types: Mapping[str, str]) -> Graph:
-    """Return a graph whose tensors have other data types."""
+    """Return a graph with other data types of tensors."""
     new: dict[int, Tensor] = {}
     for name, kind in types.items():
         for tensor in _short_floats(graph) if name == "*" else [graph.tensor(name)]:
@@ -96,7 +96,7 @@ def _short_floats(graph: Graph) -> list[Tensor]:
 
 
 def with_dims(graph: Graph, dims: Mapping[str, tuple[int, ...]]) -> Graph:
-    """Return a graph whose tensors have other dims, and all others those that follow from them."""
+    """Return a graph with other dims of tensors, and dims of all others inferred from them."""
     sizes = _Sizes(graph)
     for name, wanted in dims.items():
         tensor = graph.tensor(name)
@@ -151,7 +151,7 @@ class _Sizes:
         return True
 
     def follow(self) -> None:
-        """Let what operations write follow from what they read."""
+        """Infer the dims of an operation's outputs from those of its inputs."""
         for _ in range(_ROUNDS):
             changed = False
             for op in all_ops(self._graph):

@@ -131,7 +131,7 @@ def _number(part: Any) -> float:
 
 
 def _steps(graph: Graph) -> Iterator[tuple[str, Graph]]:
-    """Yield smaller graphs with what was taken away, those that take most first."""
+    """Yield smaller graphs with the removed part, the largest removal first."""
     yield from _parts(graph)
     yield from _without_fields(graph)
     yield from _options(graph)
@@ -144,7 +144,7 @@ def _steps(graph: Graph) -> Iterator[tuple[str, Graph]]:
 
 
 def _parts(graph: Graph) -> Iterator[tuple[str, Graph]]:
-    """Yield what makes each result, what follows from it, and the graph without each operation."""
+    """Yield smaller graphs: the producers of each result, its consumers, and the graph without each operation."""
     found: list[tuple[int, str, Graph]] = []
     for op in graph.ops if len(graph.ops) > 1 else ():
         alone = attempt(partial(_between, graph, [op]))
@@ -158,7 +158,7 @@ def _parts(graph: Graph) -> Iterator[tuple[str, Graph]]:
 
 
 def _up_to(graph: Graph, op: Op) -> Graph:
-    """Return what an operation needs, and itself, its results in memory."""
+    """Return an operation with everything it depends on, its results in memory."""
     needed, ops = {tensor.uid for tensor in op.inputs().values()}, [op]
     for one in reversed(graph.ops[: graph.ops.index(op)]):
         if any(tensor.uid in needed for tensor in one.outputs().values()):
@@ -240,7 +240,7 @@ def _options(graph: Graph) -> Iterator[tuple[str, Graph]]:
 
 
 def _smaller_dims(graph: Graph) -> Iterator[tuple[str, Graph]]:
-    """Yield the graph with dims that belong together a fourth, half, or one of what they were."""
+    """Yield the graph with related dims reduced to a fourth, half, or one."""
     classes = {item.axes: item for item in dim_classes(graph).values() if item.size > 1}
     for item in sorted(classes.values(), key=lambda one: -one.size):
         if item.fixed:

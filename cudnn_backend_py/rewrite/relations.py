@@ -332,7 +332,7 @@ class _Attention(Relation):
 
 
 class _AroundTheLargest(Relation):
-    """Of an operation whose tensors have the dims of its largest one, or 1."""
+    """Relate the dims of an operation's tensors: those of the largest one, or 1."""
 
     def alike(self) -> Iterable[Link]:
         tensors = [tensor for _, tensor in self.op.ports()]
@@ -392,7 +392,7 @@ def relation_of(op: Op) -> Relation:
 
 @contextmanager
 def naming_operation(op: Op) -> Iterator[None]:
-    """Refuse an operation whose numbers no dims can follow from: it may have any, as they are for cuDNN to judge.
+    """Refuse an operation without a relation of dims: cuDNN judges its numbers.
 
     Raises
     ------

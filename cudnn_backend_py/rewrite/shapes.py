@@ -175,7 +175,7 @@ def find_biases(graph: Graph) -> Iterator[tuple[Tensor, tuple[int, ...], list[Te
 
 
 def _find_sums(graph: Graph) -> Iterator[Tensor]:
-    """Yield the gradients of biases in memory: sums of what has the dims of the scores, or an operation's dbias."""
+    """Yield the gradients of biases in memory: sums of tensors with the dims of the scores, or an operation's dbias."""
     for op in graph.ops:
         if isinstance(op, Reduction) and op.operator is _R.ADD and not op.y.virtual:
             yield op.y
@@ -258,7 +258,7 @@ def wrong_dims(op: Op) -> dict[int, Dims]:
 
 
 def whole_scales(graph: Graph) -> dict[int, tuple[int, ...]]:
-    """Return the dims of block scales in the order F8_128x4, by uid, where they are no multiples of what it needs."""
+    """Return the dims of block scales in the order F8_128x4 by uid, if they are not multiples of what it needs."""
     found = {}
     for op in graph.ops:
         if op.kind not in BLOCK_SCALES or not isinstance(op, Operation):
@@ -281,7 +281,7 @@ def whole_scales(graph: Graph) -> dict[int, tuple[int, ...]]:
 
 
 def view_of(op: Operation) -> tuple[Tensor, int] | None:
-    """Return what a transpose or a slice of a tensor in memory gives, as that tensor read with other strides.
+    """Return the result of a transpose or slice of a tensor in memory as that tensor with other strides.
 
     Also from which of its elements on; None for other operations, or where the tensor is virtual.
     """

@@ -70,7 +70,7 @@ class Solution:
 
 
 def find_solution(graph: Graph, kinds: Sequence[str], titles: Sequence[str], members: Sequence[int]) -> Solution | None:
-    """Return the solution whose steps have these kinds and titles, None where the graph has no such changes."""
+    """Return the solution with steps of these kinds and titles, None where the graph has no such changes."""
     found: Solution | None = None
     for kind, title, member in zip(kinds, titles, members, strict=True):
         before = graph if found is None else found.graphs[member]

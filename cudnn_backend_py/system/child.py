@@ -335,7 +335,7 @@ class Child:
         run_undisturbed(self._release)
 
     def run_query(self, asked: Mapping[str, Any], limit_s: float) -> Iterator[dict[str, Any]]:
-        """Yield what the process says to a question until it has said all, ends, or the time is over; see ``ending``.
+        """Yield the messages of the process for a query until it answers, ends, or the time is over; see ``ending``.
 
         Raises
         ------
@@ -461,13 +461,13 @@ class LastingChild:
         return self._child is not None and self._child.usable
 
     def end(self) -> None:
-        """End the process; may be repeated. Asked again, another one is started."""
+        """End the process; may be repeated. The next query starts another one."""
         child, self._child = self._child, None
         if child is not None:
             child.end()
 
     def run_query(self, asked: Mapping[str, Any], limit_s: float) -> Iterator[dict[str, Any]]:
-        """Yield what the process says to a question; see ``ending``.
+        """Yield the messages of the process for a query; see ``ending``.
 
         Raises
         ------

@@ -152,7 +152,7 @@ def installations_of(library: Path) -> list[Installation]:
 
 
 def _read_record(path: Path) -> Installation | None:
-    """Return what a RECORD says about ``nvidia/``, None if it cannot be read."""
+    """Return the entries of a RECORD for ``nvidia/``, None if it cannot be read."""
     project, _, version = path.parent.name.removesuffix(".dist-info").partition("-")
     try:
         files = dict(_record_lines(_read_plain(path)))
@@ -178,7 +178,7 @@ def _record_lines(text: str) -> Iterator[tuple[str, FileRecord]]:
 
 
 def find_differences(installation: Installation, *, full: bool, remembered: bool = False) -> tuple[str, ...]:
-    """Return what is not as it was installed, a line for each file.
+    """Return a line for each file that differs from the installed one.
 
     Parameters
     ----------
@@ -221,7 +221,7 @@ def _difference(installation: Installation, name: str, record: FileRecord, full:
 
 
 def sign(status: os.stat_result) -> Signature:
-    """Return what changes with every change of a file: inode, bytes, and the times of content and of inode in ns.
+    """Return values that change with every change of a file: inode, size, times of content and inode in ns.
 
     No program can set the last, so a file that was replaced is noticed whatever its size and date. A new hard link
     changes it too, and the content is the same.
@@ -269,7 +269,7 @@ def read_sha256(path: str, signature: Signature | None = None) -> str:
 
 
 def _all_names(folder: Path) -> set[str]:
-    """Return what is no folder below a folder; links are not followed."""
+    """Yield the files below a folder; links are not followed."""
     return {
         os.path.relpath(os.path.join(parent, name), folder)
         for parent, folders, files in os.walk(folder)
@@ -278,7 +278,7 @@ def _all_names(folder: Path) -> set[str]:
 
 
 def find_damage(library: str | os.PathLike[str], *, full: bool) -> Damage | None:
-    """Return how the wheel of a library differs from what was installed; None if it does not, or no one knows.
+    """Return how the wheel of a library differs from the installed one; None if it does not, or is unknown.
 
     With `full` every byte is read, about a second for each GB, and again only after a file was touched.
     """

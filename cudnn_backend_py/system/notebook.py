@@ -1,4 +1,4 @@
-"""Values as notebooks show them: what draws them is found by the package's root, and imported when one first asks.
+"""Values in notebooks: the drawing function is found through the package's root and imported on first use.
 
 So data knows none of the reports that show it, and a program that shows nothing imports none of them.
 """

@@ -86,7 +86,7 @@ class PrivateFolder:
 
     @contextmanager
     def open(self, *, create: bool = False) -> Iterator[OpenFolder]:
-        """Yield the folder, by whose file descriptor all is done: what was checked stays what is used.
+        """Open the folder; all work uses its file descriptor, so the checked folder stays the used one.
 
         Raises
         ------
@@ -158,7 +158,7 @@ class OpenFolder:
         self.path = path
 
     def files(self, name: re.Pattern[str]) -> list[tuple[str, os.stat_result]]:
-        """Return what is no folder and has such a name, with its status."""
+        """Yield files with such a name and their status."""
         found = []
         with os.scandir(self.descriptor) as items:
             for item in items:

@@ -1,4 +1,4 @@
-"""Plain data as typed values: every field of a file is checked against the annotation of what it becomes.
+"""Plain data as typed values: every field of a file is checked against the annotation of its class.
 
 What reads JSON into values of this package comes here, so that no damaged field reaches code that expects another type.
 """

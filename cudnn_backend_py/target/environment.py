@@ -1,4 +1,4 @@
-"""``check_environment``: faults of the machine and the process, looked for before a graph is blamed."""
+"""``check_environment``: problems of the machine and the process, found before a graph is blamed."""
 
 from __future__ import annotations
 
@@ -106,14 +106,14 @@ class EnvironmentProblem:
         return f"{self.headline} ({self.code}); {self.repair}"
 
     def error(self) -> EnvironmentNotReady:
-        """Return the fault as the exception of a call that cannot go on."""
+        """Return the problem as the exception of a call that cannot go on."""
         return EnvironmentNotReady(self.headline, code=self.code, where=self.detail, fix=self.repair)
 
 
 def check_environment(
     on: Library | None = None, target: Target | None = None, build: bool = False
 ) -> list[EnvironmentProblem]:
-    """Return what is wrong with the environment, what blocks verdicts first.
+    """Return the environment problems, those that prevent verdicts first.
 
     Parameters
     ----------
@@ -149,7 +149,7 @@ def check_environment(
 
 
 def _tf32() -> Iterator[EnvironmentProblem]:
-    """Yield that TF32 is switched off, of which no reason of cuDNN's reports."""
+    """Yield the problem that TF32 is switched off, which cuDNN's reasons do not mention."""
     if os.environ.get(_TF32_SWITCH) == "0":
         yield EnvironmentProblem(
             "tf32-switched-off",
@@ -161,7 +161,7 @@ def _tf32() -> Iterator[EnvironmentProblem]:
 
 
 def problem_of_refusal(target: Target, *, built: bool) -> EnvironmentProblem | None:
-    """Return what is wrong with the environment, where that is why cuDNN offers no engine config, or builds no plan.
+    """Return the environment problem that explains why cuDNN lists no engine config or builds no plan.
 
     Parameters
     ----------
@@ -173,12 +173,12 @@ def problem_of_refusal(target: Target, *, built: bool) -> EnvironmentProblem | N
 
 
 def has_nvrtc(lib: Library) -> bool:
-    """Return whether a libcudnn has NVRTC inside and asks no other."""
+    """Return whether a libcudnn contains NVRTC."""
     return lib.version >= _NVRTC_INSIDE
 
 
 def problem_after_crash(library: str, nvrtc: str, *, in_start: bool = False) -> EnvironmentProblem | None:
-    """Return what is wrong with the files of a cuDNN whose process died, so that no graph is blamed for it.
+    """Return the problem with the library files of a process that died, so that the graph is not blamed.
 
     Every byte of cuDNN and of its NVRTC is compared with what was installed: a second or more the first time, then
     less than 2 ms while the files stay as they are.
@@ -213,7 +213,7 @@ def _describe_damage(damage: Damage) -> EnvironmentProblem:
 
 
 def _add_damage(faults: list[EnvironmentProblem], *paths: str | None) -> list[EnvironmentProblem]:
-    """Return the faults, before them the damage to the wheels of these libraries that explains them."""
+    """Return the problems, preceded by the damage to the wheels of these libraries that explains them."""
     if not any(fault.code in _PERHAPS_DAMAGED for fault in faults):
         return faults
     found = (find_damage(path, full=True) for path in paths if path is not None)
@@ -227,7 +227,7 @@ def _candidate() -> str | None:
 
 
 def _before_loading(path: str) -> list[EnvironmentProblem]:
-    """Return the faults of the library that would be loaded, from its files alone."""
+    """Return the problems of the library that would be loaded, from its files alone."""
     if (damage := find_damage(path, full=False)) is not None:
         return [_describe_damage(damage)]
     try:
@@ -241,7 +241,7 @@ def _before_loading(path: str) -> list[EnvironmentProblem]:
 
 @lru_cache
 def _files(path: str, version: Version) -> tuple[EnvironmentProblem, ...]:
-    """Return the faults of the files next to a libcudnn."""
+    """Return the problems of the files next to a libcudnn."""
     return (*_find_missing(path, version), *_find_misnamed(path, version), *_find_unloadable(path))
 
 
@@ -271,7 +271,7 @@ def _find_missing(path: str, version: Version | None) -> Iterator[EnvironmentPro
 
 
 def _find_misnamed(path: str, version: Version) -> Iterator[EnvironmentProblem]:
-    """Yield the sub-libraries whose file names bear another version than cuDNN answers."""
+    """Yield the sub-libraries with another version in their file names than cuDNN reports."""
     for name, files in sublibraries(Path(path).parent).items():
         versions = {found for file in files if (found := name_version(file)) is not None}
         if versions and not any(version[: len(found)] == found[:3] for found in versions):
@@ -306,7 +306,7 @@ def _find_unloadable(path: str) -> Iterator[EnvironmentProblem]:
 
 
 def _find_mapped(lib: Library) -> Iterator[EnvironmentProblem]:
-    """Yield what this process has mapped of other cuDNNs than `lib`."""
+    """Yield libraries of other cuDNN versions than `lib` mapped into this process."""
     shims, parts = mapped_cudnn()
     if len(shims) > 1:
         yield EnvironmentProblem(
@@ -340,7 +340,7 @@ def _names(folder: Path) -> frozenset[str]:
 
 
 def _find_shadowed(path: str) -> Iterator[EnvironmentProblem]:
-    """Yield what the loader is reported to take before the sub-libraries of `path`."""
+    """Yield libraries that the loader finds before the sub-libraries of `path`."""
     own = Path(path).resolve().parent
     for folder in loader_folders():
         if "graph" in _names(folder) and folder.resolve() != own:
@@ -467,13 +467,13 @@ def _nvrtc(lib: Library, target: Target | None, build: bool) -> Iterator[Environ
 
 
 def _architectures_of(cuda: tuple[int, int]) -> tuple[int, ...]:
-    """Return what the NVRTC of a CUDA version compiles for: that of the newest known one of its major up to it."""
+    """Return the architectures of the NVRTC of a CUDA version: those of the newest known one of its major."""
     known = [version for version in NVRTC_ARCHITECTURES if version[0] == cuda[0] and version <= cuda]
     return NVRTC_ARCHITECTURES[max(known)] if known else ()
 
 
 def _architecture(major: int, target: Target | None, nvrtc: Nvrtc) -> Iterator[EnvironmentProblem]:
-    """Yield that NVRTC does not know the target's architecture: engines compiled ahead of time may still serve it."""
+    """Yield the problem that NVRTC does not know the target's architecture; precompiled engines may serve it."""
     if target is not None and nvrtc.architectures and target.sm not in nvrtc.architectures:
         yield _describe_unknown_architecture(major, target.sm, nvrtc)
 
@@ -517,7 +517,7 @@ def _is_full(path: str) -> bool:
 
 
 def nvrtc_needed(sm: int) -> tuple[int, int] | None:
-    """Return the oldest CUDA version in :data:`NVRTC_ARCHITECTURES` whose NVRTC compiles for sm_`sm`, if any."""
+    """Return the oldest CUDA version in :data:`NVRTC_ARCHITECTURES` with an NVRTC that compiles for sm_`sm`, if any."""
     return min((version for version, architectures in NVRTC_ARCHITECTURES.items() if sm in architectures), default=None)
 
 

@@ -16,7 +16,7 @@ __all__ = ["compared_numbers", "find_marker_error"]
 
 
 def find_marker_error(marker: pytest.Mark) -> str:
-    """Return what is wrong with a marker of the plugin, with at most one suggestion; nothing if it is right."""
+    """Describe the error in a marker of the plugin, with at most one suggestion; empty if it is right."""
     check = _CHECKS.get(marker.name)
     return "" if check is None else check(marker)
 
@@ -40,7 +40,7 @@ def _target_error(marker: pytest.Mark) -> str:
 
 
 def _unknown_target(name: str) -> str:
-    """Return what is wrong with the name of a target, nothing if it has one."""
+    """Describe the error in the name of a target; empty if it exists."""
     if name == "gpu":
         return ""
     try:

@@ -119,7 +119,7 @@ def _canonical(name: str) -> str:
 def pytest_make_collect_report(
     collector: pytest.Collector,
 ) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
-    """Say of all tests of a file or class whose markers mean nothing what is wrong with them: it is not collected."""
+    """Refuse to collect tests of a file or class with wrong markers, with an error that explains them."""
     report = yield
     items = [node for node in report.result or () if isinstance(node, pytest.Item)]
     faults = dict.fromkeys(fault for item in items for fault in _marker_errors(item))

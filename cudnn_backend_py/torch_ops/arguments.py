@@ -270,7 +270,7 @@ def check_out(out: Any, q: Any, v: Any) -> None:
 
 
 def _common(named: Mapping[str, Any], batch: int) -> dict[str, tuple[tuple[Any, ...], str]]:
-    """Return what is needed of lengths and pages."""
+    """Return the requirements on lengths and pages."""
     k, table = named["k"], named["block_table"]
     found: dict[str, tuple[tuple[Any, ...], str]] = {
         "seq_len_q": ((batch,), "int32"),

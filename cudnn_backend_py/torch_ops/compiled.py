@@ -377,7 +377,7 @@ class _Slots:
     def limits(
         self, plan: ClassPlan, options: OperatorOptions, bounds: Bounds, *, is_exact: bool
     ) -> tuple[tuple[int, int, int], ...]:
-        """Return (slot, least, most) of the calls whose class this is: not those for which there is a smaller one."""
+        """Return (slot, least, most) of the calls of this class: not those of a smaller class."""
         s, most, page, folded = self._sequences, bounds, plan.problem.page_size, self._folded
         least = most if is_exact else least_of(plan.problem, most)
         ranges = dict.fromkeys(self.loose, (1, _UNBOUND)) | {ROW_STRIDE: (0, _UNBOUND)}
@@ -492,7 +492,7 @@ class Step:
             self._last_use.pop(id(plan), None)
 
     def has_used(self, plan: object) -> bool:
-        """Return whether it has launched a plan since it was last asked so."""
+        """Return whether it has launched a plan since the last call of this."""
         if self._module is None:
             return False
         now, before = self._module.used(id(plan)), self._last_use.get(id(plan), 0)

@@ -68,7 +68,7 @@ class Build:
 
     @classmethod
     def of(cls, torch: Any) -> Build:
-        """Return that of the installed torch."""
+        """Return the build of the installed torch."""
         from packaging.version import Version
 
         root = Path(torch.__file__).parent
@@ -93,7 +93,7 @@ class Build:
         return cls(command, hashlib.sha256(json.dumps(about).encode() + content).hexdigest())
 
     def missing(self) -> str:
-        """Return what is missing to build it."""
+        """Return the tools that are missing to build it."""
         compiler, headers = self.command[0], Path(sysconfig.get_paths()["include"])
         if shutil.which(compiler) is None:
             return f"there is no C++ compiler {compiler} (CXX names another)"
@@ -239,7 +239,7 @@ def _compile(build: Build) -> tuple[bytes | None, str]:
 
 
 def describe_extension() -> str:
-    """Return what there is to say of the extension of this process."""
+    """Describe the state of the extension in this process."""
     return EXTENSION.state
 
 

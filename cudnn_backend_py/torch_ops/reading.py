@@ -137,7 +137,7 @@ def _common_options(backward: bool, options: OperatorOptions, max_q: int) -> Ope
 
 
 def describe(backward: bool, named: Mapping[str, Any], reading: SequenceView) -> Attention:
-    """Return the problem of a call: strides over heads and tokens are true, and serve for all its kin.
+    """Return the problem of a call: strides over heads and tokens are true, and serve all related plans.
 
     Raises
     ------

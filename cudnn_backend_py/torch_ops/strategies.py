@@ -457,7 +457,7 @@ def _has_usual_strides(named: Named, r: SequenceView) -> bool:
 
 
 def _add_kind(backward: bool, named: Named, r: SequenceView) -> _Kind:
-    """Return what finds the classes of such calls, kept by what they have in common."""
+    """Return the cached finder of class plans for calls with the same properties."""
     kind = _Kind(RelatedPlans(describe(backward, named, r), shared_target(), backward=backward))
     with _making:
         if len(_kinds) >= _KIN_KEPT:
@@ -548,7 +548,7 @@ class _Adaptive:
 
 
 class _Notice:
-    """Is told of the calls that the compiled step runs by a class, and says which ones Python is to do.
+    """Receives reports of calls that the compiled step runs by a class, and returns those for Python.
 
     Parameters
     ----------
@@ -563,7 +563,7 @@ class _Notice:
         self._last = (0, 0, 0)
 
     def __call__(self, unreported: int, shape: tuple[int, int, int]) -> int:
-        """Note `untold` more calls of the last shape, and one of this; return how many more need not be reported.
+        """Note `unreported` more calls of the last shape, and one of this; return how many more need no report.
 
         Negative where Python is to do this call, and to note it.
         """

@@ -47,7 +47,7 @@ class Difference:
     patterns: int
 
     def why(self, limit: float) -> str | None:
-        """Return what is beyond the limit, None if nothing is."""
+        """Describe the difference beyond the limit; None within it."""
         if self.patterns:
             return f"{self.patterns} elements are infinite or NaN in one result only"
         if self.relative > limit:

@@ -65,7 +65,7 @@ class _Candidate:
         return {state: Timing.of(times) for state, times in self.times.items()}
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what was found out, as plain data."""
+        """Return the findings as plain data."""
         plain: dict[str, Any] = {"tag": self.config.tag, "mode": self.config.origin, "state": self.state}
         if self.reason:
             plain["reason"] = self.reason

@@ -41,7 +41,7 @@ def time_changes(
     until: float = math.inf,
     keep: Callable[[Callable[[], Upgrade]], object] = id,
 ) -> Upgrade:
-    """Return a comparison with the times and numbers of what both versions support, but for what is the same plan.
+    """Return a comparison with times and results of graphs that both versions support, except for equal plans.
 
     Plans of several graphs are built at a time; then each graph is timed alone, by both versions in turns. Where one is
     more than 2.5 % faster, that is done again by other processes, and the shortest time of each version counts. Numbers
@@ -88,7 +88,7 @@ def time_changes(
 
 
 def changes_to_time(found: Upgrade) -> list[Change]:
-    """Return the changes of the GPU here whose plans are run: both versions have one, and not the same."""
+    """Return the changes for the GPU here with two different plans to run."""
     return [
         one
         for one in found.changes
@@ -157,7 +157,7 @@ def _run_all(
     until: float,
     step: Callable[[str], object],
 ) -> Iterator[tuple[str, tuple[str, str]]]:
-    """Yield what the numbers of each graph come to, by its plans of both versions."""
+    """Yield the result for each graph from the times of both versions' plans."""
     limit_s = max(1.0, min(_RUN_S, until - time.monotonic()))
     with ExitStack() as held, ThreadPoolExecutor(at_once) as pool:
         free: SimpleQueue[tuple[Runner, Runner]] = SimpleQueue()

@@ -57,7 +57,7 @@ def _pip(*arguments: str) -> list[str]:
 
 
 def _find_pip() -> tuple[str, str] | tuple[str]:
-    """Return what lets this Python run pip, that of the environment or another's."""
+    """Return the arguments with which this Python runs pip, that of the environment or a borrowed one."""
     return ("-m", "pip") if _has_pip() else (str(_borrow_pip() / "pip"),)
 
 

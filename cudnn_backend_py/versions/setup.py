@@ -92,7 +92,7 @@ class Setup:
         return {**others, **dict(self.variables)}
 
     def check(self) -> None:
-        """Compare the files with what they were when the setup was read.
+        """Compare the files with those at the time of the query.
 
         Raises
         ------

@@ -571,7 +571,7 @@ def _check_replaceable(folder: Path, needed: str) -> None:
 
 
 def _place_wheel(wheel: Path, folder: Path, needed: str, bars: Progress) -> None:
-    """Make ``folder`` from a wheel, whole or not at all, in place of what was there."""
+    """Unpack a wheel into ``folder``, completely or not at all, replacing the old one."""
     with _staging(folder.parent) as staging:
         tree = staging / "tree"
         tree.mkdir(mode=0o700)

@@ -148,7 +148,7 @@ def _checked_members(wheel: Path, archive: zipfile.ZipFile) -> Iterator[tuple[zi
 
 
 def _problem_of(member: zipfile.ZipInfo) -> str:
-    """Return what forbids one member to be unpacked, from its entry alone."""
+    """Return the reason not to unpack a member of the archive, from its entry alone."""
     name = member.filename
     parts = name.removesuffix("/").split("/")
     if name.startswith("/") or ".." in parts or "\\" in name:

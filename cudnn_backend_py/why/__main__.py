@@ -137,7 +137,7 @@ def _report(watches: list[Any], target: str | None, where: Path | None, form: st
 
 
 def read_command_line(arguments: Sequence[str] | None, name: str) -> Callable[[], None] | None:
-    """Return what runs the program that a command line names; None where that requests help, which is printed.
+    """Return a function that runs the program of a command line; None after printing help.
 
     Raises
     ------

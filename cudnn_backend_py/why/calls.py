@@ -64,7 +64,7 @@ class Machine:
     live: bool = False
 
     def says(self, name: str) -> bool | None:
-        """Return what an environment variable reports torch: "1" is True, "0" False, all else None."""
+        """Return torch's reading of an environment variable: "1" is True, "0" False, all else None."""
         return {"1": True, "0": False}.get(self.environment.get(name, ""))
 
 

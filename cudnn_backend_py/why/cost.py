@@ -100,7 +100,7 @@ def median_interval(values: Sequence[float]) -> tuple[float, float, float]:
 
 
 def judge_pairs(plain: Sequence[TurnTime], other: Sequence[TurnTime], most: float) -> dict[str, Any]:
-    """Return what the turns of pairs say of the share by which the others take longer, for a record.
+    """Return statistics of the extra share of time over pairs of runs, for a record.
 
     The verdict is of the clock: ``"passed"`` where all of the interval is less than `most`, ``"failed"`` where nothing
     of it is, else ``"not shown"``.
@@ -187,7 +187,7 @@ def _measure(sizes: tuple[int, int, int], compiled: bool, device: str, seconds: 
 
 
 def _note_us(device: str, calls: int = 500, turns: int = 40) -> list[float]:
-    """Return what the watch adds to a call on the host: the median of turns in microseconds, between its interval."""
+    """Return the host overhead of the watch in microseconds: the median over runs, with its interval."""
     import torch
 
     from .look import why_not_cudnn

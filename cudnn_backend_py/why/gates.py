@@ -395,7 +395,7 @@ def releases_of(version: tuple[int, ...]) -> tuple[Release, ...]:
 
 
 def default_order(machine: Machine) -> tuple[str, ...]:
-    """Return the order in which a torch asks its backends on a GPU where no one has set one."""
+    """Return the default order of torch's backends on a GPU."""
     first = ("cudnn", "flash", "efficient", "math")
     version, sm, cudnn = machine.torch, machine.sm or 0, machine.cudnn or (0, 0, 0)
     if version == (2, 5, 0):
@@ -594,7 +594,7 @@ def _jagged(call: TorchCall, machine: Machine, answer: Answer) -> Blocker | None
 
 
 def find_others(call: TorchCall, machine: Machine, first: Blocker) -> tuple[Blocker, ...]:
-    """Return what else would keep cuDNN out of a call once its first blocker is gone, in torch's order."""
+    """Return the other gates that would keep a call from cuDNN once its first blocker is gone, in torch's order."""
     if first.source.startswith("torch/"):  # another function than scaled_dot_product_attention
         return ()
     found: dict[str, Blocker] = {}
@@ -613,7 +613,7 @@ def find_others(call: TorchCall, machine: Machine, first: Blocker) -> tuple[Bloc
 
 
 def torch_faults(call: TorchCall) -> tuple[str, ...]:
-    """Return what torch is known to get wrong of a call that it gives to cuDNN."""
+    """Return torch's known issues for a call that it gives to cuDNN."""
     found = []
     if call.mask is not None and call.mask.dtype not in ("bool", call.q.dtype):
         found.append(

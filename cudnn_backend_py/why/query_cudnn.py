@@ -1,4 +1,4 @@
-"""What cuDNN itself says of a call: the graph torch would build of it, its verdict, faults, and what the plan costs."""
+"""cuDNN's own view of a call: the graph torch would build, its verdict, known issues, and the cost of the plan."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def _strides(facts: TensorFacts) -> tuple[int, ...]:
 
 
 def _like(q: TensorFacts, dims: tuple[int, ...]) -> tuple[int, ...]:
-    """Return strides of a dense tensor whose dims are in the order of q's: how torch makes the output."""
+    """Return strides of a dense tensor with dims in the order of q's: how torch makes the output."""
     strides, run = [0] * 4, 1
     given = _strides(q)
     for place in sorted(range(4), key=lambda one: (given[one], -one)):
@@ -120,7 +120,7 @@ def graphs_of(call: TorchCall, version: VersionTuple | None = None, sm: int | No
 
 
 def query_cudnn(call: TorchCall, machine: Machine, target: Profile | str, judge: Judge, *, build: bool = True) -> Side:
-    """Return what cuDNN says of the graphs of a call.
+    """Return cuDNN's verdicts on the graphs of a call.
 
     Parameters
     ----------

@@ -102,7 +102,7 @@ def autocast_type(tensor: Any) -> Any:
 
 
 def read_order() -> tuple[str, ...] | None:
-    """Return the order in which torch asks its backends; None where this torch does not report."""
+    """Return the order in which torch tries its backends; None where this torch does not report it."""
     read = getattr(torch._C, "_get_sdp_priority_order", None)
     return None if read is None else tuple(BACKENDS.get(number, str(number)) for number in read())
 
@@ -138,7 +138,7 @@ def _numbers(text: str) -> tuple[int, int, int]:
 
 
 def read_machine() -> Machine:
-    """Return what torch runs on: its version, CUDA, cuDNN, GPU, and the variables its gates read."""
+    """Describe the machine of torch: its version, CUDA, cuDNN, GPU, and the variables that its gates read."""
     version, sm, gpu = None, None, ""
     live = torch.cuda.is_available()
     with ignoring(Exception):
@@ -185,7 +185,7 @@ def said_by(params: Any) -> tuple[bool, tuple[str, ...]]:
 
 
 def query_torch(q: Any, k: Any, v: Any, mask: Any, call: TorchCall) -> Answer:
-    """Return what torch says of a call with these tensors, now; whatever it raises is part of the answer."""
+    """Return torch's report for a call with these tensors; an exception is part of the report."""
     if torch.backends.cuda.is_built() and q.is_cuda and call.q.device == "cuda":
         with contextlib.suppress(AttributeError), torch._C.DisableTorchFunction():
             return _ask(q, k, v, mask, call)
@@ -222,7 +222,7 @@ def _ask(q: Any, k: Any, v: Any, mask: Any, call: TorchCall) -> Answer:
 
 
 def query_by_facts(call: TorchCall) -> Answer:
-    """Return what torch says of a call whose tensors are gone, by fake ones under the switches it had; its text, too.
+    """Return torch's report for a call whose tensors are gone, from fake tensors and the switches of that time.
 
     Of fake tensors torch itself chooses nothing: the first backend in its order that it lets run is the choice. Nothing
     where torch has no GPU, or sizes are unknown.

@@ -151,7 +151,7 @@ def _title(one: Finding) -> str:
 
 
 def _facts(one: Finding) -> list[tuple[str, str]]:
-    """Return what is said of a finding, line by line: a label and a text."""
+    """Return a finding as pairs of label and text."""
     facts = [("called from", one.place.program)] if one.place.program else []
     facts.append((one.call.kind, str(one.call)))
     if one.answer.choice is not None:

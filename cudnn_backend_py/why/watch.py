@@ -70,7 +70,7 @@ class Row:
 
 
 def _calling_program() -> FrameType | None:
-    """Return who called a wrapped operator; None where that is torch, this package or a mode, for what is noted."""
+    """Return the caller of a wrapped operator; None for torch, this package or a mode."""
     frame = sys._getframe(4)
     if frame.f_code.co_filename == _OPERATORS and frame.f_back is not None:
         frame = frame.f_back
@@ -156,7 +156,7 @@ class Watch:
     # Noting calls
 
     def _noting(self, note: Callable[..., None]) -> Around:
-        """Return what is around a function: its call is noted."""
+        """Return the wrapper of a function that records its calls."""
 
         def around(original: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             try:
@@ -169,7 +169,7 @@ class Watch:
         return Around(around)
 
     def _noting_whole(self, note: Callable[..., None]) -> Around:
-        """Return what is around a function that is one for the program: what it calls itself is not noted."""
+        """Return the wrapper of a public function: calls inside it are not recorded."""
 
         def around(original: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             thread = self._thread
@@ -257,7 +257,7 @@ class Watch:
             self._note_sdpa(*args, **kwargs)
 
     def _note_direct(self, name: str) -> Callable[..., None]:
-        """Return what counts the program's own calls of an operator that is one backend's: torch chooses none there."""
+        """Return a counter of the program's calls of an operator of one backend: torch makes no choice there."""
 
         def note(*_args: Any, **_kwargs: Any) -> None:
             frame = _calling_program()
@@ -270,7 +270,7 @@ class Watch:
         return note
 
     def _row_at(self, key: tuple[Any, ...], frame: FrameType, given: tuple[Any, ...], *options: Any) -> Row:
-        """Return the row of a call whose tensors are not among the last ones there."""
+        """Return the row of a call with tensors that were not seen lately."""
         code = frame.f_code
         key = (
             *(code.co_filename, code.co_name, frame.f_lineno),
@@ -409,14 +409,14 @@ class Watch:
 
 
 def _key_of(tensor: Any) -> tuple[Any, ...]:
-    """Return what torch's gates look at of a tensor."""
+    """Return the properties of a tensor that torch's gates read."""
     if not tensor.is_nested:
         return tensor.shape, tensor.stride(), tensor.dtype, tensor.requires_grad, tensor.device
     return (str(tensor.shape if tensor.layout == torch.jagged else tensor._nested_tensor_size().tolist()),)
 
 
 def _are_as(given: tuple[Any, ...]) -> Callable[..., bool] | None:
-    """Return what says of other tensors whether torch's gates see the same in them; None where nothing says it at once.
+    """Return a check whether torch's gates see the same in other tensors; None if there is no quick one.
 
     It is dynamo's guard: of all it compares type, device, data type, sizes, strides, gradient and autocast in 0.2
     microseconds, where the attributes of three tensors take ten times as long to read, hash and compare.
@@ -487,7 +487,7 @@ def _kind_of(node: Any) -> Kind:
 
 
 def _attention_in(module: Any) -> Iterator[tuple[Any, _State]]:
-    """Yield the calls of attention in a graph of dynamo, with what is set where they are."""
+    """Yield the calls of attention in a graph of dynamo, with the settings at that place."""
     autocast = {}
     for device in ("cuda", "cpu"):
         with ignoring(Exception):
@@ -543,7 +543,7 @@ def _counting(made: Any, counters: list[list[int]]) -> Any:
 
 
 def _varlen_note(q: Any) -> str:
-    """Return what torch's own rule for packed sequences says; empty where it has none, or q is on no GPU."""
+    """Return the result of torch's own rule for packed sequences; empty where it has none, or q is not on a GPU."""
     with ignoring(Exception):
         from torch.nn.attention.varlen import _should_use_cudnn
 

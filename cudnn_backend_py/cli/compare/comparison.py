@@ -163,7 +163,7 @@ def cases_of_shapes(problems: Iterable[Attention]) -> list[Case]:
 
 
 def cases_of_log(path: str) -> list[Case]:
-    """Return what is compared of a log of cuDNN: each graph of attention in it, once.
+    """Return the distinct attention graphs of a cuDNN log.
 
     Raises
     ------
@@ -517,12 +517,12 @@ def compare(
 
 
 def _part(record: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a record that goes on says of an earlier part: when, of which commit, on how many cores."""
+    """Describe the earlier part of a resumed record: date, commit, number of cores."""
     return {name: record.get(name) for name in ("date", "commit", "cores", "seconds")} | {"rows": len(record["rows"])}
 
 
 def _peers() -> dict[str, Any]:
-    """Return what the record says of torch and the GPU; the operators and their compiled step are ready after it."""
+    """Describe torch and the GPU; prepares the operators and their compiled step."""
     try:
         import torch
     except ImportError:
@@ -593,7 +593,7 @@ def _head_lines(record: Mapping[str, Any], bold: str = "bold") -> list[str]:
 
 
 def as_markdown(record: Mapping[str, Any]) -> str:
-    """Return both tables as text for a page, with what they were measured on."""
+    """Return both tables as text for a page, with the machine they were measured on."""
     lines = [*_head_lines(record), ""]
     if "described" in record:
         lines += ["| shape | direction | plans |", "|---|---|---|"]
@@ -617,7 +617,7 @@ def as_markdown(record: Mapping[str, Any]) -> str:
 
 
 def _notes(record: Mapping[str, Any], bullet: str) -> list[str]:
-    """Return what was not compared, each line once, with how many rows it is about."""
+    """Return the rows that were not compared, grouped by reason with their number."""
     counted: dict[str, list[str]] = {}
     for row in record["rows"]:
         for note in row.get("notes", ()):

@@ -73,7 +73,7 @@ def _detail(case: Case, what: str) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class _Variation:
-    """A change that may compile: what of the graph then is the fault, what is different, and what to do."""
+    """A change that may compile: the problem of the graph, the difference, and the remedy."""
 
     change: Change
     headline: str

@@ -348,7 +348,7 @@ _PADDED = re.compile(r"(?P<what>.*): (?P<old>\d+) -> \d+ \(a multiple of (?P<mul
 
 
 def type_word(kind: DataType) -> str:
-    """Return what users call a data type, such as "float16"."""
+    """Return the usual name of a data type, such as "float16"."""
     return DATA_TYPES[kind].word or kind.name.lower()
 
 
@@ -414,7 +414,7 @@ def _strides_word(tensor: Tensor) -> str:
 
 
 def _layout_word(tensor: Tensor) -> str:
-    """Return what the strides are called: NHWC, else NCHW (four dims and more) or row-major, column-major."""
+    """Name a layout: NHWC, else NCHW (four dims and more) or row-major, column-major."""
     row_major = tensor.strides == packed_strides(tensor.dims)
     if tensor.rank >= 4:
         return "NHWC" if tensor.strides == channels_last(tensor.dims) else "NCHW" if row_major else ""
@@ -422,7 +422,7 @@ def _layout_word(tensor: Tensor) -> str:
 
 
 def statement(reason: Reason) -> str:
-    """Return what a reason states, on one line."""
+    """Return the statement of a reason on one line."""
     return " ".join(reason.statement.split()).partition(" at: ")[0].rstrip(".")
 
 

@@ -19,7 +19,7 @@ __all__ = ["check_claims", "compare_solution"]
 
 
 def check_claims(graph: Graph, cause: Cause, claims: Mapping[str, Change]) -> tuple[Cause, frozenset[str]]:
-    """Return a cause whose remedy says of each exact change that was not compared why, and the titles that are wrong.
+    """Return a cause that states for each exact change why it was not compared, and the titles that are wrong.
 
     Parameters
     ----------

@@ -155,7 +155,7 @@ def find_graph_cause(
 
 
 def _find_in_fork(case: Case, find: Callable[[Case], Cause | None]) -> Cause | None:
-    """Return what is found in a forked process, which is judged again without the variation that it dies of.
+    """Search for the cause in a forked process; repeat without the variation that crashes it.
 
     Without querying cuDNN where that does not help.
     """
@@ -185,12 +185,12 @@ def _find_in_fork(case: Case, find: Callable[[Case], Cause | None]) -> Cause | N
 
 
 def _by_rules(case: Case) -> Cause | None:
-    """Return what the first rule says that knows the fault by its text alone."""
+    """Return the cause of the first rule that recognizes the message alone."""
     return next((cause for rule in RULES if (cause := _ask(rule, case)) is not None), None)
 
 
 def _ask(rule: Callable[..., Cause | None], *given: Case | Reason) -> Cause | None:
-    """Return what a rule says; nothing where it fails, so that the next one, or cuDNN itself, is heard."""
+    """Return the cause of a rule; None if the rule fails, so that the next rule or cuDNN's message is used."""
     return run_guarded(f"the rule {rule.__name__}", None, rule, *given)
 
 
@@ -202,7 +202,7 @@ def _of_graph(case: Case) -> Cause | None:
 
 
 def _nearer(case: Case, said: Cause | None) -> Cause | None:
-    """Return what unusual things are refused, where a cause was not measured or does not report of them."""
+    """Return the refused unusual properties where no cause was measured, or the cause does not cover them."""
     measured = said if said is not None and said.basis is Basis.MEASURED else None
     if measured and run_guarded("the look at what is reported", True, is_reported, case, measured.headline):
         return None
@@ -332,7 +332,7 @@ def _name_device_need(case: Case, other: Cause | None) -> Cause | None:
 
 
 def name_refused(graph: Graph, headline: str) -> str:
-    """Return the operations that cuDNN refused to finalize, with what they read and write, by what it answered.
+    """Return the operations that cuDNN refused to finalize, with inputs, outputs and cuDNN's status.
 
     Fault
         "cudnnBackendFinalize answered NOT_SUPPORTED for CUDNN_BACKEND_RESAMPLE_DESCRIPTOR".
@@ -375,7 +375,7 @@ _CHEAP = ("alignment", "layout", *FORMS, *_VALUES)
 
 
 def suspects(graph: Graph) -> list[str]:
-    """Return what is unusual about the graph's tensors: where to look first when cuDNN crashes."""
+    """Return unusual properties of the graph's tensors: the first suspects when cuDNN crashes."""
     lines = []
     for tensor in graph.tensors:
         zero = [axis for axis, dim in enumerate(tensor.dims) if dim > 1 and tensor.strides[axis] == 0]
@@ -423,7 +423,7 @@ def _another_architecture(case: Case) -> Cause | None:
 
 
 def _no_engine(case: Case) -> Cause | None:
-    """Return what an operation is that cuDNN proposes no engine for, and says nothing about; None where it has engines.
+    """Name the operation for which cuDNN has no engine and gives no reason; None if it has engines.
 
     Fault
         Heuristics without any engine config, and without a reason.

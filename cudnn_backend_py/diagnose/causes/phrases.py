@@ -160,7 +160,7 @@ def explain_numbers(text: str) -> str:
 
 
 def needed_of_device(text: str, sm: int = 0) -> str | None:
-    """Return what the engine that was refused asks the device itself for, by a reason written ``STATUS: text``.
+    """Return the device properties that a refused engine queries, from a reason written ``STATUS: text``.
 
     None where it asks nothing, or serves no such architecture.
     """

@@ -1,4 +1,4 @@
-"""Search for refused options: alone, or only together. Asks through a function, and as little as it can.
+"""Search for refused options, alone or in combination, with few calls of a judging function.
 
 "Without X it works" alone does not say that X is refused: leaving out Y may help as well, and X may be supported by
 itself. So each option is left out once, and what that leaves is judged by itself.

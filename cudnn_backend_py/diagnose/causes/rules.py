@@ -533,7 +533,7 @@ def virtual(case: Case, reason: Reason) -> Cause | None:
 
 
 def _is_named(tensor: Tensor, text: str) -> bool:
-    """Return whether a reason speaks of a tensor: by its name, or of what it is for."""
+    """Return whether a reason mentions a tensor by its name or role."""
     words = re.findall(r"[a-z]+", text.lower())
     return not tensor.virtual and any(part in words for part in tensor.name.lower().split("_") if len(part) > 3)
 

@@ -53,7 +53,7 @@ def options_refused(case: Case) -> Cause | None:
 
 
 def _remedy(case: Case, options: Options, blame: Blame) -> str:
-    """Return what to leave out, as far as the problem without it was queried; nothing where that does not help."""
+    """Return the options to leave out, if a problem without them was judged; empty where that does not help."""
 
     def helps(gone: Sequence[str]) -> bool:
         graph = options.graph([key for key in options.found if not options.whole([key]) & set(gone)])
@@ -67,7 +67,7 @@ def _remedy(case: Case, options: Options, blame: Blame) -> str:
 
 
 def _instead(options: Sequence[Option], word: str) -> str:
-    """Return what to do instead of options; first what computes the same."""
+    """Return replacements of options; those with the same results first."""
     dropped = word.join(option.name for option in options if not option.instead)
     found = [option.instead for option in options if option.instead]
     return word.join([*found, *([f"without {dropped}, which computes something else"] if dropped else [])])
@@ -91,7 +91,7 @@ _STEP = 8  # of head dims
 
 
 def _limit(case: Case, options: Options, key: str, keys: Sequence[str]) -> str:
-    """Return which sizes are supported with these options, found by asking; nothing where the option has no size."""
+    """Return the supported sizes with these options, found by judging; empty for options without a size."""
     option, kept = options.found[key], options.whole(keys)
     if not option.sizes:
         return ""
@@ -129,7 +129,7 @@ def blame_beside(case: Case, key: str) -> Cause | None:
 
 
 def _changes_refused(case: Case) -> Cause | None:
-    """Return what is refused of the options that changes of the graph itself leave out."""
+    """Return the refused options among those that changes of the graph remove."""
     if not case.measure:
         return None
     cures = case.cures(*OPTIONS)

@@ -101,7 +101,7 @@ def only_operations(case: Case) -> bool:
 
 
 def _main(one: list[Deviation]) -> list[Deviation]:
-    """Return what has to be reported of a refused set: operations only where there is nothing else."""
+    """Return the items of a refused set to report: operations only if there is nothing else."""
     return [item for item in one if item.aspect != "operation"] or one
 
 
@@ -114,7 +114,7 @@ def _tells(headline: str, one: Deviation) -> bool:
 
 
 def _find(case: Case) -> tuple[Blame, dict[str, Deviation]] | None:
-    """Return what is refused, by key; None where nothing unusual is, or it is not known. Asked once a case."""
+    """Return the refused items by key; None without unusual items or if unknown. Judged once per case."""
     if not case.measure or case.budget is not None or case.is_attention:
         return None
     if case.unusual is None:
@@ -181,14 +181,14 @@ def _needed(one: Deviation) -> str:
 
 
 def _quote(case: Case, one: Sequence[Deviation]) -> str:
-    """Return cuDNN's message where they speak of what is refused."""
+    """Return cuDNN's messages that mention the refused items."""
     patterns = [_WORDS[item.aspect] for item in one]
     fitting = (reason for reason in case.telling if any(re.search(pattern, statement(reason)) for pattern in patterns))
     return next(filter(None, map(quote, fitting)), "")
 
 
 def _remedy(case: Case, blame: Blame, options: dict[str, Deviation], sets: Sequence[Sequence[Deviation]]) -> str:
-    """Return what to do instead; what leaves the results as they are first."""
+    """Return replacements; those that leave the results unchanged first."""
 
     def told(one: Deviation) -> str:
         return one.title if one.effect == "exact" else f"{one.title} ({one.effect})"

@@ -387,7 +387,7 @@ typedef enum libraryPropertyType_t { MAJOR_VERSION, MINOR_VERSION, PATCH_LEVEL }
 """
 
 _SCRIPT = '''\
-"""Ask cuDNN about graph.json for the GPU of target.json; the exit code is the verdict's.
+"""Judge graph.json for the GPU of target.json; the exit code is the verdict's.
 
 0 supported, 1 not supported, 2 could not be judged. Needs the package cudnn_backend_py.
 """

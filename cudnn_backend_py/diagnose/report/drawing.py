@@ -1,4 +1,4 @@
-"""A graph as SVG: operations with what they write, tensors from memory, laid out in layers from top to bottom.
+"""A graph as SVG: operations with their results and tensors from memory, in layers from top to bottom.
 
 The layout is the classic one in three steps: an operation's layer is the longest way to it, the order inside a layer
 follows the mean place of the neighbours, and each place is the nearest to its neighbours' that keeps the order.
@@ -93,13 +93,13 @@ def drawn_graphs(graph: Graph) -> Iterator[Graph]:
 
 
 def draw_file(graph: Graph, named: Collection[str] = ()) -> str:
-    """Return what :func:`draw_graph` does as an SVG file that is alone, light or dark as the reader's system is."""
+    """Draw a graph as a standalone SVG file in the reader's light or dark scheme."""
     head, mark, rest = draw_graph(graph, named).partition(">")
     return f"{head}{mark}{_STYLE}{rest}\n" if mark else ""
 
 
 def draw_graph(graph: Graph, named: Collection[str] = ()) -> str:
-    """Return `graph` as one SVG element; the tensors in `named` stand out.
+    """Return `graph` as one SVG element; the tensors in `named` are highlighted.
 
     Colours come from the CSS classes ``op``, ``tensor``, ``virtual``, ``value``, ``named`` and ``edge``. The text is
     empty for more than ``MAX_OPERATIONS`` operations.

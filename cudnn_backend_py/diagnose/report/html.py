@@ -155,7 +155,7 @@ def matrix_html(matrix: Matrix) -> str:
 
 
 def plan_html(plan: Plan) -> str:
-    """Return what is known of a plan, and its graph, as an HTML fragment.
+    """Render a plan and its graph as an HTML fragment.
 
     Raises
     ------
@@ -302,7 +302,7 @@ def _headline(verdict: Verdict) -> str:
 
 
 def _cell_line(cell: Cell) -> str:
-    """Return what a cell says in full: its cause or engines, then known issues and remarks."""
+    """Return the full text of a cell: cause or engines, then known issues and remarks."""
     first = cell.headline or (f"engine {', '.join(map(str, cell.engines))}" if cell.engines else str(cell.outcome))
     return "; ".join([first, *(f"known issue: {hazard}" for hazard in cell.hazards), *cell.remarks])
 
@@ -348,7 +348,7 @@ def _choices(matrix: Matrix) -> list[tuple[str, Sequence[str]]]:
 
 
 def _groups(asked: Sequence[_Request]) -> list[dict[str, Any]]:
-    """Return what the page shows of each graph: drawings, and its verdicts with their remedies."""
+    """Return the sections of the page: drawings and verdicts with remedies for each graph."""
     together: dict[object, list[tuple[int, _Request]]] = {}
     for number, item in enumerate(asked, 1):
         verdict, graph, _ = item
@@ -400,7 +400,7 @@ def _drawings(graph: Graph, named: Sequence[str]) -> list[dict[str, Any]]:
 
 
 def _remedy(remedy: Remedy, verdict: Verdict | None, graph: Graph | None) -> dict[str, Any]:
-    """Return what is shown of a remedy: with a difference where the graph before it, or a verdict on that, is known."""
+    """Return the view of a remedy: as a difference if the graph before it, or a verdict on that, is known."""
     text = str if graph is None else _lines
     after = "\n".join(text(part) for part in remedy.graphs or (remedy.graph,))
     known = None if verdict is None else verdict.graph_text

@@ -22,7 +22,7 @@ __all__ = ["show", "show_tables"]
 
 
 def show(value: object) -> str | None:
-    """Return what a notebook shows of a value, None for its text: for other types, or without jinja2."""
+    """Draw a value for a notebook; None for other types or without jinja2, to show its text."""
     try:
         return _render(value)
     except EnvironmentNotReady:

@@ -100,7 +100,7 @@ def _legend(cells: Sequence[Cell]) -> Text:
 
 
 def render_remedies(verdict: Verdict, graph: Graph, remedies: Remedies, *, again: str = "") -> Group:
-    """Return the answer for the graph as it is, and each remedy with what it changes, as a diff.
+    """Return the verdict on the graph, and each remedy as a diff.
 
     Parameters
     ----------
@@ -134,7 +134,7 @@ def render_remedies(verdict: Verdict, graph: Graph, remedies: Remedies, *, again
 
 
 def _no_need(verdict: Verdict) -> str:
-    """Return that nothing needs a change, and who may need one all the same."""
+    """Return the line for a graph that needs no change, and who may need one anyway."""
     how = "a plan of it was built" if verdict.stage in ("plan", "execute") else "it passes its support check"
     if verdict.only_fallback is None:
         return f"nothing needs to be changed: {how}"
@@ -197,7 +197,7 @@ def render_check(checked: Sequence[Checked]) -> Group:
 
 
 def render_upgrade(found: Upgrade) -> Group:
-    """Return what changed for each graph, and a line of counts."""
+    """Return the changes of each graph, and a line of counts."""
     parts: list[RenderableType] = []
     for one in found.changes:
         if one.effect is Effect.UNCHANGED:

@@ -337,7 +337,7 @@ def _unpack(packed: _Packed, reasons: Sequence[str]) -> Cell:
 
 
 def support_table(targets: Iterable[str] = TARGETS, *, rows: Iterable[str] | None = None) -> SupportTable:
-    """Ask cuDNN about every row on every target, in every form its version knows.
+    """Judge every row for every target, in every form its version knows.
 
     Parameters
     ----------

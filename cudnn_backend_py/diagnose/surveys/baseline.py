@@ -49,7 +49,7 @@ Triple = tuple[str, str, str]
 
 
 class Asking(TypedDict, total=False):
-    """How :func:`matrix` is to ask."""
+    """The arguments of :func:`matrix`."""
 
     executor: Executor | None
     cache: Path | None
@@ -94,7 +94,7 @@ class Baseline:
     expected: Mapping[Triple, Expected]
 
     def triples(self) -> list[Triple]:
-        """Return what is queried: every graph on every target with every version."""
+        """Return the queries: every graph for every target with every version."""
         return [(graph, target, one) for graph in self.graphs for target in self.targets for one in self.versions]
 
 
@@ -203,7 +203,7 @@ def read_baseline(path: Path) -> Baseline:
 
 
 def check(path: Path, *, load: Callable[[str], Graph] = load_graph, **options: Unpack[_Wheels]) -> list[Checked]:
-    """Ask what a baseline asks, and compare.
+    """Judge the graphs of a baseline, and compare.
 
     Parameters
     ----------
@@ -230,7 +230,7 @@ def check(path: Path, *, load: Callable[[str], Graph] = load_graph, **options: U
 
 
 def update(path: Path, *, load: Callable[[str], Graph] = load_graph, **options: Unpack[_Wheels]) -> list[Checked]:
-    """Ask what a baseline asks and write the answers into it; return what changed, as :func:`check`.
+    """Judge the graphs of a baseline and write the verdicts into it; return the changes, as :func:`check`.
 
     What could not be judged keeps its old line, or none, unless cuDNN crashed or lacks engines: those are
     answers. The rest of the file stays as it is, comments too. Parameters and errors as for :func:`check`.
@@ -385,7 +385,7 @@ def _write_expected(text: str, expected: Mapping[Triple, Expected]) -> str:
 
 
 def _plain_row(row: Expected) -> dict[str, Any]:
-    """Return what a row says, without what it is about and without what may be any."""
+    """Return the expectations of a row, without its subject and without values that may be any."""
     engines = None if row.engines is None else list(row.engines)
     plain = {"outcome": row.outcome.value, "cause": row.cause, "engines": engines}
     return {name: value for name, value in plain.items() if value is not None}

@@ -46,7 +46,7 @@ def number_of(name: str) -> str:
 
 
 def places_of(names: Iterable[str], wheels: Mapping[str, str]) -> dict[str, str | None]:
-    """Return what :func:`matrix` is to request each name, where some versions are to be judged with a certain wheel.
+    """Return the version to judge with for each name, where some versions need a certain wheel.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""``matrix``: verdicts on graphs x targets x versions, asked in child processes.
+"""``matrix``: verdicts on graphs x targets x versions, judged in child processes.
 
 Every answer is kept on disk as it comes, so a run that was stopped asks nothing twice.
 """
@@ -85,7 +85,7 @@ class Cell:
 
     @classmethod
     def of(cls, verdict: Verdict) -> Cell:
-        """Return what a verdict says in short."""
+        """Return the short text of a verdict."""
         taken = [item.engine for item in verdict.candidates if item.state in ("supported", "built")]
         engines = tuple(engine for engine in dict.fromkeys(taken) if engine is not None)
         code, headline = "", ""
@@ -96,7 +96,7 @@ class Cell:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Cell:
-        """Return the cell whose fields these are; other keys are passed over.
+        """Return the cell with these fields; other keys are ignored.
 
         Raises
         ------
@@ -195,7 +195,7 @@ def matrix(
     progress: bool = True,
     limit_s: float = 60.0,
 ) -> Matrix:
-    """Ask about every graph on every target with every cuDNN version.
+    """Judge every graph for every target with every cuDNN version.
 
     Parameters
     ----------
@@ -426,7 +426,7 @@ class KeptAnswers:
         self._by = _own_code()
 
     def get(self, question: Query, children: Judge) -> Cell:
-        """Return the kept answer, or ask."""
+        """Return the stored answer, or judge."""
         cell = self.find(question)
         if cell is None:
             cell = _cell(children.run_query, question)

@@ -93,7 +93,7 @@ class Since(ShownAsHtml):
 
     @property
     def not_asked(self) -> tuple[str, ...]:
-        """Versions whose answer was inferred."""
+        """Versions with an inferred answer."""
         return tuple(one for one in self.versions if one not in self.asked)
 
     @property
@@ -186,7 +186,7 @@ def since(
 
 
 def _bisect(versions: list[str], supports: _Supports) -> None:
-    """Ask until both edges of support are known, oldest version first in `versions`."""
+    """Judge until both edges of support are known, oldest version first in `versions`."""
     while versions and supports(versions[0]) is None:
         versions.pop(0)
     while versions and supports(versions[-1]) is None:
@@ -204,7 +204,7 @@ def _bisect(versions: list[str], supports: _Supports) -> None:
 
 
 def _find_edge(versions: list[str], supports: _Supports) -> None:
-    """Ask until the two neighbours are known between which the answer changes; the ends of `versions` differ."""
+    """Bisect to the two neighbouring versions with different answers; the ends of `versions` differ."""
     while len(versions) > 2:
         middle = len(versions) // 2
         answer = supports(versions[middle])

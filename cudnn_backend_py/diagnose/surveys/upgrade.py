@@ -1,4 +1,4 @@
-"""``compare_versions``: what another cuDNN changes for graphs: verdict, configs, first plan, compiled code, faults."""
+"""``compare_versions``: effects of another cuDNN: verdict, configs, first plan, compiled code, known issues."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ class Change:
 
     @property
     def same_code(self) -> bool | None:
-        """Whether the first plans were compiled into the same code, None where that is not told."""
+        """Whether the first plans were compiled into the same code, None if unknown."""
         old, new = (
             [(one.sha256, one.registers) for one in plan.kernels] if plan and plan.kernels else None
             for plan in self.plans
@@ -199,7 +199,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Upgrade:
-    """What a new version changes for graphs: one :class:`Change` for each graph and target, in the order asked.
+    """The changes by a new version: one :class:`Change` for each graph and target, in the order of judging.
 
     ``places`` are the versions as a :class:`~cudnn_backend_py.diagnose.Question` takes them. ``not_asked`` and
     ``not_timed`` name the graphs that there was no time for yet, the latter of those that ``--time`` runs.
@@ -284,7 +284,7 @@ def compare_versions(
     until: float = math.inf,
     keep: Callable[[Callable[[], Upgrade]], object] = id,
 ) -> Upgrade:
-    """Ask two cuDNN versions about graphs, build the first plan of each, and say what is not the same.
+    """Judge graphs with two cuDNN versions, build the first plan of each, and report the differences.
 
     Parameters
     ----------

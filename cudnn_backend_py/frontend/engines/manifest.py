@@ -1,4 +1,4 @@
-"""``cudnn.engines.manifest``: the families of cudnn-frontend's own kernels; a program that asks finds none offered."""
+"""``cudnn.engines.manifest``: the families of cudnn-frontend's own kernels; none is available here."""
 
 from __future__ import annotations
 

@@ -246,7 +246,7 @@ class AttentionNode(Node):
         return context.version >= (9, 6, 0) and whole and not small
 
     def engine_choice(self, context: Context) -> EngineChoice | None:
-        """Return what heuristics do not propose: the engine of deterministic backward passes on sm_10x.
+        """Return the engine config that heuristics do not list: deterministic backward passes on sm_10x.
 
         Raises
         ------

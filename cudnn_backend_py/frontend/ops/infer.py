@@ -59,7 +59,7 @@ class OpNode(Node):
         """Fill in dims and strides of outputs that the user did not set."""
 
     def _expand_scalars(self) -> None:
-        """Give scalars whose value belongs to the graph the rank of the other tensors."""
+        """Give scalars with a value of the graph the rank of the other tensors."""
         scalars = [item for item in self.inputs.values() if _has_value(item)]
         if not scalars:
             return

@@ -40,7 +40,7 @@ class FrontendKnownIssueWarning(KnownIssueWarning):
 
 
 def warn_of_graph(graph: Graph, sm: int, version: VersionTuple) -> None:
-    """Warn of each fault that cuDNN is known to have with a graph, and of booleans in its buffers."""
+    """Warn about each known issue of cuDNN with a graph, and about booleans in its buffers."""
     warn_of(find_known_issues(graph, sm, version), FrontendKnownIssueWarning)
     if said := describe_booleans(graph):
         warn_once(BOOLEANS_IN_MEMORY, said, FrontendKnownIssueWarning)
@@ -91,7 +91,7 @@ class Node:
         return None
 
     def parameters(self) -> dict[str, Any]:
-        """Return what is no tensor, for the JSON form."""
+        """Return the parameters other than tensors, for the JSON form."""
         return {}
 
     def to_json(self) -> dict[str, Any]:

@@ -546,7 +546,7 @@ class NormOps(OpsBase):
         compute_data_type: data_type = NOT_SET,
         name: str = "",
     ) -> list[tensor]:
-        """Return what :meth:`genstats` makes of a batch norm.
+        """Return the results of :meth:`genstats` for a batch norm.
 
         Parameters
         ----------

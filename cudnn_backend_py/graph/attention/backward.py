@@ -111,13 +111,13 @@ class _Half:
         return f.mul(dp, self.scale)
 
     def row_factor(self) -> Tensor | None:
-        """Return what the row sums are multiplied by: the inverse of the factor of dropout, None without it."""
+        """Return the factor of the row sums: the inverse dropout factor, None without dropout."""
         if self.p.dropout_mask:
             return self.f.factor("dropout_scale_inv")
         return self.f.scalar(self.f.keep_probability, "row_factor") if self.p.dropout else None
 
     def dropout_parts(self) -> tuple[Tensor | None, Tensor | None]:
-        """Return what dP is multiplied by before and after the row sums are subtracted."""
+        """Return the factors of dP before and after the row sums are subtracted."""
         if not self.dropout:
             return None, None
         mask, scale = self.dropout
@@ -255,7 +255,7 @@ class _Mx(_Half):
         return self.f.dequantize(x, scales, 2, transposed=True)
 
     def along_s(self, name: str) -> Tensor:
-        """Return the values of a tensor whose blocks are along s."""
+        """Return the values of a tensor with blocks along s."""
         f = self.f
         return f.dequantize(f.copy_of(name, "t", self.p.data_type), f"descale_{name}_t", 2)
 

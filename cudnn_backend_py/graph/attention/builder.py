@@ -129,7 +129,7 @@ class Frame:
         return self.once(name, _ONES, DataType.FLOAT)
 
     def dequantize(self, x: Tensor, name: str, axis: int, *, transposed: bool = False) -> Tensor:
-        """Return float32 of a block-scaled tensor whose blocks of 32 are along `axis`; `name` is that of its scales.
+        """Return float32 of a block-scaled tensor with blocks of 32 along `axis`; `name` is that of its scales.
 
         `transposed` says that x has s and d swapped, which its scales, where they are given, then need as well.
 
@@ -413,7 +413,7 @@ class Frame:
         return mask
 
     def dropout_factors(self) -> tuple[Tensor, ...]:
-        """Return what probabilities are multiplied by: mask and scale, in cuDNN's order; nothing without dropout."""
+        """Return the factors of the probabilities: mask and scale, in cuDNN's order; empty without dropout."""
         p = self.p
         if p.dropout_mask:
             return self.factor("dropout_scale"), self.once("dropout_mask", self.score_dims, p.data_type)

@@ -1,4 +1,4 @@
-"""Hazards: attention that the builder refuses, as cuDNN accepts it and gets it wrong or dies of it.
+"""Measured known issues of attention, which the builder refuses: cuDNN accepts them and fails.
 
 The rows are in this room, so that nothing else has to be there for a refusal. Layers above know more faults; what they
 also check of a problem they add to :data:`FURTHER_CHECKS`.
@@ -63,7 +63,7 @@ def find_among(
     sharing: Sharing | None = None,
     engine: int | None = None,
 ) -> Iterator[KnownIssue]:
-    """Yield those of some faults that a use of attention, or a graph, may meet in a version on an architecture.
+    """Yield the known issues, out of some, that a use of attention meets with a version on an architecture.
 
     What is not known, a version or an architecture of None, may be the worst. With `sharing` those of one plan for
     many shapes, without it the others. Where the engine is not known, faults are left out of which other engines are
@@ -80,12 +80,12 @@ def find_among(
 
 
 def concerns(fault: KnownIssue, use: Use | None, graph: Graph | None) -> bool:
-    """Return whether the condition of a fault holds; False where it fails."""
+    """Return whether the condition of a known issue holds; False if it fails."""
     return run_guarded(f"the condition {fault.code}", False, fault.concerns, use, graph)
 
 
 def find_measured_issues(use: Use) -> Iterator[KnownIssue]:
-    """Yield the faults a use of attention runs into for which a builder refuses it."""
+    """Yield the known issues for which a builder refuses a use of attention."""
     return find_among(HAZARDS, use, version=use.version, sm=use.sm)
 
 
@@ -110,7 +110,7 @@ def check_measured_issues(use: Use) -> None:
 
 
 def refuse(fault: KnownIssue, use: Use) -> None:
-    """Raise the error for a use of attention that meets a fault."""
+    """Raise the error for a use of attention with a known issue."""
     what = "backward" if use.backward else "forward"
     raise GraphError(
         f"cuDNN gets this wrong: {fault.what}",

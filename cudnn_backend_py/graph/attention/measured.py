@@ -1,4 +1,4 @@
-"""Faults of attention that were measured for this package, which the attention builder refuses.
+"""Known issues of attention measured for this package, which the attention builder refuses.
 
 Each on an H100 or H200 (sm_90) and some on described GPUs: wrong numbers against the float64 reference, memory not
 written, an illegal address, or a process that ends; ``examples/attention_known_issues.py`` shows each.

@@ -64,7 +64,7 @@ class _Flow:
                 self.readers.setdefault(tensor.uid, []).append(op)
 
     def memory(self, tensor: Tensor) -> Tensor | None:
-        """Return the tensor in memory whose values `tensor` has, None if they are computed."""
+        """Return the tensor in memory with the values of `tensor`, None if they are computed."""
         while tensor.virtual:
             op = self.writer.get(tensor.uid)
             if not isinstance(op, Operation):
@@ -110,7 +110,7 @@ def _bound(tensor: Tensor | None) -> int:
 
 
 def _scores(flow: _Flow, first: int) -> dict[str, Any]:
-    """Return what happens to the scores from the tensor `first` on: bias, ALiBi, bounds, padding, modifier."""
+    """Return the operations on the scores from the tensor `first` on: bias, ALiBi, bounds, padding, modifier."""
     found: dict[str, Any] = {}
     for op in flow.after(first):
         if isinstance(op, Pointwise):

@@ -197,7 +197,7 @@ def mha_fprop(problem: SmallAttention | None = None, /, *, store_s: bool = False
 
 
 def _score_steps(p: SmallAttention) -> tuple[tuple[Any, bool], ...]:
-    """Return what may be done to the scores, in cuDNN's order, and whether this problem wants it."""
+    """Return the possible operations on the scores in cuDNN's order, and whether this problem has them."""
     return ((_multiply_mask, p.mask), (_add_bias, p.bias is not None), (_mask_scores, p.padding or p.causal))
 
 

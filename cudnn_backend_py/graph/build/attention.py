@@ -54,7 +54,7 @@ class AttentionParts(BuilderBase):
         stats_log2: bool | None = None,
         **result: Any,
     ) -> Softmax:
-        """Add the softmax over the last dim and return it, with what it wants to know of each row, [.., 1] float32.
+        """Add the softmax over the last dim and return it, with the requested statistics of each row, [.., 1] float32.
 
         Parameters
         ----------

@@ -99,7 +99,7 @@ def checked(method: Callable[P, R]) -> Callable[P, R]:
 
 
 def with_checked_calls(kind: type[T]) -> type[T]:
-    """Return a part of the builder whose public methods are :func:`checked`."""
+    """Return a part of the builder with public methods that are :func:`checked`."""
     for name, method in list(vars(kind).items()):
         if inspect.isfunction(method) and not name.startswith("_"):
             setattr(kind, name, checked(method))
@@ -107,7 +107,7 @@ def with_checked_calls(kind: type[T]) -> type[T]:
 
 
 def _find_wrong_type(method: Callable[..., Any], args: Sequence[Any], options: Mapping[str, Any]) -> GraphError | None:
-    """Return the fault of the first argument that is not what its annotation says."""
+    """Return the error for the first argument that does not match its annotation."""
     try:
         given = inspect.signature(method).bind(*args, **options)
     except TypeError:  # Python says what is missing or too much
@@ -156,7 +156,7 @@ def _describe(hint: Any) -> str:
 
 
 def refuse(headline: str, code: str = "operation-shape", /, **tensors: Tensor | None) -> GraphError:
-    """Return the fault of dims that do not fit each other, with all of them."""
+    """Return the error for dims that do not fit each other, with all of them."""
     shapes = (f"{port:<12} {item.name!r} {list(item.dims)}" for port, item in tensors.items() if item is not None)
     return GraphError(headline, code=code, where="\n".join(("checked before any cuDNN call", *shapes)))
 
@@ -205,7 +205,7 @@ def check_rank(least: int, **tensors: Tensor) -> None:
 
 
 def few(given: Iterable[T], name: str) -> tuple[T, ...]:
-    """Return what somebody gave for each dim, of which no more is read than a tensor can have dims.
+    """Return the values given for each dim, reading at most as many as a tensor can have dims.
 
     Raises
     ------
@@ -460,7 +460,7 @@ class BuilderBase:
         data_type: DataType = DataType.FLOAT,
         strides: tuple[int, ...] | None = None,
     ) -> Tensor | None:
-        """Return a result next to the first one, in memory unless told otherwise; None if it is not wanted."""
+        """Return a further result, in memory by default; None if it is not wanted."""
         if wanted is None or wanted is False:
             return None
         if isinstance(wanted, Tensor):

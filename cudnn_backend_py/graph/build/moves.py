@@ -20,7 +20,7 @@ Slices = Sequence[slice]
 
 @with_checked_calls
 class Moves(BuilderBase):
-    """Operations whose results hold elements of what they read, in the same data type unless told otherwise."""
+    """Operations that move elements without changing them, in the same data type by default."""
 
     def reshape(self, x: Tensor, dims: Sequence[int], *, mode: ReshapeMode | None = None, **result: Any) -> Tensor:
         """Add x in other dims, row-major unless ``strides=`` says otherwise, and return it.

@@ -17,7 +17,7 @@ __all__ = ["Backward", "backward"]
 
 @dataclass(frozen=True, eq=False)
 class Backward:
-    """Gradients of the loss whose gradient with respect to O is dO, float64.
+    """Gradients of a loss with gradient dO with respect to O, float64.
 
     Attributes
     ----------

@@ -100,7 +100,7 @@ def per_head(name: str, value: ArrayLike | None, heads: int) -> Floats | None:
 
 
 def check_qkv(q: NDArray[Any], k: NDArray[Any], v: NDArray[Any]) -> None:
-    """Refuse Q, K and V whose dims do not belong together."""
+    """Refuse Q, K and V with dims that do not fit together."""
     for name, other in (("K", k), ("V", v)):
         pair = f"dims {q.shape} of Q and {other.shape} of {name}"
         refuse(
@@ -126,7 +126,7 @@ def check_qkv(q: NDArray[Any], k: NDArray[Any], v: NDArray[Any]) -> None:
 
 
 def check_outputs(q: NDArray[Any], v: NDArray[Any], o: NDArray[Any], d_o: NDArray[Any], stats: NDArray[Any]) -> None:
-    """Refuse O, dO and Stats whose dims do not follow from Q and V."""
+    """Refuse O, dO and Stats with dims that do not follow from Q and V."""
     whole = (*q.shape[:3], v.shape[3])
     refuse(
         o.shape != whole,

@@ -16,7 +16,7 @@ __all__ = ["alibi_slopes", "gather_pages", "ragged_pack", "ragged_unpack", "unpa
 def ragged_pack(
     dense: NDArray[Any], lengths: ArrayLike, offsets: ArrayLike, strides: Sequence[int], size: int
 ) -> NDArray[Any]:
-    """Lay the sequences of a dense tensor out in one buffer, each from its ragged offset on.
+    """Place the sequences of a dense tensor in one buffer, each at its ragged offset.
 
     Parameters
     ----------

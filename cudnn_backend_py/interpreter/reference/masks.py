@@ -49,7 +49,7 @@ class Mask:
         return slice(start, max(start, stop))
 
     def keep(self, rows: slice, cols: slice) -> NDArray[np.bool_] | None:
-        """Return what takes part of these rows and columns, [b, 1 or h, rows, cols]; None if all does."""
+        """Return the mask of these rows and columns, [b, 1 or h, rows, cols]; None if nothing is masked."""
         i = np.arange(rows.start, rows.stop)[:, None]
         j = np.arange(cols.start, cols.stop)
 

@@ -165,7 +165,7 @@ class ScoreTiles:
         return array
 
     def _dropout(self, dropout_mask: ArrayLike | None) -> Floats | None:
-        """Return what the probabilities are multiplied by, 0 in padding."""
+        """Return the factor of the probabilities, 0 in padding."""
         if dropout_mask is None:
             return None
         array = np.asarray(dropout_mask, np.float64)

@@ -147,7 +147,7 @@ def make(
 def offer(
     kind: str, title: str, effect: Effect, tensors: Iterable[Tensor], build: Callable[[], Graph | None]
 ) -> Iterator[Change]:
-    """Yield the change whose graph is built when it is read; it has none where that returns None or refuses."""
+    """Yield a change that builds its graph when it is read; none where that returns None or refuses."""
 
     def made() -> tuple[Graph, ...] | None:
         graph = build()

@@ -75,7 +75,7 @@ def _layout(graph: Graph) -> Iterator[Change]:
 
 
 def _describe_same_memory(graph: Graph) -> set[int]:
-    """Return what reshapes read and write whose dims and strides are those of the other, in another order."""
+    """Return inputs and outputs of reshapes whose dims and strides are a permutation of each other."""
     found: set[int] = set()
     for op in graph.ops:
         x, y = (dict(op.ports()).get(port) for port in ("x", "y"))

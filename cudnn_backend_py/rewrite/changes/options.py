@@ -59,7 +59,7 @@ _STATISTICS = ("stats", "max", "sum_exp")
 
 
 def _without_statistics(graph: Graph, op: Operation, softmax: Operation) -> Iterator[Change]:
-    """Yield the graph whose attention writes no statistics; what its softmax reads, such as a sink, stays."""
+    """Yield the graph with attention that writes no statistics; inputs of its softmax, such as a sink, stay."""
     title = "without the softmax statistics"
     if set(softmax.inputs()) <= {"x"}:
         yield from _operation_changed(graph, op, ("softmax",), "drop_stats", title, "exact")

@@ -79,7 +79,7 @@ def _groups_of_type(graph: Graph, memory: list[Tensor], old: DataType) -> list[l
 
 
 def _operands(graph: Graph) -> set[int]:
-    """Return what is multiplied with another tensor, whose type has to be that of the other."""
+    """Return the operands of products whose types have to be equal."""
     found: set[int] = set()
     for op in graph.ops:
         if isinstance(op, Matmul):

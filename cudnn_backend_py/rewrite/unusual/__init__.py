@@ -23,7 +23,7 @@ __all__ = ["Deviation", "deviations", "find_needs", "undo"]
 
 
 def deviations(graph: Graph) -> list[Deviation]:
-    """Return what is unusual about a graph that is no attention, the likeliest to be refused first."""
+    """Return unusual properties of a graph that is not attention, the likeliest to be refused first."""
     found: dict[str, Deviation] = {}
     for look in _LOOKS:
         for one in look(graph):

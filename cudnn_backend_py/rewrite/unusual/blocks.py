@@ -32,7 +32,7 @@ def orders_of_scales(graph: Graph) -> Iterator[tuple[Tensor, tuple[int, ...]]]:
 
 
 def _scales_of_products(graph: Graph) -> set[int]:
-    """Return the ids of operations whose results a product reads, or that read what a product leads to."""
+    """Return the ids of operations between a product and block scales."""
     ops = [op for op, *_ in find_scales(graph)]
     read = {side.uid for one in graph.ops if isinstance(one, Matmul) for side in (one.a, one.b)} if ops else set()
     made = made_of(graph, Matmul) if ops else set()
@@ -66,7 +66,7 @@ def _format_of(kind: DataType | None) -> tuple[int, DataType] | None:
 
 
 def small_port(op: Op) -> str:
-    """Return the port of what is in blocks."""
+    """Return the port of the block-scaled tensor."""
     return "x" if op.kind is _D.OPERATION_BLOCK_SCALE_DEQUANTIZE else "y"
 
 

@@ -135,7 +135,7 @@ def differ(tensor: Tensor, strides: tuple[int, ...]) -> bool:
 
 
 def made_of(graph: Graph, kind: type[Op]) -> set[int]:
-    """Return what operations of a kind write, and what is made of that, by uid."""
+    """Return the results of operations of a kind, and their consumers, by uid."""
     reached: set[int] = set()
     for op in graph.ops:  # in an order in which nothing is read before it is written
         if isinstance(op, kind) or any(tensor.uid in reached for tensor in op.inputs().values()):
@@ -164,7 +164,7 @@ def wrong_dims(
 
 
 def key_of(op: Op) -> int:
-    """Return what reports an operation from the others, also after tensors were changed: what it writes."""
+    """Return the key of an operation, which survives changes of tensors: the tensors it writes."""
     return next((tensor.uid for tensor in op.outputs().values()), -1)
 
 

@@ -31,7 +31,7 @@ Strides = tuple[int, ...]
 
 @dataclass(frozen=True)
 class _Orders:
-    """What the rules ask of a graph: the strides of scales, the second operands of products, and orders as text."""
+    """The facts about a graph for the rules: strides of scales, second operands of products, orders as text."""
 
     scales: Mapping[int, Strides]
     operands: Collection[int]
@@ -98,7 +98,7 @@ _RULES: tuple[tuple[Callable[[Tensor, _Orders], object], Callable[[Tensor, _Orde
 
 
 def odd_layouts(graph: Graph) -> Iterator[Deviation]:
-    """Yield tensors whose strides are not those of most others, or have gaps."""
+    """Yield tensors with strides unlike those of most others, or with gaps."""
     reshaped = {t.uid for op in graph.ops if op.kind is _D.OPERATION_RESHAPE for _, t in op.ports()}
     tensors = [t for t in graph.tensors if not t.by_value and t.uid not in reshaped and t.ragged_offset is None]
     orders = _read_orders(graph, tensors)
@@ -124,7 +124,7 @@ def odd_layouts(graph: Graph) -> Iterator[Deviation]:
 
 
 def _all_row_major(tensors: list[Tensor], orders: _Orders) -> Iterator[Deviation]:
-    """Yield that all images of a convolution are row-major, where they are: kernels read them channels last."""
+    """Yield the property that all images of a convolution are row-major: kernels read them channels last."""
     whole = [t for t in tensors if orders.words.get(t.uid) == orders.usual == "NCHW" and t.rank >= IMAGE]
     if not whole:
         return
@@ -137,7 +137,7 @@ def _all_row_major(tensors: list[Tensor], orders: _Orders) -> Iterator[Deviation
 
 
 def _dequantized(graph: Graph) -> set[int]:
-    """Return what a product reads as its second operand once it is dequantized."""
+    """Return the second operand of a product after dequantization."""
     operands = {op.b.uid for op in graph.ops if isinstance(op, Matmul)}
     return {op.inputs()["x"].uid for op in graph.ops if op.kind in BLOCK_SCALES and key_of(op) in operands}
 
@@ -148,7 +148,7 @@ def _restride(tensor: Tensor, wanted: tuple[int, ...]) -> Callable[[Graph], Grap
 
 
 def _in_order(tensor: Tensor, like: Tensor) -> tuple[int, ...]:
-    """Return strides for a tensor in the order of another, whose dims may be other."""
+    """Return strides for a tensor in the order of another, with its own dims."""
     if tensor.dims == like.dims:
         return like.strides
     for order in (channels_last, packed_strides) if order_word(like) != "NCHW" else (packed_strides,):

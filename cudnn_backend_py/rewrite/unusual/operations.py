@@ -96,7 +96,7 @@ def _pass_by(graph: Graph, op: Op) -> Graph | None:
 
 
 def _passed_on(op: Op) -> Tensor | None:
-    """Return what an operation reads that has the dims of its one result, a virtual tensor first."""
+    """Return an input of an operation with the dims of its one result, a virtual tensor first."""
     outputs = list(op.outputs().values())
     same = [tensor for tensor in op.inputs().values() if tensor.dims == outputs[0].dims and not tensor.by_value]
     return next((tensor for tensor in same if tensor.virtual), same[0]) if len(outputs) == 1 and same else None

@@ -82,7 +82,7 @@ def _type_of_port(op: Op, port: str, small: DataType | None) -> DataType | None:
 
 
 def _usual_type(tensors: list[Tensor]) -> DataType | None:
-    """Return the type of most tensors; of as many, that of floats, of what is read first."""
+    """Return the type of most tensors; among equals a float, then the one read first."""
     counted = Counter(tensor.data_type for tensor in tensors)
     order = {kind: place for place, kind in enumerate(reversed(list(dict.fromkeys(t.data_type for t in tensors))))}
     plain = {kind: kind in (_T.HALF, _T.BFLOAT16, _T.FLOAT) for kind in counted}
@@ -141,7 +141,7 @@ def _widened(is_reduced: bool, usual: DataType | None) -> tuple[DataType, ...]:
 
 
 def _in_float(graph: Graph | None) -> Graph | None:
-    """Return the graph whose operations compute in float32."""
+    """Return the graph with operations that compute in float32."""
     return graph and Graph(tuple(_compute_in(op, _T.FLOAT) for op in graph.ops), graph.name)
 
 

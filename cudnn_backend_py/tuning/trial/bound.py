@@ -233,7 +233,7 @@ def expect(
     arithmetic: Arithmetic | None = None,
     seed: int = 0,
 ) -> dict[str, Expected]:
-    """Return what the outputs of a graph may hold, by name; those of which nothing can be said are left out.
+    """Return the possible values of a graph's outputs by name, without those that cannot be bounded.
 
     Parameters
     ----------
@@ -344,7 +344,7 @@ def _defined(graph: Graph, tensor: Tensor, center: Floats, same: NDArray[np.bool
 
 
 def _beyond_lengths(graph: Graph, tensor: Tensor, inputs: Mapping[str | int, ArrayLike]) -> NDArray[np.bool_]:
-    """Return what may stay as it was: the padding of a product, and what a concatenation has in its place."""
+    """Return elements that may keep their old values: the padding of a product, gaps of a concatenation in place."""
     found = np.zeros(tensor.dims, np.bool_)
     if tensor.ragged_offset is not None:
         return np.zeros(1, np.bool_)

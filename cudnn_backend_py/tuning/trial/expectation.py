@@ -27,7 +27,7 @@ HOSTILE = 8.0  # how many times wider the bound of hostile data is: terms of ver
 def expectation(
     graph: Graph, kind: str, inputs: Mapping[str | int, Numbers], seed: int, arithmetic: Arithmetic | None
 ) -> dict[str, Expected]:
-    """Return what may be expected of a graph.
+    """Return the expected accuracy of a graph.
 
     Of hostile data nothing is said where the exact result is none that is allowed, as where an operation between the
     others overflows, or numbers that cancel each other are large: what is right there hangs on every rounding. Outside
@@ -56,7 +56,7 @@ _ROWS = {"seq_len_q": ("o", "stats", "max", "sum_exp", "dq"), "seq_len_kv": ("dk
 def _of_attention(
     graph: Graph, use: Use, inputs: Mapping[str | int, Numbers], expected: dict[str, Expected]
 ) -> dict[str, Expected]:
-    """Return what is expected of attention: nothing beyond the lengths, and gradients that are rounded twice.
+    """Return the expectations for attention: no values beyond the lengths, gradients that are rounded twice.
 
     dS cancels where one key has all the probability: what is left are roundings of products of dO, V and K. Forward,
     probabilities below the least normal float32 may be 0, each of them.

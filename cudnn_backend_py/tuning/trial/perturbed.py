@@ -1,4 +1,4 @@
-"""Runs of the interpreter that are shaken: what may be rounded otherwise, or summed in another order, is moved."""
+"""Perturbed runs of the interpreter: values that may be rounded or summed in another order are moved."""
 
 from __future__ import annotations
 
@@ -195,7 +195,7 @@ class PerturbedRun(Run):
         return moved
 
     def computed(self, op: Op, values: Floats) -> Floats:
-        """Return what a pointwise operation computed as another kernel might; exact zeros stay some in every other."""
+        """Return the result of a pointwise operation as another kernel might round it; some exact zeros stay zero."""
         if self._noise is None and self.rounding:
             self._unmoved |= {tensor.uid: values for tensor in op.outputs().values()}
         if self._noise is None or not isinstance(op, Pointwise) or not is_float(op.compute_type):
@@ -229,7 +229,7 @@ class PerturbedRun(Run):
         return values  # which is moved where it is rounded
 
     def _size(self, op: Pointwise, values: Floats) -> Floats:
-        """Return what the absolute error of a function is relative to, as where these are measured (``BOUNDS``)."""
+        """Return the scale of a function's absolute error, as in its measurement (``BOUNDS``)."""
         assert op.x is not None
         x = np.nan_to_num(np.abs(self.read(op.x)))
         if op.mode in (_P.DIV, _P.POW):
@@ -265,7 +265,7 @@ class PerturbedRun(Run):
 
 
 class _InFloat32(Run):
-    """A run whose elementwise operations compute in float32, step by step, and may take denormal numbers for 0."""
+    """A run that computes elementwise operations in float32, step by step, and may flush denormal numbers."""
 
     flushes = False
 
@@ -297,7 +297,7 @@ def in_float32(graph: Graph, inputs: Mapping[str | int, ArrayLike]) -> list[dict
 
 
 def run_perturbed(run: PerturbedRun) -> dict[int, Floats]:
-    """Return what the outputs of a graph would be before they are rounded, by uid, as float64."""
+    """Return the outputs of a graph before rounding, by uid, as float64."""
     found: dict[int, Floats] = {}
     with np.errstate(all="ignore"):
         for op in run.graph.ops:

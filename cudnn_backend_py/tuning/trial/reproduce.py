@@ -47,7 +47,7 @@ def from_word(word: str) -> Graph:
 
 
 def command_line(source: str | None, graph: Graph, *options: str) -> str:
-    """Return the command that runs a graph: by what it was read from, a file and options, or as one word.
+    """Return the command that runs a graph: from a file and options, or from one word.
 
     A library that the environment names is named in the line, unless its options name a version.
     """

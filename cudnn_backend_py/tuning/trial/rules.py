@@ -60,7 +60,7 @@ class Arithmetic:
 
     @classmethod
     def of(cls, notes: Iterable[str] | None) -> Arithmetic:
-        """Return what the names of an engine's numerical notes say; of no engine in particular, None."""
+        """Return the names in an engine's numerical notes; None without a particular engine."""
         if notes is None:
             return cls()
         held = set(notes)
@@ -109,7 +109,7 @@ def is_float(data_type: DataType) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """How an operation is shaken: relative movements of what it reads and writes, and one relative to what it reads."""
+    """The perturbation of an operation: relative changes of its inputs and outputs, and one relative to an input."""
 
     read: float = 0.0
     written: float = 0.0

@@ -71,7 +71,7 @@ class Runner:
         source: str | None = None,
         step: Callable[[str], object] = str,
     ) -> Trial:
-        """Return what :func:`~cudnn_backend_py.tuning.trial.run_graph` says of a graph.
+        """Return the trial of a graph, as :func:`~cudnn_backend_py.tuning.trial.run_graph` does.
 
         A config in which the process dies, runs out of time, or loses the GPU has failed, in its last words; those
         after it are run by a new process.

@@ -89,7 +89,7 @@ class ConfigTrial:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> ConfigTrial:
-        """Return what :meth:`to_dict` wrote.
+        """Read the data of :meth:`to_dict`.
 
         Raises
         ------
@@ -165,7 +165,7 @@ class Trial:
 
     @property
     def exit_code(self) -> int:
-        """0 where all that ran is right, 1 for what is wrong or not supported, 2 where that cannot be said."""
+        """0 if everything that ran is right, 1 for wrong or not supported, 2 if that cannot be decided."""
         return {"right": 0, "wrong": 1, "refused": 1}.get(self.state, 2)
 
     @property
@@ -180,7 +180,7 @@ class Trial:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Trial:
-        """Return what :meth:`to_dict` wrote.
+        """Read the data of :meth:`to_dict`.
 
         Raises
         ------
@@ -300,7 +300,7 @@ def _check_configs(configs: int | str) -> None:
 
 
 def _words(error: CudnnBackendError) -> str:
-    """Return what cuDNN said, in its own message where it used any."""
+    """Return cuDNN's message, verbatim where it gave one."""
     said = str(getattr(error, "last_error", "")).strip()
     return f"{error.headline}: {said}" if said else error.headline
 
@@ -342,7 +342,7 @@ class _Run:
             self.inputs = make_inputs(self.graph, "uniform", self.seed, {**load_arrays(data, self.graph), **given})
 
     def expected(self, arithmetic: Arithmetic | None) -> dict[str, Expected] | None:
-        """Return what an engine may write, None where the interpreter cannot say."""
+        """Return the possible outputs of an engine, None where the interpreter cannot evaluate the graph."""
         key = arithmetic or Arithmetic()
         if self.why_not_compared:
             return None
@@ -358,7 +358,7 @@ class _Run:
         return self._expected[key]
 
     def facts(self) -> tuple[OutputFacts, ...]:
-        """Return what is expected of the outputs, of any engine."""
+        """Return the expected outputs, independent of the engine."""
         if not self.target.is_live:
             return tuple(OutputFacts(one.name, one.type_text, math.prod(one.dims)) for one in self.graph.outputs)
         found = self.expected(None) or {}
@@ -388,7 +388,7 @@ class _Run:
         return tuple(map(self._blank, configs))
 
     def _blank(self, config: EngineConfig) -> ConfigTrial:
-        """Return what is known of a config before it is run."""
+        """Return the facts about a config before it runs."""
         return ConfigTrial(
             tag=config.tag,
             mode=config.origin,
@@ -425,7 +425,7 @@ class _Run:
         return tuple(found)
 
     def _try(self, stage: Stage, config: EngineConfig, blank: ConfigTrial) -> ConfigTrial:
-        """Return what a config does; that the GPU failed is kept."""
+        """Run a config and return its trial; a GPU failure is recorded."""
         began = clock.perf_counter()
         try:
             plan = build_plan(config)
