@@ -103,7 +103,8 @@ def render_info(facts: Mapping[str, Any]) -> str:
     for fault in facts["environment"] or [{}]:
         text = "nothing wrong"
         if fault:
-            weight = f"no {fault['prevents']} before this is fixed" if fault["prevents"] else "remark"
+            prevented = {"verdicts": "cannot judge", "plans": "cannot build plans"}.get(fault["prevents"])
+            weight = f"{prevented} until this is fixed" if prevented else "remark"
             detail = "; ".join(fault["detail"].splitlines())
             parts = (f"{fault['headline']} ({fault['code']})", detail, fault["repair"])
             text = f"{weight}: {'; '.join(' '.join(part.split()) for part in parts if part)}"

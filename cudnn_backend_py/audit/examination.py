@@ -307,9 +307,9 @@ class _Work:
             return self.case.library
         there = [item.name for item in list_installed() if self._is_own(item.name)]
         if not there:
-            told = f"; --cudnn {self.case.library} asks it" if os.path.exists(self.case.library) else ""
+            told = f"; --cudnn {self.case.library} runs it" if os.path.exists(self.case.library) else ""
             self.found.left.append(
-                f"asking cuDNN {self.case.cudnn} itself: it is neither installed nor found here{told}"
+                f"running cuDNN {self.case.cudnn} itself: it is neither installed nor found here{told}"
             )
         return there[-1] if there else ""
 
@@ -331,7 +331,7 @@ class _Work:
         if self.left_s() < 5.0:
             self.found.left.append(f"asking {name or 'the case’s own version'}: the time is over")
             return None
-        self.step(f"asking cuDNN {name}")
+        self.step(f"running cuDNN {name}")
         try:
             trials = self._run(name, self.graph, limit_s=self.left_s(), tag=self.case.tag)
         except CudnnBackendError as error:

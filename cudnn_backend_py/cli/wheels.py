@@ -211,7 +211,7 @@ def _may_fetch(missing: Mapping[str, Literal["12", "13"] | None]) -> bool:
         f"the engines of this cuDNN {' and '.join(missing)} refuse a graph; "
         f"others, in the full wheel{many}, might support it"
     )
-    return click.confirm(f"fetch the full wheel{many} of cuDNN {' and '.join(shown)}, and ask {them}?", err=True)
+    return click.confirm(f"fetch the full wheel{many} of cuDNN {' and '.join(shown)}, and use {them}?", err=True)
 
 
 def lacking_of(verdicts: Iterable[Verdict]) -> list[str]:

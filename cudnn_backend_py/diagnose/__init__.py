@@ -3,7 +3,8 @@
 from typing import TYPE_CHECKING
 
 from ..system.later import import_later
-from .explanation import control_graph, explain
+from .explanation import control_graph
+from .named_version import explain
 from .verdict import Basis, Candidate, Cause, Control, Outcome, Stage, Verdict
 
 if TYPE_CHECKING:
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from .judges import Judge, Query, judge
     from .linting import Finding, lint
     from .logs import report_log
+    from .named_version import explain
     from .remedies import Remedy, whatif
     from .report.archive import write_repro
     from .report.text import render_text
@@ -67,6 +69,7 @@ __getattr__ = import_later(
     __name__,
     EnvironmentProblem=".target.environment",
     check_environment=".target.environment",
+    explain="named_version",
     Finding="linting",
     lint="linting",
     Judge="judges",

@@ -106,7 +106,7 @@ def cause_of_absence(said: Cause | None, absent: Sequence[str], on: Library) -> 
 
 def limit_of_absence(absent: Sequence[str]) -> str:
     """Return the remark for a verdict where engines that might support the graph were not judged."""
-    return f"this library lacks {_files(absent)}: engines in them, for convolutions among others, were not asked"
+    return f"this library lacks {_files(absent)}: engines in them, for convolutions among others, were not judged"
 
 
 def _files(absent: Sequence[str]) -> str:

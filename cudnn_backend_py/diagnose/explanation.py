@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
@@ -19,8 +18,7 @@ from ..graph.booleans import describe_booleans
 from ..graph.guard import MISTAKES, collecting, describe_failure, run_guarded
 from ..graph.ir import check_graph
 from ..known_issues import find_known_issues
-from ..native import library, loaded_library
-from ..native.find import find_version
+from ..native import loaded_library
 from ..plans.candidate import Candidate, read_candidates
 from ..plans.engine import EngineConfig, Heuristics, OperationGraph, heur_mode
 from ..plans.lower import newer_parts
@@ -43,7 +41,7 @@ DEFAULT_MODES = (HeurMode.A, HeurMode.FALLBACK)
 
 _OF_ENGINES = ("heuristics", "plan")  # stages at which engines refuse; the graph library, which all wheels have, before
 _NEWER = 4  # parts of a graph that are newer than the library, which are named
-_OURS = "refused by this package; cuDNN was not judged the graph"
+_OURS = "refused by this package; cuDNN was not called"
 _controls: dict[tuple[int, bool, str], Control] = {}
 
 
@@ -53,39 +51,6 @@ def control_graph() -> Graph:
     g = GraphBuilder("control", io_type=DataType.HALF)
     g.matmul(g.tensor("a", (1, 64, 64)), g.tensor("b", (1, 64, 64)), name="c", virtual=False)
     return g.graph()
-
-
-def _load_version(version: str) -> bool:
-    """Load an installed version into this process; return False where another one is loaded."""
-    loaded = loaded_library()
-    if loaded is None:
-        library(version=version)
-        return True
-    path = find_version(version)
-    return path is not None and os.path.realpath(path) == os.path.realpath(loaded.path)
-
-
-def _judge_in_child(
-    graph: Graph,
-    target: str | Profile | Target | None,
-    version: str,
-    mode: HeurMode | str | Sequence[HeurMode | str],
-    *,
-    plans: list[Plan] | None,
-    **options: bool,
-) -> Verdict:
-    from .judges import judge
-    from .query import GPU, Query
-
-    if plans is not None or isinstance(target, Target):
-        raise UsageError(
-            f"cuDNN {version} is judged in a child process, which gives no plans and takes no open target",
-            code="child-only-verdict",
-            fix="name the target, leave plans out, or start a process without another cuDNN",
-        )
-    asked = [mode] if isinstance(mode, (HeurMode, str)) else list(mode)
-    modes = tuple(heur_mode(item).name for item in asked)
-    return judge(Query(graph, GPU if target is None else target, version, modes, **options))
 
 
 def explain(
@@ -100,7 +65,6 @@ def explain(
     skip: Collection[str] = (),
     causes: bool = True,
     shapes: bool = False,
-    version: str | None = None,
 ) -> Verdict:
     """Return cuDNN's verdict on `graph` with the reasons of every candidate.
 
@@ -129,24 +93,13 @@ def explain(
         Whether cuDNN is queried about one question more where it supports a graph of attention: whether one plan can
         serve every batch and length (``Verdict.shapes``). It costs half of a supported verdict again.
 
-    version
-        An installed cuDNN version such as ``9.27``; the default library if not given. It is judged in a child process
-        where another version is loaded in this one.
-
     Raises
     ------
-    EnvironmentNotReady
-        ``cudnn-version-not-installed``.
     UsageError
-        ``unknown-target``, ``unknown-enumerator``, ``cudnn-version-malformed``; ``child-only-verdict`` for `plans` with
-        a version that only a child process can load. Anything else is a verdict, not an exception: what the environment
+        ``unknown-target``, ``unknown-enumerator``. Anything else is a verdict, not an exception: what the environment
         lacks, what this package refuses about the graph, and also what fails in this package (``judging-failed``).
     """
     check_graph(graph)
-    if version is not None and not _load_version(version):
-        return _judge_in_child(
-            graph, target, version, mode, build=build, execute=execute, causes=causes, shapes=shapes, plans=plans
-        )
     asked = [mode] if isinstance(mode, (HeurMode, str)) else list(mode)
     modes = tuple(heur_mode(item) for item in asked)
     name = target if isinstance(target, str) else "gpu" if target is None else target.name
@@ -160,7 +113,7 @@ def explain(
     with collecting() as lines:
         try:
             with using(target, on=lib) as chosen:
-                verdict = _Question(graph, chosen, modes, build, execute, plans, step, skip, causes, shapes).verdict()
+                verdict = _Judgement(graph, chosen, modes, build, execute, plans, step, skip, causes, shapes).verdict()
         except CudnnBackendError as error:
             if error.code == "unknown-target":
                 raise
@@ -176,7 +129,7 @@ def explain(
     return replace(verdict, limits=(*verdict.limits, *lines)) if lines else verdict
 
 
-class _Question:
+class _Judgement:
     """One graph on one open target."""
 
     def __init__(
@@ -215,7 +168,7 @@ class _Question:
                 f"{self.target.name} is a described GPU, a plan runs only on the GPU of this process",
                 Basis.RULE,
                 "",
-                "leave the target out, or ask with build and without execute",
+                "leave the target out, or use build without execute",
             )
             return self._make(Outcome.NOT_JUDGED, "environment", None, (), (), cause)
         self.step("the control graph")
@@ -303,7 +256,7 @@ class _Question:
         """Return the control graph's answer, judged once per process, library and target."""
         key = (id(target.library), target.is_live, target.profile.json())
         if key not in _controls:
-            _controls[key] = _Question._judge_control(target)
+            _controls[key] = _Judgement._judge_control(target)
         return _controls[key]
 
     @staticmethod
@@ -445,7 +398,7 @@ class _Question:
                 headline,
                 Basis.RULE,
                 "the kernels were compiled; a driver that sees a GPU takes code for that GPU only",
-                "hide the GPU (CUDA_VISIBLE_DEVICES=), ask without --build, or build on a machine without a GPU",
+                "hide the GPU (CUDA_VISIBLE_DEVICES=), leave --build out, or build on a machine without a GPU",
             )
             return cause, False
         if self.causes and not self._control_builds():

@@ -373,7 +373,7 @@ def _cause_of_false_start(ending: _Ending, limit_s: float) -> Cause:
     if ending.ending == TIMED_OUT:
         headline = f"the process that queries cuDNN was not ready after {limit_s:g} s"
         return Cause(CUDNN_TIMED_OUT, headline, Basis.MEASURED, ending.said, "give it more time")
-    headline = f"the process that queries cuDNN ended with {ending.ending} before it asked anything"
+    headline = f"the process that queries cuDNN ended with {ending.ending} before it judged anything"
     remedy = "this says nothing about the graph: fix what the process complains of, see 'cudnn-backend doctor'"
     return Cause(DID_NOT_START, headline, Basis.MEASURED, ending.said, remedy)
 

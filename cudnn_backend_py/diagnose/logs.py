@@ -89,7 +89,7 @@ def _paragraph(number: int, item: LoggedGraph) -> str:
     told = [f"cuDNN {item.version or 'of unknown version'}", f"line {item.line}"]
     told += [f"{item.count} times"] * (item.count > 1) + [f"executed {item.executions} times"] * (item.executions > 0)
     told += [f"thread {item.thread}"] * bool(item.thread)
-    told += [f"asked modes {', '.join(item.modes)}"] * bool(item.modes)
+    told += [f"heuristics {', '.join(item.modes)}"] * bool(item.modes)
     lines = [printable(f"graph {number}: {', '.join(told)}; from {_SOURCES.get(item.source, item.source)}")]
     if item.device:
         known = ", ".join(f"{key} {value}" for key, value in item.device.items())

@@ -29,7 +29,7 @@ def judge_remedy(
     if cause.asked != "not asked":
         return cause
     if cause.code.endswith(NEWER_THAN_LIBRARY):
-        return replace(cause, remedy="ask a newer cuDNN, with --cudnn; it may refuse the graph for other reasons")
+        return replace(cause, remedy="use a newer cuDNN (--cudnn); it may refuse the graph for other reasons")
     depth: Asked = "built" if build else "support check"
     if cause.remedy.startswith("judge for sm_"):  # those were queried when they were looked for
         return replace(cause, asked=depth)

@@ -61,7 +61,7 @@ Asked = Literal["", "not asked", "support check", "built"]
 
 _HOW_FAR = {
     "": "",
-    "not asked": " [not asked]",
+    "not asked": " [not judged]",
     "support check": " [passes its support check, not built]",
     "built": " [a plan of it was built]",
 }
@@ -90,7 +90,7 @@ class Cause:
     @property
     def label(self) -> str:
         """What a remedy is called: what cuDNN was not judged is no more than a suggestion."""
-        return "advice" if self.asked == "not asked" else "what to do"
+        return "suggestion" if self.asked == "not asked" else "remedy"
 
     def __post_init__(self) -> None:
         for name in ("headline", "detail"):

@@ -145,7 +145,7 @@ def check_writes(graph: Graph) -> None:
         f"graph {graph.name!r} writes nothing: the results of all its operations are virtual",
         code="graph-writes-nothing",
         where=f"nobody reads {', '.join(map(printable, last[:6]))}" if last else "",
-        fix="give the operations whose results are wanted virtual=False",
+        fix="set virtual=False for the results that are wanted",
     )
 
 

@@ -161,7 +161,7 @@ class Run:
     def round_undivided(
         self, values: NDArray[np.float64], sums: NDArray[np.float64], data_type: DataType
     ) -> NDArray[np.float64]:
-        """Return quotients, their numerators rounded to `data_type` if this run rounds; rows without a key have no sum."""
+        """Return quotients, numerators rounded to `data_type` if this run rounds; rows without a key have no sum."""
         sums = np.where(sums > 0, sums, 1.0)
         return round_to(values * sums, data_type) / sums if self.rounding else values
 

@@ -14,12 +14,15 @@ import re
 from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from ..errors import EnvironmentNotReady, UsageError
+from ..errors import UsageError
 from ..system.nearest import nearest
-from ..system.private_folder import PrivateFolder, user_folder
+from ..system.user_folder import user_folder
 from ..system.version import JIT_SINCE, version_numbers, version_text
+
+if TYPE_CHECKING:
+    from ..system.private_folder import PrivateFolder
 
 __all__ = [
     "FOLDER",
@@ -73,6 +76,8 @@ def open_store(root: Path | None = None) -> PrivateFolder:
     UsageError
         ``cache-folder-name``.
     """
+    from ..system.private_folder import PrivateFolder  # finding a library does without it
+
     return PrivateFolder(
         default_root() if root is None else root,
         title="version store",
@@ -182,11 +187,11 @@ def newest_stored(nvrtc: Collection[str] = (), wanted: VersionRequest | None = N
 
 def stored_libraries() -> list[StoredLibrary]:
     """Return the libraries of the store that can judge, in no order; none of a store that others can write to."""
-    with suppress(OSError, EnvironmentNotReady, UsageError):
-        store = open_store()
-        with store.open() as folder:
-            names = os.listdir(folder.descriptor)
-        return [one for name in names for one in _libraries_in(store.path / name)]
+    root = default_root().expanduser()
+    with suppress(OSError, ValueError):
+        status = os.stat(root)
+        if status.st_uid == os.geteuid() and not status.st_mode & 0o022:
+            return [one for name in os.listdir(root) for one in _libraries_in(root / name)]
     return []
 
 

@@ -24,6 +24,7 @@ from typing import Any
 
 from ..errors import EnvironmentNotReady, UsageError
 from .interruption import pass_interruption
+from .user_folder import user_folder
 
 __all__ = ["CacheWarning", "EntryFolder", "OpenFolder", "PrivateFolder", "user_folder"]
 
@@ -31,12 +32,6 @@ LOCK, WRITING = ".lock", ".writing"
 _LOCK_WAIT_S = 10.0
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
 _CREATE = os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-
-
-def user_folder(name: str) -> Path:
-    """Return the folder of a name in this package's part of the user's cache, as the XDG specification places it."""
-    cache = os.environ.get("XDG_CACHE_HOME", "")
-    return Path(cache if cache.strip() else os.path.expanduser("~/.cache"), "cudnn-backend-py", name)
 
 
 class CacheWarning(UserWarning):

@@ -70,7 +70,7 @@ def _command(
     target: str | None,
     output: str | None,
     style: str | None,
-    run_query: bool,
+    ask: bool,
     measure: bool,
     budget: float,
     program: tuple[str, ...],
@@ -81,7 +81,7 @@ def _command(
     if where is not None and not where.parent.is_dir():
         raise click.UsageError(f"there is no folder {where.parent}")
     profile = None if target is None else find_profile(target)
-    options = {"profile": profile, "run_query": run_query, "measure": measure, "budget_s": budget}
+    options = {"profile": profile, "ask": ask, "measure": measure, "budget_s": budget}
     return lambda: _run(start, target, where, form, options)
 
 

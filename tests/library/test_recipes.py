@@ -318,7 +318,7 @@ def follow_message(copy: Copy) -> None:
 def full_moon(case: Case, reason: Reason) -> Cause | None:
     """The moon is full.
 
-    Fault
+    Problem
         Invented.
     Evidence
         Invented.

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from cudnn_backend_py.cli.commands import main
 from tools.website.docstrings import plain_roles
 from tools.website.links import dead_links
 from tools.website.pages import write_files
@@ -38,9 +39,11 @@ def test_what_a_page_quotes_is_in_the_file(path: str, part: str | None) -> None:
 
 
 def test_the_workflows_are_the_recipe_of_a_ci() -> None:
-    workflows = ".github/workflows"
-    assert {(f"{workflows}/ci.yml", "hosted"), (f"{workflows}/gpu.yml", "runners")} <= QUOTED
-    assert "architecture: [hopper, ampere]" in (ROOT / workflows / "gpu.yml").read_text(encoding="utf-8")
+    assert ("examples/workflow.yml", None) in QUOTED
+    text = (ROOT / "examples/workflow.yml").read_text(encoding="utf-8")
+    assert "architecture: [hopper, ampere]" in text
+    commands = re.findall(r"cudnn-backend ([a-z]+)", text)
+    assert {"check", "cudnn", "doctor", "run"} <= set(commands) <= set(main.commands)
 
 
 def test_the_page_of_files_says_something_of_each() -> None:

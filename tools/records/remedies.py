@@ -81,7 +81,7 @@ def check_advice(run_query: Ask, question: Query, verdict: Verdict) -> int:
     said = remedy_of(verdict)
     if not said:
         return 0
-    if said.endswith(" [not asked]"):
+    if said.endswith(" [not judged]"):
         assert not _NAMED.search(said), said
         return 0
     depth = "a plan of it was built" if question.build else "passes its support check, not built"

@@ -89,7 +89,7 @@ _STATUS = {"CUDNN_STATUS_NOT_SUPPORTED_SHARED_MEMORY_INSUFFICIENT": "shared_memo
 def _title(docstring: str) -> tuple[str, str]:
     """Return the first sentence of a rule's docstring, and its parts as Markdown."""
     head, _, rest = plain_roles(inspect.cleandoc(docstring)).partition("\n\n")
-    parts = re.findall(r"^(Fault|Evidence|Remedy|Since)\n((?:    .*\n?|\n)+)", f"{rest}\n", re.MULTILINE)
+    parts = re.findall(r"^(Problem|Evidence|Remedy|Since)\n((?:    .*\n?|\n)+)", f"{rest}\n", re.MULTILINE)
     told = [f"{name}\n:   {' '.join(text.split())}" for name, text in parts]
     return " ".join(head.split()).removesuffix("."), "\n\n".join(told)
 

@@ -23,7 +23,7 @@ __all__ = ["options_refused"]
 def head_dim(case: Case, reason: Reason) -> Cause | None:
     """The head dim is not a multiple of what the kernels support, or too large.
 
-    Fault
+    Problem
         "Embedding dim per head ... is not a multiple of 8", "is not less than equal to 128", "Only D=128".
     Evidence
         The graph with the next multiple, or with the limit, and nothing else changed.
@@ -160,7 +160,7 @@ def _is_about(change: Change, graph: Graph, one: DimClass) -> bool:
 def low_precision(case: Case, reason: Reason) -> Cause | None:
     """8-bit (or smaller) floats on an architecture, or in a form, that has no kernels for them.
 
-    Fault
+    Problem
         "MHA only supports FP16/BF16 I/O for selected engine config", "FP8 Flash Attention is not supported for sm_80",
         "QMMA kernels are only executable on specific architectures", "FP8 input with F16 output is only supported on
         Blackwell".
@@ -196,7 +196,7 @@ def low_precision(case: Case, reason: Reason) -> Cause | None:
 def option(case: Case, reason: Reason) -> Cause | None:
     """An option of attention (ragged, paged, dropout, bias, mask, statistics) that the engine does not support.
 
-    Fault
+    Problem
         "Paged Attention supported with only ...", "Flash Attention with ragged offset can only be run with sm_90",
         "Block mask is only supported on Blackwell", "ragged (THD) layouts require a ragged (packed) Stats tensor".
     Evidence

@@ -42,7 +42,7 @@ BUILDING_KINDS = (
 def why_none_builds(case: Case) -> Cause | None:
     """Engine configs pass their support check, and none of their plans can be built.
 
-    Fault
+    Problem
         INTERNAL_ERROR_COMPILATION_FAILED and the like from the finalization of every plan.
     Evidence
         The graph without an option, with a smaller head dim, with one change, or on another architecture: the first

@@ -240,7 +240,7 @@ def _most_certain(case: Case) -> Cause | None:
 def _with_others(case: Case, cause: Cause) -> Cause:
     """Return the cause with what else makes cuDNN support a graph that is no attention: together they are refused.
 
-    Fault
+    Problem
         A type, or operations in one graph, that cuDNN supports by themselves.
     Evidence
         The graph in two; with other types; on other architectures.
@@ -302,7 +302,7 @@ def _by_phrases(case: Case) -> Cause | None:
 def _name_device_need(case: Case, other: Cause | None) -> Cause | None:
     """Return the cause, or that an engine was refused only because no device could be queried.
 
-    Fault
+    Problem
         "No GPC available" or a cuBLASLt handle that cannot be created, for a described target. The graph may be
         supported on the GPU itself.
     Evidence
@@ -319,9 +319,9 @@ def _name_device_need(case: Case, other: Cause | None) -> Cause | None:
         for reason in candidate.reasons:
             what = needed_of_device(str(reason), case.target.sm)
             if what is not None and not (what.startswith("a cuBLASLt") and _is_of_no_format(case.graph)):
-                headline = f"engine {candidate.engine} asks the device for {what}, and none is here"
+                headline = f"engine {candidate.engine} queries the device for {what}, and there is none"
                 detail = "so this refusal says nothing about the graph; the other candidates were refused for it"
-                remedy = "ask on a machine with the GPU"
+                remedy = "judge on a machine with the GPU"
                 asked: Asked = ""
                 if other is not None:
                     headline = f"{headline}; of the others: {other.headline}"
@@ -334,7 +334,7 @@ def _name_device_need(case: Case, other: Cause | None) -> Cause | None:
 def name_refused(graph: Graph, headline: str) -> str:
     """Return the operations that cuDNN refused to finalize, with inputs, outputs and cuDNN's status.
 
-    Fault
+    Problem
         "cudnnBackendFinalize answered NOT_SUPPORTED for CUDNN_BACKEND_RESAMPLE_DESCRIPTOR".
     Evidence
         The operations of that kind, or with such parameters, in the graph.
@@ -394,7 +394,7 @@ def suspects(graph: Graph) -> list[str]:
 def _one_change_away(case: Case) -> Cause | None:
     """No rule knows the phrase, and after one change cuDNN supports the graph.
 
-    Fault
+    Problem
         Any; the change reports.
     Evidence
         The graph with that change.
@@ -425,7 +425,7 @@ def _another_architecture(case: Case) -> Cause | None:
 def _no_engine(case: Case) -> Cause | None:
     """Name the operation for which cuDNN has no engine and gives no reason; None if it has engines.
 
-    Fault
+    Problem
         Heuristics without any engine config, and without a reason.
     Evidence
         The list is empty in every mode.
@@ -447,7 +447,7 @@ def _no_engine(case: Case) -> Cause | None:
 def all_candidates_alike(case: Case) -> Cause | None:
     """What the most specific refusal says, where no better rule fits.
 
-    Fault
+    Problem
         Candidates refused for the architecture say the least about the graph. The one with the longest chain of
         reasons came furthest, and says the most.
     Evidence

@@ -78,7 +78,7 @@ def _kib(size_bytes: int) -> str:
 def shared_memory_per_block_insufficient(case: Case) -> Cause | None:
     """A kernel needs more shared memory per thread block than the architecture has.
 
-    Fault
+    Problem
         ``CUDNN_STATUS_NOT_SUPPORTED_SHARED_MEMORY_INSUFFICIENT``. It is on-chip shared memory of one block, not the
         GPU's free memory.
     Evidence
@@ -143,7 +143,7 @@ _SMALL_SEQUENCES_UNTIL = (9, 25, 0)  # attention that keeps S, with its F16x16 o
 def pattern_removed(case: Case) -> Cause | None:
     """A pattern older versions supported was taken out of cuDNN.
 
-    Fault
+    Problem
         A reason that says "no longer supported"; or, where a tensor is stored in F16x16 order, which only the removed
         kernels read, that a pattern of so many matmuls is not known.
     Evidence
@@ -164,7 +164,7 @@ def pattern_removed(case: Case) -> Cause | None:
         return None
     version = target.library.version_text
     headline = f"the pattern was removed from cuDNN and is not in {version}: {found[1].statement}"
-    remedy = "older versions are reported to support such patterns; 'cudnn-backend whatif' asks those installed here"
+    remedy = "older versions supported such patterns; 'cudnn-backend whatif' judges with those installed here"
     return Cause("pattern-removed", headline, Basis.RULE, detail, remedy)
 
 
@@ -172,7 +172,7 @@ def pattern_removed(case: Case) -> Cause | None:
 def driver_library_unusable(case: Case) -> Cause | None:
     """cuDNN could not use libcuda.so.1, so its refusal says nothing about the graph.
 
-    Fault
+    Problem
         ``CUDNN_STATUS_NOT_SUPPORTED_RUNTIME_PREREQUISITE_MISSING`` with ``libcuda``.
     Evidence
         cuDNN's own message.
@@ -194,7 +194,7 @@ def driver_library_unusable(case: Case) -> Cause | None:
 def cuda_toolkit(case: Case, reason: Reason) -> Cause | None:
     """The engine is only in builds of cuDNN for a newer CUDA.
 
-    Fault
+    Problem
         ``CUDNN_STATUS_NOT_SUPPORTED_INCOMPATIBLE_CUDART`` with "is not be compiled with cuda toolkit < 13.1".
     Evidence
         cuDNN's own message, and the CUDA this cuDNN is built for.
@@ -217,7 +217,7 @@ def cuda_toolkit(case: Case, reason: Reason) -> Cause | None:
 def convolution_dims(case: Case, reason: Reason) -> Cause | None:
     """The response of a convolution is not as large as image, filter, padding and stride make it.
 
-    Fault
+    Problem
         BAD_PARAM with ``is_valid_spatial_dim``.
     Evidence
         The dims the convolution gives, and the graph with them.
@@ -252,7 +252,7 @@ def convolution_dims(case: Case, reason: Reason) -> Cause | None:
 def dims(case: Case, reason: Reason) -> Cause | None:
     """Dims of a tensor are not those that others give.
 
-    Fault
+    Problem
         BAD_PARAM with "oDim[3] != d_v" and the like; "the scale tensor must be (1, 128, 8) but found (1, 128, 5)".
     Evidence
         The graph with the dims that the operation's other tensors give.
@@ -269,7 +269,7 @@ def dims(case: Case, reason: Reason) -> Cause | None:
 def missing_tensor(case: Case, reason: Reason) -> Cause | None:
     """An operation lacks a tensor that it needs in its mode, or next to another one.
 
-    Fault
+    Problem
         BAD_PARAM with a condition such as "(mode != CUDNN_RMS_NORM) && !hasMeanDesc()".
     Evidence
         cuDNN's condition, and that no operation of the graph has such a tensor.
@@ -306,7 +306,7 @@ def _port(name: str) -> str:
 def same_tensors(case: Case, reason: Reason) -> Cause | None:
     """Two tensors of an operation have to be alike and are not.
 
-    Fault
+    Problem
         BAD_PARAM with "!xPort.tensor.hasSameShape(&yPort.tensor)", or ``isSimilarTo``.
     Evidence
         cuDNN's condition, and how the two differ.
@@ -347,7 +347,7 @@ def _difference(one: Tensor, other: Tensor) -> str:
 def ragged_offset(case: Case, reason: Reason) -> Cause | None:
     """A ragged offset has another number of entries than sequences and one.
 
-    Fault
+    Problem
         "ragged dim should match dim value + 1 of original tensor".
     Evidence
         The dims of tensor and offset.
@@ -371,7 +371,7 @@ def ragged_offset(case: Case, reason: Reason) -> Cause | None:
 def overlapping(case: Case, reason: Reason) -> Cause | None:
     """Strides put several elements at one address, or leave gaps, where neither is supported.
 
-    Fault
+    Problem
         ``wDesc.getNumElementsWithStride() != wDesc.getNumElementsWithoutStride()``.
     Evidence
         The graph with the strides changed.
@@ -395,7 +395,7 @@ _PRODUCTS = (
 def no_product(case: Case, reason: Reason) -> Cause | None:
     """An operation is only supported together with a matmul or a convolution, and there is none.
 
-    Fault
+    Problem
         ``(mmaNodeCount == 0) && !is_pointwise_fusion``.
     Evidence
         cuDNN's condition, and the operations of the graph.
@@ -425,7 +425,7 @@ def name_dims(graph: Graph, classes: Sequence[object]) -> str:
 def data_type(case: Case, reason: Reason) -> Cause | None:
     """A tensor has a data type this pattern has no kernel for.
 
-    Fault
+    Problem
         Reasons with DATA_TYPE, "Data type for Q tensor should be ...", "A and B need to have the same datatype", "does
         not support seed tensor of data type != int64".
     Evidence
@@ -456,7 +456,7 @@ def data_type(case: Case, reason: Reason) -> Cause | None:
 def layout(case: Case, reason: Reason) -> Cause | None:
     """Strides, or a rank, the engines do not read.
 
-    Fault
+    Problem
         "bias layout should be row major", "Epilogue tensors must be row major or N(D)HWC layout", "!is_NHWC".
     Evidence
         The graph with the strides of one tensor, or all, changed.
@@ -499,7 +499,7 @@ def _of_other_rank(case: Case) -> Change | None:
 def alignment(case: Case, reason: Reason) -> Cause | None:
     """An address is promised to be a multiple of too few bytes.
 
-    Fault
+    Problem
         "Tensor pointer alignment (1) must be positive and a multiple of element size".
     Evidence
         The graph with alignments of 16 bytes.
@@ -519,7 +519,7 @@ def alignment(case: Case, reason: Reason) -> Cause | None:
 def virtual(case: Case, reason: Reason) -> Cause | None:
     """A tensor is in memory where the engine needs a virtual one, or the other way.
 
-    Fault
+    Problem
         "matmul node output tensor does not match correct virtualness".
     Evidence
         The graph with that tensor virtual, or in memory.
@@ -542,7 +542,7 @@ def _is_named(tensor: Tensor, text: str) -> bool:
 def architecture(case: Case, reason: Reason) -> Cause | None:
     """The pattern has kernels for other architectures only.
 
-    Fault
+    Problem
         "Block mask is only supported on Blackwell", "Backward activations are not supported in Ampere implementation".
     Evidence
         The same graph on other architectures, with the same cuDNN.
@@ -574,7 +574,7 @@ def has_blocks(graph: Graph) -> bool:
 def block_scale(case: Case) -> Cause | None:
     """Block scales on an architecture without them.
 
-    Fault
+    Problem
         "Unsupported node in the graph", "TF32 data type is not supported", or a cuBLASLt handle that is not to be had.
     Evidence
         The same graph on other architectures.
@@ -598,7 +598,7 @@ def block_scale(case: Case) -> Cause | None:
 def shape(case: Case, reason: Reason) -> Cause | None:
     """A dim is of a size the engines do not support.
 
-    Fault
+    Problem
         Reasons with SHAPE, or of multiples.
     Evidence
         The graph with one dim padded to the next multiple.
@@ -629,7 +629,7 @@ def _name_pattern(graph: Graph) -> str:
 def two_graphs(case: Case, reason: Reason | None = None) -> Cause | None:
     """Operations before or after a product, a norm or the like do not belong into one graph with it.
 
-    Fault
+    Problem
         Any; for a graph that is no attention.
     Evidence
         The graph as two, both supported; the cut that leaves least in memory.
@@ -658,7 +658,7 @@ def two_graphs(case: Case, reason: Reason | None = None) -> Cause | None:
 def operation(case: Case, reason: Reason) -> Cause | None:
     """One operation does not belong to any pattern the engines know.
 
-    Fault
+    Problem
         "Unsupported reduction op in the graph", "Not supported node in flash fprop", "Unsupported node".
     Evidence
         The graph without one operation after the other.

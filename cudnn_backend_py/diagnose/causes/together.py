@@ -17,14 +17,14 @@ __all__ = ["ALONE", "OPTIONS", "blame_beside", "blame_others", "options_refused"
 # Kinds of changes that leave out an option of attention.
 OPTIONS = ("drop_dropout", "drop_bias", "mask", "drop_stats")
 
-ALONE = "asked in attention without other options: refused with {}, supported without"
-_TOGETHER = "asked with all of these: refused; less any one of them: supported"
+ALONE = "judged in attention without other options: refused with {}, supported without"
+_TOGETHER = "judged with all of these: refused; without any one of them: supported"
 
 
 def options_refused(case: Case) -> Cause | None:
     """Return which options of attention are refused, alone or together; None where that is not known, or no option is.
 
-    Fault
+    Problem
         Any.
     Evidence
         The same problem with one option alone, and with all but one; for sizes, with smaller ones.

@@ -52,7 +52,7 @@ _WORDS = {
 def unusual_refused(case: Case) -> Cause | None:
     """Return which unusual things of a graph are refused, alone or together; None where that is not known.
 
-    Fault
+    Problem
         Any; for a graph that is no attention.
     Evidence
         The graph with all of them undone is supported; with one of them alone it is refused, or with all but one
@@ -81,7 +81,9 @@ def unusual_refused(case: Case) -> Cause | None:
     if set(blame.cures) & set(blame.options):
         detail = "with that undone, and nothing else changed, cuDNN supports the graph"
     else:
-        detail = "asked with all else unusual about the graph undone: refused with each of these, supported without"
+        detail = (
+            "judged with everything else unusual in the graph undone: refused with each of these, supported without"
+        )
     return Cause(_CODES[aspects[0]], headline, Basis.MEASURED, detail, _remedy(case, blame, options, sets))
 
 

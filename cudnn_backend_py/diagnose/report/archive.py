@@ -398,7 +398,7 @@ from pathlib import Path
 
 from cudnn_backend_py import explain, load_graph
 from cudnn_backend_py.diagnose import render_text
-from cudnn_backend_py.diagnose.judges import Question, judge
+from cudnn_backend_py.diagnose.judges import Query, judge
 
 HERE = Path(__file__).resolve().parent
 MODES = @MODES@
@@ -419,7 +419,7 @@ def main() -> int:
     if given.in_process:
         verdict = explain(graph, target, mode=MODES, build=given.build)
     else:
-        verdict = judge(Question(graph, target, given.cudnn, MODES, given.build))
+        verdict = judge(Query(graph, target, given.cudnn, MODES, given.build))
     print(render_text(verdict), end="")
     if (verdict.cudnn, str(verdict.outcome)) != (RECORDED_CUDNN, RECORDED_OUTCOME):
         recorded = f"{RECORDED_OUTCOME} by cuDNN {RECORDED_CUDNN}"

@@ -459,7 +459,7 @@ Outcome judge_plans(const std::vector<Descriptor> &configs, Descriptor control, 
 
 // The verdict.
 
-// An engine that asks the device for these is refused where there is none: that says nothing about the graph.
+// An engine that queries the device for these is refused where there is none: that says nothing about the graph.
 const std::vector<std::string> kAsksDevice = {@ASKS_DEVICE@};
 
 // Whether the library of the verdict lacks engines that might support the graph: then a refusal is not cuDNN's.

@@ -419,7 +419,7 @@ def _remedy(remedy: Remedy, verdict: Verdict | None, graph: Graph | None) -> dic
 def _answer(remedy: Remedy) -> str:
     version = f", cuDNN {remedy.version}" if remedy.version else ""
     if remedy.verdict is None:
-        return f"for {remedy.target}{version}; cuDNN was not asked"
+        return f"for {remedy.target}{version}; not judged by cuDNN"
     return (
         f"{_where(remedy.verdict)}, cuDNN {remedy.verdict.cudnn}: {remedy.verdict.outcome}, {_headline(remedy.verdict)}"
     )

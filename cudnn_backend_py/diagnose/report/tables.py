@@ -112,7 +112,7 @@ def render_remedies(verdict: Verdict, graph: Graph, remedies: Remedies, *, again
     if verdict.cause is not None:
         parts.append(line(f"cause: {verdict.cause.headline}"))
         if verdict.cause.code == ENGINES_ABSENT:
-            parts.append(line(f"what to do: {verdict.cause.remedy}"))
+            parts.append(line(f"remedy: {verdict.cause.remedy}"))
     for label, said in (("known issue", verdict.hazards), ("remark", verdict.remarks)):
         parts += [Text.assemble((f"{label}: ", "bold yellow"), line(one)) for one in said]
     if verdict.supported:
@@ -139,14 +139,14 @@ def _no_need(verdict: Verdict) -> str:
     if verdict.only_fallback is None:
         return f"nothing needs to be changed: {how}"
     others = [mode for mode in verdict.modes if mode != "FALLBACK"]
-    return f"nothing needs to be changed: {how}; for a program that asks no FALLBACK: --mode {' --mode '.join(others)}"
+    return f"nothing needs to be changed: {how}; for a program without FALLBACK: --mode {' --mode '.join(others)}"
 
 
 def _how_far(remedy: Remedy) -> str:
     """Return how far cuDNN was queried about a remedy."""
     if remedy.verdict is None:
         return "not asked"
-    return "asked and built" if remedy.verdict.stage == "plan" else "passes its support check, not built"
+    return "judged and built" if remedy.verdict.stage == "plan" else "passes its support check, not built"
 
 
 def render_since(since: Since) -> Group:
@@ -173,9 +173,7 @@ def render_since(since: Since) -> Group:
     if since.unjudged:
         lines.append(Text(f"could not judge: {', '.join(since.unjudged)}", "yellow"))
     if since.not_asked:
-        lines.append(
-            Text(f"not asked: {', '.join(since.not_asked)}; taken for granted: support begins and ends once", "dim")
-        )
+        lines.append(Text(f"not judged: {', '.join(since.not_asked)}; assumed: support begins and ends once", "dim"))
     table = WordTable("version", "", "cause")
     for version, cell in since.asked.items():
         table.add_row(line(version), Text(cell.outcome.value, _STYLE[cell.letter]), line(cell.headline))
@@ -219,7 +217,7 @@ def render_upgrade(found: Upgrade) -> Group:
     style = "green" if found.exit_code == 0 else "red" if found.exit_code == 1 else "yellow"
     old = _version(found.old, (one.old for one in found.changes))
     new = _version(found.new, (one.new for one in found.changes))
-    parts.append(line(f"cuDNN {old} -> {new}: {len(found.changes)} asked, {counts}", style))
+    parts.append(line(f"cuDNN {old} -> {new}: {len(found.changes)} judged, {counts}", style))
     parts += [lines(limit, 0, "dim") for limit in found.limits]
     return Group(*parts)
 

@@ -72,7 +72,7 @@ def render(verdict: Verdict) -> Group:
         parts.append(_label("rule", cause.code))
     if verdict.only_fallback is not None and verdict.only_fallback.remedy:
         parts.append(_label("other modes", verdict.only_fallback.advice.replace("\n", " ")))
-    parts.append(_label("asked", f"heuristics {', '.join(verdict.modes)}; came to stage {verdict.stage!r}"))
+    parts.append(_label("heuristics", f"{', '.join(verdict.modes)}; last stage reached: {verdict.stage}"))
     if told := [str(stage) for stage in verdict.stages if stage.detail]:
         parts.append(_label("stages", "; ".join(told)))
     if verdict.shapes:
@@ -97,8 +97,7 @@ def render(verdict: Verdict) -> Group:
         taken = sum(candidate.state in ("supported", "built") for candidate in verdict.candidates)
         parts.append(
             Text(
-                f"\n{taken} of {len(verdict.candidates)} candidate engine configs left; "
-                "cuDNN's message, innermost reason first",
+                f"\n{taken} of {len(verdict.candidates)} engine configs supported. cuDNN's messages, innermost first:",
                 "bold",
             )
         )

@@ -201,7 +201,7 @@ class Change:
 class Upgrade:
     """The changes by a new version: one :class:`Change` for each graph and target, in the order of judging.
 
-    ``places`` are the versions as a :class:`~cudnn_backend_py.diagnose.Question` takes them. ``not_asked`` and
+    ``places`` are the versions as a :class:`~cudnn_backend_py.diagnose.Query` takes them. ``not_asked`` and
     ``not_timed`` name the graphs that there was no time for yet, the latter of those that ``--time`` runs.
     """
 

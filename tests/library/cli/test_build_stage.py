@@ -274,7 +274,7 @@ def test_whatif_of_a_graph_that_only_fallback_supports(tmp_path: Path) -> None:
     done = command(tmp_path, "whatif", "--target", "sm90", graph="doubles()")
     first, second = done.stdout.splitlines()
     assert first.startswith("SUPPORTED by FALLBACK only, mode A refuses (")
-    assert second.endswith("for a program that asks no FALLBACK: --mode A")
+    assert second.endswith("for a program without FALLBACK: --mode A")
     assert command(tmp_path, "whatif", "--target", "sm90", "--mode", "A", graph="doubles()").stdout.startswith(
         "NOT SUPP"
     )
@@ -286,14 +286,14 @@ def test_whatif_of_a_graph_that_only_fallback_supports(tmp_path: Path) -> None:
 def test_older_version_is_named_only_if_it_was_asked(tmp_path: Path) -> None:
     """Two products in F16x16 order were supported once, on sm_80, and not on sm_89, which has less shared memory."""
     removed = command(tmp_path, "explain", "-v", "--target", "sm80", graph="ZOO['two matmul, reordered, s 10']()")
-    said = next(line for line in removed.stdout.splitlines() if line.startswith("what to do:"))
+    said = next(line for line in removed.stdout.splitlines() if line.startswith("remedy:"))
     version = re.search(r"use cuDNN (\S+) ", said)
     assert version is not None
     assert said.endswith("[passes its support check, not built]")
     asked = Query(ZOO["two matmul, reordered, s 10"](), "sm80", version[1])
     with Judge() as judge:
         assert judge.run_query(asked).supported
-    never = command(tmp_path, "explain", "--target", "sm89", graph="ZOO['two matmul, reordered, s 10']()")
+    never = command(tmp_path, "explain", "-v", "--target", "sm89", graph="ZOO['two matmul, reordered, s 10']()")
     assert "rule:        pattern-removed" in never.stdout
-    assert "what to do:" not in never.stdout
+    assert "remedy:" not in never.stdout
     assert "not support it" in never.stdout

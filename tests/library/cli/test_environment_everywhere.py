@@ -98,7 +98,7 @@ def test_commands_name_the_fault_and_judge_nothing(
     named = {fault["code"]: fault for fault in shown["environment"]}
     assert named[code]["prevents"] == "verdicts"
     assert words in named[code]["headline"]
-    assert f"no verdicts before this is fixed: {named[code]['headline']}" in command(environment, "doctor").stdout
+    assert f"cannot judge until this is fixed: {named[code]['headline']}" in command(environment, "doctor").stdout
 
 
 def test_a_log_is_explained_with_the_fault(mixed: dict[str, str]) -> None:

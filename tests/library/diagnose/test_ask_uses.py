@@ -174,7 +174,7 @@ def test_a_child_that_does_not_begin_says_nothing_about_cudnn(tmp_path: Path, mo
     assert (verdict.outcome, verdict.stage, verdict.exit_code) == (Outcome.NOT_JUDGED, "environment", 2)
     assert verdict.cause is not None
     assert verdict.cause.code == "judge-did-not-start"
-    assert verdict.cause.headline == "the process that queries cuDNN ended with exit code 70 before it asked anything"
+    assert verdict.cause.headline == "the process that queries cuDNN ended with exit code 70 before it judged anything"
     assert "no ctypes today" in verdict.cause.detail
     assert "crashed" not in verdict.cause.headline
     with pytest.raises(OSError, match="judge-did-not-start"):

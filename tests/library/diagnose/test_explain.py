@@ -53,7 +53,7 @@ def flash() -> Graph:
 
 
 def test_forum_graph_on_sm89_with_9_19_text() -> None:
-    done = command(FORUM, "--cudnn", "9.19.0", "--target", "sm89")
+    done = command(FORUM, "-v", "--cudnn", "9.19.0", "--target", "sm89")
     assert done.code == 1, done.stderr
     lines = done.stdout.splitlines()
     assert lines[0].startswith("NOT SUPPORTED: graph 'forum_two_matmul' on NVIDIA L40S (sm_89), cuDNN 9.19.0")

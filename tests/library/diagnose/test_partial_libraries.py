@@ -261,7 +261,7 @@ def test_whatif_says_what_would_judge(at_hand: None) -> None:
     assert all(remedy.verdict is not None and remedy.verdict.supported for remedy in remedies)
     text = table_text(render_remedies(verdict, lacking(), remedies))
     assert text.startswith("COULD NOT BE JUDGED")
-    assert f"what to do: cudnn-backend cudnn install {library().version_text} --full" in text
+    assert f"remedy: cudnn-backend cudnn install {library().version_text} --full" in text
 
 
 def test_a_yes_of_a_partial_library_names_what_was_not_asked(at_hand: None) -> None:
@@ -352,7 +352,7 @@ def test_at_a_terminal_the_full_wheel_is_offered_with_its_size(
     asked = command("explain", str(jit_wheel), "--cudnn", OLDER, "--target", "sm80", *flags)
     code, shown = at_terminal(asked, b"n\n")
     assert code == 2
-    assert (f"fetch the full wheel of cuDNN {OLDER}, 0 MB, and ask it?" in shown) is asks
+    assert (f"fetch the full wheel of cuDNN {OLDER}, 0 MB, and use it?" in shown) is asks
     assert "COULD NOT BE JUDGED" in shown
     assert [one.flavor for one in list_installed()] == ["jit"]
 
@@ -360,13 +360,13 @@ def test_at_a_terminal_the_full_wheel_is_offered_with_its_size(
 @pytest.mark.parametrize("order", [("--full", "--cudnn", OLDER), ("--cudnn", OLDER, "--full")])
 def test_full_is_fetched_without_asking(jit_wheel: Path, order: tuple[str, ...]) -> None:
     """The wheel that comes is no library: that it came, and was to judge, is what shows."""
-    asked = command("explain", str(jit_wheel), "--target", "sm80", *order)
+    asked = command("explain", "-v", str(jit_wheel), "--target", "sm80", *order)
     done = subprocess.run(asked, capture_output=True, text=True, stdin=subprocess.DEVNULL, cwd=ROOT, check=False)
     assert done.returncode == 2
     assert [one.flavor for one in list_installed()] == ["full", "jit"]
     assert "-full/nvidia/cudnn/lib/libcudnn.so.9" in done.stdout
     again = subprocess.run(
-        command("explain", str(jit_wheel), "--target", "sm80", "--cudnn", OLDER, "--jit"),
+        command("explain", "-v", str(jit_wheel), "--target", "sm80", "--cudnn", OLDER, "--jit"),
         capture_output=True,
         text=True,
         stdin=subprocess.DEVNULL,
@@ -432,14 +432,14 @@ def test_surveys_fetch_nothing_unasked_and_with_full_they_do(surveyed: Path, nam
 def test_surveys_offer_full_wheels_at_a_terminal(surveyed: Path, name: str, flags: tuple[str, ...], asks: bool) -> None:
     code, shown = at_terminal(survey(surveyed, name, *flags), b"n\n")
     assert code == 2
-    assert (f"fetch the full wheel of cuDNN {OLDER}, 0 MB, and ask it?" in shown) is asks
+    assert (f"fetch the full wheel of cuDNN {OLDER}, 0 MB, and use it?" in shown) is asks
     assert [one.flavor for one in list_installed()] == ["jit"]
 
 
 def test_one_wheel_of_a_version_is_named_by_it(jit_wheel: Path, tmp_path: Path) -> None:
     wheel = find_installed(f"{OLDER}-jit")
     assert wheel is not None
-    assert (wheel.short, wheel.flavor, wheel.name) == (OLDER, "jit", f"{wheel.version}-jit")
+    assert (wheel.short, wheel.flavor, wheel.name) == (OLDER, "jit", f"{wheel.version}+cu12-jit")
     assert find_installed(f"{OLDER}-full") is None
     with pytest.raises(EnvironmentNotReady, match=f"cuDNN {OLDER} is not installed as the full wheel"):
         matrix([lacking()], ["sm80"], [f"{OLDER}-full"], cache=tmp_path / "kept", progress=False)

@@ -24,7 +24,7 @@ def test_the_verdict_is_not_supported_and_says_what_to_do() -> None:
     assert (verdict.outcome, verdict.stage) == (Outcome.NOT_SUPPORTED, "graph")
     assert verdict.cause is not None
     assert verdict.cause.code == "graph-writes-nothing"
-    assert "cuDNN was not asked" in verdict.cause.detail
+    assert "cuDNN was not called" in verdict.cause.detail
     assert "virtual=False" in verdict.cause.remedy
 
 

@@ -434,7 +434,7 @@ def test_a_destination_that_cannot_be_written_is_named_once_and_costs_no_record(
 )
 def test_commands_answer_wherever_the_log_goes(destination: str, level: str, warnings: int, tmp_path: Path) -> None:
     """CuDNN itself crashes where it cannot open the file."""
-    words = ["-m", "cudnn_backend_py", "explain", str(ROOT / "examples" / "flash_forward.py"), "--target", "sm90"]
+    words = ["-m", "cudnn_backend_py", "explain", "-v", str(ROOT / "examples" / "flash_forward.py"), "--target", "sm90"]
     environment = quiet_environment(PYTHONPATH=str(ROOT), CUDNN_LOGDEST_DBG=destination) | {level: "3"}
     done = run_python(words, environment=environment, check=True, cwd=tmp_path)
     assert done.stdout.startswith("SUPPORTED: ")

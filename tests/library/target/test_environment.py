@@ -317,7 +317,7 @@ def test_builtins_missing(tmp_path: Path) -> None:
     assert fault["blocks"]
     assert "libnvrtc-builtins.so.12." in fault["headline"]
     assert str(tmp_path) in fault["detail"]
-    assert "beside it are libnvrtc-builtins.so.12.1" in fault["detail"], "the one of another version"
+    assert "next to it are libnvrtc-builtins.so.12.1" in fault["detail"], "the one of another version"
 
 
 NEW_GPU = """

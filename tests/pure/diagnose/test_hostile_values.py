@@ -84,7 +84,7 @@ def test_options_of_attention_that_count_are_integers(option: str, value: Any) -
         ("layout", (1, 2, 3, 4), "a mapping"),
         ("layout", None, "a mapping"),
         ("layout", {4: "bshd"}, "known are q, k, v, o"),
-        ("data_type", "half", "a DataType"),
+        ("data_type", "halves", "a DataType"),
         ("seed_type", 3, "a DataType"),
     ],
 )

@@ -97,7 +97,7 @@ def test_what_could_not_be_judged_is_not_counted_as_a_refusal(
 
 def test_what_was_not_asked_is_named() -> None:
     text = table_text(render_since(span("SSSSS")))
-    assert "not asked: 9.1.0, 9.2.0, 9.3.0" in text
+    assert "not judged: 9.1.0, 9.2.0, 9.3.0" in text
     assert "support may be older" in text
 
 

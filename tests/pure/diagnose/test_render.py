@@ -185,14 +185,14 @@ def test_first_line_says_that_only_fallback_supports_the_graph() -> None:
     ("asked", "words"),
     [
         ("", "x -> NHWC (exact)"),
-        ("not asked", "x -> NHWC (exact) [not asked]"),
+        ("not asked", "x -> NHWC (exact) [not judged]"),
         ("support check", "x -> NHWC (exact) [passes its support check, not built]"),
         ("built", "x -> NHWC (exact) [a plan of it was built]"),
     ],
 )
 def test_remedy_says_how_far_it_was_asked(asked: Asked, words: str) -> None:
     verdict = dataclasses.replace(NOT_SUPPORTED, cause=dataclasses.replace(WHY, asked=asked))
-    label = "advice:      " if asked == "not asked" else "what to do:  "
+    label = "suggestion:  " if asked == "not asked" else "remedy:      "
     assert f"{label}{words}\n" in render_text(verdict)
 
 

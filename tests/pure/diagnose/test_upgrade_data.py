@@ -158,7 +158,7 @@ def test_text_json_and_junit_tell_the_same() -> None:
     text = table_text(render_upgrade(found))
     assert text.count(": changed") == 6
     assert "same on h100" not in text
-    assert "cuDNN 9.19.0 -> 9.28.0: 7 asked, 1 unchanged, 6 changed" in text
+    assert "cuDNN 9.19.0 -> 9.28.0: 7 judged, 1 unchanged, 6 changed" in text
     assert "the compiled code of the first plan is the same" in text
     assert "speed was not measured" in text
     data = json.loads(json.dumps(found.to_dict()))
@@ -185,7 +185,7 @@ def test_text_names_the_versions_behind_names_and_rounds_times() -> None:
     times = Times(14.08000010997057, None, "right", "right")
     found = Upgrade("9.19", "default", (None, None), (Change("g", "gpu", GOOD, OTHER["workspace"], times),))
     text = table_text(render_upgrade(found))
-    assert f"cuDNN 9.19 ({GOOD.cudnn}) -> default ({GOOD.cudnn}): 1 asked, 1 changed" in text
+    assert f"cuDNN 9.19 ({GOOD.cudnn}) -> default ({GOOD.cudnn}): 1 judged, 1 changed" in text
     assert "run by both: right, 14.1 us -> no time" in text
 
 

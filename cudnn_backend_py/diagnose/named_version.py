@@ -1,0 +1,88 @@
+"""The public ``explain``: a verdict with a cuDNN version by name, in this process or in a child."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Collection, Sequence
+
+from ..errors import UsageError
+from ..generated.enums import HeurMode
+from ..graph import Graph
+from ..native import library, loaded_library
+from ..native.find import find_version
+from ..plans.engine import heur_mode
+from ..plans.plan import Plan
+from ..target import Profile, Target
+from . import explanation
+from .explanation import DEFAULT_MODES
+from .judges import judge
+from .query import GPU, Query
+from .verdict import Verdict
+
+__all__ = ["explain"]
+
+
+def explain(
+    graph: Graph,
+    target: str | Profile | Target | None = None,
+    *,
+    version: str | None = None,
+    mode: HeurMode | str | Sequence[HeurMode | str] = DEFAULT_MODES,
+    build: bool = False,
+    execute: bool = False,
+    plans: list[Plan] | None = None,
+    step: Callable[[str], object] = str,
+    skip: Collection[str] = (),
+    causes: bool = True,
+    shapes: bool = False,
+) -> Verdict:
+    """Return cuDNN's verdict on `graph` with the reasons of every candidate.
+
+    Parameters
+    ----------
+    version
+        An installed cuDNN version such as ``9.27`` or ``9.26.0+cu13``; the library of this process if not given. It is
+        judged in a child process where another version is loaded in this one.
+    target, mode, build, execute, plans, step, skip, causes, shapes
+        As for :func:`cudnn_backend_py.diagnose.explanation.explain`.
+
+    Raises
+    ------
+    EnvironmentNotReady
+        ``cudnn-version-not-installed``.
+    UsageError
+        ``unknown-target``, ``unknown-enumerator``, ``cudnn-version-malformed``; ``child-only-verdict`` for `plans`, or
+        an open target, with a version that only a child process can load. Anything else is a verdict, not an exception.
+    """
+    if version is None or _load(version):
+        return explanation.explain(
+            graph,
+            target,
+            mode=mode,
+            build=build,
+            execute=execute,
+            plans=plans,
+            step=step,
+            skip=skip,
+            causes=causes,
+            shapes=shapes,
+        )
+    if plans is not None or isinstance(target, Target):
+        raise UsageError(
+            f"cuDNN {version} is judged in a child process, which gives no plans and takes no open target",
+            code="child-only-verdict",
+            fix="name the target, leave plans out, or start a process without another cuDNN",
+        )
+    named = [mode] if isinstance(mode, (HeurMode, str)) else list(mode)
+    modes = tuple(heur_mode(item).name for item in named)
+    return judge(Query(graph, GPU if target is None else target, version, modes, build, execute, causes, shapes))
+
+
+def _load(version: str) -> bool:
+    """Load an installed version into this process; return False where another one is loaded."""
+    loaded = loaded_library()
+    if loaded is None:
+        library(version=version)
+        return True
+    path = find_version(version)
+    return path is not None and os.path.realpath(path) == os.path.realpath(loaded.path)

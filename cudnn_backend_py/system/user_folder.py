@@ -1,0 +1,14 @@
+"""The folder of this package in the user's cache."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+__all__ = ["user_folder"]
+
+
+def user_folder(name: str) -> Path:
+    """Return the folder of a name in this package's part of the user's cache, as the XDG specification places it."""
+    cache = os.environ.get("XDG_CACHE_HOME", "")
+    return Path(cache if cache.strip() else os.path.expanduser("~/.cache"), "cudnn-backend-py", name)
