@@ -72,10 +72,7 @@ TASKS = (
     Task(
         task="first verdict",
         page="docs/tutorials/refusal.md",
-        commands=(
-            "cudnn-backend cudnn install 9.19.0",
-            "cudnn-backend explain examples/forum_two_matmul.py --cudnn 9.19.0 --target l40s",
-        ),
+        commands=("cudnn-backend explain examples/forum_two_matmul.py --cudnn 9.19.0 --target l40s",),
         files=FORUM,
         shows="engine 0 needs 153600 bytes",
         exit_code=1,
