@@ -112,7 +112,7 @@ def level0() -> object:
 
 
 def conversions() -> object:
-    """Give values whose own methods are requested what they are."""
+    """Return values with methods of their own that report what they are."""
     for uid in range(1, 9):
         made = _tensor(Number(uid), Row(2, 8, 64), Row(512, 64, 1))
         assert made.get(Attr.TENSOR_UNIQUE_ID) == uid
@@ -414,6 +414,7 @@ def shoot(seed: int, shots: int, guns: tuple[str, ...] = (), works: tuple[str, .
                 with GUNS[gun](shot, length_s, events, draw):
                     answer = WORKS[name]()
                     in_time = shot.fired is not None
+                library().raise_kept()  # as the next call does: what came while a native object ended has waited for it
             except BaseException as error:
                 caught, in_time = error, True
             where = f"{shot.kind.__name__} in {shot.where}"

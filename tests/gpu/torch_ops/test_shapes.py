@@ -14,7 +14,7 @@ import pytest
 from cudnn_backend_py import UsageError
 from cudnn_backend_py.execution.any_shape import OFTEN
 from cudnn_backend_py.execution.plan_pool import shared_pool
-from cudnn_backend_py.torch_ops import attention, attention_varlen, clear_plans, set_shapes, ways
+from cudnn_backend_py.torch_ops import attention, attention_varlen, clear_plans, set_shapes, strategies
 from cudnn_backend_py.torch_ops.extension import EXTENSION, describe_extension
 from tests.support.figures import add_figure
 from tests.support.torch_reference import Masks, error, gradients
@@ -282,12 +282,12 @@ def test_known_classes_take_new_shapes_in_the_compiled_step(layout: str, policy:
 
     for shape in ((6, 500), (6, 501), (5, 499), (6, 502)):
         call(*shape)
-    known = len(ways._ways)
+    known = len(strategies._ways)
     for b, s in shapes:
         inputs, d_o, found = call(b, s)
         check(dict(zip("qkv", inputs, strict=True)), found, d_o, Masks(right_bound=0))
     returned = len(shapes) - len(set(shapes))
-    assert len(ways._ways) <= known + (2 * returned if policy == "adaptive" else 0)
+    assert len(strategies._ways) <= known + (2 * returned if policy == "adaptive" else 0)
 
 
 @pytest.mark.usefixtures("compiled_step")
@@ -316,8 +316,8 @@ def test_decoding_step_by_step_is_one_class() -> None:
         k, v = (x[:, :s].transpose(1, 2) for x in (keys, values))
         found = attention(q, k, v, shapes="any")
         assert error(found, torch.nn.functional.scaled_dot_product_attention(*(x.double() for x in (q, k, v)))) < 2e-3
-        known = known or len(ways._ways)
-    assert len(ways._ways) <= known + 1
+        known = known or len(strategies._ways)
+    assert len(strategies._ways) <= known + 1
 
 
 @pytest.mark.usefixtures("compiled_step")
@@ -362,10 +362,10 @@ def test_a_larger_class_stands_in_until_the_better_one_is_built() -> None:
         q, k, v = (x.detach() for x in make(2, s)[:3])
         attention(q, k, v, causal=True, shapes="any")
     assert better.streams, "it took over in the compiled step, too"
-    known = len(ways._ways)
+    known = len(strategies._ways)
     q, k, v = (x.detach() for x in make(2, 107)[:3])
     attention(q, k, v, causal=True, shapes="any")
-    assert len(ways._ways) == known
+    assert len(strategies._ways) == known
 
 
 def test_layers_of_one_step_are_no_return() -> None:
