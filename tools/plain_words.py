@@ -45,9 +45,11 @@ HABITS = (
         "fault",
         word("fault", "faults"),
         "known issue, environment problem, crash, error",
-        allowed=r"(?i)segmentation fault|page fault|segfault|faulthandler|default",
+        allowed=r"(?i)segmentation fault|page fault|segfault|faulthandler|default|[\"`]faults?[\"`]|\.fault\.|-faults",
     ),
-    Habit("hazard", word("hazard", "hazards"), "known issue", allowed=r'"hazards?"'),
+    Habit(
+        "hazard", word("hazard", "hazards"), "known issue", allowed=r'["`]hazards?["`]|allow_hazards|attention-hazard'
+    ),
     Habit("door", word("door", "doors"), "entry point"),
     Habit("kin", word("kin"), "related engines"),
     Habit("way", r"(?:(?<![A-Za-z])ways?(?=_)|(?<=_)ways?(?![a-z])|\bclass \w*Ways?\b)", "strategy, method, kind"),
@@ -55,7 +57,7 @@ HABITS = (
     Habit("participle as noun", word("untold", "hopeless", "shaken"), "the name of the thing"),
     Habit("told", word("told", "tell", "tells", "telling"), "reported, prints, message, distinguish"),
     Habit("lie", word("lie", "lies", "lay", "lain"), "is stored, is laid out, is at", allowed=r"(?i)lay out|lay-?out"),
-    Habit("stand", word("stand", "stands", "stood"), "is in, is at", allowed=r"(?i)stand-?alone|stand[- ]in"),
+    Habit("stand", word("stand", "stands", "stood"), "is in, is at", allowed=r"(?i)stand-?alone|stand-in"),
     Habit("behind", word("behind"), "after, hidden, by means of"),
     Habit("beside", word("beside", "besides"), "next to, compared with, in addition to"),
     Habit("whose", word("whose"), "with, that has"),
@@ -69,7 +71,7 @@ HABITS = (
         "ask",
         word("ask", "asks", "asked", "asking"),
         "judge, query, check, request; ask the user",
-        allowed=r"(?i)\buser|prompt|terminal|question|issue|you\b",
+        allowed=r"(?i)\buser|prompt|terminal|question|issue|you\b|[\"`]asked[\"`]|not asked|--no-ask",
     ),
     Habit("held against", r"(?i)\b(?:held against|holds? verdicts|that which)\b", "compared with, pins"),
     Habit("words", r"(?i)\b(?:in (?:\w+ )?words|the words|its words|'s words|other words)\b", "message, text, reason"),
@@ -83,6 +85,7 @@ HABITS = (
 # Files that quote: cuDNN's own texts, recorded output, and the list above.
 QUOTING = (
     "cudnn_backend_py/generated/",
+    "docs/glossary.md",
     "docs/tables/",
     "tools/plain_words.py",
     "tests/pure/test_plain_words.py",

@@ -1,0 +1,99 @@
+"""The glossary and the words of the tree: few terms with one meaning each, and no habit of `tools/plain_words.py`."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+
+import pytest
+
+from tools.plain_words import HABITS, ROOT, Habit, find_habits, tracked_files
+
+GLOSSARY = (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8")
+ROWS = [
+    [cell.strip() for cell in line.strip("|").split("|")]
+    for line in GLOSSARY.splitlines()
+    if line.startswith("| ") and not line.startswith(("| term |", "| level |")) and len(line.strip("|").split("|")) == 3
+]
+TERMS = {name.strip(): meaning for cell, meaning, _ in ROWS for name in cell.split(",")}
+FOLDERS = (
+    *sorted(path.parent.relative_to(ROOT).as_posix() for path in ROOT.glob("cudnn_backend_py/*/__init__.py")),
+    *(f"tests/{name}" for name in ("browser", "cases", "compat", "gpu", "known_issues", "site", "support", "torture")),
+    *(path.parent.relative_to(ROOT).as_posix() for path in sorted(ROOT.glob("tests/pure/*/__init__.py"))),
+    *(path.parent.relative_to(ROOT).as_posix() for path in sorted(ROOT.glob("tests/library/*/__init__.py"))),
+    *("docs", "examples", "benchmarks", "tools"),
+)
+# A line with each habit, and a similar one without it.
+LINES = {
+    "mend": ("mend the call", "amend the call"),
+    "cure": ("the cure is to pad", "a secure folder"),
+    "advice": ("ADVICE = advice", "advise the user"),
+    "fault": ("a known fault of cuDNN", "the process ends with a segmentation fault"),
+    "hazard": ("hazards = find(graph)", '{"hazards": []}'),
+    "door": ("class Door:", "indoors"),
+    "kin": ("the kin of an engine", "one kind of engine"),
+    "way": ("def find_way(graph):", "the other way round"),
+    "lesson": ("lessons = {}", "lessen the load"),
+    "participle as noun": ("hopeless = [change]", "shake the tree"),
+    "told": ("def tell_user():", "a total of two"),
+    "lie": ("the elements lie in memory", "lay out the elements"),
+    "stand": ("the versions stand in a list", "a stand-alone program"),
+    "behind": ("the plan behind it", "hindsight"),
+    "beside": ("the wheel beside it", "next to it"),
+    "whose": ("a graph whose dims are known", "who is it"),
+    "nobody": ("what nobody reads", "no body"),
+    "old adverbs": ("build it anew", "build it again"),
+    "ask": ("ask cuDNN", "ask the user"),
+    "held against": ("verdicts held against a baseline", "verdicts compared with a baseline"),
+    "words": ("cuDNN's words", "wordless"),
+    "noun clause": ("Return what the GPU is", "Return the GPU"),
+    "what is ... of": ("the size of what is read", "see what is read"),
+}
+
+
+def test_glossary_has_at_most_forty_terms_in_order() -> None:
+    assert 30 <= len(TERMS) <= 40
+    for table in GLOSSARY.split("## ")[1:3]:
+        terms = [row[0] for row in ROWS if f"| {row[0]} |" in table]
+        assert terms == sorted(terms, key=str.lower)
+
+
+def test_terms_have_one_meaning_each() -> None:
+    assert [meaning for meaning, count in Counter(row[1] for row in ROWS).items() if count > 1] == []
+    assert all(meaning for _, meaning, _ in ROWS)
+
+
+@pytest.fixture(scope="module")
+def text() -> str:
+    """Return the text of the package and of all pages but the glossary."""
+    names = tracked_files("cudnn_backend_py", "docs", "README.md")
+    return "\n".join((ROOT / name).read_text(encoding="utf-8") for name in names).lower()
+
+
+@pytest.mark.parametrize("term", TERMS)
+def test_term_is_used(term: str, text: str) -> None:
+    assert re.search(rf"\b{re.escape(term.lower())}", text)
+
+
+@pytest.mark.parametrize("habit", HABITS, ids=lambda habit: habit.name)
+def test_habit_is_found_and_similar_text_is_not(habit: Habit) -> None:
+    with_habit, without = LINES[habit.name]
+    assert habit in [hit.habit for hit in find_habits("page.md", with_habit)]
+    assert habit not in [hit.habit for hit in find_habits("page.md", without)]
+
+
+def hits(*paths: str) -> list[str]:
+    return [
+        f"{hit.path}:{hit.line}: {hit.habit.name}: {hit.text}"
+        for name in tracked_files(*paths)
+        for hit in find_habits(name, (ROOT / name).read_text(encoding="utf-8"))
+    ]
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_folder_has_no_habit(folder: str) -> None:
+    assert hits(folder) == []
+
+
+def test_all_other_files_have_no_habit() -> None:
+    assert [line for line in hits() if not line.startswith(tuple(f"{folder}/" for folder in FOLDERS))] == []
