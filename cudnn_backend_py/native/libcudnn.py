@@ -444,8 +444,8 @@ def _load(path: str | os.PathLike[str] | None) -> Library:
         "no libcudnn.so.9 can be loaded",
         code="cudnn-library-not-found",
         where="\n".join(map(str, places)),
-        fix="pip install 'cudnn-backend-py[jit-cu12]' (small), or [cu12], or cudnn-backend cudnn install VERSION and,\n"
-        "as for each that cudnn-backend cudnn list names, ask it by --cudnn VERSION,\n"
+        fix="cudnn-backend cudnn install 9.27, or add --cudnn 9.27, which installs it;\n"
+        "or pip install 'cudnn-backend-py[jit-cu12]'\n"
         f"or set {LIBRARY_VARIABLE} to the path of libcudnn.so.9",
     )
 
