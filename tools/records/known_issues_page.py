@@ -1,34 +1,27 @@
-"""The page of known issues, by operation, from the table of faults."""
+"""The page of known issues of cuDNN, by operation."""
 
 from __future__ import annotations
-
-from collections import Counter
 
 from cudnn_backend_py.known_issues import FAULTS, FAULTS_BY_OPERATION, KnownIssue
 
 __all__ = ["render_known_issues_page"]
 
 _HEAD = """\
-# What cuDNN accepts and then gets wrong
+# Known issues of cuDNN
 
-{total} known issues of cuDNN, with graphs, versions, architectures and remedies; {measured} were measured for this
-package, the others are what their source reports. Where nothing is said of versions or architectures, none is known to
-be right. `explain` names the faults of a graph; the attention builder and the PyTorch operators refuse those marked
-with `!`, and warn of the others; the frontend warns of all.
+Graphs that cuDNN accepts, and then computes wrong or crashes on. `cudnn-backend explain GRAPH` lists those of your
+graph.
 
-By source: {sources}.
-Written by `make regen` from `cudnn_backend_py/known_issues/`; do not edit.
+{measured} of {total} issues were measured; the others are described as their source reports them. An issue without
+versions or architectures may affect all. The attention builders and PyTorch operators refuse graphs marked "refused"
+and warn of the others; `cudnn_backend_py.frontend` only warns.
 """
-_COLUMNS = "| fault | graphs | effect | where | what helps | who says so |\n|---|---|---|---|---|---|\n"
+_COLUMNS = "| issue | graphs | effect | versions, GPUs | fix | source |\n|---|---|---|---|---|---|\n"
 
 
 def render_known_issues_page() -> str:
-    """Return the table of faults as Markdown."""
-    sources = Counter(row.reporter for row in FAULTS)
-    by_source = ", ".join(
-        f"{name} {count}" for name, count in sorted(sources.items(), key=lambda item: (-item[1], item))
-    )
-    parts = [_HEAD.format(total=len(FAULTS), measured=sum(row.measured for row in FAULTS), sources=by_source)]
+    """Return the page as Markdown."""
+    parts = [_HEAD.format(total=len(FAULTS), measured=sum(row.measured for row in FAULTS))]
     for heading, rows in FAULTS_BY_OPERATION.items():
         parts.append(f"\n## {heading}\n\n{_COLUMNS}")
         parts += map(_line, rows)
@@ -38,7 +31,7 @@ def render_known_issues_page() -> str:
 def _line(row: KnownIssue) -> str:
     where = [row.window.removeprefix("cuDNN ")] if row.until or row.since > (9, 0, 0) else []
     where += [f"sm_{sm}" for sm in row.sm]
-    source = f"[{row.reporter}]({row.source})" if row.source.startswith("https://") else f"`{row.source}`"
-    said = f"{row.evidence}; {source}" if row.evidence else source
-    cells = (f"`{row.code}`{' `!`' * row.refused}", row.what, row.effect, ", ".join(where), row.fix, said)
+    link = f"[{row.reporter}]({row.source})" if row.source.startswith("https://") else f"`{row.source}`"
+    source = f"{row.evidence}; {link}" if row.evidence else link
+    cells = (f"`{row.code}`{' (refused)' * row.refused}", row.what, row.effect, ", ".join(where), row.fix, source)
     return f"| {' | '.join(cell.replace('|', '&#124;') for cell in cells)} |\n"

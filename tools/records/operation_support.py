@@ -39,7 +39,7 @@ def say_support(found: Matrix, graphs: Sequence[str], target: str) -> str:
     if len(yes) == len(found.versions):
         return "yes"
     told = f"from {yes[0]}" if yes and yes == list(found.versions[-len(yes) :]) else ", ".join(yes)
-    return (told or "no") + ("?" if unknown else "")
+    return (told or "no") + (" (other versions not judged)" if unknown else "")
 
 
 def _shorten(found: Matrix) -> dict[str, Any]:

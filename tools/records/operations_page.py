@@ -32,8 +32,8 @@ _REFUSES = {
     D.OPERATION_RESAMPLE_BWD: "a beta; NEAREST",
     D.OPERATION_NORM_FORWARD: "`peer_stat`",
     D.OPERATION_NORM_BACKWARD: "`peer_stat`",
-    D.OPERATION_EXPAND_BAND_MATRIX: "`kv_token_offset`, `speculative_mask`, other axes than the last",
-    D.OPERATION_CONTRACT_BAND_MATRIX: "`max_token_value`, other axes than the last",
+    D.OPERATION_EXPAND_BAND_MATRIX: "`kv_token_offset`, `speculative_mask`, axes other than the last",
+    D.OPERATION_CONTRACT_BAND_MATRIX: "`max_token_value`, axes other than the last",
 }
 
 
@@ -92,11 +92,11 @@ def kinds_table() -> str:
     records = read_records()
     ran = {BUILT[name].kind for graphs in records.values() for name, item in graphs.items() if item["said"] == AGREES}
     lines = [
-        f"{len(KINDS)} kinds: {len(found)} with a method, {len(INTERPRETED)} interpreted, {len(KINDS)} in JSON and the",
-        f"log, {len(FRONTEND)} under a name of cudnn-frontend, {len(supported)} supported, {len(ran)} run on a GPU.",
+        f"{len(KINDS)} kinds: {len(found)} with a method, {len(INTERPRETED)} in the interpreter, {len(FRONTEND)} with",
+        f"a name in cudnn-frontend, {len(supported)} supported, {len(ran)} run on a GPU.",
         "",
-        f"| operation | builder | interpreter | JSON | log | {' | '.join(('cudnn-frontend', 'supported', *records))} |",
-        "|---" * (7 + len(records)) + "|",
+        f"| operation | builder | interpreter | {' | '.join(('cudnn-frontend', 'described GPUs', *records))} |",
+        "|---" * (5 + len(records)) + "|",
     ]
     for kind in sorted(KINDS):
         methods = dict.fromkeys(case.method for case in BUILT.values() if case.kind is kind)
@@ -104,10 +104,8 @@ def kinds_table() -> str:
         cells = (
             kind.name.removeprefix("OPERATION_"),
             ", ".join(f"`{name}`" for name in methods),
-            f"{runs}, but for {_REFUSES[kind]}" if kind in _REFUSES else runs,
-            "yes",
-            "yes",
-            (", ".join(f"`{name}`" for name in FRONTEND.get(kind, ())) or "no name there")
+            f"{runs}, except {_REFUSES[kind]}" if kind in _REFUSES else runs,
+            (", ".join(f"`{name}`" for name in FRONTEND.get(kind, ())) or "none")
             + (", in parts" if kind in IN_PARTS else ""),
             _cell(kind),
             *(_ran(kind, graphs) for graphs in records.values()),
@@ -125,7 +123,7 @@ def graphs_table() -> str:
     """Return the table of the graphs that were judged."""
     records = read_records()
     lines = [
-        f"| graph | operation | {' | '.join(('supported', 'refused with', *records))} |",
+        f"| graph | operation | {' | '.join(('described GPUs', 'reason of a refusal', *records))} |",
         "|---" * (4 + len(records)) + "|",
     ]
     for name, case in BUILT.items():
@@ -139,7 +137,7 @@ def support_table() -> str:
     """Return the table of all kinds by architecture, with the versions that support them."""
     found = read_support()
     lines = [
-        f"cuDNN {', '.join(found.versions)}, all engines, CUDA 12.",
+        f"cuDNN {', '.join(found.versions)} for CUDA 12, full wheels.",
         "",
         f"| operation | {' | '.join(target.replace('sm', 'sm_') for target in found.targets)} |",
         "|---" * (1 + len(found.targets)) + "|",
@@ -153,10 +151,10 @@ def support_table() -> str:
 
 def blocks_table() -> str:
     """Return the table of graphs with blocks of scales."""
-    lines = ["| graph | interpreter | engine configs on b200 | plan | numerics |", "|---" * 5 + "|"]
+    lines = ["| graph | engine configs on b200 |", "|---|---|"]
     for name, (count, engines) in BLOCKS.items():
         many = f"{count} of engine{'s' if len(engines) > 1 else ''} {', '.join(map(str, engines))}"
-        lines.append(f"| {name} | yes | {many} | compiled | not run: no GPU from sm_100 on was available |")
+        lines.append(f"| {name} | {many} |")
     return "\n".join(lines)
 
 

@@ -33,9 +33,16 @@ def figure_of(record: Record, *path: str) -> Any:
 
 
 def kept_rows(record: Record) -> str:
-    """Return which rows are of earlier runs."""
+    """Return a sentence with the number of rows from earlier runs."""
     counts = [part["rows"] for part in record.get("resumed", ())]
-    return f" Of {len(record['rows'])} rows {counts[-1]} are of earlier runs, kept by `--resume`." if counts else ""
+    return f" {counts[-1]} of {len(record['rows'])} rows are from earlier runs." if counts else ""
+
+
+def without_plans(table: str) -> str:
+    """Return the lines of Markdown, their tables without a last column of engine configs, which the record has."""
+    lines = table.splitlines()
+    cut = [line.rpartition("|")[0].rpartition("|")[0] + "|" if line.startswith("|") else line for line in lines]
+    return "\n".join(cut if any(line.endswith("| plans |") for line in lines) else lines)
 
 
 def class_rows(record: Record) -> Iterator[str]:
@@ -76,10 +83,9 @@ def make_page() -> str:
     compared, classes, model = (read(name) for name in ("compare", "shape-classes", "model"))
     shapes = len({row["shape"] for row in classes["rows"]})
     makers = list(model["makers"])
-    return f"""# How fast attention is
+    return f"""# Speed of attention
 
-Each table comes from a record under [logs](../logs), and one command makes it again on the GPU that is there.
-Dates and commits of the records: [What was measured](measurements.md#records).
+Times of attention on an H200, by implementation. To measure your own GPU, run the command of each section.
 
 ## Which one is the fastest
 
@@ -87,13 +93,13 @@ Dates and commits of the records: [What was measured](measurements.md#records).
 $ {compared["command"]}
 ```
 
-"ours, exact" is the plan of the shape, "ours, any" that of its [class](execution.md#any-shape), by the operators of
-this package for torch; "cuDNN" is the plan alone; the others are torch's backends. [compare.md](compare.md) has the
-rest ([record](../logs/compare-{ON}.json)).{kept_rows(compared)}
+"cuDNN" is the plan alone. "Ours" is this package's torch operator: "exact" with the plan of these dims, "any" with a
+[class plan](execution.md#any-shape). The others are torch's backends. Method: [Compare](compare.md);
+[record](../logs/compare-{ON}.json).{kept_rows(compared)}
 
 ![TFLOP/s by shape](compare.svg)
 
-{as_markdown(compared).rstrip()}
+{without_plans(as_markdown(compared).rstrip())}
 
 ## One plan for many shapes
 
@@ -101,19 +107,18 @@ rest ([record](../logs/compare-{ON}.json)).{kept_rows(compared)}
 $ python -m benchmarks shape-classes --output logs/shape-classes.json
 ```
 
-GPU time of the plan of a class by that of the exact plan, over {shapes} random shapes: lengths of 64 to 8,192, batches
-of 1 to 64, causal, 16 heads of 64, or 16 over 4 of 128 ([record](../logs/shape-classes-{ON}.json)).
+GPU time of a class plan divided by that of the exact plan, for {shapes} random problems: lengths of 64 to 8,192,
+batches of 1 to 64, causal, 16 heads of 64, or 16 over 4 of 128 ([record](../logs/shape-classes-{ON}.json)).
 
-| | class / exact, median | p90 | adaptive from the tenth call / exact |
+| | class plan / exact, median | 90th percentile | adaptive from the tenth call / exact |
 |---|---:|---:|---:|
 {chr(10).join(class_rows(classes))}
 
-What the class takes longer is in cuDNN's ragged kernels: forward a kernel of 2.5 to 4 microseconds that makes
-descriptors of each sequence, then the attention kernel, of the same tiles as the exact plan's, 1.05 to 1.4 times as
-long; backward the same before it, and kernels around it that take up to 2.5 times as long where sequences are short.
-A class with finer bounds, or with just those of the call, takes as long (63 of these shapes, forward, by the one
-engine config: 1.23 as classes are, 1.22 with steps of a quarter in batches and of a half in lengths, 1.26 with the
-call's own). Where there is little to do, the forward pass of a class takes an engine config without descriptors.
+cuDNN's ragged kernels take the extra time. Forward: a kernel of 2.5 to 4 microseconds that writes descriptors of each
+sequence, and an attention kernel that takes 1.05 to 1.4 times as long with the same tiles. Backward: also kernels
+around it that take up to 2.5 times as long for short sequences. Tighter bounds do not help: 63 of these problems,
+forward, take 1.23 times as long with our bounds, 1.22 with finer ones, and 1.26 with the exact ones. For small
+problems, the forward pass uses an engine config without descriptors.
 
 ## A model
 
@@ -122,9 +127,9 @@ $ python -m benchmarks model --output logs/model.json --plot model.svg
 ```
 
 A GPT of {model["parameters"] // 10**6} million parameters is trained on sequences of random lengths, packed or padded,
-and serves 64 requests from pages, a token at a time ([record](../logs/model-{ON}.json)). Each maker of attention has a
-process of its own for each way, from the first use of its library on. "new lengths" are steps after the first epoch on
-lengths not seen before, "known lengths" on those of the first epoch. All train the same numbers on the same text, and
+and serves 64 requests from pages, a token at a time ([record](../logs/model-{ON}.json)). Each
+implementation has its own process for packed and padded training and for serving. "New lengths" are steps after the
+first epoch with lengths not seen before, "known lengths" with those of the first epoch. All train on the same text, and
 the record compares their losses.
 
 ![Tokens per second of training and serving](model.svg)
@@ -137,7 +142,7 @@ Tokens per second:
 
 Not measured:
 
-{chr(10).join(gaps(model)) or "* nothing"}
+{chr(10).join(gaps(model)) or "* none"}
 """
 
 

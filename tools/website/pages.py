@@ -56,8 +56,8 @@ def write_gallery() -> str:
     """Return the gallery: each example with a graph, its drawing, its text and the command that judges it."""
     parts = [
         "---\nhide: [navigation]\n---\n\n# Gallery of graphs\n\n"
-        "Each graph is a file to take along, drawn from the graph itself. Boxes are operations with what they write, "
-        "rounded ones are tensors in memory; what is dashed never leaves the chip. [Plots](#plots) are at the end.\n"
+        "Graphs to copy, each with the command that judges it. Boxes are operations with their results, rounded boxes "
+        "are tensors in memory, and dashed boxes are virtual tensors. [Plots](#plots) are at the end.\n"
     ]
     for path in graph_files():
         text = path.read_text(encoding="utf-8")
@@ -76,11 +76,11 @@ def write_gallery() -> str:
             f"    ```python\n{_indent(text.rstrip())}\n    ```\n"
         )
     parts.append(
-        "\n## Plots { #plots }\n\nTFLOP/s of attention by shape, drawn by `cudnn-backend compare --plot`; the figures "
-        "are in [Speed of attention](attention-speed.md).\n\n![TFLOP/s of attention by shape: cuDNN by version, the "
-        "operators of this package, and torch's backends](compare.svg)\n\nTokens per second of a small model with five "
-        "makers of attention, [trained and served](attention-speed.md).\n\n![Tokens per second of training and "
-        "serving, by maker of attention](model.svg)\n"
+        "\n## Plots { #plots }\n\nTFLOP/s of attention, drawn by `cudnn-backend compare --plot`; the figures are in "
+        "[Speed of attention](attention-speed.md).\n\n![TFLOP/s of attention by dims: cuDNN by version, the operators "
+        "of this package, and torch's backends](compare.svg)\n\nTokens per second of a small model with five "
+        "implementations of attention, [trained and served](attention-speed.md#a-model).\n\n![Tokens per second of "
+        "training and serving, by implementation of attention](model.svg)\n"
     )
     return "".join(parts)
 
@@ -104,7 +104,7 @@ def _commands(command: click.Command, path: str) -> Iterator[tuple[str, click.Co
 def write_commands() -> str:
     """Return the help of every command, by the sections of the help."""
     parts = [
-        "# Commands\n\nThe help of every command. Options that many have, exit codes and completion: "
+        "# Commands\n\nThe help of every command. Common options, exit codes and completion: "
         "[The command line](../how-to/command-line.md).\n"
     ]
     commands = dict(_commands(main, "cudnn-backend"))
@@ -125,8 +125,8 @@ def write_enums() -> str:
     """Return every enum of the header, with the numbers and the versions that brought them."""
     parts = [
         "---\nsearch:\n  boost: 0.2\n---\n\n# Enums\n\n"
-        "Every enum of `cudnn_graph.h`, from `cudnn_backend_py.enums`. A name is that of C without what "
-        "all of an enum share: `DataType.HALF` is `CUDNN_DATA_HALF`. `Attr` is short for `AttributeName`.\n"
+        "Every enum of `cudnn_graph.h`, from `cudnn_backend_py.enums`. Names are those of C without the common prefix "
+        "of their enum: `DataType.HALF` is `CUDNN_DATA_HALF`. `Attr` is short for `AttributeName`.\n"
     ]
     for enum in sorted(CudnnEnum.__subclasses__(), key=lambda one: one.__name__):
         rows = [f"| `{one.name}` | {int(one)} | {_since(one.since)} |" for one in enum]
@@ -158,8 +158,7 @@ def write_files() -> str:
     package = ROOT / "cudnn_backend_py"
     parts = [
         "---\nsearch:\n  boost: 0.2\n---\n\n# Files\n\n"
-        "The files of each room, with the first line of their docstrings. What each room may import: "
-        "[Architecture](../architecture.md).\n"
+        "The files of each room of the package. [Architecture](../architecture.md) describes the rooms.\n"
     ]
     rooms = sorted(path.parent for path in package.glob("*/__init__.py"))
     for room in (*rooms, package):
@@ -183,16 +182,14 @@ def write_reasons() -> str:
     versions = sorted({one for entry in found for one in entry.versions}, key=version_numbers)
     parts = [
         "---\nsearch:\n  boost: 0.3\n---\n\n# cuDNN's reasons\n\n"
-        f"{len(found):,} reasons that cuDNN {', '.join(versions)} gave for refused graphs, each under the rule that "
-        "reads it. Paste a line of a log, of `cudnnGetLastErrorString` or of an exception; the search box of every "
-        "page takes it too.\n\n"
-        '<form class="reason" id="reason-form"><label for="reason">What cuDNN said</label>'
+        "Paste a message of cuDNN (from a log, `cudnnGetLastErrorString` or an exception) to find its explanation; the "
+        "search box of every page accepts it too.\n\n"
+        '<form class="reason" id="reason-form"><label for="reason">cuDNN\'s message</label>'
         '<textarea id="reason" rows="2" placeholder="Embedding dim per head for q and k is not a multiple of 8">'
         "</textarea>"
         '<div id="reason-found" role="status"></div></form>\n\n'
-        "`python -m tools.records.reasons` collects them: it asks the real library about random graphs for described "
-        "GPUs. Numbers in a reason are those of the graph that was judged. What `explain` says of your graph is "
-        "measured on your graph, and better than any page.\n"
+        f"{len(found):,} reasons of cuDNN {', '.join(versions)} for refused graphs, by the rule that reads them. Their "
+        "numbers are those of one example graph; `cudnn-backend explain` finds the cause for your own graph.\n"
     ]
     for rule in rules():
         mine = [entry for entry in found if entry.rule == rule.name]
@@ -205,7 +202,7 @@ def _reason_mark(entry: Entry) -> str:
     statement = re.sub(r"([\\`*_{}\[\]#|~])", r"\\\1", escape(" ".join(entry.statement.split()), quote=False))
     said = f"\n`{entry.status}`"
     if entry.expression:
-        said += f", where `{' '.join(entry.expression.split()).replace('`', chr(39))}`"
+        said += f", condition `{' '.join(entry.expression.split()).replace('`', chr(39))}`"
     seen = f"Seen with cuDNN {', '.join(entry.versions)}; {', '.join(f'sm_{sm}' for sm in entry.sm)}."
     with_what = f" Every such graph had {', '.join(entry.operations)}." if entry.operations else ""
     return f"\n### {statement} {{ #{entry.anchor} }}\n{said}.\n{seen}{with_what}\n"

@@ -1,4 +1,4 @@
-"""The page of the support tables: rows are options, columns architectures, every refusal with its reason."""
+"""The page of the support tables of attention: an option per row, with the reason of each refusal."""
 
 from __future__ import annotations
 
@@ -11,42 +11,40 @@ from ...known_issues import Form
 from ...printable import printable
 from ...system.version import Version
 from ...target import find_profile
-from ..surveys.attention import BASE, FORMS, Cell, Row, SupportTable, attention_rows
+from ..surveys.attention import BASE, Cell, Row, SupportTable, attention_rows
 
 __all__ = ["render_page"]
 
-_LETTERS = dict(zip(FORMS, "csu", strict=True))
-_HAZARD_FORMS: dict[str, Form] = {
+_ISSUE_FORMS: dict[str, Form] = {
     "composite": "expanded",
     "single operations": "single operations",
     "unified": "unified",
 }
+_STATES = {"yes": "yes", "no": "no", "crash": "crashes", "?": "not judged"}
 _SUPERSCRIPTS = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 _HEAD = """\
-# What cuDNN says to every option of attention
+# Attention: support by option
 
-Which options of attention cuDNN supports, by version and architecture. Every mark is a verdict of the real cuDNN for a
-described GPU, asked without a device, so what only building or running shows is not in it.
+Find an option of attention and read which cuDNN versions and architectures support it. Tested: {targets}; cuDNN
+{versions}. An answer without an architecture holds for all of these, one without a version for all these versions.
+`cudnn-backend attention-table --target sm90 --row causal` judges with your cuDNN.
 
-Where a row says nothing else, the problem is {base}.
-`cudnn-backend attention-table --target sm90 --row causal` asks the available cuDNN.
+"Many operations" are graphs of matmul, softmax and so on (`implementation="composite"`); "one operation" is cuDNN's
+SDPA operation (`"unified"`). A cell is empty if these versions have no such operation or attribute. "Wrong" means
+that cuDNN accepts the graph and computes it wrong. Small numbers refer to the [reasons](#reasons).
 
-* A cell is {versions}; one entry means all of them where they agree.
-* **c** composite: many operations, which every version supports. **s** the same with single operations for masks and
-  softmax, since 9.21; shown where its mark is not that of c. **u** unified: one SDPA operation.
-* A letter alone: supported. {hazard}: supported, and then wrong, as the note says. A letter struck out: refused, for
-  the reason in the note. {crash}: the process that asked crashed. {unknown}: could not be judged. No letter: there is
-  no such graph, mostly since the operation or an attribute of it is newer than that cuDNN.
+Each problem is {base} with the arguments of its row. cuDNN checked the
+graphs for described GPUs; their plans were not built.
 """
 _FOOT = """\
-Written by `make attention-table`; do not edit. The files of the verdicts, {files},
-hold the engines that support a graph, too, and the reasons why there is no such graph.
+As data, with the engines that support each graph: {files}.
 """
+State = tuple[str, tuple[str, ...]]  # a text of _STATES or "wrong", and the reasons
 
 
 def render_page(tables: Sequence[SupportTable], *, files: Sequence[str]) -> str:
-    """Return the page of some tables as Markdown; `files` is where they are.
+    """Return the page of some tables as Markdown, with the paths of their `files`.
 
     Targets and rows are those of the newest table.
     """
@@ -54,64 +52,106 @@ def render_page(tables: Sequence[SupportTable], *, files: Sequence[str]) -> str:
     page = _Page(ordered)
     head = _HEAD.format(
         base=_options(BASE),
-        versions=" / ".join(table.cudnn for table in ordered),
-        hazard="`!`",
-        crash="`†`",
-        unknown="`?`",
+        targets=", ".join(page.targets),
+        versions=", ".join(page.versions),
     )
-    bodies = [f"## {name.capitalize()}\n\n" + "\n".join(page.table(name)) for name in ("forward", "backward")]
+    bodies = [f"## {name.capitalize()} pass\n\n" + "\n".join(page.table(name)) for name in ("forward", "backward")]
     notes = [f"{number}. {text}" for text, number in page.notes.items()]
     foot = _FOOT.format(files=", ".join(map(_code, files)))
-    return "\n".join([head, *(f"{body}\n" for body in bodies), "## Notes\n", *notes, "", foot])
+    return "\n".join([head, *(f"{body}\n" for body in bodies), "## Reasons\n", *notes, "", foot])
 
 
 class _Page:
-    """The notes are numbered as they come."""
+    """The rows of the page, and the reasons in the order of their first use."""
 
     def __init__(self, tables: Sequence[SupportTable]) -> None:
         self.tables = tables
+        self.versions = [table.cudnn for table in tables]
         self.targets = tables[-1].targets
         self.sm = {target: find_profile(target).sm for target in self.targets}
         self.notes: dict[str, int] = {}
 
     def table(self, direction: str) -> Iterator[str]:
-        yield f"| option | of `Attention` | {' | '.join(self.targets)} |"
-        yield "|---" * (2 + len(self.targets)) + "|"
+        """Yield the lines of the table of a direction."""
+        yield "| option | arguments of `Attention` | many operations | one operation |"
+        yield "|---|---|---|---|"
         for name, row in attention_rows().items():
             if row.direction == direction and name in self.tables[-1].cells:
-                entries = (self._entries(name, row, target) for target in self.targets)
-                yield f"| {name.partition(': ')[2]} | {_options(row.options)} | {' | '.join(entries)} |"
+                many, one = self._cell(name, row, "composite"), self._cell(name, row, "unified")
+                if self._is_special(name, row):
+                    single = self._cell(name, row, "single operations")
+                    many += f"; with single operations for masks and softmax: {single}"
+                yield f"| {name.partition(': ')[2]} | {_options(row.options)} | {many} | {one} |"
 
-    def _entries(self, name: str, row: Row, target: str) -> str:
-        entries = [self._entry(table, name, row, target) or "·" for table in self.tables]
-        return entries[0] if len(set(entries)) == 1 else " / ".join(entries)
+    def _is_special(self, name: str, row: Row) -> bool:
+        """Whether single operations for masks and softmax have another support than the graph without them."""
+        for table in self.tables:
+            for target in self.targets:
+                state, other = (
+                    self._state(table, name, row, form, target) for form in ("single operations", "composite")
+                )
+                if state is not None and (other is None or state[0] != other[0]):
+                    return True
+        return False
 
-    def _entry(self, table: SupportTable, name: str, row: Row, target: str) -> str:
-        cells = {form: cells[target] for form, cells in table.cells.get(name, {}).items() if target in cells}
-        marks = {form: self._mark(cell, table, row, form, target) for form, cell in cells.items()}
-        if marks.get("single operations") == marks.get("composite"):
-            marks.pop("single operations", None)
-        return " ".join(mark.replace("@", _LETTERS[form]) for form, mark in marks.items() if mark)
+    def _cell(self, name: str, row: Row, form: str) -> str:
+        """Return the support of a form, by the architectures that share it."""
+        texts = {target: self._over_versions(name, row, form, target) for target in self.targets}
+        groups: dict[str, list[str]] = {}
+        for target, text in texts.items():
+            groups.setdefault(text, []).append(target)
+        if len(groups) == 1:
+            return next(iter(groups))
+        return "; ".join(f"{', '.join(targets)}: {text or 'no such graph'}" for text, targets in groups.items())
 
-    def _mark(self, cell: Cell, table: SupportTable, row: Row, form: str, target: str) -> str:
-        """Return the mark of a cell with @ for the letter of its form."""
-        if cell.answer == "-":
-            return ""
-        if cell.answer == "yes":
-            version = Version.from_text(table.cudnn)
-            use = Use(
-                row.problem,
-                row.direction == "backward",
-                _HAZARD_FORMS[form],
-                version,
-                self.sm[target],
-            )
-            wrong = [
-                f"`{item.code}`: {item.what}: {item.effect}; {item.evidence}" for item in find_measured_issues(use)
-            ]
-            return "@!" + self._refer(wrong) if wrong else "@"
-        sign = {"no": "~~@~~", "crash": "@†", "?": "@?"}[cell.answer]
-        return sign + self._refer([_code(cell.reason)])
+    def _over_versions(self, name: str, row: Row, form: str, target: str) -> str:
+        """Return the support on an architecture, by runs of versions that share it."""
+        states = [self._state(table, name, row, form, target) for table in self.tables]
+        runs: list[tuple[int, int, State]] = []
+        for number, state in enumerate(states):
+            if state is None:
+                continue
+            if runs and runs[-1][1] == number - 1 and runs[-1][2][0] == state[0]:
+                first, _, (text, reasons) = runs.pop()
+                state = (text, tuple(dict.fromkeys(reasons + state[1])))
+                runs.append((first, number, state))
+            else:
+                runs.append((number, number, state))
+        if len(runs) == 1 and runs[0][2][0] == "no":  # older versions have no such graph
+            return self._text(runs[0][2])
+        return ", ".join(self._run(*run) for run in runs)
+
+    def _run(self, first: int, last: int, state: State) -> str:
+        newest = len(self.versions) - 1
+        if (first, last) == (0, newest):
+            return self._text(state)
+        if last == newest:
+            when = f"from {self.versions[first]}"
+        elif first == 0:
+            when = f"until {self.versions[last]}"
+        else:
+            when = "in " + " to ".join(dict.fromkeys((self.versions[first], self.versions[last])))
+        return f"{self._text(state)} {when}"
+
+    def _text(self, state: State) -> str:
+        text, reasons = state
+        return text + self._refer(reasons)
+
+    def _state(self, table: SupportTable, name: str, row: Row, form: str, target: str) -> State | None:
+        cell: Cell | None = table.cells.get(name, {}).get(form, {}).get(target)
+        if cell is None or cell.answer == "-":
+            return None
+        if cell.answer != "yes":
+            return _STATES[cell.answer], (_code(cell.reason),)
+        use = Use(
+            row.problem,
+            row.direction == "backward",
+            _ISSUE_FORMS[form],
+            Version.from_text(table.cudnn),
+            self.sm[target],
+        )
+        wrong = tuple(f"`{one.code}`: {one.what}: {one.effect}; {one.evidence}" for one in find_measured_issues(use))
+        return ("wrong" if wrong else "yes"), wrong
 
     def _refer(self, texts: Iterable[str]) -> str:
         numbers = [self.notes.setdefault(text, len(self.notes) + 1) for text in texts]

@@ -23,7 +23,7 @@ def test_command_renders_the_page() -> None:
     page = (ROOT / "docs" / "attention-support.md").read_text(encoding="utf-8")
     assert result.output == page, "run `make regen`, or `make attention-table` for new rows"
     refused = {cell.reason for table in TABLES.values() for cell in table.all_cells() if cell.answer in ("no", "crash")}
-    assert all(f"`{reason}`" in page.partition("## Notes")[2] for reason in refused)
+    assert all(f"`{reason}`" in page.partition("## Reasons")[2] for reason in refused)
 
 
 def test_command_asks_for_chosen_rows() -> None:

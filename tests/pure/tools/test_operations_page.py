@@ -48,7 +48,13 @@ def test_answers_by_version_are_of_these_graphs_and_agree_with_the_page() -> Non
 
 @pytest.mark.parametrize(
     ("outcomes", "cell"),
-    [("SSS", "yes"), ("-SS", "from 9.19.0"), ("SS-", "9.14.0, 9.19.0"), ("---", "no"), ("?SS", "from 9.19.0?")],
+    [
+        ("SSS", "yes"),
+        ("-SS", "from 9.19.0"),
+        ("SS-", "9.14.0, 9.19.0"),
+        ("---", "no"),
+        ("?SS", "from 9.19.0 (other versions not judged)"),
+    ],
 )
 def test_cell_of_the_table_by_version(outcomes: str, cell: str) -> None:
     said = {"S": Outcome.SUPPORTED, "-": Outcome.NOT_SUPPORTED, "?": Outcome.NOT_JUDGED}
