@@ -95,7 +95,6 @@ def explain(
 
     if execute and set(targets) - {"gpu"}:
         raise click.UsageError("--execute runs the plan on the GPU of this machine: --target can only be gpu with it")
-    _check_style(style)
     graphs = [(file, load_graph_file(file)) for file in graph_files]
     asked = modes or tuple(mode.name for mode in DEFAULT_MODES)
     names = targets or ("gpu",)
@@ -164,14 +163,6 @@ def _verdicts_as(style: str, verdicts: list[Verdict], graphs: Sequence[tuple[str
         return "\n".join(render_text(verdict) if verbose else summary_text(verdict) for verdict in verdicts)
     data = [verdict.to_dict() for verdict in verdicts]
     return as_json(data if len(data) > 1 else data[0])
-
-
-def _check_style(style: str) -> None:
-    """Check that an answer can be written in a format, before anything is queried."""
-    if style == "html":
-        from ..diagnose.report.html import check_jinja
-
-        check_jinja()
 
 
 @click.command(cls=Command)
@@ -397,7 +388,6 @@ def show_whatif(
     from ..diagnose.remedies import Remedies
     from ..diagnose.report.tables import render_remedies, table_text
 
-    _check_style(style)
     graph = load_graph_file(graph_file)
     asked = modes or tuple(mode.name for mode in DEFAULT_MODES)
     full: str | None = None
@@ -483,7 +473,6 @@ def show_matrix(
     from ..diagnose.surveys.inputs import places_of
     from ..diagnose.surveys.matrix import Matrix, matrix
 
-    _check_style(style)
     graphs = {name: load_graph_file(name) for name in graph_files}
     names = versions or versions_at_hand()
 

@@ -18,7 +18,7 @@ def _show(value: object) -> str | None:
 
 
 class ShownAsHtml:
-    """A value that a notebook shows as HTML; as its text where jinja2 is not installed."""
+    """A value that a notebook shows as HTML."""
 
     __slots__ = ()
 

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ...errors import EnvironmentNotReady, UsageError
+from ...errors import UsageError
 from ..surveys.matrix import Cell, Matrix
 from ..verdict import Candidate, Outcome, Verdict
 from .drawing import draw_graph, drawn_graphs, named_tensors
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "change_html",
-    "check_jinja",
     "matrix_html",
     "plan_html",
     "remedies_html",
@@ -91,12 +90,9 @@ def render_page(
 
     Raises
     ------
-    EnvironmentNotReady
-        ``jinja2-missing``.
     UsageError
         ``report-lengths`` if there are not as many graphs or remedies as verdicts.
     """
-    check_jinja()
     drawn = _one_each("graphs", graphs, verdicts)
     found = _one_each("remedies", remedies, verdicts)
     asked = [(verdict, graph, cures or ()) for verdict, graph, cures in zip(verdicts, drawn, found, strict=True)]
@@ -111,17 +107,6 @@ def render_page(
     )
 
 
-def check_jinja() -> None:
-    """Check that pages can be made.
-
-    Raises
-    ------
-    EnvironmentNotReady
-        ``jinja2-missing``.
-    """
-    _environment()
-
-
 def _one_each(name: str, given: Sequence[_T] | None, verdicts: Sequence[Verdict]) -> Sequence[_T | None]:
     if given is None:
         return [None] * len(verdicts)
@@ -133,35 +118,17 @@ def _one_each(name: str, given: Sequence[_T] | None, verdicts: Sequence[Verdict]
 
 
 def verdict_html(verdict: Verdict) -> str:
-    """Return the verdict as an HTML fragment, for notebooks.
-
-    Raises
-    ------
-    EnvironmentNotReady
-        ``jinja2-missing``.
-    """
+    """Return the verdict as an HTML fragment, for notebooks."""
     return _fragment(verdict=verdict)
 
 
 def matrix_html(matrix: Matrix) -> str:
-    """Return the matrix as an HTML fragment of coloured grids, for notebooks.
-
-    Raises
-    ------
-    EnvironmentNotReady
-        ``jinja2-missing``.
-    """
+    """Return the matrix as an HTML fragment of coloured grids, for notebooks."""
     return _fragment(matrix=matrix)
 
 
 def plan_html(plan: Plan) -> str:
-    """Render a plan and its graph as an HTML fragment.
-
-    Raises
-    ------
-    EnvironmentNotReady
-        ``jinja2-missing``.
-    """
+    """Render a plan and its graph as an HTML fragment."""
     target = plan.target
     facts = [("engine config", plan.tag), ("target", f"{target.profile.title} (sm_{target.sm})")]
     facts.append(("cuDNN", target.library.version_text))
@@ -174,13 +141,7 @@ def plan_html(plan: Plan) -> str:
 
 
 def change_html(change: Change) -> str:
-    """Return a change, and the graph that it leads to, as an HTML fragment.
-
-    Raises
-    ------
-    EnvironmentNotReady
-        ``jinja2-missing``.
-    """
+    """Return a change, and the graph that it leads to, as an HTML fragment."""
     facts = [("kind", change.kind), ("effect", change.effect)]
     return _fragment(
         card={"title": change.title, "what": "Change", "facts": facts}, **_drawn(change.graph, change.tensors)
@@ -188,26 +149,14 @@ def change_html(change: Change) -> str:
 
 
 def remedies_html(remedies: Sequence[Remedy], before: Graph | None = None) -> str:
-    """Return remedies as an HTML fragment: each as what it changes in the graph `before`, or with its own graph drawn.
-
-    Raises
-    ------
-    EnvironmentNotReady
-        ``jinja2-missing``.
-    """
+    """Return remedies as an HTML fragment: each as a change of the graph `before`, or with its own graph drawn."""
     shown = [_remedy(item, None, before) for item in remedies]
     drawn = _drawn(remedies[0].graph, remedies[0].tensors) if before is None else _drawn(before, ())
     return _fragment(remedies=shown, unfinished=_unfinished(remedies), **drawn)
 
 
 def tables_html(tables: Sequence[Table]) -> str:
-    """Return tables as an HTML fragment.
-
-    Raises
-    ------
-    EnvironmentNotReady
-        ``jinja2-missing``.
-    """
+    """Return tables as an HTML fragment."""
     return _fragment(tables=[_plain_table(table) for table in tables])
 
 
@@ -241,15 +190,9 @@ def _render(template: str, **values: Any) -> str:
 
 @cache
 def _environment() -> Environment:
-    try:
-        from jinja2 import Environment, PackageLoader, StrictUndefined
-        from markupsafe import Markup
-    except ImportError as error:
-        raise EnvironmentNotReady(
-            "HTML pages need the package jinja2, which is not installed",
-            code="jinja2-missing",
-            fix="pip install 'cudnn-backend-py[report]'",
-        ) from error
+    from jinja2 import Environment, PackageLoader, StrictUndefined  # only pages need it
+    from markupsafe import Markup
+
     environment = Environment(
         loader=PackageLoader(__package__),
         autoescape=True,

@@ -6,7 +6,6 @@ from functools import singledispatch
 
 from rich.table import Table
 
-from ...errors import EnvironmentNotReady
 from ...execution.executable import Executable
 from ...graph import Graph
 from ...plans.plan import Plan
@@ -22,11 +21,8 @@ __all__ = ["show", "show_tables"]
 
 
 def show(value: object) -> str | None:
-    """Draw a value for a notebook; None for other types or without jinja2, to show its text."""
-    try:
-        return _render(value)
-    except EnvironmentNotReady:
-        return None
+    """Draw a value for a notebook; None for other types, to show their text."""
+    return _render(value)
 
 
 def show_tables(*tables: Table) -> str | None:

@@ -15,7 +15,6 @@ import pytest
 from click.testing import CliRunner, Result
 
 from cudnn_backend_py.cli.commands import main
-from cudnn_backend_py.diagnose.report import html as page
 from tests.support.bad_files import BAD_GRAPHS, HIT, commands, write_bad_files
 from tests.support.child import ROOT
 from tests.support.mutations import check_printed
@@ -143,18 +142,6 @@ def test_answers_have_their_codes(folder: Path) -> None:
     for style in ("html", "github"):
         assert run(["explain", graph, "--target", "l40s", "--format", style, "--output", "out"]).exit_code == 1
         assert Path("out").stat().st_size > 100
-
-
-@pytest.mark.parametrize("module", ["jinja2", "markupsafe"])
-def test_html_without_its_packages_is_refused_before_anything_is_asked(
-    module: str, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, module, None)
-    page._environment.cache_clear()
-    for command in ("explain", "whatif", "matrix"):
-        done = run([command, "deep.json", "--format", "html"])
-        assert (done.exit_code, done.stdout, done.stderr.partition(":")[0]) == (2, "", "jinja2-missing")
-        assert "pip install 'cudnn-backend-py[report]'" in done.stderr
 
 
 def test_a_graph_file_shows_where_it_failed(folder: Path) -> None:

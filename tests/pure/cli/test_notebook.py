@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-import sys
 from typing import Any
 from xml.etree import ElementTree
 
@@ -14,7 +13,6 @@ from cudnn_backend_py import Graph, GraphBuilder, PointwiseMode, attention
 from cudnn_backend_py.cli.compare.figures import Record
 from cudnn_backend_py.diagnose import Outcome
 from cudnn_backend_py.diagnose.remedies import Remedies, Remedy
-from cudnn_backend_py.diagnose.report import html as page
 from cudnn_backend_py.diagnose.surveys.attention import SupportTable
 from cudnn_backend_py.diagnose.surveys.baseline import Checked
 from cudnn_backend_py.diagnose.surveys.matrix import Cell
@@ -140,13 +138,3 @@ def test_remedies_say_what_changes_in_the_graph() -> None:
     assert "No change was found" in Read(none._repr_html_() or "").text
     assert none == []
     assert pickle.loads(pickle.dumps(Remedies(before, [remedy]))) == [remedy]
-
-
-def test_without_jinja_there_is_text_and_the_picture(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "jinja2", None)
-    page._environment.cache_clear()
-    try:
-        assert {name: value._repr_html_() for name, value in AS_HTML.items()} == dict.fromkeys(AS_HTML)
-        assert GRAPH._repr_svg_()
-    finally:
-        page._environment.cache_clear()

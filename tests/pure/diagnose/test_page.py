@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import html
 import re
-import sys
 from collections.abc import Iterator
 from html.parser import HTMLParser
 from xml.etree import ElementTree
 
 import pytest
 
-from cudnn_backend_py import EnvironmentNotReady, Graph, GraphBuilder, PointwiseMode, UsageError, attention
+from cudnn_backend_py import Graph, GraphBuilder, PointwiseMode, UsageError, attention
 from cudnn_backend_py.diagnose import Outcome
 from cudnn_backend_py.diagnose.remedies import Remedy
 from cudnn_backend_py.diagnose.report import html as page
@@ -177,14 +176,6 @@ def test_cells_say_their_answer_and_leave_focus_to_the_script(read: Read) -> Non
     cells = [given for tag, given in read.elements if tag == "button" and "cell" in given.get("class", "").split()]
     assert {given["tabindex"] for given in cells} == {"-1"}
     assert {given["aria-label"] for given in cells} == {outcome.value for outcome in Outcome}
-
-
-def test_without_jinja_an_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "jinja2", None)
-    page._environment.cache_clear()
-    with pytest.raises(EnvironmentNotReady, match="jinja2-missing") as caught:
-        render_page([])
-    assert "cudnn-backend-py[report]" in caught.value.sections["fix"]
 
 
 @pytest.mark.parametrize("name", ZOO)
