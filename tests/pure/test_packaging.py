@@ -81,6 +81,7 @@ def test_what_is_written_in_c_is_optional(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_base_installation_brings_no_nvidia_library() -> None:
     assert {project_name(item) for item in PROJECT["project"]["dependencies"]} == {
+        "jinja2",
         "numpy",
         "click",
         "rich",
