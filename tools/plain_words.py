@@ -45,7 +45,7 @@ HABITS = (
         "fault",
         word("fault", "faults"),
         "known issue, environment problem, crash, error",
-        allowed=r"(?i)segmentation fault|page fault|segfault|faulthandler|default|[\"`]faults?[\"`]|\.fault\.|-faults",
+        allowed=r"(?i)segmentation fault|page fault|segfault|faulthandler|default|[\"`/.]faults?[\"`.]|-faults",
     ),
     Habit(
         "hazard", word("hazard", "hazards"), "known issue", allowed=r'["`]hazards?["`]|allow_hazards|attention-hazard'
@@ -56,7 +56,12 @@ HABITS = (
     Habit("lesson", word("lesson", "lessons"), "learned limit"),
     Habit("participle as noun", word("untold", "hopeless", "shaken"), "the name of the thing"),
     Habit("told", word("told", "tell", "tells", "telling"), "reported, prints, message, distinguish"),
-    Habit("lie", word("lie", "lies", "lay", "lain"), "is stored, is laid out, is at", allowed=r"(?i)lay out|lay-?out"),
+    Habit(
+        "lie",
+        word("lie", "lies", "lay", "lain"),
+        "is stored, is laid out, is at",
+        allowed=r"(?i)lay (?:\w+ ){0,3}out|lay-?out",
+    ),
     Habit("stand", word("stand", "stands", "stood"), "is in, is at", allowed=r"(?i)stand-?alone|stand-in"),
     Habit("behind", word("behind"), "after, hidden, by means of"),
     Habit("beside", word("beside", "besides"), "next to, compared with, in addition to"),
@@ -112,13 +117,15 @@ def tracked_files(*paths: str) -> list[str]:
 
 
 def find_habits(path: str, text: str) -> Iterator[Hit]:
-    """Yield each line of `text` that has a habit, once per habit."""
+    """Yield each line of `text` that has a habit outside codes, once per habit."""
     for number, line in enumerate(text.splitlines(), 1):
+        plain = _CODE.sub("", line)
         for habit, pattern, allowed in _COMPILED:
-            if pattern.search(line) and not (allowed and allowed.search(line)):
+            if pattern.search(plain) and not (allowed and allowed.search(line)):
                 yield Hit(path, number, habit, line.strip())
 
 
+_CODE = re.compile(r"([\"`])[a-z0-9]+(?:-[a-z0-9]+)+\1")  # codes of causes and known issues, which stay as they are
 _COMPILED = [(h, re.compile(h.pattern), re.compile(h.allowed) if h.allowed else None) for h in HABITS]
 
 

@@ -1,1 +1,1 @@
-"""What the site is made with: MkDocs asks :mod:`.hooks`; the pages are under ``docs/``."""
+"""The build of the site: MkDocs calls :mod:`.hooks`; the pages are under ``docs/``."""

@@ -1,4 +1,4 @@
-"""What MkDocs asks of this repository: pages written at build, links that leave ``docs/`` led to copies."""
+"""Hooks of MkDocs: write pages during the build, and turn links out of ``docs/`` into links to copies."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from nbconvert import MarkdownExporter
 
 from tools.website.pages import (
     ROOT,
-    fault_rows,
     graph_files,
+    known_issue_rows,
     operation_rows,
     to_json,
     write_commands,
@@ -30,9 +30,9 @@ from tools.website.pages import (
 from tools.website.reasons import lookup_table
 
 DATA = "tests/library/diagnose/data"
-#: Written into the site alone; the page of tables names them in code, and links them there.
+#: Files that exist only in the site; the page of tables gets links to them.
 MADE = {"`known_issues.json`": "faults.json", "`operations.json`": "operations.json", "`llms.txt`": "../llms.txt"}
-#: Pages that are files of the repository elsewhere.
+#: Pages of the site from files outside ``docs/``.
 PAGES = {
     "README.md": "index.md",
     "CHANGELOG.md": "project/changelog.md",
@@ -44,7 +44,7 @@ PAGES = {
     "examples": "gallery.md",
     "logs": "measurements.md",
 }
-#: Pages whose tables need the room of the list of pages.
+#: Pages with wide tables, shown without the list of pages.
 WIDE = ("attention-speed.md", "attention-support.md", "known-issues.md", "operations.md")
 _LINK = re.compile(r"(\]\()(?!https?:|mailto:|#)([^)#\s]+)")
 
@@ -113,7 +113,9 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         "reference/enums.md": write_enums(),
         "reference/files.md": write_files(),
         "tables/reasons.md": write_reasons(),
-        "tables/faults.json": to_json({"schema": "cudnn-backend-py/faults", "version": 1, "faults": fault_rows()}),
+        "tables/faults.json": to_json(
+            {"schema": "cudnn-backend-py/faults", "version": 1, "faults": known_issue_rows()}
+        ),
         "tables/operations.json": to_json(
             {"schema": "cudnn-backend-py/operations", "version": 1, "operations": operation_rows()}
         ),

@@ -23,9 +23,9 @@ class _Reader(HTMLParser):
         self.links: list[str] = []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        told = dict(attrs)
-        self.ids |= {value for name in ("id", "name") if (value := told.get(name))}
-        self.links += [value for name in ("href", "src") if (value := told.get(name)) is not None]
+        given = dict(attrs)
+        self.ids |= {value for name in ("id", "name") if (value := given.get(name))}
+        self.links += [value for name in ("href", "src") if (value := given.get(name)) is not None]
 
 
 def dead_links(site: Path) -> list[str]:

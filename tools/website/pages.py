@@ -1,4 +1,4 @@
-"""Pages that are written when the site is built: the gallery, the commands, the entries of cuDNN's reasons, tables."""
+"""Pages that the build of the site writes: gallery, commands, enums, files, cuDNN's reasons, tables."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from tools.website.reasons import Entry, entries, rules
 
 __all__ = [
     "ROOT",
-    "fault_rows",
     "graph_files",
+    "known_issue_rows",
     "operation_rows",
     "write_commands",
     "write_enums",
@@ -211,7 +211,7 @@ def _reason_mark(entry: Entry) -> str:
 # tables as JSON
 
 
-def fault_rows() -> list[dict[str, Any]]:
+def known_issue_rows() -> list[dict[str, Any]]:
     """Return every known issue as plain data."""
     return [
         {

@@ -1,4 +1,4 @@
-"""cuDNN's reasons as entries of the site: which there are, and by which rule each is read.
+"""Entries of the site for cuDNN's reasons, each with the rule that reads it.
 
 ``docs/assets/reasons.js`` finds the entry of a text in the browser, from :func:`lookup_table`.
 """
@@ -25,13 +25,13 @@ TABLE = Path(__file__).parents[2] / "docs" / "tables" / "reasons.json"
 
 
 def key_of(text: str) -> str:
-    """Return what is the same in two reasons that differ in numbers, spaces and punctuation alone."""
+    """Return a key that ignores numbers, spaces and punctuation of a reason."""
     return " ".join("0" if word[0].isdigit() else word for word in re.findall(r"[a-z_]+|\d+", text.lower()))
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A heading of the page: a rule of diagnosis, or what is known of reasons that no rule reads."""
+    """A heading of the page: a rule of diagnosis, or a group of reasons that no rule reads."""
 
     name: str
     title: str
@@ -44,7 +44,7 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A reason, the rule that reads it, and where it was seen."""
+    """A reason, the rule that reads it, and the versions and architectures that gave it."""
 
     status: str
     text: str
@@ -56,32 +56,32 @@ class Entry:
 
     @property
     def statement(self) -> str:
-        """What comes before ``at:``, or the condition where that is all."""
+        """The text before ``at:``, or the condition if there is no other text."""
         return re.split(r"\sat: ", self.text, maxsplit=1)[0].strip()
 
     @property
     def expression(self) -> str:
-        """The condition in cuDNN's source, if it says both."""
+        """The condition in cuDNN's source; empty if the reason has only one part."""
         return "".join(re.split(r"\sat: ", self.text, maxsplit=1)[1:]).strip()
 
 
 _NEEDS = Rule(
     "device",
-    "The engine asks the device itself",
-    "The engine asks a device for what no description of a GPU gives (how many clusters fit, a cuBLASLt handle), so "
-    "this refusal says nothing about the graph: judge on the GPU.",
+    "The engine needs a real device",
+    "The engine needs values that only a device has (the number of clusters that fit, a cuBLASLt handle), so this "
+    "refusal is not about the graph: judge on the GPU.",
 )
 _VAGUE = Rule(
     "vague",
-    "It says nothing about the graph",
-    "The engine is made for other architectures or other graphs, and would refuse any graph like this one. Read the "
-    "other reasons: `explain` reports those that speak of your graph first.",
+    "The reason is not about the graph",
+    "The engine is for other architectures or other graphs, and refuses every graph like this one. Read the other "
+    "reasons: `explain` prints those about your graph first.",
 )
 _NONE = Rule(
     "none",
-    "No rule reads it",
-    "A condition inside cuDNN that no rule of this package has a word for. `explain` quotes it as a `guess`, tries "
-    "changes of the graph, and says which one made the condition go away; `whatif` looks further.",
+    "Other conditions inside cuDNN",
+    "No rule of this package reads these conditions. `explain` quotes the most specific one as a `guess`, judges "
+    "changes of the graph, and prints a change that helps; `whatif` judges more changes.",
 )
 _STATUS = {"CUDNN_STATUS_NOT_SUPPORTED_SHARED_MEMORY_INSUFFICIENT": "shared_memory_per_block_insufficient"}
 
@@ -90,18 +90,18 @@ def _title(docstring: str) -> tuple[str, str]:
     """Return the first sentence of a rule's docstring, and its parts as Markdown."""
     head, _, rest = plain_roles(inspect.cleandoc(docstring)).partition("\n\n")
     parts = re.findall(r"^(Problem|Evidence|Remedy|Since)\n((?:    .*\n?|\n)+)", f"{rest}\n", re.MULTILINE)
-    told = [f"{name}\n:   {' '.join(text.split())}" for name, text in parts]
-    return " ".join(head.split()).removesuffix("."), "\n\n".join(told)
+    described = [f"{name}\n:   {' '.join(text.split())}" for name, text in parts]
+    return " ".join(head.split()).removesuffix("."), "\n\n".join(described)
 
 
 @cache
 def rules() -> tuple[Rule, ...]:
-    """Return the rules that reasons are listed under, in the order in which they are queried."""
+    """Return the headings of the page, in the order in which rules are applied."""
     by_status = [function for function in RULES if function.__name__ in _STATUS.values()]
     named = dict.fromkeys(phrase.rule for phrase in PHRASES if phrase.rule)
     functions = [*by_status, *(WORD_RULES[name] for name in named)]
-    told = [Rule(one.__name__, *_title(inspect.getdoc(one) or one.__name__)) for one in functions]
-    return (*told, _NEEDS, _VAGUE, _NONE)
+    read = [Rule(one.__name__, *_title(inspect.getdoc(one) or one.__name__)) for one in functions]
+    return (*read, _NEEDS, _VAGUE, _NONE)
 
 
 def rule_of(status: str, text: str) -> str:
@@ -133,7 +133,7 @@ def _entries(table: dict[str, Any]) -> Iterator[Entry]:
 
 
 def lookup_table() -> dict[str, Any]:
-    """Return what the browser needs to find an entry: keys of the reasons, and the patterns of the rules."""
+    """Return the data with which the browser finds an entry: keys of reasons, and patterns of rules."""
     by_name = {rule.name: rule for rule in rules()}
     reasons = [
         [key_of(one.text), key_of(one.statement), one.anchor, one.statement, by_name[one.rule].title]
