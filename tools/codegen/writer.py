@@ -487,11 +487,12 @@ def report(model: Model) -> str:
     filled = [a for a in attributes if a.filled and a.documented and not a.corrected]
     facts_only = [a for a in attributes if not a.documented and not a.corrected]
     lines = [
-        "# What the generator found in cudnn_graph.h",
+        "# Facts of cudnn_graph.h",
         "",
-        f"Header {_dotted(model.header.version)}. Written by `{COMMAND}`; do not edit.",
+        f"The enums, functions and attributes of header {_dotted(model.header.version)}, and the sources of the types and",
+        "counts of attributes.",
         "",
-        "| what | in the header | covered | not covered |",
+        "| kind | in the header | covered | not covered |",
         "|---|---|---|---|",
         _row("enums", len(model.header.enums), len(model.enums)),
         _row("enumerators", enumerators, written),
@@ -499,7 +500,7 @@ def report(model: Model) -> str:
         _row("descriptor types", len(model.header.documented), len(model.descriptors)),
         _row("attributes", all_attributes, len(placed)),
         "",
-        "| where the facts of an attribute come from | attributes |",
+        "| source | attributes |",
         "|---|---|",
         f"| the header's comment | {len(from_header)} |",
         f"| the header's comment, completed by facts.toml | {len(filled)} |",
@@ -507,12 +508,12 @@ def report(model: Model) -> str:
         f"| facts.toml, the header is corrected | {len(corrected)} |",
         "",
         *_section("Problems", model.problems),
-        *_section("Documented by the header, not defined by it", _undefined(model)),
-        *_section("Defined by the header, not documented by it", [f"CUDNN_ATTR_{n}" for n in model.undocumented]),
-        *_table("The header is corrected", [(a, a.corrected) for a in corrected]),
-        *_table("The header is completed", [(a, a.filled) for a in filled]),
-        *_table("The header is silent", [(a, a.filled) for a in facts_only]),
-        *_section("Without a version in the header, or with a later one", _other_versions(model)),
+        *_section("Documented, but not defined in the header", _undefined(model)),
+        *_section("Defined, but not documented in the header", [f"CUDNN_ATTR_{n}" for n in model.undocumented]),
+        *_table("Corrections of the header", [(a, a.corrected) for a in corrected]),
+        *_table("Additions to the header's comments", [(a, a.filled) for a in filled]),
+        *_table("Attributes without types in the header", [(a, a.filled) for a in facts_only]),
+        *_section("Without a version in the header, or with a later version", _other_versions(model)),
     ]
     return "\n".join(lines).rstrip("\n") + "\n"
 
