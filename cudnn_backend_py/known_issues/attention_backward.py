@@ -231,7 +231,7 @@ ATTENTION_BACKWARD: tuple[KnownIssue, ...] = (
         "bounded-total-apart",
         what="max_total_seq_q in a backward pass whose dQ has ragged offsets and strides of its own",
         effect="Q and dQ are taken to have the same offsets: dQ is wrong, or the kernel ends the CUDA context",
-        fix="let dQ are as Q does, or leave max_total_seq_q and max_total_seq_kv out",
+        fix="lay dQ out as Q, or leave max_total_seq_q and max_total_seq_kv out",
         source=MEASURED_ON_GPU,
         evidence="measured with 9.19.0 on sm_90",
         sm=(90,),

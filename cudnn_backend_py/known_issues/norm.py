@@ -77,9 +77,9 @@ NORM: tuple[KnownIssue, ...] = (
             "image is float32, or is before it"
         ),
         effect=(
-            "engine 0, the only one, reads the operand as a whole tensor that is as the image does: memory after it "
-            "is added, and a number by value is an illegal address; one of 16 bits is read as float32; a plan of a "
-            "whole operand that is first is refused when it runs"
+            "engine 0, the only one, reads the operand as a whole tensor with the layout of the image: memory "
+            "after it is added, and a number by value is an illegal address; one of 16 bits is read as float32; a plan "
+            "of a whole operand that is first is refused when it runs"
         ),
         fix="give a whole operand, of float32 for a float32 image, after the norm; or add it in a graph of its own",
         source=MEASURED_ON_GPU,

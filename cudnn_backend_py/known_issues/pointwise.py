@@ -155,7 +155,7 @@ POINTWISE: tuple[KnownIssue, ...] = (
     ),
     KnownIssue(
         "elementwise-columns-apart",
-        what="elementwise operations alone on tensors of three dims whose last does not are together in memory",
+        what="elementwise operations alone on tensors of three dims, the last not contiguous in memory",
         effect="elements are read and written in other places",
         fix="order the dims as they are in memory",
         source=MEASURED_ON_GPU,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from cudnn_backend_py.known_issues import FAULTS, FAULTS_BY_OPERATION, KnownIssue
 
 __all__ = ["render_known_issues_page"]
@@ -10,7 +12,7 @@ _HEAD = """\
 # Known issues of cuDNN
 
 Graphs that cuDNN accepts, and then computes wrong or crashes on. `cudnn-backend explain GRAPH` lists those of your
-graph.
+graph, with the evidence.
 
 {measured} of {total} issues were measured; the others are described as their source reports them. An issue without
 versions or architectures may affect all. The attention builders and PyTorch operators refuse graphs marked "refused"
@@ -31,7 +33,8 @@ def render_known_issues_page() -> str:
 def _line(row: KnownIssue) -> str:
     where = [row.window.removeprefix("cuDNN ")] if row.until or row.since > (9, 0, 0) else []
     where += [f"sm_{sm}" for sm in row.sm]
-    link = f"[{row.reporter}]({row.source})" if row.source.startswith("https://") else f"`{row.source}`"
-    source = f"{row.evidence}; {link}" if row.evidence else link
+    summary = re.split("[;:] ", row.evidence)[0]  # `explain` has the rest
+    link = f"[{row.reporter}]({row.source})" if row.source.startswith("https://") else ""
+    source = "; ".join(filter(None, (summary, link)))
     cells = (f"`{row.code}`{' (refused)' * row.refused}", row.what, row.effect, ", ".join(where), row.fix, source)
     return f"| {' | '.join(cell.replace('|', '&#124;') for cell in cells)} |\n"

@@ -150,7 +150,7 @@ class _Page:
             Version.from_text(table.cudnn),
             self.sm[target],
         )
-        wrong = tuple(f"`{one.code}`: {one.what}: {one.effect}; {one.evidence}" for one in find_measured_issues(use))
+        wrong = tuple(f"`{one.code}`: {one.what}: {one.effect}" for one in find_measured_issues(use))
         return ("wrong" if wrong else "yes"), wrong
 
     def _refer(self, texts: Iterable[str]) -> str:

@@ -10,6 +10,6 @@ def test_page_has_every_row_under_some_operation() -> None:
     text = render_known_issues_page()
     for row in FAULTS:
         assert text.count(f"\n| `{row.code}`") == 1
-        assert row.source in text
+        assert row.source in text or not row.source.startswith("https://")
     headings = [line for line in text.splitlines() if line.startswith("## ")]
     assert len(headings) == len(set(headings)) > 5
