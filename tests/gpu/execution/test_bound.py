@@ -259,7 +259,7 @@ def test_wrong_buffers_are_refused_before_launch_and_the_context_lives(
 def test_buffer_of_another_gpu_is_refused(gpu: Target) -> None:
     run = executable(forward(), gpu)
     given = buffers(12)
-    with pytest.raises(UsageError, match="lies on GPU 1"):
+    with pytest.raises(UsageError, match="is on GPU 1"):
         run(**given | {"q": given["q"].to("cuda:1")})
 
 
@@ -293,7 +293,7 @@ def test_plan_of_another_gpu_than_the_current_one_runs_there() -> None:
     torch.cuda.synchronize(1)
     check(given)
     assert torch.cuda.current_device() == 0
-    with pytest.raises(UsageError, match="lies on GPU 0"):
+    with pytest.raises(UsageError, match="is on GPU 0"):
         run(**given | {"q": given["q"].to("cuda:0")})
 
 

@@ -102,7 +102,7 @@ def test_a_library_that_a_case_names_is_not_loaded_from_anywhere(tmp_path: Path)
     one = case(library=str(library), cudnn="9.1.99")
     found = Examined(case=one, file="case.npz")
     assert _Work(one, found, None, 0.0, str)._own() == ""
-    assert f"--cudnn {library} asks it" in found.left[0]
+    assert f"--cudnn {library} runs it" in found.left[0]
 
 
 def test_the_draft_is_a_row_that_holds_for_its_graph(tmp_path: Path) -> None:

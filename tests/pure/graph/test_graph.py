@@ -485,8 +485,8 @@ def test_builder_forgets_the_result_of_a_refused_operation() -> None:
         (lambda g, x: g.reduction("ADD", x, (4, 1)), "operator= is 'ADD', ReduceTensorOp is needed"),
         (lambda g, x: g.matmul(x, x, out="y"), "out= is 'y', Tensor is needed"),
         (
-            lambda g, x: g.matmul(x, x, compute_type="FLOAT"),
-            "operation 'mm' has compute_type 'FLOAT', DataType is needed",
+            lambda g, x: g.matmul(x, x, compute_type="FLOATS"),
+            "operation 'mm' has compute_type 'FLOATS', DataType is needed",
         ),
     ],
 )
@@ -560,3 +560,22 @@ def test_builder_any_operation() -> None:
     first = g.operation(D.OPERATION_RESHAPE, x=x, y=y)
     assert (first.name, first.fields["x"]) == ("reshape0", x)
     assert g.graph().ops == (first,)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("bf16", DataType.BFLOAT16),
+        ("fp16", DataType.HALF),
+        ("half", DataType.HALF),
+        ("float32", DataType.FLOAT),
+        ("e4m3", DataType.FP8_E4M3),
+        ("torch.float8_e5m2", DataType.FP8_E5M2),
+        ("int64", DataType.INT64),
+        ("BOOLEAN", DataType.BOOLEAN),
+    ],
+)
+def test_data_types_are_given_by_name(name: str, kind: DataType) -> None:
+    g = GraphBuilder("g", io_type=name)
+    assert g.tensor("x", (2, 3)).data_type is kind
+    assert g.tensor("y", (2, 3), data_type=name).data_type is kind

@@ -89,7 +89,11 @@ TENSORS: list[Case] = [
         "tensor 't' has a ragged offset multiplier of 0 without a ragged offset",
     ),
     ("data-type", lambda: tensor("t", 8, data_type=2), "tensor 't' has data type 2, a DataType is needed"),
-    ("data-type", lambda: tensor("t", 8, data_type="HALF"), "tensor 't' has data type 'HALF', a DataType is needed"),
+    (
+        "data-type",
+        lambda: tensor("t", 8, data_type="HALVES"),
+        "tensor 't' has data type 'HALVES', a DataType is needed",
+    ),
     (
         "wrong-field-type",
         lambda: dataclasses.replace(X, name=7),  # type: ignore[arg-type]

@@ -348,10 +348,10 @@ CALLS: dict[str, tuple[Call, str, str]] = {
         "unknown-field",
         "has no field name",
     ),
-    "a type as text": (
-        lambda g: g.tensor("x", (2, 3), "half"),  # type: ignore[arg-type]
+    "a type of no known name": (
+        lambda g: g.tensor("x", (2, 3), "halves"),
         "data-type",
-        "tensor 'x' has data type 'half', a DataType is needed",
+        "tensor 'x' has data type 'halves', a DataType is needed",
     ),
 }
 
