@@ -141,7 +141,7 @@ _SMALL_SEQUENCES_UNTIL = (9, 25, 0)  # attention that keeps S, with its F16x16 o
 
 
 def pattern_removed(case: Case) -> Cause | None:
-    """A pattern older versions supported was taken out of cuDNN.
+    """A pattern that older versions supported was removed from cuDNN.
 
     Problem
         A reason that says "no longer supported"; or, where a tensor is stored in F16x16 order, which only the removed
@@ -215,7 +215,7 @@ def cuda_toolkit(case: Case, reason: Reason) -> Cause | None:
 
 @word_rule
 def convolution_dims(case: Case, reason: Reason) -> Cause | None:
-    """The response of a convolution is not as large as image, filter, padding and stride make it.
+    """The dims of a convolution's response do not follow from image, filter, padding and stride.
 
     Problem
         BAD_PARAM with ``is_valid_spatial_dim``.
@@ -250,7 +250,7 @@ def convolution_dims(case: Case, reason: Reason) -> Cause | None:
 
 @word_rule
 def dims(case: Case, reason: Reason) -> Cause | None:
-    """Dims of a tensor are not those that others give.
+    """Dims of a tensor do not match those of the other tensors.
 
     Problem
         BAD_PARAM with "oDim[3] != d_v" and the like; "the scale tensor must be (1, 128, 8) but found (1, 128, 5)".
@@ -267,7 +267,7 @@ def dims(case: Case, reason: Reason) -> Cause | None:
 
 @word_rule
 def missing_tensor(case: Case, reason: Reason) -> Cause | None:
-    """An operation lacks a tensor that it needs in its mode, or next to another one.
+    """An operation lacks a tensor that its mode, or another tensor, requires.
 
     Problem
         BAD_PARAM with a condition such as "(mode != CUDNN_RMS_NORM) && !hasMeanDesc()".
@@ -304,7 +304,7 @@ def _port(name: str) -> str:
 
 @word_rule
 def same_tensors(case: Case, reason: Reason) -> Cause | None:
-    """Two tensors of an operation have to be alike and are not.
+    """Two tensors of an operation must have the same dims, strides and type, and differ.
 
     Problem
         BAD_PARAM with "!xPort.tensor.hasSameShape(&yPort.tensor)", or ``isSimilarTo``.
@@ -345,7 +345,7 @@ def _difference(one: Tensor, other: Tensor) -> str:
 
 @word_rule
 def ragged_offset(case: Case, reason: Reason) -> Cause | None:
-    """A ragged offset has another number of entries than sequences and one.
+    """A ragged offset does not have one entry more than there are sequences.
 
     Problem
         "ragged dim should match dim value + 1 of original tensor".
@@ -423,7 +423,7 @@ def name_dims(graph: Graph, classes: Sequence[object]) -> str:
 
 @word_rule
 def data_type(case: Case, reason: Reason) -> Cause | None:
-    """A tensor has a data type this pattern has no kernel for.
+    """A tensor has a data type for which this pattern has no kernel.
 
     Problem
         Reasons with DATA_TYPE, "Data type for Q tensor should be ...", "A and B need to have the same datatype", "does
@@ -454,7 +454,7 @@ def data_type(case: Case, reason: Reason) -> Cause | None:
 
 @word_rule
 def layout(case: Case, reason: Reason) -> Cause | None:
-    """Strides, or a rank, the engines do not read.
+    """Strides or a rank that the engines do not support.
 
     Problem
         "bias layout should be row major", "Epilogue tensors must be row major or N(D)HWC layout", "!is_NHWC".
@@ -497,7 +497,7 @@ def _of_other_rank(case: Case) -> Change | None:
 
 @word_rule
 def alignment(case: Case, reason: Reason) -> Cause | None:
-    """An address is promised to be a multiple of too few bytes.
+    """The alignment of a tensor is smaller than the engine needs.
 
     Problem
         "Tensor pointer alignment (1) must be positive and a multiple of element size".
@@ -517,7 +517,7 @@ def alignment(case: Case, reason: Reason) -> Cause | None:
 
 @word_rule
 def virtual(case: Case, reason: Reason) -> Cause | None:
-    """A tensor is in memory where the engine needs a virtual one, or the other way.
+    """A tensor is in memory where the engine needs a virtual one, or the reverse.
 
     Problem
         "matmul node output tensor does not match correct virtualness".
@@ -596,7 +596,7 @@ def block_scale(case: Case) -> Cause | None:
 
 @word_rule
 def shape(case: Case, reason: Reason) -> Cause | None:
-    """A dim is of a size the engines do not support.
+    """A dim has a size that the engines do not support.
 
     Problem
         Reasons with SHAPE, or of multiples.
@@ -656,7 +656,7 @@ def two_graphs(case: Case, reason: Reason | None = None) -> Cause | None:
 
 @word_rule
 def operation(case: Case, reason: Reason) -> Cause | None:
-    """One operation does not belong to any pattern the engines know.
+    """An operation does not fit into any pattern of the engines.
 
     Problem
         "Unsupported reduction op in the graph", "Not supported node in flash fprop", "Unsupported node".

@@ -245,7 +245,7 @@ def test_what_9_19_accepts_and_does_not_read() -> None:
     selected, stored, first = in_older(program)
     assert selected == ["k", "o", "q", "v"]  # and not: mask, low
     assert stored == ["k", "o", "q", "v"]  # and not: s
-    assert first == ["k", "o", "q"]  # v is taken to are after k
+    assert first == ["k", "o", "q"]  # v is taken to be after k
 
 
 # What the graphs compute, operation by operation
