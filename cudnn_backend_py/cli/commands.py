@@ -32,6 +32,7 @@ from .output import (
     write_report,
 )
 from .plans import PLANS
+from .reasons import reasons
 from .run import run
 from .verdicts import VERDICTS
 from .wheels import LARGE_BYTES, with_version
@@ -46,7 +47,7 @@ __all__ = ["main"]
 # The commands by the heading of the help they stand under.
 SECTIONS = {
     "Verdicts": ("explain", "whatif", "matrix", "diff", "check"),
-    "Programs": ("why", "frontend", "log", "audit"),
+    "Programs": ("why", "frontend", "log", "reasons", "audit"),
     "Graphs": ("run", "lint", "draw", "repro"),
     "Plans": ("build", "tune", "cache", "compare"),
     "Setup": ("cudnn", "target", "doctor"),
@@ -299,7 +300,7 @@ def completion(shell: str) -> None:
     write_report(source.replace("complete --no-files", "complete --keep-order --no-files") + "\n", None)
 
 
-for command in (*VERDICTS, *PLANS, draw, run, audit):
+for command in (*VERDICTS, *PLANS, draw, run, audit, reasons):
     main.add_command(command)
 
 if __name__ == "__main__":

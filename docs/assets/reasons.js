@@ -33,7 +33,10 @@
     }
     const words = table.reasons.map((row) => new Set(row[0].split(" ")));
     const patterns = table.patterns.map(([pattern, ...rest]) => [new RegExp(pattern), ...rest]);
-    return { ...table, whole, statement, common, words, patterns };
+    const compiled = (rows) => rows.map(([pattern, ...rest]) => [new RegExp(pattern, "i"), ...rest]);
+    const messages = compiled(table.messages);
+    const messageStatuses = compiled(table.message_statuses);
+    return { ...table, whole, statement, common, words, patterns, messages, messageStatuses };
   }
 
   /** The reasons in a text: its lines, without the marks that logs and exceptions put around them. */
@@ -58,15 +61,31 @@
     return all ? shared / all : 0;
   }
 
+  /** Return the entry of a message that a program prints, from the rows [pattern, anchor, title, program]; else null. */
+  function findMessage(rows, text) {
+    const flat = text.replace(/\s+/g, " ");
+    const row = rows.find(([pattern]) => pattern.test(flat));
+    return row ? { anchor: row[1], title: row[2], rule: row[3], how: "its message" } : null;
+  }
+
   /** Return { anchor, title, rule, how } of the best entry of a text. */
   function findReason(table, text) {
     let rule = null;
-    for (const { status, said } of linesOf(text)) {
+    const lines = linesOf(text);
+    for (const { said } of lines) {
       const key = keyOf(said);
       const statement = keyOf(said.split(/\sat: /)[0]);
       const exact = table.whole.get(key) ?? table.statement.get(statement) ?? table.statement.get(key);
       if (exact) return { anchor: exact[2], title: exact[3], rule: exact[4], how: "its entry" };
-      const wanted = new Set(key.split(" "));
+    }
+    const message = findMessage(table.messages, text);
+    if (message) return message;
+    if (!/CUDNN_STATUS_\w+(?:; Reason)?: /.test(text)) {
+      const status = findMessage(table.messageStatuses, text);
+      if (status) return status;
+    }
+    for (const { status, said } of lines) {
+      const wanted = new Set(keyOf(said).split(" "));
       if (wanted.size > 2) {
         let best = [0, null];
         table.words.forEach((words, place) => {
@@ -95,15 +114,19 @@
     link.dataset.how = found.how;
     const title = document.createElement("b");
     title.textContent = found.title;
-    link.append(title, `cuDNN's reasons: ${found.how}${found.rule ? ` · ${found.rule}` : ""}`);
+    link.append(title, `messages and reasons: ${found.how}${found.rule ? ` · ${found.rule}` : ""}`);
     return link;
   }
 
   async function show(text, box, always) {
-    if (!text.trim() || !(always || isReason(text))) return box.replaceChildren();
-    const found = findReason(await load(), text);
-    const worth = found.how === "its entry" || found.how === "the nearest entry" || always || /CUDNN_STATUS_/.test(text);
-    box.replaceChildren(...(worth ? [mark(found)] : []));
+    if (!text.trim()) return box.replaceChildren();
+    const table = await load();
+    const message = findMessage(table.messages, text);
+    if (!(always || message || isReason(text))) return box.replaceChildren();
+    const found = findReason(table, text);
+    const worth = found.how.startsWith("its") || found.how === "the nearest entry" || always || /CUDNN_STATUS_/.test(text);
+    const more = message && message.anchor !== found.anchor ? [mark(message)] : [];
+    box.replaceChildren(...(worth ? [mark(found), ...more] : more));
   }
 
   function start() {

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from cudnn_backend_py.cli.commands import main
-from tools.website.docstrings import plain_roles
+from cudnn_backend_py.diagnose.causes.rule_texts import plain_roles, rule_name
 from tools.website.links import dead_links
 from tools.website.pages import write_files
-from tools.website.reasons import TABLE, entries, key_of, lookup_table, rule_of, rules
+from tools.website.reasons import TABLE, entries, key_of, lookup_table, rules
 
 ROOT = Path(__file__).parents[2]
 CONFIG = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
@@ -81,7 +81,7 @@ def test_every_rule_says_what_it_is() -> None:
     ],
 )
 def test_rule_of_a_reason(status: str, text: str, rule: str) -> None:
-    assert rule_of(status, text) == rule
+    assert rule_name(status, text) == rule
 
 
 def test_patterns_for_the_browser_have_no_inline_flags() -> None:

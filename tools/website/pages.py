@@ -14,12 +14,13 @@ import click
 
 from cudnn_backend_py.cli.commands import SECTIONS, main
 from cudnn_backend_py.cli.graph_file import load_graph_file
+from cudnn_backend_py.diagnose.causes.rule_texts import plain_roles
+from cudnn_backend_py.diagnose.framework_messages import COMMANDS, HOW, MESSAGES, STATUSES, Message
 from cudnn_backend_py.diagnose.report.drawing import draw_graph
 from cudnn_backend_py.generated.enums import CudnnEnum
 from cudnn_backend_py.known_issues import FAULTS
 from cudnn_backend_py.system.version import version_numbers
-from tools.website.docstrings import plain_roles
-from tools.website.reasons import Entry, entries, rules
+from tools.website.reasons import Entry, entries, message_anchor, rules
 
 __all__ = [
     "ROOT",
@@ -182,20 +183,36 @@ def write_reasons() -> str:
     versions = sorted({one for entry in found for one in entry.versions}, key=version_numbers)
     parts = [
         "---\nsearch:\n  boost: 0.3\n---\n\n# cuDNN's reasons\n\n"
-        "Paste a message of cuDNN (from a log, `cudnnGetLastErrorString` or an exception) to find its explanation; the "
-        "search box of every page accepts it too.\n\n"
-        '<form class="reason" id="reason-form"><label for="reason">cuDNN\'s message</label>'
+        "Paste a message of cuDNN, torch, cudnn-frontend, JAX, TransformerEngine, onnxruntime or TensorFlow to find "
+        "its explanation; the search box of every page and `cudnn-backend reasons TEXT` accept it too.\n\n"
+        '<form class="reason" id="reason-form"><label for="reason">Message</label>'
         '<textarea id="reason" rows="2" placeholder="Embedding dim per head for q and k is not a multiple of 8">'
         "</textarea>"
         '<div id="reason-found" role="status"></div></form>\n\n'
         f"{len(found):,} reasons of cuDNN {', '.join(versions)} for refused graphs, by the rule that reads them. Their "
         "numbers are those of one example graph; `cudnn-backend explain` finds the cause for your own graph.\n"
     ]
+    parts.append(_message_section())
     for rule in rules():
         mine = [entry for entry in found if entry.rule == rule.name]
         parts.append(f"\n## {rule.title} {{ #{rule.anchor} }}\n\n{rule.text}\n")
         parts += map(_reason_mark, mine)
     return "".join(parts)
+
+
+def _message_section() -> str:
+    """Return the messages of programs, each with its meaning, and how each program shows cuDNN's own reasons."""
+    how = "".join(f"\n| {name or 'any other'} | {text} |" for name, text in HOW.items())
+    parts = [f"\n## Messages of programs {{ #messages }}\n\n| program | cuDNN's own reasons |\n|---|---|{how}\n"]
+    parts += map(_message_mark, (*MESSAGES, *STATUSES))
+    return "".join(parts)
+
+
+def _message_mark(row: Message) -> str:
+    commands = [row.command] if row.command else ["why", "frontend", "log"]
+    helps = " ".join(COMMANDS[name] for name in commands)
+    program = f" Printed by {row.program}." if row.program else ""
+    return f"\n### {row.title} {{ #{message_anchor(row)} }}\n\n{row.meaning}{program}\n\n{row.fix} {helps}\n"
 
 
 def _reason_mark(entry: Entry) -> str:

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import inspect
 import json
 import re
 from collections.abc import Iterator
@@ -14,12 +13,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from cudnn_backend_py.diagnose.causes import attention  # noqa: F401  # its module registers rules too
 from cudnn_backend_py.diagnose.causes.phrases import PHRASES
-from cudnn_backend_py.diagnose.causes.rules import RULES, WORD_RULES
-from tools.website.docstrings import plain_roles
+from cudnn_backend_py.diagnose.causes.rule_texts import BY_STATUS, RuleText, read_rules, rule_name
+from cudnn_backend_py.diagnose.framework_messages import MESSAGES, STATUSES, Message
 
-__all__ = ["Entry", "Rule", "entries", "key_of", "lookup_table", "rules"]
+__all__ = ["Entry", "Rule", "entries", "key_of", "lookup_table", "message_anchor", "rules"]
 
 TABLE = Path(__file__).parents[2] / "docs" / "tables" / "reasons.json"
 
@@ -65,55 +63,17 @@ class Entry:
         return "".join(re.split(r"\sat: ", self.text, maxsplit=1)[1:]).strip()
 
 
-_NEEDS = Rule(
-    "device",
-    "The engine needs a real device",
-    "The engine needs values that only a device has (the number of clusters that fit, a cuBLASLt handle), so this "
-    "refusal is not about the graph: judge on the GPU.",
-)
-_VAGUE = Rule(
-    "vague",
-    "The reason is not about the graph",
-    "The engine is for other architectures or other graphs, and refuses every graph like this one. Read the other "
-    "reasons: `explain` prints those about your graph first.",
-)
-_NONE = Rule(
-    "none",
-    "Other conditions inside cuDNN",
-    "No rule of this package reads these conditions. `explain` quotes the most specific one as a `guess`, judges "
-    "changes of the graph, and prints a change that helps; `whatif` judges more changes.",
-)
-_STATUS = {"CUDNN_STATUS_NOT_SUPPORTED_SHARED_MEMORY_INSUFFICIENT": "shared_memory_per_block_insufficient"}
-
-
-def _title(docstring: str) -> tuple[str, str]:
-    """Return the first sentence of a rule's docstring, and its parts as Markdown."""
-    head, _, rest = plain_roles(inspect.cleandoc(docstring)).partition("\n\n")
-    parts = re.findall(r"^(Problem|Evidence|Remedy|Since)\n((?:    .*\n?|\n)+)", f"{rest}\n", re.MULTILINE)
-    described = [f"{name}\n:   {' '.join(text.split())}" for name, text in parts]
-    return " ".join(head.split()).removesuffix("."), "\n\n".join(described)
-
-
 @cache
 def rules() -> tuple[Rule, ...]:
     """Return the headings of the page, in the order in which rules are applied."""
-    by_status = [function for function in RULES if function.__name__ in _STATUS.values()]
-    named = dict.fromkeys(phrase.rule for phrase in PHRASES if phrase.rule)
-    functions = [*by_status, *(WORD_RULES[name] for name in named)]
-    read = [Rule(one.__name__, *_title(inspect.getdoc(one) or one.__name__)) for one in functions]
-    return (*read, _NEEDS, _VAGUE, _NONE)
+    return tuple(Rule(one.name, one.title, _describe(one)) for one in read_rules())
 
 
-def rule_of(status: str, text: str) -> str:
-    """Return the name of the rule that reads a reason first."""
-    if status in _STATUS:
-        return _STATUS[status]
-    said = f"{status}: {text}"
-    if any(phrase.needs and phrase.pattern in said and phrase.status in status for phrase in PHRASES):
-        return _NEEDS.name
-    if any(phrase.vague and re.search(phrase.pattern, said) for phrase in PHRASES):
-        return _VAGUE.name
-    return next((one.rule for one in PHRASES if one.rule and re.search(one.pattern, said)), _NONE.name)
+def _describe(rule: RuleText) -> str:
+    """Return the parts of a rule's docstring as Markdown; of the last three headings the text alone."""
+    if set(rule.parts) == {"Problem"}:
+        return rule.problem
+    return "\n\n".join(f"{name}\n:   {text}" for name, text in rule.parts.items())
 
 
 @cache
@@ -129,7 +89,7 @@ def _entries(table: dict[str, Any]) -> Iterator[Entry]:
         anchor = next(name for n in range(1, 1000) if (name := f"{words}-{n}" if n > 1 else words) not in taken)
         taken.add(anchor)
         more = (tuple(row["operations"]), tuple(row["versions"]), tuple(row["sm"]))
-        yield Entry(row["status"], row["text"], *more, rule_of(row["status"], row["text"]), anchor)
+        yield Entry(row["status"], row["text"], *more, rule_name(row["status"], row["text"]), anchor)
 
 
 def lookup_table() -> dict[str, Any]:
@@ -139,13 +99,30 @@ def lookup_table() -> dict[str, Any]:
         [key_of(one.text), key_of(one.statement), one.anchor, one.statement, by_name[one.rule].title]
         for one in entries()
     ]
-    statuses = [[status, by_name[name].anchor, by_name[name].title] for status, name in _STATUS.items()]
+    statuses = [[status, by_name[name].anchor, by_name[name].title] for status, name in BY_STATUS.items()]
     patterns = [
         [_for_browser(phrase.pattern), by_name[name].anchor, by_name[name].title]
         for phrase in sorted(PHRASES, key=lambda one: bool(one.rule))
-        if (name := phrase.rule or (_NEEDS.name if phrase.needs else _VAGUE.name if phrase.vague else ""))
+        if (name := phrase.rule or ("device" if phrase.needs else "vague" if phrase.vague else ""))
     ]
-    return {"reasons": reasons, "statuses": statuses, "patterns": patterns, "none": [_NONE.anchor, _NONE.title]}
+    none = by_name["none"]
+    return {
+        "reasons": reasons,
+        "statuses": statuses,
+        "patterns": patterns,
+        "none": [none.anchor, none.title],
+        "messages": [_message_row(row) for row in MESSAGES],
+        "message_statuses": [_message_row(row) for row in STATUSES],
+    }
+
+
+def _message_row(row: Message) -> list[str]:
+    return [row.pattern, message_anchor(row), row.title, row.program]
+
+
+def message_anchor(row: Message) -> str:
+    """Return the place on the page of a message of a program."""
+    return f"message-{row.code}"
 
 
 def _for_browser(pattern: str) -> str:

@@ -6,7 +6,7 @@ from typing import Any
 
 import griffe
 
-from tools.website.docstrings import plain_roles
+from cudnn_backend_py.diagnose.causes.rule_texts import plain_roles
 
 __all__ = ["Roles"]
 

@@ -1,0 +1,46 @@
+"""The command ``reasons``: what an error message means."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from ..command_line import Command
+from .options import with_format
+from .output import as_json, say, write, write_report
+
+__all__ = ["reasons"]
+
+
+@click.command("reasons", cls=Command)
+@click.argument("text", nargs=-1, required=True)
+@with_format("text", "json")
+def reasons(text: tuple[str, ...], style: str, output: str | None) -> None:
+    """Say what the error message TEXT means, and what to do.
+
+    TEXT is a message of cuDNN, torch, cudnn-frontend, JAX, TransformerEngine, onnxruntime or TensorFlow; a file with
+    one, or - for standard input. Does not call cuDNN. Exit code 0 if TEXT is known, 1 if not.
+    """
+    from ..diagnose.framework_messages import find_entries
+
+    found = find_entries(_read(text))
+    if style == "json":
+        write_report(as_json([one.to_dict() for one in found]), output)
+    elif found:
+        write("\n".join("".join(f"{line}\n" for line in one.lines()) for one in found), output)
+    else:
+        say("this text is no known error message; paste the whole message, with its status or the lines around it")
+    raise SystemExit(not found)
+
+
+def _read(words: tuple[str, ...]) -> str:
+    """Return the text of the arguments, of the file that they name, or of standard input."""
+    text = " ".join(words)
+    if text == "-":
+        return sys.stdin.read()
+    try:
+        return Path(text).read_text(encoding="utf-8", errors="replace")
+    except (OSError, ValueError):  # no file of that name: the text itself
+        return text

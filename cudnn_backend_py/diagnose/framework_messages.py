@@ -1,0 +1,410 @@
+"""Error messages of programs that use cuDNN: what each means, how to get cuDNN's own reasons, which command helps."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from .causes.rule_texts import find_rule, rule_name
+
+__all__ = ["COMMANDS", "HOW", "MESSAGES", "STATUSES", "Entry", "Message", "find_entries", "find_program"]
+
+MAX_REASONS = 3  # rules for cuDNN's own reasons that a text of a whole log leads to
+_LONGEST = 1_000_000  # characters of a text that are read
+_LINES = 8
+_WIDTH = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """A row of the table: a message of a program, written as a regular expression that ignores case.
+
+    `command` is ``log``, ``why``, ``explain`` or ``doctor``: the command that helps; if empty, it depends on the
+    program. `program` prints the message; it is empty if several do.
+    """
+
+    code: str
+    pattern: str
+    program: str
+    title: str
+    meaning: str
+    fix: str
+    command: str = ""
+
+
+#: How to recognize the program in a text; the first that matches.
+_PROGRAMS = {
+    "TransformerEngine": r"transformer.?engine|fused_attn|\bnvte_|DotProductAttention\b|dot product attention backend",
+    "onnxruntime": r"onnxruntime|CUDNN_FE failure|CUDNN failure \d|CUDNN Frontend$|running \w+ node",
+    "JAX": r"\bjax|xla|org_tensorflow|custom.call",
+    "TensorFlow": r"tensorflow|stream_executor|Conv2D|conv_ops|\bcuda_dnn\.cc",
+    "torch": r"torch|cuDNN Frontend error:|mha_graph|scaled_dot_product|RuntimeError|cuDNN error: CUDNN",
+    "cudnn-frontend": r"cudnn_frontend|cudnnGraphNotSupported|cudnn\._compiled",
+}
+
+_CUDNN_LOG = "Set CUDNN_LOGLEVEL_DBG=2 and CUDNN_LOGDEST_DBG=stderr"
+_FRONTEND_LOG = "CUDNN_FRONTEND_LOG_INFO=1 and CUDNN_FRONTEND_LOG_FILE=stderr"
+#: How to get cuDNN's own reasons, by program.
+HOW = {
+    "torch": f"{_CUDNN_LOG} before Python starts; TORCH_LOGS does not show them.",
+    "cudnn-frontend": f"{_CUDNN_LOG}, and {_FRONTEND_LOG} for the graph.",
+    "TransformerEngine": f"{_CUDNN_LOG}, and NVTE_DEBUG=1 and NVTE_DEBUG_LEVEL=2 for its choice of backend.",
+    "JAX": f"{_CUDNN_LOG}, and TF_CPP_MIN_LOG_LEVEL=0; XLA_FLAGS=--xla_dump_to=FOLDER writes the operations.",
+    "TensorFlow": f"{_CUDNN_LOG}, and TF_CPP_MIN_LOG_LEVEL=0.",
+    "onnxruntime": f"{_CUDNN_LOG}; its own log needs log_severity_level=0 in the session options.",
+    "": f"{_CUDNN_LOG} before the program starts.",
+}
+COMMANDS = {
+    "log": "`cudnn-backend log -- PROGRAM` runs the program and explains each graph it builds.",
+    "why": "`cudnn-backend why PROGRAM.py` says what excluded cuDNN from each attention call.",
+    "frontend": "`cudnn-backend frontend PROGRAM.py`, or `log -- PROGRAM` for C++, adds cause and remedy.",
+    "explain": "Save the graph's JSON from the message; `cudnn-backend explain FILE` judges it.",
+    "doctor": "`cudnn-backend doctor` shows the libraries that are found, and each problem with its fix.",
+}
+_COMMAND_FOR = {"torch": "why", "cudnn-frontend": "frontend"}
+
+#: Sentences of programs, the most specific first.
+MESSAGES = (
+    Message(
+        "no-attention-backend",
+        r"no dot product attention backend|disabling (?:fused|flash|unfused)\w*attention|"
+        r"fused attention is not enabled|no fused attention kernel|invalid combination of .{0,40}\bfor fused attention",
+        "TransformerEngine",
+        "TransformerEngine excluded every attention backend",
+        "Its own conditions for versions, architecture, layout and options excluded cuDNN (FusedAttention), and also "
+        "flash-attn and its unfused attention.",
+        "Change what the lines 'Disabling ...' name: head dims, layout, cuDNN's version.",
+    ),
+    Message(
+        "sdpa-plan-not-executed",
+        r"mha_graph\w*(?:->|\.)\w+\(.{0,200}(?:is_good|assert|failed)|\bMHA\.cpp:",
+        "torch",
+        "cuDNN attention in torch: a step of the graph failed",
+        "scaled_dot_product_attention chose cuDNN, and cuDNN refused the graph or could not execute its plan. torch "
+        "does not print the reason.",
+        "Until it is known: torch.backends.cuda.enable_cudnn_sdp(False).",
+        "why",
+    ),
+    Message(
+        "sdpa-gate",
+        r"cudnn attention (?:kernel )?(?:not used|has been|is not)|cudnn version (?:is )?too old|"
+        r"cudnn version does not support",
+        "torch",
+        "A condition of torch excluded cuDNN attention",
+        "torch checks data types, dims, mask, dropout, architecture and cuDNN's version before it calls cuDNN; the "
+        "text after this line names the condition.",
+        "Change the call as the condition says, or use another backend.",
+        "why",
+    ),
+    Message(
+        "no-sdpa-kernel",
+        r"no available kernel",
+        "torch",
+        "torch found no attention backend that is allowed",
+        "The backends that sdpa_kernel allows all refuse the call. The warnings before this line name the conditions.",
+        "Allow more backends in sdpa_kernel, or change the call as the warnings say.",
+        "why",
+    ),
+    Message(
+        "torch-not-supported",
+        r"may appear if you passed in a non-contiguous input",
+        "torch",
+        "cuDNN does not support this call of torch",
+        "The status is CUDNN_STATUS_NOT_SUPPORTED. torch appends the sentence about non-contiguous inputs whatever "
+        "the reason is: very large tensors, data types and an empty batch end here too.",
+        "Try x.contiguous() once, then a smaller batch; else get cuDNN's reason.",
+        "log",
+    ),
+    Message(
+        "torch-plan-warning",
+        r"plan failed with a (?:cudnn)?exception",
+        "torch",
+        "torch tried an engine config of a convolution that cuDNN refused",
+        "This is a warning: torch takes the next engine config, and results are right. torch 2.3.0 prints it for every "
+        "refused config; later versions do not.",
+        "Ignore it, or update torch. If no config works, torch raises an error after it.",
+        "log",
+    ),
+    Message(
+        "no-engine-for-computation",
+        r"unable to find an engine to execute|unable to find a valid cudnn algorithm",
+        "torch",
+        "torch tried every engine config of a convolution, and none worked",
+        "cuDNN refused them, or they failed while they ran: not enough GPU memory, a data type or layout without an "
+        "engine, or libraries that do not fit together.",
+        "Try a smaller batch first; then look for mixed cuDNN versions: `cudnn-backend doctor`.",
+        "log",
+    ),
+    Message(
+        "frontend-code",
+        r"CUDNN_FE failure|failed to initialize cudnn frontend",
+        "onnxruntime",
+        "onnxruntime could not build a cuDNN graph",
+        "A step of cudnn-frontend failed; the name after the number says which: HEURISTIC_QUERY_FAILED and "
+        "GRAPH_EXECUTION_PLAN_CREATION_FAILED mean that no engine config supports the graph.",
+        "CUDNN_BACKEND_API_FAILED is often a library that is missing: see `cudnn-backend doctor`.",
+        "explain",
+    ),
+    Message(
+        "no-engine-configs",
+        r"no valid engine configs|heuristic_query_failed",
+        "",
+        "Heuristics found no engine config for the graph",
+        "The name lists the operations of the graph. No engine serves them with these dims, data types and strides on "
+        "this GPU and version, or a library that compiles kernels is missing.",
+        "Change the graph as cuDNN's reason says, or take another version or GPU.",
+    ),
+    Message(
+        "no-plan-built",
+        r"no (?:valid )?execution plans? (?:were |could be )?(?:built|finalized)",
+        "",
+        "Heuristics listed engine configs, and no plan of them could be built",
+        "The support check passed or was skipped; building the plan failed. Often the run-time compilation of a "
+        "kernel fails: NVRTC or the driver is too old, or libraries are of different versions.",
+        "Compare versions with `cudnn-backend doctor`; then get the reason of the build.",
+    ),
+    Message(
+        "no-plan-supports-graph",
+        r"no execution plans? supports?|check_support\(.{0,60}\bfailed",
+        "",
+        "No engine config supports the graph",
+        "cuDNN accepted the operations, and every engine config refused this graph: dims, data types, strides, an "
+        "option, the GPU's architecture or cuDNN's version.",
+        "Get cuDNN's reasons; `cudnn-backend whatif GRAPH` finds the smallest change that helps.",
+    ),
+    Message(
+        "no-algorithm",
+        r"best cudnn convolution|none of the algorithms provided by cudnn|no algorithm worked|all algorithms tried|"
+        r"profiling failure on cudnn|autotuning failed|failing autotuning|autotuner could not find|"
+        r"no reference output found|strict_conv_algorithm_picker|GetConvolveAlgorithms\(",
+        "",
+        "Autotuning tried every engine config, and none worked",
+        "cuDNN refused them or they failed while they ran. The lines 'Profiling failure' name engine and status; "
+        "ALLOC_FAILED and EXECUTION_FAILED often mean that GPU memory is used up.",
+        "Leave GPU memory to cuDNN (XLA_PYTHON_CLIENT_MEM_FRACTION, set_memory_growth), then check versions.",
+        "log",
+    ),
+    Message(
+        "versions-differ",
+        r"cudnn version (?:incompatibility|mismatch)|loaded runtime cudnn library|version_mismatch",
+        "",
+        "The cuDNN that was loaded is not the one the program was built for",
+        "Another cuDNN was found first: one in LD_LIBRARY_PATH, of the system, of conda, or of another wheel; or "
+        "sub-libraries of different versions are in one folder.",
+        "Remove the other cuDNN from LD_LIBRARY_PATH, or install the version that the message names.",
+        "doctor",
+    ),
+    Message(
+        "rnn-failed",
+        r"\bThenRnn(?:Forward|Backward)|fail to find the dnn implementation",
+        "TensorFlow",
+        "A recurrent layer with cuDNN failed",
+        "cuDNN could not be initialized, GPU memory is used up, or a sequence is empty or not padded on the right. "
+        "Recurrent layers do not use cuDNN's graphs.",
+        "Set set_memory_growth, and check the mask; the line before names cuDNN's status.",
+        "doctor",
+    ),
+    Message(
+        "library-missing",
+        r"(?:unable to load|could(?: not|n't) (?:load|locate|open)).{0,40}cudnn|cannot load symbol cudnn|"
+        r"(?:cudnn|nvrtc)\S*: cannot open shared object|sublibrary_loading_failed|"
+        r"ExecutionProvider_Cuda: failed to load|failed to create cudaexecutionprovider",
+        "",
+        "A library of cuDNN, or one that it needs, was not found",
+        "cuDNN loads its sub-libraries (graph, ops, cnn, adv, engines, heuristic), NVRTC and cuBLAS by name at first "
+        "use, and one is missing or of another version.",
+        "Install the whole wheel of one version; remove or extend LD_LIBRARY_PATH.",
+        "doctor",
+    ),
+    Message(
+        "did-not-initialize",
+        r"cudnn failed to initialize|dnn library (?:initialization failed|is not found)|could not create cudnn handle|"
+        r"without dnn support|dnn != nullptr|CUDNN_STATUS_NOT_INITIALIZED(?! ==)",
+        "",
+        "cuDNN could not be initialized",
+        "The line above names the reason: no GPU memory left, a driver older than the CUDA of this cuDNN, or a "
+        "cuDNN that is missing or of another version.",
+        "Leave GPU memory free (XLA_PYTHON_CLIENT_PREALLOCATE=false, set_memory_growth), then check versions.",
+        "doctor",
+    ),
+    Message(
+        "descriptor-refused",
+        r"CUDNN_BACKEND_\w+:? (?:cudnn ?finalize|[sg]etattribute)\b.{0,80}\bfailed|cudnnfinalize ?failed",
+        "",
+        "cuDNN refused a descriptor of the graph",
+        "An attribute of a tensor, operation or plan is missing or has a value that cuDNN does not allow; the name "
+        "before the colon says of which descriptor.",
+        "Get cuDNN's reason; `cudnn-backend explain GRAPH` names the attribute.",
+    ),
+    Message(
+        "missing-buffer",
+        r"variant pack is missing|requires a \d+-byte workspace|execute\(\) received none",
+        "cudnn-frontend",
+        "execute was not given the memory of a tensor, or no workspace",
+        "The plan is fine. A tensor of the graph that is not virtual has no buffer in the variant pack, or the "
+        "workspace is missing or too small.",
+        "Pass a buffer for the tensor that is named, and get_workspace_size() bytes of workspace.",
+        "frontend",
+    ),
+    Message(
+        "framework-condition",
+        r"cudnn (?:frontend )?error: (?!CUDNN_STATUS|\[cudnn_frontend|no )\w+ \w|requires? cudnn version|"
+        r"with cudnn version (?:below|above)|\bonly supported (?:from|with|on|for) cudnn",
+        "",
+        "The framework or cudnn-frontend refused the call before it called cuDNN",
+        "The sentence is a condition of the framework's or cudnn-frontend's own code for a cuDNN version or "
+        "architecture. Newer versions may have lifted it.",
+        "Change the call as the sentence says, or update the framework and cuDNN.",
+    ),
+)
+
+#: Statuses alone, where a text has neither a sentence above nor a reason of cuDNN; the first that matches counts.
+STATUSES = (
+    Message(
+        "out-of-memory",
+        r"CUDNN_STATUS_(?:ALLOC_FAILED|INTERNAL_ERROR_(?:HOST|DEVICE)_ALLOCATION_FAILED)",
+        "",
+        "cuDNN could not allocate memory",
+        "Mostly GPU memory is used up: by this program's own memory pool, or by other processes (see nvidia-smi).",
+        "Take a smaller batch, or leave memory to cuDNN (XLA_PYTHON_CLIENT_MEM_FRACTION, set_memory_growth).",
+        "log",
+    ),
+    Message(
+        "execution-failed",
+        r"CUDNN_STATUS_EXECUTION_FAILED",
+        "",
+        "A kernel of cuDNN failed while it ran or was loaded",
+        "Often an earlier kernel of the program failed (an illegal address), GPU memory is used up, or a kernel was "
+        "compiled for another architecture. Errors of the GPU are reported late.",
+        "Run with CUDA_LAUNCH_BLOCKING=1 to find the call; then `cudnn-backend doctor`.",
+        "log",
+    ),
+    Message(
+        "internal-error",
+        r"CUDNN_STATUS_(?:INTERNAL|MAPPING)_ERROR",
+        "",
+        "An operation inside cuDNN failed",
+        "Often GPU memory is used up, an earlier kernel failed, or the GPU is newer than this cuDNN. The status says "
+        "nothing about the graph.",
+        "Watch GPU memory, and run with CUDA_LAUNCH_BLOCKING=1; then `cudnn-backend doctor`.",
+        "log",
+    ),
+    Message(
+        "architecture",
+        r"CUDNN_STATUS_\w*ARCH_MISMATCH",
+        "",
+        "cuDNN does not support this operation on the GPU's architecture",
+        "The GPU is older than the operation needs, or newer than this cuDNN and CUDA know.",
+        "Install builds for this GPU, or take a GPU that the operation supports.",
+        "doctor",
+    ),
+    Message(
+        "not-supported",
+        r"CUDNN_STATUS_NOT_SUPPORTED",
+        "",
+        "cuDNN does not support this call",
+        "Dims, strides, data types or options have no implementation on this GPU and version. Tensors of 2^31 bytes "
+        "or more are a frequent case.",
+        "Get cuDNN's reason; try a smaller batch.",
+        "log",
+    ),
+    Message(
+        "call-refused",
+        r"CUDNN_STATUS_(?:BAD_PARAM|INVALID_VALUE)|== CUDNN_STATUS_SUCCESS \(3 vs|cudnn error executing|"
+        r"cudnn failure \d",
+        "",
+        "cuDNN refused an argument of a call",
+        "A dimension, stride, data type or pointer is not allowed, or is empty; the message names the call.",
+        "Check the dims and data types of this call; get cuDNN's reason.",
+        "log",
+    ),
+    Message(
+        "attention-failed",
+        r"fused_attn\w*\.(?:cu|cpp)\b|nvte_fused_attn|_quantizer_fp8\b",
+        "TransformerEngine",
+        "A call of cuDNN attention in TransformerEngine failed",
+        "The text after 'cuDNN Error:' or 'Assertion failed:' is the condition that was not met.",
+        "Until it is known: NVTE_FUSED_ATTN=0 excludes cuDNN attention.",
+        "log",
+    ),
+)
+
+# A reason of cuDNN without its status is one short sentence that refuses something and addresses no person.
+_BARE = re.compile(r"\bnot supported\b|\bnot a multiple\b|\bonly supports?\b|^Reason: ", re.IGNORECASE)
+_PROSE = re.compile(r"\b(?:we|you|your|our|my|please|yet|the docs)\b|[?]|\. \w", re.IGNORECASE)
+_FRAMEWORK = re.compile("|".join(row.pattern for row in MESSAGES), re.IGNORECASE)
+_REASON = re.compile(r"(CUDNN_STATUS_(?!SUCCESS)\w+)(?:; Reason: |: )(\S.*)")
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """What is known of a message: its meaning, how to get cuDNN's reasons, what to do, and the command that helps."""
+
+    code: str
+    program: str
+    title: str
+    meaning: str
+    reasons: str
+    fix: str
+    command: str
+
+    def lines(self) -> list[str]:
+        """Return the entry as at most 8 lines of at most 100 characters; longer texts end with ``...``."""
+        lines = [textwrap.shorten(f"{self.title} ({self.program or 'cuDNN'})", _WIDTH, placeholder=" ...")]
+        for name, most in (("meaning", 3), ("reasons", 2), ("fix", 2), ("command", 1)):
+            most = min(most, _LINES - len(lines) - (name == "fix"))
+            text = f"{name:9}{getattr(self, name)}" if getattr(self, name) else ""
+            lines += textwrap.wrap(text, _WIDTH, subsequent_indent=" " * 9, max_lines=most, placeholder=" ...")
+        return lines
+
+    def to_dict(self) -> dict[str, str]:
+        """Return the entry as plain data."""
+        return {name: getattr(self, name) for name in self.__slots__}
+
+
+def find_program(text: str) -> str:
+    """Return the name of the program that printed a text, empty if it is not known."""
+    return next((name for name, pattern in _PROGRAMS.items() if re.search(pattern, text, re.IGNORECASE)), "")
+
+
+def find_entries(text: str) -> tuple[Entry, ...]:
+    """Return the entries of an error message or log, the most specific first; none if the text is no error message.
+
+    First the messages of programs, then the rules for cuDNN's own reasons, of which at most three are returned; a
+    status alone counts if there is neither.
+    """
+    text = text[:_LONGEST]
+    flat = " ".join(text.split())
+    program = find_program(flat)
+    found = [_make_entry(one, program) for one in MESSAGES if re.search(one.pattern, flat, re.IGNORECASE)]
+    found += _reason_entries(text, program)
+    if not found:
+        found = [_make_entry(one, program) for one in STATUSES if re.search(one.pattern, flat, re.IGNORECASE)][:1]
+    return tuple(found)
+
+
+def _make_entry(row: Message, program: str) -> Entry:
+    program = row.program or program
+    command = row.command or _COMMAND_FOR.get(program, "log")
+    how = "" if row.command == "doctor" else HOW[program]
+    return Entry(row.code, program, row.title, row.meaning, how, row.fix, COMMANDS[command])
+
+
+def _reason_entries(text: str, program: str) -> Iterator[Entry]:
+    """Yield an entry for each rule that reads a reason of cuDNN in the text."""
+    found = _REASON.findall(text)
+    flat = " ".join(text.split())
+    is_bare = len(flat) < 200 and _BARE.search(flat) and not _PROSE.search(flat.partition(" at: ")[0])
+    if not found and is_bare and not _FRAMEWORK.search(flat):
+        found = [("", flat.removeprefix("Reason: "))]
+    rules = dict.fromkeys(rule_name(status, said) for status, said in found)
+    known = [name for name in rules if name != "none"][:MAX_REASONS]
+    if found and found[0][0] and not known:
+        known = ["none"]
+    for name in known:
+        rule = find_rule(name)
+        yield Entry(
+            f"rule-{name.replace('_', '-')}", program, rule.title, rule.problem, "", rule.remedy, COMMANDS["log"]
+        )

@@ -1,0 +1,108 @@
+"""Error messages of public threads lead to their entries; other texts lead to none."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from cudnn_backend_py.diagnose.framework_messages import HOW, MESSAGES, STATUSES, find_entries, find_program
+
+FILE = Path(__file__).parents[2] / "cases" / "data" / "framework_messages.toml"
+ROWS = [row for rows in tomllib.loads(FILE.read_text(encoding="utf-8")).values() for row in rows]
+NON_CONTIGUOUS = "RuntimeError: cuDNN error: CUDNN_STATUS_NOT_SUPPORTED. This error may appear if you passed in a {}"
+
+
+def test_messages_are_of_all_frameworks_and_have_sources() -> None:
+    assert len({row["text"] for row in ROWS}) >= 100
+    programs = Counter(row["program"] for row in ROWS)
+    assert set(programs) == set(HOW) - {""}
+    assert min(programs.values()) >= 15
+    assert all(row["source"].startswith("https://") for row in ROWS)
+
+
+def test_messages_lead_to_their_entries() -> None:
+    lost = [row["text"] for row in ROWS if next((one.code for one in find_entries(row["text"])), "") != row["entry"]]
+    assert len(lost) <= 0.05 * len(ROWS), lost
+
+
+def test_every_entry_has_a_message() -> None:
+    assert {row.code for row in (*MESSAGES, *STATUSES)} <= {row["entry"] for row in ROWS}
+
+
+@pytest.mark.parametrize("text", [row["text"] for row in ROWS])
+def test_lines_are_few_and_short(text: str) -> None:
+    for entry in find_entries(text):
+        lines = entry.lines()
+        assert 4 <= len(lines) <= 8
+        assert max(map(len, lines)) <= 100
+        assert lines[-1].startswith("command  `cudnn-backend ") or "explain FILE" in lines[-1]
+
+
+@pytest.mark.parametrize("row", [*MESSAGES, *STATUSES], ids=lambda row: row.code)
+def test_no_text_is_shortened(row: object) -> None:
+    for one in ROWS:
+        entry = next((found for found in find_entries(one["text"]) if found.code == row.code), None)  # type: ignore[attr-defined]
+        if entry is not None:
+            assert not any(line.endswith(" ...") for line in entry.lines())
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "Epoch 3: loss 0.21, 512 samples per second",
+        "How do I install the newest cuDNN on Ubuntu?",
+        "The mask has the shape (b, h, s, s), and its layout is row major.",
+        "We do not support bfloat16 on that machine yet; fp8 is not supported either.",
+        "def attend(q, k, v):\n    return scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=False)",
+        "CUDNN_STATUS_SUCCESS",
+        "graph.check_support() returned, then graph.build_plans()",
+        "Loaded cuDNN version 91900",
+        "KeyError: 'head_dim'",
+    ],
+)
+def test_other_texts_lead_to_nothing(text: str) -> None:
+    assert find_entries(text) == ()
+
+
+def test_non_contiguous_sentence_of_torch_does_not_lead_to_strides() -> None:
+    for ending in ("non-contiguous input.", "non-contiguous\ninput"):
+        assert [one.code for one in find_entries(NON_CONTIGUOUS.format(ending))] == ["torch-not-supported"]
+
+
+def test_reasons_of_cudnn_lead_to_their_rules() -> None:
+    log = (
+        "RuntimeError: cuDNN Frontend error: No valid engine configs for Matmul_MUL_Reduction_SUB_EXP_Matmul_\n"
+        "Warning: CUDNN_STATUS_NOT_SUPPORTED; Reason: Embedding dim per head for q and k is not a multiple of 8 at: x\n"
+    )
+    assert [one.code for one in find_entries(log)] == ["no-engine-configs", "rule-head-dim"]
+    assert find_entries("Embedding dim per head for q and k is not a multiple of 8")[0].code == "rule-head-dim"
+    [entry] = find_entries("CUDNN_STATUS_NOT_SUPPORTED: nothing that is known")
+    assert entry.code == "rule-none"
+
+
+def test_reason_that_names_a_status_is_not_that_status() -> None:
+    text = "Warning: CUDNN_STATUS_NOT_SUPPORTED; Reason: (CUDNN_STATUS_NOT_INITIALIZED == status) || (x)"
+    assert "did-not-initialize" not in {one.code for one in find_entries(text)}
+
+
+@pytest.mark.parametrize(("program", "command"), [("torch", "why"), ("cudnn-frontend", "frontend"), ("JAX", "log")])
+def test_command_depends_on_the_program(program: str, command: str) -> None:
+    row = next(row for row in ROWS if row["program"] == program and row["entry"] == "no-engine-configs")
+    text = row["text"] if program == "JAX" else f"{row['text']} cudnn_frontend" * (program == "cudnn-frontend")
+    [entry] = find_entries(text or row["text"])
+    assert entry.command.startswith(f"`cudnn-backend {command} ")
+    assert find_program(text or row["text"]) == program
+
+
+def test_very_long_text_is_read_quickly() -> None:
+    assert find_entries("cudnn " * 400_000) == ()
+
+
+def test_patterns_are_the_same_in_the_browser() -> None:
+    for row in (*MESSAGES, *STATUSES):
+        assert not re.search(r"\(\?[a-zA-Z<#P]|\\[AZ]|[*+?]\+", row.pattern), row.code
