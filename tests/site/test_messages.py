@@ -1,0 +1,80 @@
+"""The site's search for error messages of programs that use cuDNN, in a real Chromium."""
+
+from __future__ import annotations
+
+import json
+import time
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import SITE
+from tests.support.chromium import Browser, Page
+
+FILE = Path(__file__).parents[1] / "cases" / "data" / "framework_messages.toml"
+ROWS = [row for rows in tomllib.loads(FILE.read_text(encoding="utf-8")).values() for row in rows]
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    with Browser(tmp_path_factory.mktemp("profile")) as started:
+        yield started
+
+
+def wait(page: Page, script: str) -> bool:
+    end = time.monotonic() + 30
+    while time.monotonic() < end:
+        if page.run_query(script):
+            return True
+        time.sleep(0.05)
+    return False
+
+
+def search(page: Page, text: str) -> None:
+    page.run_query(
+        f"""(() => {{ const box = document.querySelector(".md-search__input"); box.focus();
+        box.value = {json.dumps(text)};
+        box.dispatchEvent(new InputEvent("input", {{ bubbles: true }})); }})()"""
+    )
+
+
+def test_messages_of_public_threads_lead_to_their_entries(browser: Browser) -> None:
+    page = browser.open(SITE / "index.html")
+    texts = json.dumps([row["text"] for row in ROWS])
+    found = page.run_query(f"Promise.all({texts}.map(window.findCudnnReason))")
+    led = [one["anchor"] == f"message-{row['entry']}" for one, row in zip(found, ROWS, strict=True)]
+    assert sum(led) >= 0.95 * len(ROWS), [row["text"] for one, row in zip(led, ROWS, strict=True) if not one]
+
+
+def test_every_message_has_a_place_on_the_page_of_reasons(browser: Browser) -> None:
+    page = browser.open(SITE / "tables" / "reasons.html")
+    for entry in {row["entry"] for row in ROWS if not row["entry"].startswith("rule-")}:
+        assert page.run_query(f"document.getElementById('message-{entry}') !== null"), entry
+
+
+@pytest.mark.parametrize("text", ["No valid engine configs", "cuDNN Frontend error: No valid engine configs for X_"])
+def test_search_box_shows_a_message(browser: Browser, text: str) -> None:
+    page = browser.open(SITE / "glossary.html")
+    search(page, text)
+    href = "document.querySelector('#reason-result a')?.href ?? ''"
+    assert wait(page, f"({href}).endsWith('/tables/reasons.html#message-no-engine-configs')")
+
+
+def test_search_for_words_shows_no_message(browser: Browser) -> None:
+    page = browser.open(SITE / "glossary.html")
+    search(page, "No valid engine configs")
+    assert wait(page, "document.querySelector('#reason-result a') !== null")
+    search(page, "engine configs")
+    assert wait(page, "document.querySelector('#reason-result a') === null")
+
+
+def test_log_with_a_message_and_a_reason_shows_both(browser: Browser) -> None:
+    page = browser.open(SITE / "tables" / "reasons.html")
+    page.run_query("document.getElementById('reason').focus()")
+    page.write(
+        "No valid engine configs for Matmul_\n"
+        "Warning: CUDNN_STATUS_NOT_SUPPORTED; Reason: Embedding dim per head for q and k is not a multiple of 8"
+    )
+    assert wait(page, "document.querySelectorAll('#reason-found a').length === 2")
