@@ -21,7 +21,7 @@ _WIDTH = 100
 class Message:
     """A row of the table: a message of a program, written as a regular expression that ignores case.
 
-    `command` is ``log``, ``why``, ``explain`` or ``doctor``: the command that helps; if empty, it depends on the
+    `command` is ``log``, ``why``, ``frontend`` or ``doctor``: the command that helps; if empty, it depends on the
     program. `program` prints the message; it is empty if several do.
     """
 
@@ -60,7 +60,6 @@ COMMANDS = {
     "log": "`cudnn-backend log -- PROGRAM` runs the program and explains each graph it builds.",
     "why": "`cudnn-backend why PROGRAM.py` says what excluded cuDNN from each attention call.",
     "frontend": "`cudnn-backend frontend PROGRAM.py`, or `log -- PROGRAM` for C++, adds cause and remedy.",
-    "explain": "Save the graph's JSON from the message; `cudnn-backend explain FILE` judges it.",
     "doctor": "`cudnn-backend doctor` shows the libraries that are found, and each problem with its fix.",
 }
 _COMMAND_FOR = {"torch": "why", "cudnn-frontend": "frontend"}
@@ -122,9 +121,9 @@ MESSAGES = (
         r"plan failed with a (?:cudnn)?exception",
         "torch",
         "torch tried an engine config of a convolution that cuDNN refused",
-        "This is a warning: torch takes the next engine config, and results are right. torch 2.3.0 prints it for every "
-        "refused config; later versions do not.",
-        "Ignore it, or update torch. If no config works, torch raises an error after it.",
+        "This is a warning: torch takes the next engine config, so that results are not affected. It was reported for "
+        "torch 2.3.0.",
+        "Ignore it, or update torch. If no engine config works, torch raises an error after it.",
         "log",
     ),
     Message(
@@ -145,7 +144,7 @@ MESSAGES = (
         "A step of cudnn-frontend failed; the name after the number says which: HEURISTIC_QUERY_FAILED and "
         "GRAPH_EXECUTION_PLAN_CREATION_FAILED mean that no engine config supports the graph.",
         "CUDNN_BACKEND_API_FAILED is often a library that is missing: see `cudnn-backend doctor`.",
-        "explain",
+        "log",
     ),
     Message(
         "no-engine-configs",
@@ -352,7 +351,8 @@ class Entry:
 
     def lines(self) -> list[str]:
         """Return the entry as at most 8 lines of at most 100 characters; longer texts end with ``...``."""
-        lines = [textwrap.shorten(f"{self.title} ({self.program or 'cuDNN'})", _WIDTH, placeholder=" ...")]
+        program = "" if self.program and self.program in self.title else f" ({self.program or 'cuDNN'})"
+        lines = [textwrap.shorten(f"{self.title}{program}", _WIDTH, placeholder=" ...")]
         for name, most in (("meaning", 3), ("reasons", 2), ("fix", 2), ("command", 1)):
             most = min(most, _LINES - len(lines) - (name == "fix"))
             text = f"{name:9}{getattr(self, name)}" if getattr(self, name) else ""

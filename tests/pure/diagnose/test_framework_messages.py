@@ -39,7 +39,7 @@ def test_lines_are_few_and_short(text: str) -> None:
         lines = entry.lines()
         assert 4 <= len(lines) <= 8
         assert max(map(len, lines)) <= 100
-        assert lines[-1].startswith("command  `cudnn-backend ") or "explain FILE" in lines[-1]
+        assert lines[-1].startswith("command  `cudnn-backend ")
 
 
 @pytest.mark.parametrize("row", [*MESSAGES, *STATUSES], ids=lambda row: row.code)
