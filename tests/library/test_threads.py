@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from cudnn_backend_py import CudnnStatusError, Descriptor, DescriptorType, Graph, OperationGraph, explain, open_target
-from cudnn_backend_py.diagnose import explain as explain_module
 from cudnn_backend_py.native import capture_log, library
 from tests.support.zoo import ZOO
 
@@ -71,7 +70,7 @@ def test_verdicts_of_sixteen_threads_agree_with_the_serial_ones(alone: list[dict
 def test_control_graph_is_asked_from_many_threads_at_first(monkeypatch: pytest.MonkeyPatch) -> None:
     import sys
 
-    monkeypatch.setattr(sys.modules[explain_module.__module__], "_controls", {})
+    monkeypatch.setattr(sys.modules["cudnn_backend_py.diagnose.explanation"], "_controls", {})
     verdicts = at_once(lambda _: explain(ZOO["matmul f16 64"](), "sm80"), THREADS)
     assert {(verdict.outcome, verdict.control and verdict.control.supported) for verdict in verdicts} == {
         (verdicts[0].outcome, True)

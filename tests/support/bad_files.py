@@ -169,6 +169,7 @@ _ROWS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("9.19.0",),
     ),
     "frontend": (("FILE",), ("--target", "TARGET", "FILE"), ()),
+    "reasons": (("x", "--format", "FILE"),),
     "check": (("BASELINE",), ("BASELINE", "--format", "json"), ("BASELINE", "--update"), ("GRAPH",), ("FILE",)),
     "attention-table": (
         ("--row", "FILE"),

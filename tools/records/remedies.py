@@ -41,9 +41,9 @@ _DATA = ROOT / "tests/library/diagnose/data"
 
 
 def remedy_of(verdict: Verdict) -> str:
-    """Return what the printed verdict says is to be done, or advises."""
+    """Return the remedy or suggestion of the printed verdict."""
     lines = render_text(verdict).splitlines()
-    said = [line.partition(":")[2].strip() for line in lines if line.startswith(("what to do:", "advice:"))]
+    said = [line.partition(":")[2].strip() for line in lines if line.startswith(("remedy:", "suggestion:"))]
     return said[0] if said else ""
 
 

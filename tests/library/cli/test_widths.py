@@ -39,6 +39,7 @@ LINES: dict[str, list[list[str]]] = {
     "completion": [["bash"]],
     "whatif": [["good.json", "--target", "sm80", "--no-build"]],
     "frontend": [["--odd", "good.json"]],
+    "reasons": [["No valid execution plans built"]],
     "diff": [["9.99.9", "default", "good.json", "--target", "sm80"]],
     "matrix": [
         ["good.json", "refused.json", "--target", "sm80", "--target", "sm90", "--cudnn", "default"],

@@ -15,7 +15,7 @@ from cudnn_backend_py.rewrite.changes import CHANGES
 from tests.pure.diagnose.test_odd_graphs import LARGEST, LINE, at_the_end, block_scaled, failing
 from tests.support.child import run_code
 
-OURS = "refused by this package; cuDNN was not judged the graph"
+OURS = "refused by this package; cuDNN was not called"
 
 
 def concat(axis: int) -> Graph:

@@ -77,7 +77,7 @@ def test_what_is_refused_is_told(name: str) -> None:
     assert (cause.code, cause.basis) == ("option", Basis.MEASURED), cause
     assert not [word for word in words if word not in cause.headline], cause.headline
     assert not [word for word in never if word in cause.headline], cause.headline
-    assert cause.detail.startswith("asked ")
+    assert cause.detail.startswith("judged ")
     assert cause.remedy
 
 
