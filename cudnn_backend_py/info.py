@@ -89,7 +89,7 @@ def _why_not_loaded(faults: Sequence[EnvironmentProblem]) -> str:
 
 
 def print_info() -> None:
-    """Print the facts of this process as JSON: a process with another environment is requested them."""
+    """Print the facts of this process as JSON: a process with another environment prints them."""
     print(json.dumps(collect_info()))
 
 

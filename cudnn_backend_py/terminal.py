@@ -31,7 +31,7 @@ _USUAL = 80, 25  # columns and lines of a terminal that does not know
 class WordTable(Table):
     """Columns of text without lines around them. They are folded between words alone, so that every word can be copied.
 
-    Where the text do not fit next to each other, a line is longer than the terminal is wide, and the terminal folds it:
+    Where words do not fit next to each other, a line is longer than the terminal is wide, and the terminal folds it:
     what is copied from there is still whole. A column with ``no_wrap`` is never folded: paths may have spaces.
     """
 

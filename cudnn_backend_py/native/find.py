@@ -184,7 +184,7 @@ def find_version(version: str) -> str | None:
 def cudnn_places(explicit: str | os.PathLike[str] | None = None) -> Iterator[Place]:
     """Yield where libcudnn may be, best first.
 
-    An explicit path or ``CUDNN_BACKEND_LIBRARY`` ends the search: requested one library, never take another.
+    An explicit path or ``CUDNN_BACKEND_LIBRARY`` ends the search: where one library is named, never load another.
     """
     if explicit is not None:
         yield _name_place("explicit path", os.fspath(explicit), CUDNN_SONAME)

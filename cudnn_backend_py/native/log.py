@@ -210,7 +210,7 @@ class _Hub:
         self._library.raise_kept()
 
     def _listener(self) -> _Listener:
-        """Return whom cuDNN reports now."""
+        """Return the receiver of cuDNN's messages."""
         mask, user_data, function = ctypes.c_uint(), ctypes.c_void_p(), ctypes.c_void_p()
         self._get_callback(ctypes.byref(mask), ctypes.byref(user_data), ctypes.byref(function))
         there: Any = LogCallback(function.value) if function.value else None

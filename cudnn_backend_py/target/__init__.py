@@ -31,7 +31,7 @@ __all__ = [
 
 @dataclass(slots=True, eq=False)
 class Target:
-    """What a question is judged.
+    """What a query is judged for.
 
     A described target holds a finalized ``CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR`` and needs no GPU; a live one holds a
     handle on the current CUDA device. ``close`` releases either.

@@ -49,7 +49,7 @@ _UV_SETTINGS = {
 
 
 def _pip(*arguments: str) -> list[str]:
-    # -P, -E: no pip.py of the working folder or of PYTHONPATH is run. -u: its text are read while it works.
+    # -P, -E: no pip.py of the working folder or of PYTHONPATH is run. -u: its text is read while it works.
     return [
         *(sys.executable, "-P", "-E", "-u", *_find_pip(), *arguments),
         *("--disable-pip-version-check", "--no-input", "--no-color"),
