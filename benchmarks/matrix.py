@@ -22,7 +22,7 @@ from cudnn_backend_py.generated.enums import DataType, PointwiseMode
 from cudnn_backend_py.graph import Graph, GraphBuilder
 from cudnn_backend_py.graph.attention import Attention, sdpa_backward, sdpa_forward
 from cudnn_backend_py.info import start_record, write_record
-from cudnn_backend_py.system.child import call_command, look_at
+from cudnn_backend_py.system.child import call_command, poll_process
 from tools.repository import child_environment
 
 from .graphs import two_matmuls
@@ -93,7 +93,7 @@ def killed_and_resumed(targets: Sequence[str], versions: Sequence[str], total: i
         asked = ["--targets", *targets, "--versions", *versions, "--into", folder]
         command = call_command("benchmarks.__main__:main", "matrix", *asked)
         child = subprocess.Popen(command, env=child_environment())
-        while look_at(child) is None and kept(cache) < total // 2:
+        while poll_process(child) is None and kept(cache) < total // 2:
             time.sleep(0.02)
         child.kill()
         child.wait()

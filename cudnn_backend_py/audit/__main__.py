@@ -11,9 +11,9 @@ import click
 
 from ..command_line import program_command
 from ..errors import CudnnBackendError
-from ..frontend.__main__ import start_of
+from ..frontend.__main__ import make_start
 from ..printable import printable_lines
-from ..system.whole_file import write_whole
+from ..system.atomic_file import write_atomically
 from .look import COST, EVERY, audit
 
 __all__ = ["main"]
@@ -36,7 +36,7 @@ python -m cudnn_backend_py.audit --every 10 --output audit.json -m package.train
 def _command(
     every: int, cost: float, folder: str | None, output: str | None, program: tuple[str, ...]
 ) -> Callable[[], None]:
-    start = start_of(program)
+    start = make_start(program)
     where = None if output is None else Path(output).absolute()
     if where is not None and not where.parent.is_dir():
         raise click.UsageError(f"there is no folder {where.parent}")
@@ -51,7 +51,7 @@ def _run(start: Callable[[], Any], options: dict[str, Any], where: Path | None) 
     finally:
         if report is not None and where is not None:
             try:
-                write_whole(where, report.to_json())
+                write_atomically(where, report.to_json())
             except OSError as error:  # the program's own ending matters more
                 sys.stderr.write(printable_lines(f"there is no report of the audit: {error}\n{report}"))
         elif report is not None:

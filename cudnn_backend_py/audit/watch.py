@@ -420,14 +420,14 @@ class _Launch:
     """One execution of a graph of the frontend: its plan, and the memory of its tensors before and after."""
 
     def __init__(self, watch: Watch, how: str, original: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        from ..frontend.graphs import launch_of
+        from ..frontend.graphs import launch_arguments
 
         found = arguments_of(original, args, kwargs)
         if found.get("override_uids"):
             raise NotRead("other dims were given for this call")
         given, uids = found["tensor_dict"], found["tensor_uids"]
         index = found["index"] if how == "execute_plan_at_index" else None
-        self.plan, self._at, self._stream = launch_of(
+        self.plan, self._at, self._stream = launch_arguments(
             found["self"], given, found["workspace"], found["handle"], uids, index
         )
         if is_capturing(self._stream):

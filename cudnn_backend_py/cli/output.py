@@ -19,8 +19,8 @@ from rich.text import Text
 from ..command_line import Group
 from ..errors import CudnnBackendError, EnvironmentNotReady
 from ..printable import printable, printable_lines, without_commands
+from ..system.atomic_file import write_atomically
 from ..system.python_file import is_python_file
-from ..system.whole_file import write_whole
 from ..terminal import open_console
 
 __all__ = [
@@ -225,7 +225,7 @@ def write(text: str, output: str | None) -> None:
     if output is None:
         click.echo(printable_lines(text), nl=False)
     else:
-        write_whole(output, printable_lines(text).encode("utf-8", "backslashreplace"))
+        write_atomically(output, printable_lines(text).encode("utf-8", "backslashreplace"))
 
 
 def write_report(text: str | bytes, output: str | None, *, annotations: bool = False) -> None:
@@ -240,7 +240,7 @@ def write_report(text: str | bytes, output: str | None, *, annotations: bool = F
     if output is None:
         click.echo(data, nl=False)
     else:
-        write_whole(output, data)
+        write_atomically(output, data)
 
 
 def keep_json(output: str | None, style: str) -> Callable[[Callable[[], Any]], None]:
@@ -258,7 +258,7 @@ def keep_json(output: str | None, style: str) -> Callable[[Callable[[], Any]], N
         if os.path.exists(output) and not os.path.isfile(output):  # a pipe or a device gets the whole answer
             return
         with contextlib.suppress(OSError):  # a full disk may have room at the end
-            write_whole(output, as_json(data()))
+            write_atomically(output, as_json(data()))
         ended = time.monotonic()
         following = ended + max(1.0, 9 * (ended - began))
 

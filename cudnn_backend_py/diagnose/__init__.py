@@ -1,8 +1,8 @@
-"""Verdicts: what cuDNN says about a graph, read, explained and rendered."""
+"""Verdicts: cuDNN's answers about a graph, explained and rendered."""
 
 from typing import TYPE_CHECKING
 
-from ..system.later import import_later
+from ..system.lazy_import import make_lazy_getattr
 from .explanation import control_graph
 from .named_version import explain
 from .verdict import Basis, Candidate, Cause, Control, Outcome, Stage, Verdict
@@ -65,7 +65,7 @@ __all__ = [
 ]
 
 # What a question needs none of: a process that is started to answer one imports little.
-__getattr__ = import_later(
+__getattr__ = make_lazy_getattr(
     __name__,
     EnvironmentProblem=".target.environment",
     check_environment=".target.environment",

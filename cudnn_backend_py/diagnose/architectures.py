@@ -1,4 +1,4 @@
-"""What an architecture is to a cuDNN: one it has code for, an older one, or one newer than itself."""
+"""An architecture's relation to a cuDNN version: has code for it, only for older ones, or is older than it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _SINCE = Version(9, 11, 0)
 
 
 def control_target(sm: int) -> str:
-    """Return a described target on which every cuDNN supports the control graph: not sm_`sm` itself."""
+    """Return a described target other than sm_`sm` on which every cuDNN supports the control graph."""
     return "sm80" if sm != 80 else "sm90"
 
 
@@ -49,7 +49,7 @@ _NEWER = "use a newer cuDNN, one that knows the architecture"
 
 
 def blame_architecture(cause: Cause | None, target: Target, *, control_supported: bool) -> Cause | None:
-    """Return the cause, or that cuDNN is older than the architecture, where it refuses a graph for that alone."""
+    """Return the cause, or that cuDNN is older than the architecture if it refuses a graph only for that reason."""
     newer = target.sm > _OLDEST and not control_supported
     if not newer or (cause is not None and cause.code != "architecture"):
         return cause

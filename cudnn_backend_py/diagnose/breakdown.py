@@ -1,4 +1,4 @@
-"""Where the time of a program on cuDNN goes, by its log: executions, graphs, plans, build times, classes of shapes."""
+"""Where a program spends its time in cuDNN, by its log: executions, graphs, plans, build times, shape classes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["Breakdown", "ShapeGroup", "break_down"]
 
 @dataclass(frozen=True, slots=True)
 class ShapeGroup:
-    """Graphs of one cuDNN that differ in their sizes only: of attention in batch and lengths, of others in any dims.
+    """Graphs of one cuDNN that differ only in size: batch and lengths of attention, any dims of other graphs.
 
     ``graphs`` are their numbers in the log. ``advice`` says what would change, empty where one graph is alone.
     """
@@ -35,7 +35,7 @@ class ShapeGroup:
 
 @dataclass(frozen=True, slots=True)
 class Breakdown:
-    """The graphs of a log by class of shapes; ``faults`` are the known issues of each graph, by its number.
+    """The graphs of a log by shape class; ``faults`` has the known issues of each graph, by its number.
 
     Seconds are those of the log's own clock: from an operation graph to its plan, which is asking heuristics and
     building, and to its first run, with whatever the program did between.
@@ -72,7 +72,7 @@ class Breakdown:
             return "the log reports of no graph: set CUDNN_LOGLEVEL_DBG=3 before the program starts\n"
         runs, plans = sum(item.executions for item in self.graphs), sum(item.plans for item in self.graphs)
         seconds = sum(map(_cost, self.graphs))
-        heading = f"{_many(runs, 'execution')} of {_many(len(self.graphs), 'graph')}, {_many(plans, 'plan')}"
+        heading = f"{_counted(runs, 'execution')} of {_counted(len(self.graphs), 'graph')}, {_counted(plans, 'plan')}"
         lines = [
             heading + f"; {seconds:.3f} s from graphs to {self._until()}" * any(item.plan_s for item in self.graphs),
             "",
@@ -81,15 +81,16 @@ class Breakdown:
         for number, (item, faults) in enumerate(zip(self.graphs, self.faults, strict=True), 1):
             by = f", cuDNN {item.version}" if versions > 1 and item.version else ""
             lines.append(f"graph {number}, line {item.line}{by}: {_title(item)}")
-            made = f"made {_many(item.count, 'time')}, {_many(item.plans, 'plan')}{_times(item)}"
-            lines.append(f"  {made}, executed {_many(item.executions, 'time')}")
+            made = f"made {_counted(item.count, 'time')}, {_counted(item.plans, 'plan')}{_times(item)}"
+            lines.append(f"  {made}, executed {_counted(item.executions, 'time')}")
             lines += [f"  known issue: {fault}" for fault in faults]
         for group in self.groups:
             if len(group.graphs) > 1:
                 numbers = ", ".join(map(str, group.graphs))
                 lines += [
                     "",
-                    f"{len(group.graphs)} shapes of {group.name} (graphs {numbers}) got {_many(group.plans, 'plan')}",
+                    f"{len(group.graphs)} shapes of {group.name} (graphs {numbers}) got "
+                    f"{_counted(group.plans, 'plan')}",
                 ]
             if group.advice:
                 lines += [*[""] * (len(group.graphs) == 1), f"  what would change: {group.advice}"]
@@ -101,7 +102,7 @@ class Breakdown:
 
 
 def break_down(source: GraphSource) -> Breakdown:
-    """Read a log of cuDNN and say where the time of its program goes.
+    """Read a cuDNN log and return where the time of its program goes.
 
     Raises
     ------
@@ -109,10 +110,10 @@ def break_down(source: GraphSource) -> Breakdown:
         ``log-file``.
     """
     graphs = tuple(read_graphs(source))
-    return Breakdown(graphs, _groups(graphs), tuple(map(_faults, graphs)))
+    return Breakdown(graphs, _groups(graphs), tuple(map(_find_issues, graphs)))
 
 
-def _faults(item: LoggedGraph) -> tuple[str, ...]:
+def _find_issues(item: LoggedGraph) -> tuple[str, ...]:
     number = item.device.get("deviceVer")
     if item.graph is None or not isinstance(number, int) or not re.fullmatch(r"\d+\.\d+\.\d+", item.version):
         return ()
@@ -120,7 +121,7 @@ def _faults(item: LoggedGraph) -> tuple[str, ...]:
 
 
 def _cost(item: LoggedGraph) -> float:
-    """Return the seconds that the plans of a graph cost: up to its first run, and up to each plan after the first."""
+    """Return the seconds spent on the plans of a graph: up to its first run, and for each later plan."""
     first = max(item.plan_s[:1], default=0.0) if item.run_s is None else item.run_s
     return first + sum(item.plan_s[1:])
 
@@ -150,7 +151,7 @@ def _operations(graph: Graph) -> str:
     return " + ".join(f"{count} {kind}" if count > 1 else kind for kind, count in counts.items())
 
 
-def _many(count: int, what: str) -> str:
+def _counted(count: int, what: str) -> str:
     return f"{count} {what}" + "s" * (count != 1)
 
 
@@ -160,7 +161,7 @@ def _kind(op: Any) -> str:
 
 
 def _class_of(graph: Graph) -> tuple[str, object]:
-    """Name a class of shapes, and what its graphs have in common."""
+    """Name a shape class and the common properties of its graphs."""
     use = read_attention(graph)
     if use is not None:
         p = use.problem
@@ -194,10 +195,10 @@ def _advice(items: Sequence[LoggedGraph], name: str) -> str:
         spared = sum(costs) - max(costs)
         return (
             f"one plan for packed sequences of any lengths serves all {built} shapes where cuDNN supports it "
-            f"(cudnn_backend_py.torch_ops, PlanPool): {_many(built - 1, 'plan')} fewer, {spared:.3f} s of this log"
+            f"(cudnn_backend_py.torch_ops, PlanPool): {_counted(built - 1, 'plan')} fewer, {spared:.3f} s of this log"
         )
     if again:
-        return f"plans that are kept are built once (PlanCache): {_many(again, 'plan')} fewer"
+        return f"plans that are kept are built once (PlanCache): {_counted(again, 'plan')} fewer"
     if built > 1:
         return f"few padded sizes instead of {built} shapes, or plans kept on disk (PlanCache) for the next process"
     return ""

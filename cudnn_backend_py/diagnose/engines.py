@@ -1,4 +1,4 @@
-"""Libraries that lack engines: which graphs those available serve alone, and what is said of the others."""
+"""Libraries without some engines: which graphs can be judged completely, and remarks about the others."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ CUDA_13_LIMIT = (
 
 
 def engines_not_judged(graph: Graph, target: Target) -> tuple[str, ...]:
-    """Return the missing sub-libraries with engines that might support the graph: JIT wheels lack some."""
+    """Return the missing sub-libraries with engines that might support the graph, as JIT wheels lack some."""
     lib = target.library
     absent = absent_engines(lib.path, tuple(lib.version), lib.cuda_version // 1000)
     if not absent:
@@ -73,12 +73,12 @@ def engines_not_judged(graph: Graph, target: Target) -> tuple[str, ...]:
 
 
 def has_engine_in_cuda_13(graph: Graph, target: Target) -> bool:
-    """Return whether the library is one of CUDA 12, and that of CUDA 13 has an engine more for such a graph."""
+    """Return whether the library is for CUDA 12 while that for CUDA 13 has an additional engine for such a graph."""
     return target.library.cuda_version // 1000 < _MEMORY_BOUND_CUDA and _is_memory_bound(graph, target)
 
 
 def _is_served_alone(graph: Graph) -> bool:
-    """Return whether runtime-compiled engines are all that cuDNN has for a graph."""
+    """Return whether cuDNN has only runtime-compiled engines for a graph."""
     kinds = Counter(op.kind for op in graph.ops)
     if kinds[_D.OPERATION_MATMUL] >= _PRODUCTS:
         return kinds.keys() <= _ATTENTION
@@ -91,7 +91,7 @@ def _is_memory_bound(graph: Graph, target: Target) -> bool:
 
 
 def cause_of_absence(said: Cause | None, absent: Sequence[str], on: Library) -> Cause:
-    """Return the cause of a refusal by the engines available alone; `said` is what they say."""
+    """Return the cause of a refusal by the available engines alone, based on the cause they give."""
     own = said.headline if said is not None else "cuDNN gave no reason"
     detail = f"{on.path} lacks {_files(absent)}; engines in a full cuDNN {on.version_text} may support the graph"
     return Cause(
@@ -105,7 +105,7 @@ def cause_of_absence(said: Cause | None, absent: Sequence[str], on: Library) -> 
 
 
 def limit_of_absence(absent: Sequence[str]) -> str:
-    """Return the remark for a verdict where engines that might support the graph were not judged."""
+    """Return the remark about engines that might support the graph but were not judged."""
     return f"this library lacks {_files(absent)}: engines in them, for convolutions among others, were not judged"
 
 

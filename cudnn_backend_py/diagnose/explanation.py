@@ -1,4 +1,4 @@
-"""``explain``: query cuDNN about a graph on a target, a control graph first."""
+"""``explain``: judge a graph on a target, after a control graph."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _controls: dict[tuple[int, bool, str], Control] = {}
 
 @lru_cache(maxsize=1)
 def control_graph() -> Graph:
-    """Return the graph that is queried first: a small float16 matrix product, supported wherever cuDNN judges."""
+    """Return the control graph: a small float16 matmul, supported wherever cuDNN works."""
     g = GraphBuilder("control", io_type=DataType.HALF)
     g.matmul(g.tensor("a", (1, 64, 64)), g.tensor("b", (1, 64, 64)), name="c", virtual=False)
     return g.graph()
@@ -108,7 +108,7 @@ def explain(
         faults = check_environment(build=build or execute)  # loads the library, if that does not end the process
         lib = loaded_library()
         if lib is None:
-            return _blank(graph, name, modes, faults[0], cudnn="none", path="", driver="not asked")
+            return _unopened_verdict(graph, name, modes, faults[0], cudnn="none", path="", driver="not asked")
     found: dict[str, Any] = {"cudnn": lib.version_text, "path": lib.path, "driver": lib.driver.kind}
     with collecting() as lines:
         try:
@@ -120,17 +120,17 @@ def explain(
             blocking = (fault for fault in check_environment(lib, build=build) if fault.blocks)
             fault = next(blocking, _as_problem(error))
             reasons = read_error(error) if isinstance(error, CudnnStatusError) else ()
-            verdict = _blank(graph, name, modes, fault, **found, reasons=reasons)
+            verdict = _unopened_verdict(graph, name, modes, fault, **found, reasons=reasons)
         except MISTAKES as error:
             pass_interruption(error)
             headline = describe_failure("the judging", error)
             fault = EnvironmentProblem("judging-failed", headline, "this says nothing about the graph", "", True)
-            verdict = _blank(graph, name, modes, fault, **found)
+            verdict = _unopened_verdict(graph, name, modes, fault, **found)
     return replace(verdict, limits=(*verdict.limits, *lines)) if lines else verdict
 
 
 class _Judgement:
-    """One graph on one open target."""
+    """The judgement of one graph on one open target."""
 
     def __init__(
         self,
@@ -190,10 +190,10 @@ class _Judgement:
             return self._make(Outcome.NOT_SUPPORTED, "graph", control, (), (), cause)
         except CudnnStatusError as error:
             return self._judge_refused_graph(control, error)
-        return self._ask(control, operation_graph)
+        return self._query_heuristics(control, operation_graph)
 
     def _why_not_made(self, error: CudnnBackendError) -> Cause:
-        """Return why this package makes no operation graph; of a library that is too old, all that it lacks."""
+        """Return why this package makes no operation graph; for an old library, everything that it lacks."""
         headline, fix = error.headline, error.sections.get("fix", "")
         library = self.target.library
         newer = newer_parts(self.graph, library.version) if error.code.endswith("newer-than-library") else {}
@@ -211,7 +211,7 @@ class _Judgement:
         return engines_not_judged(self.graph, self.target)
 
     def _why_control_refused(self) -> Cause:
-        """Return the environment problem that explains why a known supported graph is refused."""
+        """Return the environment problem that explains why the control graph is refused."""
         fault = next((fault for fault in self.faults if not fault.code.startswith(("driver-", "tf32-"))), None)
         headline = "this environment refuses a graph that is known to be supported"
         if fault is not None:
@@ -224,19 +224,19 @@ class _Judgement:
             "see the control graph's reasons and 'cudnn-backend doctor'",
         )
 
-    def _asking(self) -> dict[str, Any]:
+    def _make_prober(self) -> dict[str, Any]:
         """Return how variations of the graph are judged."""
         return {"measure": self.causes and not self.not_asked, "build": self.build, "step": self.step}
 
     def _why_refused(self, candidates: Sequence[Candidate], modes: Sequence[str]) -> Cause | None:
-        """Return why these modes refuse the graph, or None if cuDNN was silent."""
+        """Return why these modes refuse the graph; None if cuDNN gave no reason."""
         from .causes.find import find_cause  # here and below: a supported graph needs no causes
 
         refused = [item for item in candidates if item.state == "refused"]
-        return find_cause(refused, self.graph, self.target, modes, **self._asking())
+        return find_cause(refused, self.graph, self.target, modes, **self._make_prober())
 
     def _why_only_fallback(self, candidates: Sequence[Candidate]) -> Cause | None:
-        """Return why the other modes refuse a graph that FALLBACK alone supports; None for any other graph."""
+        """Return why the other modes refuse a graph that only FALLBACK supports; None for any other graph."""
         fallback = HeurMode.FALLBACK.name
         others = [mode.name for mode in self.modes if mode.name != fallback]
         taken = {item.mode for item in candidates if item.state in ("supported", "built")}
@@ -249,7 +249,7 @@ class _Judgement:
             return Cause("no-plan-builds", f"none of its plans can be built: {reason}", Basis.RULE)
         from .causes.find import find_cause
 
-        return find_cause(refused, self.graph, self.target, others, **self._asking()) or silent
+        return find_cause(refused, self.graph, self.target, others, **self._make_prober()) or silent
 
     @staticmethod
     def _control(target: Target) -> Control:
@@ -281,7 +281,7 @@ class _Judgement:
         reasons = read_error(error)
         judged = error.refuses
         names = [mode.name for mode in self.modes]
-        found = find_graph_cause(reasons, self.graph, self.target, names, **self._asking()) if judged else None
+        found = find_graph_cause(reasons, self.graph, self.target, names, **self._make_prober()) if judged else None
         which = run_guarded("the look for the operation", "", name_refused, self.graph, error.headline)
         cause = found or Cause(
             "operation-graph-refused",
@@ -294,7 +294,7 @@ class _Judgement:
         outcome = Outcome.NOT_SUPPORTED if judged else Outcome.NOT_JUDGED
         return self._make(outcome, "operation graph", control, (), reasons, cause)
 
-    def _ask(self, control: Control, operation_graph: OperationGraph) -> Verdict:
+    def _query_heuristics(self, control: Control, operation_graph: OperationGraph) -> Verdict:
         candidates: list[Candidate] = []
         survivors: list[tuple[int, EngineConfig]] = []
         loose: list[Reason] = []
@@ -390,7 +390,7 @@ class _Judgement:
         return self._make(Outcome.SUPPORTED, "execute", control, candidates, loose, None)
 
     def _why_no_plan(self, statuses: list[int], failed: Sequence[Candidate]) -> tuple[Cause, bool]:
-        """Return why no plan could be built, and whether that says something about the graph."""
+        """Return why no plan could be built, and whether the graph is the reason."""
         if Status.EXECUTION_FAILED_CUDA_DRIVER in statuses and not self.target.is_live:
             headline = f"the CUDA driver of this machine does not load kernels compiled for sm_{self.target.sm}"
             cause = Cause(
@@ -472,12 +472,12 @@ class _Judgement:
             stages=_stages(outcome, stage, candidates),
             hazards=tuple(map(str, find_known_issues(self.graph, target.sm, lib.version))),
             only_fallback=self._why_only_fallback(candidates) if outcome is Outcome.SUPPORTED else None,
-            shapes=_say_shapes(self.graph, target) if outcome is Outcome.SUPPORTED and self.shapes else "",
+            shapes=_describe_shapes(self.graph, target) if outcome is Outcome.SUPPORTED and self.shapes else "",
         )
 
 
-def _say_shapes(graph: Graph, target: Target) -> str:
-    """Return whether one plan can serve every batch and length of attention; nothing for other graphs.
+def _describe_shapes(graph: Graph, target: Target) -> str:
+    """Return whether one plan can serve every batch and length of attention; empty for other graphs.
 
     cuDNN is queried about the plan of the class as it was about the graph, without building.
     """
@@ -498,7 +498,7 @@ def _say_shapes(graph: Graph, target: Target) -> str:
 
 
 def _stages(outcome: Outcome, reached: str, candidates: Sequence[Candidate]) -> tuple[Stage, ...]:
-    """Return the states of all stages for a verdict that reached the stage `reached`."""
+    """Return the states of all stages for a verdict that ended at the stage `reached`."""
     left = sum(item.state != "refused" for item in candidates)
     built = [item for item in candidates if item.state == "built"]
     last = STAGES.index("engine config" if reached == "heuristics" and candidates else reached)
@@ -517,7 +517,7 @@ def _stages(outcome: Outcome, reached: str, candidates: Sequence[Candidate]) -> 
 
 
 def _split_refused(answer: Heuristics, mode: HeurMode) -> tuple[list[Candidate], list[Reason]]:
-    """Return the refused candidates of an answer, and the reasons that belong to none."""
+    """Split the refused candidates of an answer from the reasons that belong to none."""
     found = read_candidates(mode.name, answer.answer.text)
     refused = [item for item in found if item.engine is not None]
     unnamed = [reason for item in found if item.engine is None for reason in item.reasons]
@@ -542,7 +542,7 @@ def cause_of(fault: EnvironmentProblem) -> Cause:
     return Cause(fault.code, fault.headline, Basis.MEASURED, fault.detail, fault.repair)
 
 
-def _blank(
+def _unopened_verdict(
     graph: Graph,
     target: str,
     modes: tuple[HeurMode, ...],

@@ -1,4 +1,4 @@
-"""``run_in_fork``: call a function in a forked process, so that what kills it does not kill the caller."""
+"""``run_in_fork``: call a function in a forked process, so that a crash does not end the caller."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def run_in_fork(
     what: str = "a variation of the graph",
     late: Callable[[str], object] = notify,
 ) -> Result:
-    """Return the result of `function` in a forked process, or of `otherwise` here if that process dies.
+    """Return the result of `function` in a forked process, or that of `otherwise` here if the process crashes.
 
     The time is that of the processor, so that a busy machine gives the same answers; the clock ends only a process
     that waits. Either is reported, so that a process that took too long is not mistaken for an answer.
@@ -88,7 +88,7 @@ def run_in_fork(
 
 
 class _Fork:
-    """A forked process, the pipe it answers through, and what it said.
+    """A forked process, its result pipe, and the received bytes.
 
     That is nothing where there was no fork, or it died before it had said all.
 
@@ -109,7 +109,7 @@ class _Fork:
         self._owner, self._child = os.getpid(), 0
 
     def begin(self) -> None:
-        """Fork. In a thread of its own: a handler's exception would lose the number of the process, or the pipe."""
+        """Fork in a separate thread, where a signal handler's exception cannot lose the process id or the pipe."""
         before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())  # until the child has no handlers
         try:
             reading, writing = os.pipe()
@@ -126,7 +126,7 @@ class _Fork:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
     def listen(self, patience_s: float) -> None:
-        """Read all that comes until the other end is closed; nothing is said where that takes too long."""
+        """Read until the other end is closed; keep nothing if that takes too long."""
         if self._reading is None:
             return
         deadline = time.monotonic() + patience_s
@@ -143,7 +143,7 @@ class _Fork:
         self.late = True
 
     def end(self) -> None:
-        """End the process and close the pipe; may be repeated."""
+        """End the process and close the pipe; harmless when repeated."""
         if self._child and os.getpid() == self._owner:  # and not in a process that was forked from here
             with contextlib.suppress(ProcessLookupError, ChildProcessError):  # who ignores SIGCHLD has none to wait for
                 if not self.said:
@@ -156,7 +156,7 @@ class _Fork:
 
 
 def _answer(function: Callable[[], object], writing: int, blocked: set[int]) -> NoReturn:
-    """Write the pickled result or exception, and end the process without any clean-up."""
+    """Write the pickled result or exception, and end the process without clean-up."""
     try:
         for number in signal.valid_signals():
             if callable(signal.getsignal(number)):  # the caller's handlers are not for this process
@@ -178,7 +178,7 @@ def _answer(function: Callable[[], object], writing: int, blocked: set[int]) -> 
 
 
 def _limit_cpu() -> None:
-    """Let SIGXCPU end this process after its seconds of the processor, or fewer where the user allows no more."""
+    """Limit this process's CPU seconds by SIGXCPU, or to fewer where the user's limit is lower."""
     most = resource.getrlimit(resource.RLIMIT_CPU)[1]
     signal.signal(signal.SIGXCPU, signal.SIG_DFL)
     wanted = _CPU_S if most == resource.RLIM_INFINITY else min(_CPU_S, most)

@@ -1,4 +1,4 @@
-"""Error messages of programs that use cuDNN: what each means, how to get cuDNN's own reasons, which command helps."""
+"""Error messages of programs that use cuDNN: meaning, how to get cuDNN's reasons, and the command that helps."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _WIDTH = 100
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """A row of the table: a message of a program, written as a regular expression that ignores case.
+    """A row of the table: a program's message as a case-insensitive regular expression.
 
     `command` is ``log``, ``why``, ``frontend`` or ``doctor``: the command that helps; if empty, it depends on the
     program. `program` prints the message; it is empty if several do.
@@ -339,7 +339,7 @@ _REASON = re.compile(r"(CUDNN_STATUS_(?!SUCCESS)\w+)(?:; Reason: |: )(\S.*)")
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """What is known of a message: its meaning, how to get cuDNN's reasons, what to do, and the command that helps."""
+    """The explanation of a message: meaning, how to get cuDNN's reasons, what to do, and the command that helps."""
 
     code: str
     program: str
@@ -365,12 +365,12 @@ class Entry:
 
 
 def find_program(text: str) -> str:
-    """Return the name of the program that printed a text, empty if it is not known."""
+    """Return the name of the program that printed a text, empty if unknown."""
     return next((name for name, pattern in _PROGRAMS.items() if re.search(pattern, text, re.IGNORECASE)), "")
 
 
 def find_entries(text: str) -> tuple[Entry, ...]:
-    """Return the entries of an error message or log, the most specific first; none if the text is no error message.
+    """Return the entries for an error message or log, the most specific first; empty for other texts.
 
     First the messages of programs, then the rules for cuDNN's own reasons, of which at most three are returned; a
     status alone counts if there is neither.
@@ -393,7 +393,7 @@ def _make_entry(row: Message, program: str) -> Entry:
 
 
 def _reason_entries(text: str, program: str) -> Iterator[Entry]:
-    """Yield an entry for each rule that reads a reason of cuDNN in the text."""
+    """Yield an entry for each rule that matches a reason of cuDNN in the text."""
     found = _REASON.findall(text)
     flat = " ".join(text.split())
     is_bare = len(flat) < 200 and _BARE.search(flat) and not _PROSE.search(flat.partition(" at: ")[0])

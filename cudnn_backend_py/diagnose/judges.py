@@ -1,4 +1,4 @@
-"""Verdicts from child processes: a crash or hang of cuDNN becomes a line of the verdict, and the caller lives on."""
+"""Verdicts from child processes: a crash or hang of cuDNN becomes part of the verdict."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _NO_GPU = {"CUDA_VISIBLE_DEVICES": ""}  # of children that are queried about des
 
 
 class Judge:
-    """Child processes that answer questions, started when they are needed, and again when one dies.
+    """Child processes that answer queries, started on demand and restarted after a crash.
 
     Threads may share one: a question has a process to itself. What interrupts a question (an exception of a signal's
     handler, a time limit, a cancelled task) ends its process, and a forked process starts its own, so an answer can be
@@ -78,13 +78,13 @@ class Judge:
         self.close()
 
     def close(self) -> None:
-        """End the child processes. The judge starts new ones for the next query."""
+        """Stop the child processes; the next query starts new ones."""
         idle, self._idle = self._idle, {}
         for child in [child for children in idle.values() for child in children]:
             child.end()
 
     def run_query(self, question: Query) -> Verdict:
-        """Return the verdict on a question.
+        """Return the verdict for a query.
 
         A process that dies or runs out of time is a verdict that could not be judged; where it died while building the
         plan of one engine config, the others are built nevertheless.
@@ -98,9 +98,9 @@ class Judge:
         CudnnBackendError
             ``judging-failed``, ``answer-damaged``: a bug of this package.
         """
-        return self._ask(question, self._limit_s)
+        return self._query_child_once(question, self._limit_s)
 
-    def _ask(self, question: Query, limit_s: float) -> Verdict:
+    def _query_child_once(self, question: Query, limit_s: float) -> Verdict:
         skip: dict[str, str] = {}
         while True:
             answer = self._judge_once(question, tuple(skip), limit_s)
@@ -113,13 +113,13 @@ class Judge:
             skip[answer.tag] = answer.ending
 
     def measure_cause(self, question: Query, verdict: Verdict, device: Mapping[str, Any], limit_s: float) -> Verdict:
-        """Return the verdict on the GPU of this machine with the cause that is measured on the description of it.
+        """Return the verdict on this machine's GPU with a cause found on its described counterpart.
 
         Variations are queried in forked processes, which have no GPU: so on the properties that the GPU itself gave.
         The cause is taken only where cuDNN refuses the graph there for the same reason.
         """
         profile = Profile("device", str(device["deviceName"]), (), device, {}, {})
-        described = self._ask(replace(question, target=profile, version=question.setup), limit_s)
+        described = self._query_child_once(replace(question, target=profile, version=question.setup), limit_s)
         cause, own = described.cause, furthest_reason(verdict.candidates)
         same = (described.outcome, described.stage) == (verdict.outcome, verdict.stage)
         if cause is None or cause.basis is not Basis.MEASURED or not same or own is None:
@@ -129,7 +129,7 @@ class Judge:
         return replace(verdict, cause=replace(cause, detail="; ".join(filter(None, [cause.detail, _ON_DESCRIPTION]))))
 
     def _judge_once(self, question: Query, skip: tuple[str, ...], limit_s: float) -> Verdict | _Described | _Ending:
-        """Take an idle process, send it the query, and put it back after a complete answer."""
+        """Send the query to an idle process, and return the process to the pool after a complete answer."""
         setup, sees_gpu = question.setup, question.profile is None
         idle = self._idle.setdefault((setup, sees_gpu), [])
         while (child := _take(idle)) is not None and not child.usable:  # died since, or belongs to a forked process
@@ -151,7 +151,7 @@ class Judge:
         return answer
 
     def _end_crowded(self, used: list[Child]) -> None:
-        """End idle processes of other setups where there are too many: each has its cuDNN in memory."""
+        """Stop idle processes of other setups if there are too many, as each has cuDNN in memory."""
         others = [idle for idle in list(self._idle.values()) if idle is not used]
         for idle in others[: max(0, sum(map(len, others)) - _MOST_IDLE)]:
             if (child := _take(idle)) is not None:
@@ -172,7 +172,7 @@ _own = threading.local()
 
 
 def judge(question: Query, *, limit_s: float = 60.0) -> Verdict:
-    """Return the verdict on a question, from a child process that this thread keeps: what executors are given.
+    """Return the verdict for a query from this thread's child process; the function given to executors.
 
     It is ended with the thread, so with the executor or the event loop that the thread belongs to.
 
@@ -184,7 +184,7 @@ def judge(question: Query, *, limit_s: float = 60.0) -> Verdict:
     if not hasattr(_own, "judge"):
         _own.judge = Judge()
     own: Judge = _own.judge
-    return own._ask(question, limit_s)
+    return own._query_child_once(question, limit_s)
 
 
 class _Loaded(TypedDict):
@@ -200,7 +200,7 @@ _NOTHING_LOADED: _Loaded = {"version": (0, 0, 0), "text": "not asked", "path": "
 
 @dataclass(frozen=True)
 class _Ending:
-    """How a child ended: a signal's name, an exit code, or ``TIMED_OUT``; in which step, and what it said.
+    """How a child ended: a signal, an exit code or ``TIMED_OUT``, with the current step and last output.
 
     ``step`` is empty where cuDNN was not asked yet.
     """
@@ -224,7 +224,7 @@ class _Ending:
 
 @dataclass(frozen=True)
 class _Described:
-    """A refusal by the GPU of this machine without a proven cause, and the properties of that GPU."""
+    """A refusal by this machine's GPU without a proven cause, and that GPU's properties."""
 
     verdict: Verdict
     device: Mapping[str, Any]
@@ -262,7 +262,7 @@ def _query_child(
 
 
 def serve_judge() -> None:
-    """Answer the questions of a judge."""
+    """Answer the queries of a judge."""
     serve(_answer, _wants_fork)
 
 
@@ -273,7 +273,7 @@ _prepared: set[str] = set()  # devices whose control graph was queried here: for
 
 
 def _wants_fork(asked: Mapping[str, Any], say: Say) -> bool:
-    """Whether a forked process is to answer; a fork has no GPU."""
+    """Whether a forked process should answer; a fork cannot use the GPU."""
     profile = read_device(asked["device"])
     if not (asked["fresh"] and asked["build"]) or profile is None:
         return False
@@ -313,7 +313,7 @@ def _answer(asked: Mapping[str, Any], say: Say) -> None:
 
 
 def _add_crashes(verdict: Verdict, skip: Mapping[str, str]) -> Verdict:
-    """Return the verdict with a line for each engine config that crashed a process while it was built."""
+    """Return the verdict with a line for each engine config that crashed a process during its build."""
     if not skip:
         return verdict
     lines = [f"crashed with {ending} while the plan of {tag} was built" for tag, ending in skip.items()]
@@ -328,7 +328,7 @@ def _add_crashes(verdict: Verdict, skip: Mapping[str, str]) -> Verdict:
 
 
 def _judge_ending(question: Query, ending: _Ending, limit_s: float) -> Verdict:
-    """Return the verdict where the process did not live to give one."""
+    """Return the verdict where the process ended before giving one."""
     profile, setup = question.profile, question.setup
     timed_out = ending.ending == TIMED_OUT
     stage = ending.stage
@@ -341,9 +341,9 @@ def _judge_ending(question: Query, ending: _Ending, limit_s: float) -> Verdict:
         stage, cause = "environment", cause_of(fault)
     elif ending.step:
         with collecting() as lines:
-            cause, hazards = _cause_of_end(question.graph, profile, ending)
+            cause, hazards = _explain_crash(question.graph, profile, ending)
     else:
-        cause = _cause_of_false_start(ending, limit_s)
+        cause = _explain_failed_start(ending, limit_s)
     state = "timed out" if timed_out else "crashed"
     reached = STAGES.index(stage)
     states = ["passed"] * reached + [state] + ["not reached"] * (len(STAGES) - reached - 1)
@@ -368,8 +368,8 @@ def _judge_ending(question: Query, ending: _Ending, limit_s: float) -> Verdict:
     )
 
 
-def _cause_of_false_start(ending: _Ending, limit_s: float) -> Cause:
-    """Return why cuDNN was not called: the process ended, or its time was over, before the first step."""
+def _explain_failed_start(ending: _Ending, limit_s: float) -> Cause:
+    """Return why cuDNN was not called: the process ended or timed out before the first step."""
     if ending.ending == TIMED_OUT:
         headline = f"the process that queries cuDNN was not ready after {limit_s:g} s"
         return Cause(CUDNN_TIMED_OUT, headline, Basis.MEASURED, ending.said, "give it more time")
@@ -378,7 +378,7 @@ def _cause_of_false_start(ending: _Ending, limit_s: float) -> Cause:
     return Cause(DID_NOT_START, headline, Basis.MEASURED, ending.said, remedy)
 
 
-def _cause_of_end(graph: Graph, profile: Profile | None, ending: _Ending) -> tuple[Cause, tuple[str, ...]]:
+def _explain_crash(graph: Graph, profile: Profile | None, ending: _Ending) -> tuple[Cause, tuple[str, ...]]:
     """Return the stage in which cuDNN crashed or hung, and its known issues with such a graph."""
     version = Version(*ending.library["version"])
     hazards = [] if profile is None else find_known_issues(graph, profile.sm, version)

@@ -1,4 +1,4 @@
-"""``lint``: layouts that cuDNN supports and that are slow, dangerous, or not what was meant."""
+"""``lint``: layouts and types that cuDNN supports but that are slow, unsafe or probably unintended."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _FAST = (  # operations that run on tensor cores
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing about a tensor's layout or type that is legal and seldom meant.
+    """A legal but probably unintended property of a tensor's layout or type.
 
     ``severity``: ``dangerous`` where wrong results or crashes were seen, ``suspicious`` where it fits by coincidence,
     ``slow`` where it only costs time.
@@ -70,7 +70,7 @@ Look = Callable[[Graph, Use | None], Iterator[Finding]]
 
 
 def _operands(graph: Graph) -> list[Tensor]:
-    """Return the tensors in memory of more than one element that operations of tensor cores read or write."""
+    """Return the tensors in memory with more than one element that tensor core operations read or write."""
     tensors = {
         tensor.uid: tensor
         for op in graph.ops
@@ -90,7 +90,7 @@ def _has_dense_dim(tensor: Tensor) -> bool:
 
 
 def _overlapping(graph: Graph, use: Use | None) -> Iterator[Finding]:
-    """An operation writes two elements to one place."""
+    """An operation writes two elements to one address."""
     for tensor in graph.outputs:
         if _overlaps(tensor):
             yield Finding(
@@ -119,7 +119,7 @@ def _overlaps(tensor: Tensor) -> bool:
 
 
 def _misaligned_strides(graph: Graph, use: Use | None) -> Iterator[Finding]:
-    """Rows that do not begin at a multiple of 16 bytes."""
+    """Rows do not start at a multiple of 16 bytes."""
     for tensor in _operands(graph):
         size = _bytes(tensor)
         strides = [stride for dim, stride in zip(tensor.dims, tensor.strides, strict=True) if dim > 1 and stride > 1]
@@ -140,7 +140,7 @@ def _misaligned_strides(graph: Graph, use: Use | None) -> Iterator[Finding]:
 
 
 def _no_dense_dim(graph: Graph, use: Use | None) -> Iterator[Finding]:
-    """No dim with neighbouring elements next to each other in memory."""
+    """No dim has its elements contiguous in memory."""
     for tensor in _operands(graph):
         if _has_dense_dim(tensor):
             continue
@@ -157,7 +157,7 @@ def _no_dense_dim(graph: Graph, use: Use | None) -> Iterator[Finding]:
 
 
 def _keys_not_transposed(graph: Graph, use: Use | None) -> Iterator[Finding]:
-    """K as [b, h, s, d] where a matmul wants [b, h, d, s], and s equals d."""
+    """K has dims [b, h, s, d] where a matmul expects [b, h, d, s], and s equals d."""
     if use is None or use.form == "unified" or use.problem.seq_kv != use.problem.head_dim:
         return
     first = next(op for op in graph.ops if isinstance(op, Matmul))
@@ -174,7 +174,7 @@ def _keys_not_transposed(graph: Graph, use: Use | None) -> Iterator[Finding]:
 
 
 def _low_alignment(graph: Graph, use: Use | None) -> Iterator[Finding]:
-    """An address that is promised to less than 16 bytes."""
+    """A tensor's alignment is declared as less than 16 bytes."""
     for tensor in _operands(graph):
         if tensor.alignment < _VECTOR_BYTES:
             yield Finding(
@@ -188,7 +188,7 @@ def _low_alignment(graph: Graph, use: Use | None) -> Iterator[Finding]:
 
 
 def _unused(graph: Graph, use: Use | None) -> Iterator[Finding]:
-    """An operation without an effect on any tensor in memory, or a graph of only such operations."""
+    """An operation affects no tensor in memory, or a graph has only such operations."""
     try:
         check_writes(graph)
     except GraphError as error:
@@ -217,7 +217,7 @@ def _unused(graph: Graph, use: Use | None) -> Iterator[Finding]:
 
 
 def _narrow_softmax(graph: Graph, use: Use | None) -> Iterator[Finding]:
-    """Scores in 16 bits before they are exponentiated."""
+    """Scores are rounded to 16 bits before the exponential."""
     if use is None:
         return
     narrow: dict[str, Op] = {}

@@ -1,4 +1,4 @@
-"""The graphs of a log, and the verdicts on each of them."""
+"""The graphs of a log, with verdicts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["LogReport", "report_log"]
 
 @dataclass(frozen=True, slots=True)
 class LogReport:
-    """The graphs of a log, and the verdicts on each of them, one for each target that was judged."""
+    """The graphs of a log, each with one verdict per target."""
 
     graphs: tuple[LoggedGraph, ...]
     verdicts: tuple[tuple[Verdict, ...], ...]
@@ -43,7 +43,7 @@ class LogReport:
         }
 
     def text(self, *, verbose: bool = True) -> str:
-        """Return the report as text: for each graph where it was found, then its verdicts.
+        """Return the report as text: for each graph its place in the log, then its verdicts.
 
         Whole graphs, and with verdicts every engine config, only if `verbose` or where nothing was judged.
         """

@@ -1,4 +1,4 @@
-"""The public ``explain``: a verdict with a cuDNN version by name, in this process or in a child."""
+"""The public ``explain``: a verdict with a named cuDNN version, in this process or in a child."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def explain(
 
 
 def _load(version: str) -> bool:
-    """Load an installed version into this process; return False where another one is loaded."""
+    """Load an installed version into this process; return False if another one is loaded."""
     loaded = loaded_library()
     if loaded is None:
         library(version=version)

@@ -1,4 +1,4 @@
-"""Questions to cuDNN as values: all that can change an answer is read once, where the question is queried."""
+"""Queries as values: everything that can change an answer is captured when the query is made."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ GPU = "gpu"
 
 @dataclass(frozen=True)
 class Query:
-    """A graph, and what it is judged for.
+    """A graph, and the target, version and settings it is judged for.
 
     Target and version are read when the question is made: a file or an installation that changes later does not change
     the question.
@@ -81,7 +81,7 @@ class Query:
             object.__setattr__(self, name, value)
 
     def key(self) -> str | None:
-        """Return a SHA-256 of all that decides the answer, None where that is not known.
+        """Return a SHA-256 of everything that decides the answer; None if unknown.
 
         It covers graph, target, library files, environment variables, options, and the form of a verdict. The GPU of
         this machine may be another one later, so questions about it have no key.
@@ -93,7 +93,7 @@ class Query:
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
     def message(self) -> dict[str, Any]:
-        """Return the question for a judging process as plain data: values only, nothing that is looked up there."""
+        """Return the query for a judging process as plain data, which needs no further look-up there."""
         names = ("build", "execute", "causes", "shapes")
         return {
             "graph": graph_text(self.graph),
@@ -104,7 +104,7 @@ class Query:
 
 
 def read_target(target: str | Profile) -> Profile | None:
-    """Return the described GPU that a profile, its name or the path of a device JSON names; None for ``gpu``.
+    """Return the described GPU for a profile, its name or a path of a device JSON; None for ``gpu``.
 
     Raises
     ------
@@ -119,12 +119,12 @@ def read_target(target: str | Profile) -> Profile | None:
 
 
 def describe_device(profile: Profile | None) -> str:
-    """Return name, title and properties of a profile as JSON, an empty text for the GPU of this machine."""
+    """Return name, title and properties of a profile as JSON; an empty text for this machine's GPU."""
     return "" if profile is None else json.dumps([profile.name, profile.title, dict(profile.properties)])
 
 
 def read_device(text: str) -> Profile | None:
-    """Return the profile that :func:`describe_device` wrote."""
+    """Return the profile from :func:`describe_device`'s text."""
     if not text:
         return None
     name, title, properties = json.loads(text)
@@ -132,7 +132,7 @@ def read_device(text: str) -> Profile | None:
 
 
 class _GraphTexts:
-    """JSON texts of the graphs that were queried about last.
+    """JSON texts of the most recently queried graphs.
 
     By identity: graphs that are equal in Python may differ for cuDNN, as 0.0 and -0.0, or 1 and 1.0, do.
     """

@@ -1,4 +1,4 @@
-"""``whatif``: the smallest changes with which cuDNN supports a refused graph, each verified by judging it.
+"""``whatif``: the smallest changes that make cuDNN support a refused graph, each verified by judging it.
 
 The search runs in a child process: a variation that kills cuDNN is left out, and the search goes on without it.
 """
@@ -57,7 +57,7 @@ _HANGS_S = 600.0  # without a budget, after which cuDNN is taken to hang
 
 @dataclass(frozen=True, repr=False)
 class Remedy(ShownAsHtml):
-    """A change, or two, with which cuDNN supports the graph.
+    """A change, or two, that makes cuDNN support the graph.
 
     Parameters
     ----------
@@ -100,7 +100,7 @@ class Remedy(ShownAsHtml):
 
     @property
     def claim(self) -> str:
-        """The effect, and of an exact change whether results were compared."""
+        """The effect and, for an exact change, whether its results were compared."""
         if self.comparison is None:
             return self.effect
         if self.comparison.state == "same":
@@ -129,14 +129,14 @@ class Remedy(ShownAsHtml):
 
     @property
     def size(self) -> tuple[int, int, int, int]:
-        """What remedies are ordered by, the smallest first: effect, steps, graphs, tensors."""
+        """Sort key of remedies, smallest first: effect, steps, graphs, tensors."""
         elsewhere = {"target": 1, "version": 2}.get(self.kinds[-1], 0) if self.kinds else 0
         return (max(EFFECTS.index(self.effect), elsewhere), len(self.steps), len(self.graphs), len(self.tensors))
 
 
 @dataclass(frozen=True)
 class SearchExtent:
-    """How far a search for remedies went.
+    """How far a search for remedies got.
 
     Parameters
     ----------
@@ -157,7 +157,7 @@ class SearchExtent:
 
     @property
     def finished(self) -> bool:
-        """Whether "no change was found" is an answer."""
+        """Whether the search was complete, so that "no change was found" is an answer."""
         return not self.stopped
 
     def __str__(self) -> str:
@@ -174,7 +174,7 @@ def _of(checked: int, count: int | None) -> str:
 
 
 class Remedies(ShownAsHtml, list[Remedy]):
-    """A list of the remedies for one graph, which a notebook shows next to it, and how far the search for them went."""
+    """The remedies for one graph, shown next to it in notebooks, and how far the search got."""
 
     def __init__(self, graph: Graph, found: Iterable[Remedy], extent: SearchExtent | None = None) -> None:
         super().__init__(found)
@@ -194,7 +194,7 @@ def whatif(
     build: bool = False,
     judge: Judge | None = None,
 ) -> Remedies:
-    """Return changes with which cuDNN supports the graph, the smallest first; none if it supports it as it is.
+    """Return changes that make cuDNN support the graph, smallest first; empty if it is supported unchanged.
 
     One-step changes are judged first, those that cuDNN's reasons hint at before others, then other architectures,
     two-step changes if no one step leaves the results as they are, and other installed versions of cuDNN last.
@@ -255,15 +255,15 @@ def whatif(
             versions = _judge_rest(graph, asked, versions, others, deadline)
         found = sorted([*found, *versions.found], key=lambda remedy: remedy.size)
         unbuilt: list[str] = []
-        built = _built(found, asked, others, unbuilt) if build else found
-        kept = list(islice(_compared(graph, _distinct(built)), limit))
+        built = _drop_unbuildable(found, asked, others, unbuilt) if build else found
+        kept = list(islice(_drop_wrong(graph, _distinct(built)), limit))
         late = [*([extent.stopped] if extent.stopped else []), *versions.late, *unbuilt]
         return Remedies(graph, kept, replace(extent, stopped="; ".join(late)))
 
 
 @dataclass(frozen=True)
 class _Request:
-    """What a graph, and every change of it, is requested."""
+    """The target and settings for which a graph and its changes are judged."""
 
     target: str  # and what was read when it was named
     profile: Profile | None
@@ -273,14 +273,14 @@ class _Request:
     build: bool
 
     def question(self, graph: Graph, target: str, version: str | None) -> Query:
-        """Return the question about a change; only whether it helps counts, not why it does not."""
+        """Return the query for a change; only the outcome counts, so causes are not searched."""
         where = (self.profile or GPU) if target == self.target else target
         setup = self.setup if version == self.version else version
         return Query(graph, where, setup, self.modes, build=self.build, causes=False)
 
 
 def _distinct(found: Iterable[Remedy]) -> Iterator[Remedy]:
-    """Yield the remedies without repetitions: two of one kind at most, and none that contains another."""
+    """Yield the remedies without near-duplicates: at most two of a kind, and none that contains another."""
     kept: list[Remedy] = []
     for remedy in found:
         alike = sum(one.kinds == remedy.kinds for one in kept)
@@ -291,13 +291,13 @@ def _distinct(found: Iterable[Remedy]) -> Iterator[Remedy]:
 
 
 def _covers(one: Remedy, other: Remedy) -> bool:
-    """Return whether the second is the first that is, or the first and more."""
+    """Return whether the second remedy includes all changes of the first."""
     where = (one.graphs, one.target, one.version) == (other.graphs, other.target, other.version)
     return where or (len(other.steps) > len(one.steps) and set(one.steps) <= set(other.steps))
 
 
-def _compared(graph: Graph, found: Iterable[Remedy]) -> Iterator[Remedy]:
-    """Yield the remedies, exact changes of the graph compared with it, without those that compute something else."""
+def _drop_wrong(graph: Graph, found: Iterable[Remedy]) -> Iterator[Remedy]:
+    """Yield the remedies without exact changes that compute different results."""
     for remedy in found:
         if remedy.effect != "exact" or not remedy.members:
             yield remedy
@@ -311,8 +311,8 @@ def _compared(graph: Graph, found: Iterable[Remedy]) -> Iterator[Remedy]:
 _BUILDS = 16  # of plans, at most
 
 
-def _built(found: Iterable[Remedy], asked: _Request, judge: Judge, late: list[str]) -> Iterator[Remedy]:
-    """Yield the remedies with a plan that builds, each when requested; plans built already are not built again.
+def _drop_unbuildable(found: Iterable[Remedy], asked: _Request, judge: Judge, late: list[str]) -> Iterator[Remedy]:
+    """Yield the remedies with a plan that builds, each on demand; plans built before are not built again.
 
     A line goes into `late` for each whose building took too long.
     """
@@ -351,7 +351,7 @@ class _Versions(NamedTuple):
 def _judge_versions(
     graph: Graph, asked: _Request, used: str, names: Sequence[str], judge: Judge, may_query: Callable[[int], bool]
 ) -> _Versions:
-    """Judge with cuDNN versions, one after the other, until one supports the graph.
+    """Judge with cuDNN versions one by one until one supports the graph.
 
     `may_query` is called with the number of those asked before each.
     """
@@ -372,7 +372,7 @@ def _judge_versions(
 
 
 def _used_version(graph: Graph, asked: _Request, judge: Judge) -> str:
-    """Return the version that judges the graph; empty where there is no library, or one that never answered."""
+    """Return the version that judges the graph; empty without a library."""
     used = asked.version or judge.run_query(asked.question(graph, asked.target, None)).cudnn  # this process loads none
     return used if used[:1].isdigit() else ""
 
@@ -390,7 +390,7 @@ def _order_and_judge(graph: Graph, asked: _Request, judge: Judge, stop: threadin
 
 
 def _judge_rest(graph: Graph, asked: _Request, before: _Versions, judge: Judge, deadline: float) -> _Versions:
-    """Judge with the remaining versions: some more, or until a deadline."""
+    """Judge with the remaining versions: a few more, or until a deadline."""
 
     def may_query(number: int) -> bool:
         return number < _MOST_VERSIONS - _FIRST_VERSIONS if deadline == math.inf else time.monotonic() <= deadline
@@ -407,7 +407,7 @@ _MOST_VERSIONS = 6  # some 0.8 s each, and not so many seconds: the answer is th
 
 
 def with_versions(verdict: Verdict, question: Query, *, most: int = _MOST_VERSIONS) -> Verdict:
-    """Return the verdict on a question with what other installed versions say, where one may have what this one lacks.
+    """Return the verdict extended by other installed versions where one may support the graph.
 
     That is where a pattern was taken out of cuDNN, where something is newer than it, and where it crashed. At most
     `most` are queried, and those that were not are named.
@@ -537,7 +537,7 @@ def _read(line: Mapping[str, Any], version: str | None) -> Remedy:
 
 
 def serve_search() -> None:
-    """In a child process: search."""
+    """Run the search in a child process."""
     serve(_answer)
 
 
@@ -545,7 +545,7 @@ _SERVED = f"{__name__}:{serve_search.__name__}"
 
 
 def _answer(asked: Mapping[str, Any], say: Say) -> None:
-    """Report a line for each query and finding."""
+    """Report one line for each query and finding."""
     faults = check_environment(build=asked["build"])
     if faults and faults[0].blocks:
         say(fault=asdict(faults[0]))
@@ -563,7 +563,7 @@ def _answer(asked: Mapping[str, Any], say: Say) -> None:
 
 
 class _Answer(NamedTuple):
-    """What cuDNN answered about a graph: whether it supports it, else the reason of the config that came furthest.
+    """cuDNN's answer for a graph: supported, or the reason of the config that passed most checks.
 
     ``cost`` is that of the plans that were built for it; ``killed`` says that it ended the process.
     """
@@ -619,7 +619,7 @@ def _kinds_to_try(words: str) -> tuple[str, ...]:
 
 
 class _Search:
-    """One graph on one open target, in the judging process."""
+    """The search for one graph on one open target, in the judging process."""
 
     def __init__(self, graph: Graph, target: Target, asked: Mapping[str, Any], deadline: float, say: Say) -> None:
         self.graph = graph
@@ -640,16 +640,16 @@ class _Search:
         self.words = ""
 
     def is_supported(self) -> bool:
-        """Return whether cuDNN supports the graph as it is, which may mean a plan of it, and keep its reason."""
-        answer = self._ask(self.graph, self.target, _ITSELF)
+        """Return whether cuDNN supports the graph unchanged, which may require a plan, and store its reason."""
+        answer = self._judge_cached(self.graph, self.target, _ITSELF)
         self.words = " ".join(suspects(self.graph)) if answer.killed else answer.words
         if not self.patient or not (answer.supported or answer.killed):
             return answer.supported
         self.building = True
-        return self._ask(self.graph, self.target, f"a plan of {_ITSELF}").supported
+        return self._judge_cached(self.graph, self.target, f"a plan of {_ITSELF}").supported
 
     def run(self, two_steps: bool) -> None:
-        """Say what is found."""
+        """Report what is found."""
         crashes = self.known.get(_ITSELF, _Answer()).killed  # then every target would
         if not crashes and not self.building:
             self._other_targets()
@@ -659,14 +659,14 @@ class _Search:
         enough = bool(self.found) if self.building else any(map(self._leaves_results, self.found))
         if two_steps and not enough and not self._is_over():
             self._two_steps(promising)
-        self._say_extent()
+        self._report_extent()
 
     @staticmethod
     def _leaves_results(solution: Solution) -> bool:
         return solution.effect != "idea"
 
     def _one_step(self) -> list[tuple[Solution, int, str]]:
-        """Try every one-step change; return those of which one graph is refused for another reason than the graph.
+        """Try every one-step change; return those with one graph that is refused for another reason than before.
 
         With the number of that graph, and the reason.
         """
@@ -676,21 +676,21 @@ class _Search:
         limit = _CHANGES + 1 if self.bounded else None
         candidates = list(islice(self._first_steps(wanted), limit))
         self._count_changes(len(candidates))
-        self._try(self._made(candidates[:_CHANGES] if self.bounded else candidates), promising)
+        self._try(self._valid_changes(candidates[:_CHANGES] if self.bounded else candidates), promising)
         if not self.found and not self._is_over():
             last = list(islice(changes(self.graph, ("drop_operation",)), limit))
             self._count_changes(len(candidates) + len(last))
-            self._try(self._made(last), [])
+            self._try(self._valid_changes(last), [])
         if self.bounded and len(candidates) > _CHANGES and not self.found:
             self._stop(f"the graph has more than {_CHANGES} changes, which are too many to check without a budget")
         return promising
 
     def _count_changes(self, count: int) -> None:
         self.extent = replace(self.extent, changes=count)
-        self._say_extent()
+        self._report_extent()
 
-    def _made(self, candidates: Iterable[Change]) -> Iterator[Solution]:
-        """Yield the changes that give a valid graph, each when its turn comes."""
+    def _valid_changes(self, candidates: Iterable[Change]) -> Iterator[Solution]:
+        """Yield the changes that give a valid graph, each on demand."""
         for change in candidates:
             if change.graphs:
                 yield Solution.of(change)
@@ -715,7 +715,7 @@ class _Search:
         self._try(pairs[:_PAIRS] if self.bounded else pairs, None)
 
     def _try(self, candidates: Iterable[Solution], promising: list[tuple[Solution, int, str]] | None) -> None:
-        """Check solutions, of one step where `promising` is given, else of two."""
+        """Check solutions: with one step if `promising` is given, else with two."""
         found: Counter[tuple[str, ...]] = Counter()
         more = math.inf
         for solution in candidates:
@@ -735,17 +735,17 @@ class _Search:
                 promising.append((solution, *refused))
 
     def _judge_all(self, solution: Solution) -> list[_Answer]:
-        """Return the answers about the graphs of a solution; of those after one that kills or does not help, none."""
+        """Judge the graphs of a solution; stop at one that crashes or is refused."""
         answers = []
         for number, graph in enumerate(solution.graphs):
             what = f"{solution.title}, graph {number + 1}" if number else solution.title
-            answers.append(self._ask(graph, self.target, what))
+            answers.append(self._judge_cached(graph, self.target, what))
             if not answers[-1].supported and (self.building or len(solution.steps) > 1):
                 break
         return answers
 
     def _refused_otherwise(self, answers: Sequence[_Answer]) -> tuple[int, str] | None:
-        """Return the only graph that is refused, with a reason that is not that of the whole."""
+        """Return the only refused graph if its reason differs from the original one."""
         refused = [(number, answer.words) for number, answer in enumerate(answers) if not answer.supported]
         return refused[0] if len(refused) == 1 and refused[0][1] not in ("", self.words) else None
 
@@ -754,7 +754,7 @@ class _Search:
         self.extent = replace(self.extent, checked=one, checked_pairs=two)
 
     def _is_over(self) -> bool:
-        """Return whether nothing more may be queried, and keep why."""
+        """Return whether the limit of queries is reached, and store the reason."""
         if time.monotonic() > self.deadline:
             self._stop("its budget of time was used up")
         elif self.bounded and self.plans.left <= 0:
@@ -768,10 +768,10 @@ class _Search:
         if why not in said:
             self.extent = replace(self.extent, stopped="; ".join(filter(None, (said, why))))
 
-    def _say_extent(self) -> None:
+    def _report_extent(self) -> None:
         self.say(extent=asdict(self.extent))
 
-    def _ask(self, graph: Graph, target: Target, what: str) -> _Answer:
+    def _judge_cached(self, graph: Graph, target: Target, what: str) -> _Answer:
         """Judge a graph, unless its answer is known."""
         if what not in self.known:
             self.say(asking=what)
@@ -797,7 +797,7 @@ class _Search:
         return _Answer(words=max(words, key=len, default=""))
 
     def _build(self, graph: Graph, target: Target, what: str) -> _Answer:
-        """Return whether a plan can be built, and keep the verdict; in a forked process where that can use the target.
+        """Return whether a plan can be built, and store the verdict; in a fork where that can use the target.
 
         Some layouts crash cuDNN while it compiles.
         """
@@ -815,7 +815,7 @@ class _Search:
         return _Answer(verdict.supported, cost=sum(cost))
 
     def _report(self, solution: Solution) -> bool:
-        """Say a solution, and return whether it is one: the verdict on each of its graphs is that it is supported."""
+        """Report a solution if all its graphs are judged supported; return whether they are."""
         if solution.title not in self.reported:
             self.say(asking=solution.title)
             built = self.verdicts.get(solution.title) if len(solution.graphs) == 1 else None
@@ -845,7 +845,7 @@ class _Search:
                 return
             with contextlib.closing(open_target(name, on=self.target.library)) as other:
                 title = f"sm_{other.sm} ({other.profile.title}) instead of sm_{self.target.sm}"
-                if other.sm == self.target.sm or not self._ask(self.graph, other, title).supported:
+                if other.sm == self.target.sm or not self._judge_cached(self.graph, other, title).supported:
                     continue
                 if title in self.reported:
                     found += 1

@@ -1,4 +1,4 @@
-"""Remedies that rules give unasked: a change of the graph is queried, and what cannot be is worded as fix."""
+"""Remedies that rules suggest: judged where they change the graph, otherwise given as text."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NEWER_THAN_LIBRARY = "-newer-than-library"  # how codes of causes end that anoth
 def judge_remedy(
     cause: Cause, graph: Graph, target: Target, modes: Sequence[HeurMode], *, build: bool, measure: bool
 ) -> Cause:
-    """Judge the remedy of a cause, where a rule names a change of the graph; drop it if it does not help.
+    """Judge the remedy of a cause if a rule names a change of the graph; drop it if it does not help.
 
     One question, and with `build` one plan, in a forked process; none without `measure`. A remedy that names a newer
     version is worded so that it names none: who has several installed asks them. Others are returned as they are.
@@ -49,7 +49,7 @@ def judge_remedy(
 
 
 def _lengthen_offsets(graph: Graph) -> Graph:
-    """Return the graph with ragged offsets of as many entries as their tensors have sequences, and one."""
+    """Return the graph with ragged offsets of one entry more than the number of sequences."""
     owners = [tensor for tensor in graph.tensors if tensor.ragged_offset is not None]
     offsets = {tensor.ragged_offset.uid: tensor for tensor in owners if tensor.ragged_offset is not None}
     return replace_tensors(

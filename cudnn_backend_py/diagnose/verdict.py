@@ -1,4 +1,4 @@
-"""The verdict as data; text, JSON and exit code are renderings of it."""
+"""The verdict as data, from which text, JSON and exit code are made."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ STAGES = ("environment", "graph", "operation graph", "heuristics", "engine confi
 
 
 class Outcome(StrEnum):
-    """The outcome. ``NOT_JUDGED`` does not mean refused: engines that could support the graph were not judged."""
+    """The outcome. ``NOT_JUDGED`` does not mean refused: engines that could support the graph are missing."""
 
     SUPPORTED = "supported"
     NOT_SUPPORTED = "not supported"
@@ -50,7 +50,7 @@ class Outcome(StrEnum):
 
 
 class Basis(StrEnum):
-    """How a cause is known: cuDNN was queried about a variation, a rule reads its error text, or it is a guess."""
+    """How a cause is known: judged variations, a rule for cuDNN's text, or a guess."""
 
     MEASURED = "measured"
     RULE = "rule"
@@ -69,7 +69,7 @@ _HOW_FAR = {
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """Why, in one line: tensor or limit, value found, value needed; ``basis`` says how that is known.
+    """The reason in one line: tensor or limit, value found, value needed; ``basis`` tells how it is known.
 
     Addresses in it are masked, as in a :class:`Reason`. ``asked`` says how far cuDNN was queried about the changes,
     targets and versions that ``remedy`` names; it is empty where it names none.
@@ -84,12 +84,12 @@ class Cause:
 
     @property
     def advice(self) -> str:
-        """The remedy, and how far cuDNN was queried about it; empty where there is none."""
+        """The remedy, and how thoroughly it was checked; empty without one."""
         return self.remedy and self.remedy + _HOW_FAR[self.asked]
 
     @property
     def label(self) -> str:
-        """What a remedy is called: what cuDNN was not judged is no more than a suggestion."""
+        """ "remedy", or "suggestion" if it was not judged."""
         return "suggestion" if self.asked == "not asked" else "remedy"
 
     def __post_init__(self) -> None:
@@ -99,7 +99,7 @@ class Cause:
 
 @dataclass(frozen=True, slots=True)
 class Control:
-    """The control graph, known to be supported, judged first in the same process, on the same target."""
+    """The control graph, known to be supported, judged first in the same process on the same target."""
 
     graph: str
     supported: bool
@@ -108,7 +108,7 @@ class Control:
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """What one of ``STAGES`` said.
+    """The result of one of ``STAGES``.
 
     ``state`` is ``passed``, ``refused``, ``crashed``, ``timed out``, ``not reached`` or ``not asked``.
     """
@@ -123,7 +123,7 @@ class Stage:
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Verdict(ShownAsHtml):
-    """What cuDNN says about a graph on a target, and why.
+    """cuDNN's answer about a graph on a target, with reasons.
 
     ``stage`` is how far it came, one of ``STAGES``; ``stages`` says what each of them said. ``only_fallback`` is set
     where FALLBACK alone supports the graph, and says why the other modes refuse it: who asks those alone is refused.
@@ -155,7 +155,7 @@ class Verdict(ShownAsHtml):
 
     @property
     def note(self) -> str:
-        """What a first line says after the outcome: that only FALLBACK supports the graph, and why others do not."""
+        """The note after the outcome: that only FALLBACK supports the graph, and why others do not."""
         if self.only_fallback is None:
             return ""
         others = ", ".join(mode for mode in self.modes if mode != "FALLBACK")
@@ -163,7 +163,7 @@ class Verdict(ShownAsHtml):
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """Remarks that do not change the outcome: about the environment, and about parts that were not judged.
+        """Remarks that do not change the outcome, about the environment and about parts not judged.
 
         Known issues are ``hazards``. What holds of every verdict without a GPU is none, nor what the cause says.
         """
@@ -190,7 +190,7 @@ class Verdict(ShownAsHtml):
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Verdict:
-        """Return the verdict that ``to_dict`` gave, also after a way through JSON.
+        """Return the verdict from ``to_dict``'s data, also after a round trip through JSON.
 
         Raises
         ------

@@ -26,7 +26,7 @@ from .arguments import Arguments
 from .buffers import dims_and_strides
 from .class_plan import ClassPlan, Sequences
 from .executable import Executable, framework_stream
-from .plan_pool import Held, PlanPool, shared_pool
+from .plan_pool import PlanPool, Slot, shared_pool
 from .returning import OFTEN, Returning
 
 __all__ = ["OFTEN", "POLICIES", "AnyShape", "RelatedPlans", "Shapes", "find_class", "why_no_any_shape"]
@@ -41,7 +41,7 @@ _Facts = tuple[tuple[int, ...], tuple[int, ...]]  # dims and strides
 
 
 class RelatedPlans:
-    """The classes of all calls that differ in batch and lengths only.
+    """The classes of all calls that differ only in batch size and sequence lengths.
 
     Parameters
     ----------
@@ -64,7 +64,7 @@ class RelatedPlans:
         self._pool = pool
         self._families: dict[bool, str] = {}
 
-    def find(self, needed: Bounds, stream: int, *, is_fixed: bool = False) -> tuple[Held, Any]:
+    def find(self, needed: Bounds, stream: int, *, is_fixed: bool = False) -> tuple[Slot, Any]:
         """Return the plan of a class that serves a call, and the key of the best one's in the pool.
 
         Where only the plan of a larger class is there, that is returned, and the best one is built in the background.
@@ -93,20 +93,20 @@ class RelatedPlans:
         if held is not None:
             return held, key
         make = partial(self.build, bounds)
-        others = [] if is_fixed else [other for other in pool.keys_there() if other[0] == family]
+        others = [] if is_fixed else [other for other in pool.list_keys() if other[0] == family]
         for other in sorted(others, key=lambda other: other[1]):
             held = pool.find(other) if other[1].hold(*needed) else None
             if held is not None:
-                pool.soon(key, make, _ordinal(self.target))
+                pool.build_soon(key, make, _ordinal(self.target))
                 return held, key
-        return pool.hold(key, make, stream), key
+        return pool.get_or_build(key, make, stream), key
 
-    def find_exact(self, needed: Bounds, stream: int) -> tuple[Held, Any]:
+    def find_exact(self, needed: Bounds, stream: int) -> tuple[Slot, Any]:
         """Return the plan with exactly the call's bounds, and its key in the pool; raise as :meth:`find`."""
         pool = shared_pool() if self._pool is None else self._pool
         needed = whole_tiles(self.problem, needed)
         key = (f"exact {self._family(decoding=needed.q == 1)}", needed)
-        return pool.hold(key, partial(self.build, needed), stream), key
+        return pool.get_or_build(key, partial(self.build, needed), stream), key
 
     def build(self, bounds: Bounds) -> ClassPlan:
         """Return the plan of the class with these bounds."""
@@ -131,7 +131,7 @@ def find_class(
     workspace: Any = "torch",
     is_fixed: bool = False,
     pool: PlanPool | None = None,
-) -> tuple[Held, Any]:
+) -> tuple[Slot, Any]:
     """Return the class plan that serves a problem, and the key of the best one; see :meth:`RelatedPlans.find`."""
     related_plans = RelatedPlans(problem, target, backward=backward, workspace=workspace, pool=pool)
     return related_plans.find(Bounds(problem.batch, problem.seq_q, problem.seq_kv), stream, is_fixed=is_fixed)
@@ -179,7 +179,7 @@ class AnyShape:
                 fix="call it where the GPU is, with target None",
             )
         self.returning = Returning()
-        self._ways: OrderedDict[Any, _Way] = OrderedDict()
+        self._ways: OrderedDict[Any, _Strategy] = OrderedDict()
         self._lock = threading.Lock()
 
     @cached_property
@@ -189,7 +189,7 @@ class AnyShape:
 
     @cached_property
     def why_exact(self) -> str:
-        """Why each shape has a plan of its own, whatever the policy; empty if a class serves all."""
+        """Why each shape needs a plan of its own, whatever the policy; empty if a class serves all shapes."""
         return why_no_any_shape(self.problem, self.target, backward=self.backward)
 
     @cached_property
@@ -220,26 +220,26 @@ class AnyShape:
         stream = 0 if getter is None else getter()
         way = self._ways.get(key)
         if way is None:
-            way = self._add(key, self._way(dict(zip(self._moved, key, strict=True)), stream))
+            way = self._add(key, self._strategy_for(dict(zip(self._moved, key, strict=True)), stream))
         way.run(by_name, stream)
 
-    def _add(self, key: Any, way: _Way) -> _Way:
+    def _add(self, key: Any, way: _Strategy) -> _Strategy:
         with self._lock:
             self._ways[key] = way
             if len(self._ways) > _SHAPES_KEPT:
                 self._ways.popitem(last=False)
             return way
 
-    def _way(self, facts: Mapping[str, _Facts], stream: int) -> _Way:
+    def _strategy_for(self, facts: Mapping[str, _Facts], stream: int) -> _Strategy:
         problem = _problem_of(self.problem, facts)
-        if self.shapes != "exact" and not self.why_exact and _lies_as_tokens(facts):
+        if self.shapes != "exact" and not self.why_exact and _is_token_major(facts):
             with suppress(NotSupported, CudnnStatusError, GraphError):
                 return _ByClass(self, problem, facts, stream)
         return _ByShape(self, problem, stream)
 
 
-class _Way(Protocol):
-    """How calls with tensors of some shapes are run."""
+class _Strategy(Protocol):
+    """A strategy to run calls with tensors of some shapes."""
 
     def run(self, by_name: Mapping[str, Any], stream: int) -> None: ...
 
@@ -251,19 +251,19 @@ class _ByShape:
         self._pool = owner.pool
         self.key = "exact", f"{owner.backward} {id(owner.target)} {owner.workspace!r} {problem!r}"
         self.make = partial(_make_exact, owner, problem)
-        self._held: Held | None = None
+        self._held: Slot | None = None
         if stream is not None:
-            self._held = self._pool.hold(self.key, self.make, stream)
+            self._held = self._pool.get_or_build(self.key, self.make, stream)
 
-    def is_there(self) -> bool:
-        """Return whether the plan is there."""
+    def is_built(self) -> bool:
+        """Return whether the plan is built."""
         return self._pool.find(self.key) is not None
 
     def run(self, by_name: Mapping[str, Any], stream: int) -> None:
         held = self._held
         plan = None if held is None else held.plan
         if held is None or plan is None:
-            held = self._held = self._pool.hold(self.key, self.make, stream)
+            held = self._held = self._pool.get_or_build(self.key, self.make, stream)
             plan = held.plan
         held.used = self._pool.now
         if not plan.captured and is_capturing(stream):
@@ -272,7 +272,7 @@ class _ByShape:
 
 
 class _ByClass:
-    """The plan of a class; where the policy is adaptive, the exact plan of a shape that comes back."""
+    """The plan of a class; with the adaptive policy, the exact plan of a recurring shape."""
 
     def __init__(self, owner: AnyShape, problem: Attention, facts: Mapping[str, _Facts], stream: int) -> None:
         self._owner, self._problem = owner, problem
@@ -283,7 +283,7 @@ class _ByClass:
         self._is_requested = False
         self._takes_exact = False
 
-    def _find(self, stream: int) -> tuple[Held, Any]:
+    def _find(self, stream: int) -> tuple[Slot, Any]:
         owner = self._owner
         return find_class(
             self._problem,
@@ -320,17 +320,17 @@ class _ByClass:
     def _look_for_exact(self, exact: _ByShape, stream: int) -> None:
         """Request the exact plan of a recurring shape; use it once it is built, but not within a capture."""
         if self._is_requested:
-            self._takes_exact = exact.is_there() and not is_capturing(stream)
+            self._takes_exact = exact.is_built() and not is_capturing(stream)
             return
         returning = self._owner.returning
         returning.note(self._needed)
         if not returning.calls_left(self._needed):
-            self._owner.pool.soon(exact.key, exact.make, _ordinal(self._owner.target))
+            self._owner.pool.build_soon(exact.key, exact.make, _ordinal(self._owner.target))
             self._is_requested = True
 
 
 def why_no_any_shape(problem: Attention, target: Target, *, backward: bool) -> str:
-    """Return why :class:`AnyShape` has a plan for each shape, as text; nothing where a class serves all."""
+    """Return why :class:`AnyShape` needs a plan for each shape; an empty text where a class serves all."""
     if problem.page_size is not None:
         return "its page table has dims that follow from the lengths"
     if problem.bias is not None:
@@ -339,7 +339,7 @@ def why_no_any_shape(problem: Attention, target: Target, *, backward: bool) -> s
 
 
 def _may_change(problem: Attention) -> bool:
-    """Return whether another plan may take over: with dropout it would draw another mask."""
+    """Return whether an exact plan may replace the class plan; with dropout it would draw another mask."""
     return not (problem.dropout or problem.deterministic)
 
 
@@ -388,8 +388,8 @@ def _four(name: str, numbers: tuple[int, ...]) -> tuple[int, int, int, int]:
     return b, h, s, d
 
 
-def _lies_as_tokens(facts: Mapping[str, _Facts]) -> bool:
-    """Return whether all tensors of a call can be read as ragged, statistics as b, s, h among them."""
+def _is_token_major(facts: Mapping[str, _Facts]) -> bool:
+    """Return whether all tensors of a call, including statistics as b, s, h, can be read as ragged."""
     for name, (dims, strides) in facts.items():
         found = read_tokens(dims, strides)
         if found is None or (name == "stats" and (found.token, found.head) != (dims[1], 1)):

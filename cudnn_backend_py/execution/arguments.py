@@ -1,4 +1,4 @@
-"""The tensors of a plan that need a buffer or a number, and what a caller gives for them by position, name or uid."""
+"""The tensors of a plan that need a buffer or a number, and a caller's values for them by position, name or uid."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class Arguments:
         return by_name
 
     def match(self, buffers: Mapping[str | int, Any]) -> dict[str, Any]:
-        """Return as :meth:`resolve` does, whether or not all that is needed was given.
+        """Return the buffers as :meth:`resolve` does, without requiring that all are given.
 
         Raises
         ------

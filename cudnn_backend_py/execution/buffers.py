@@ -1,4 +1,4 @@
-"""Where a buffer is: DLPack, ``__cuda_array_interface__``, or an address, read without copying."""
+"""Read the address of a buffer from DLPack, ``__cuda_array_interface__`` or an int, without copying."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ DL_CPU, DL_CUDA, DL_CUDA_HOST, DL_CUDA_MANAGED = 1, 2, 3, 13
 
 @dataclass(frozen=True, slots=True)
 class DeviceBuffer:
-    """A device buffer; what its source does not say is None. ``size_bytes`` is its reach with its strides."""
+    """A device buffer; None for facts that its source does not give. ``size_bytes`` spans its first to last element."""
 
     ptr: int
     size_bytes: int | None = None
@@ -40,7 +40,7 @@ class DeviceBuffer:
 
     @property
     def kind(self) -> str | None:
-        """``float``, ``bfloat``, ``int``, ``uint``, ``complex`` or ``bool``; None where its source does not say."""
+        """``float``, ``bfloat``, ``int``, ``uint``, ``complex`` or ``bool``; None if unknown."""
         if not self.type_text:
             return None
         word = self.type_text.rstrip("0123456789")
@@ -91,7 +91,7 @@ class _ExchangeApi(ctypes.Structure):
 
 
 def exchange(kind: type) -> Exchange | None:
-    """Return DLPack's C functions of a Python type, None where its framework has none (torch: since 2.10)."""
+    """Return DLPack's C functions for a Python type; None if its framework has none (torch has them since 2.10)."""
     capsule = vars(kind).get("__dlpack_c_exchange_api__")  # the type's own: it is for no other
     if capsule is None:
         return None
@@ -106,7 +106,7 @@ _readers: dict[type, tuple[int, int]] = {}
 
 
 def use_reader(kind: type, read: int, fetch: int) -> None:
-    """Have objects of a Python type read by C functions that answer what DLPack's of its framework do, and sooner."""
+    """Register faster C functions that read objects of a Python type in place of its framework's DLPack functions."""
     _readers[kind] = read, fetch
 
 
@@ -121,12 +121,12 @@ class TensorFacts:
 
 
 def host_address(array: Any) -> int:
-    """Return where a NumPy array is in host memory."""
+    """Return the host address of a NumPy array's data."""
     return int(array.ctypes.data)
 
 
 def buffer_address(source: Any, name: str) -> int:
-    """Return the device address of a buffer: an address is taken as it is, and a torch tensor at its word.
+    """Return the device address of a buffer; integer addresses and torch tensors are not checked.
 
     Raises
     ------
@@ -142,7 +142,7 @@ def buffer_address(source: Any, name: str) -> int:
 
 
 def device_buffer(source: Any, name: str, *, host: bool = False) -> DeviceBuffer:
-    """Return where `source` is on the device; with `host`, also where it is in host memory.
+    """Return the device buffer of `source`; with `host`, host memory is accepted as well.
 
     Raises
     ------
@@ -179,7 +179,7 @@ def _from_dlpack(source: Any, name: str, host: bool) -> DeviceBuffer:
     shape = tensor.shape[:rank]
     strides = tensor.strides[:rank] if tensor.strides else None
     bits = tensor.dtype.bits * tensor.dtype.lanes
-    size = _reach(shape, strides) * bits // 8
+    size = _span_elements(shape, strides) * bits // 8
     place = None if on_host else tensor.device.ordinal
     return DeviceBuffer((tensor.data or 0) + tensor.byte_offset, size, bits, _type_text(tensor), place)
 
@@ -219,7 +219,7 @@ def _type_text(tensor: Any) -> str:
 
 
 def _device_capsule(source: Any) -> Any:
-    """Request no synchronization; JAX takes that for a stream, so let the default stream wait for its result."""
+    """Return a DLPack capsule without synchronizing; for JAX, make the default stream wait for the array."""
     try:
         return source.__dlpack__(stream=-1)
     except BufferError:  # torch, for a GPU that is not the current one
@@ -241,12 +241,12 @@ def _from_array_interface(source: Any) -> DeviceBuffer:
     item_bytes = int(type_text[2:])
     strides = interface.get("strides")
     elements = None if strides is None else [stride // item_bytes for stride in strides]
-    size = _reach(interface["shape"], elements) * item_bytes
+    size = _span_elements(interface["shape"], elements) * item_bytes
     return DeviceBuffer(int(interface["data"][0]), size, item_bytes * 8, type_text)
 
 
-def _reach(shape: Any, strides: Any) -> int:
-    """Return the elements from the first to the last one; `strides` None is row-major."""
+def _span_elements(shape: Any, strides: Any) -> int:
+    """Return the number of elements from the first to the last one; `strides` None means row-major."""
     count: int = 1
     for dim in shape:
         count *= dim

@@ -12,7 +12,7 @@ from ..graph.booleans import PACK_BOOLEANS
 from ..graph.data_types import DATA_TYPES, ELEMENT_BITS
 from ..graph.ir import Tensor
 from ..native.cuda import pointer_facts
-from ..native.fast_call import Wanted
+from ..native.fast_call import BufferRequirement
 from .buffers import DL_TYPES, DeviceBuffer, device_buffer, type_code
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ SCRATCH_ALIGNMENT = 128  # bytes, of each scratch tensor in front of a plan's wo
 
 
 def scratch_offsets(tensors: Iterable[Tensor]) -> tuple[dict[int, int], int]:
-    """Return where scratch tensors are in front of a plan's workspace, by uid, and the bytes they take together."""
+    """Return the offsets of scratch tensors in front of a plan's workspace, by uid, and their total bytes."""
     offsets: dict[int, int] = {}
     size = 0
     for item in tensors:
@@ -51,7 +51,7 @@ def scratch_offsets(tensors: Iterable[Tensor]) -> tuple[dict[int, int], int]:
 
 
 def scalar_array(tensor: Tensor, value: Any) -> NDArray[Any]:
-    """Return a by-value tensor's number in host memory.
+    """Return the number of a by-value tensor as a host array.
 
     Raises
     ------
@@ -83,7 +83,7 @@ def scalar_array(tensor: Tensor, value: Any) -> NDArray[Any]:
 
 
 def locate_buffer(tensor: Tensor, source: Any, device: int | None) -> DeviceBuffer:
-    """Return where a buffer is, checked against its tensor and against what CUDA says of that address.
+    """Return the address of a buffer, checked against its tensor and against what CUDA knows about the address.
 
     Parameters
     ----------
@@ -118,7 +118,7 @@ def locate_buffer(tensor: Tensor, source: Any, device: int | None) -> DeviceBuff
 
 
 def locate_workspace(source: Any, needed_bytes: int) -> int:
-    """Return the device address of a workspace of at least so many bytes.
+    """Return the device address of a workspace of at least the given bytes.
 
     Raises
     ------
@@ -174,16 +174,16 @@ def check_buffer(tensor: Tensor, buffer: DeviceBuffer) -> None:
         )
 
 
-def buffer_requirements(tensor: Tensor) -> Wanted:
+def buffer_requirements(tensor: Tensor) -> BufferRequirement:
     """Return the bytes, alignment and type that a buffer of a tensor needs."""
     # A ragged tensor's dims are bounds; how far its sequences reach is in its offsets.
     span_bytes = 0 if tensor.ragged_offset is not None else tensor.span_bytes
-    return Wanted(span_bytes, tensor.alignment, *_needed_type(tensor.data_type))
+    return BufferRequirement(span_bytes, tensor.alignment, *_needed_type(tensor.data_type))
 
 
 @cache
 def _needed_type(data_type: DataType) -> tuple[int, frozenset[int]]:
-    """Return the bits of an element and DLPack's type codes that fit; 0 bits, no codes for any.
+    """Return the bits of an element and the DLPack type codes that fit; 0 bits and no codes if any type fits.
 
     Types of less than a byte are packed, so elements of a buffer may be anything but booleans for booleans.
     """

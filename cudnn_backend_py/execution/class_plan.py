@@ -55,7 +55,7 @@ _SMALL_KEYS, _SMALL_WORK = 256, 3 << 28  # keys, products of queries and keys of
 
 @dataclass(frozen=True, slots=True)
 class Sequences:
-    """How many sequences a call has, and how long each is.
+    """How many sequences a call has, and the length of each.
 
     Lengths are `len_q`, otherwise what `cu_q` says, otherwise `max_q`; those of K and V alike. A captured CUDA graph
     keeps the addresses of these tensors, and reads what is there at each replay.
@@ -89,7 +89,7 @@ class Sequences:
 
     @property
     def is_uniform(self) -> bool:
-        """Whether the numbers say all of it, and no tensor."""
+        """Whether all sequences have the same length, given by numbers instead of tensors."""
         tensors = (self.cu_q, self.cu_kv, self.len_q, self.len_kv, self.block_table)
         return all(tensor is None for tensor in tensors)
 
@@ -157,7 +157,7 @@ class ClassPlan:
         self.captured = False
 
     def _read(self, graph: Graph, backward: bool) -> None:
-        """Note what a call needs of the graph."""
+        """Read from the graph which tensors a call needs."""
         problem, arguments = self.problem, Arguments(graph)
         given = [x for x in arguments.given if not x.name.startswith(PREPARED)]
         prepared = [x for x in arguments.given if x.name.startswith(PREPARED)]
@@ -208,7 +208,7 @@ class ClassPlan:
                 f"the call has batch {s.batch} and lengths {s.max_q} and {s.max_kv}, the plan goes up to {bounds}",
                 code="class-bounds",
             )
-        given = self._given(buffers)
+        given = self._addresses_of(buffers)
         state = self.state()
         captures = is_capturing(state.stream)
         self.captured = self.captured or captures
@@ -297,11 +297,11 @@ class ClassPlan:
         return READ if name == "q" and self.bounds.q == 1 and not self._backward else TOKENS_OF_Q
 
     def blocks(self, s: Sequences, batch: int) -> int:
-        """Return how many blocks of that kernel are right for up to so many sequences."""
+        """Return the number of blocks of that kernel for at most the given number of sequences."""
         return max(self._blocks, batch, _MOST_BLOCKS // batch * batch if _is_padded(s) else 0)
 
-    def _given(self, buffers: Mapping[str, Any] | Sequence[Any]) -> list[int]:
-        """Return the addresses of the buffers in the order of ``names``."""
+    def _addresses_of(self, buffers: Mapping[str, Any] | Sequence[Any]) -> list[int]:
+        """Return the addresses of the given buffers in the order of ``names``."""
         if self._current_stream is None:
             each = buffers.values() if isinstance(buffers, Mapping) else buffers
             found = (framework_stream(buffer) for buffer in each if buffer is not None)
@@ -332,7 +332,7 @@ class ClassPlan:
         multipliers: Mapping[str, Any],
         in_words: Callable[[Any, float], Any],
     ) -> Iterator[Any]:
-        """Yield the end of the kernel's arguments: which tensors have rows that the plan leaves as they are.
+        """Yield the trailing kernel arguments: which tensors have rows that the plan does not write.
 
         A backward pass leaves those of padding; a forward pass also those of queries that have no keys.
         """
@@ -351,7 +351,7 @@ class ClassPlan:
         yield from [0] * (8 * (MOST_CLEARED - count))
 
     def _lay_out_scratch(self, s: Sequences) -> tuple[list[int], int]:
-        """Return where scratch tensors are after the tables in a workspace, and where its rest begins."""
+        """Return the offsets of scratch tensors after the tables in a workspace, and the offset of its rest."""
         size, places = self.table_bytes, []
         for tensor in self.scratch:
             places.append(size)
@@ -359,12 +359,12 @@ class ClassPlan:
         return places, size
 
     def make_tables(self, stream: int) -> OwnTables:
-        """Return memory for :attr:`tables` that stay, which the plan owns: a framework may count what it allocates."""
+        """Allocate memory for :attr:`tables` that the plan owns, as a framework may count its own allocations."""
         free = self._free_tables.setdefault(stream, [])
         return OwnTables(free.pop() if free else self._memory.allocate(self.table_bytes), free)
 
     def _take_workspace(self, state: _State, size: int) -> tuple[int, Any]:
-        """Return the address of a workspace, and what holds it."""
+        """Return the address of a workspace and the object that keeps it alive."""
         if self._allocate is None:
             if size > state.own_bytes:  # the one before stays: captured calls may need it
                 state.own_bytes = 1 << (size - 1).bit_length()
@@ -374,7 +374,7 @@ class ClassPlan:
         return buffer_address(held, "workspace"), held
 
     def close(self) -> None:
-        """Free what it holds but the plan, which others may share; work on the device must have finished."""
+        """Free everything but the plan, which may be shared; work on the device must have finished."""
         self._local = threading.local()
         self._free_tables = {}
         self._memory.free()
@@ -386,7 +386,7 @@ def _free(memory: Memory, process: int) -> None:
 
 
 class OwnTables:
-    """Memory for the tables of calls on one stream; given back, later calls on that stream may write there."""
+    """Memory for the tables of calls on one stream; once released, later calls on that stream may overwrite it."""
 
     def __init__(self, address: int, free: list[int]) -> None:
         self.address, self._free = address, free
@@ -396,7 +396,7 @@ class OwnTables:
 
 
 class _State:
-    """What one thread needs to run a plan on one stream. It must not hold the plan: a pool would never destroy it."""
+    """One thread's state to run a plan on one stream. It holds no reference to the plan, so a pool can destroy that."""
 
     def __init__(self, owner: ClassPlan, stream: int) -> None:
         plan = owner.plan
@@ -411,7 +411,7 @@ class _State:
         self._row: tuple[int, ...] | None = None  # by which these tables were written
 
     def tables(self, make: Callable[[int], OwnTables]) -> int:
-        """Return the address of tables that no one else writes, which no CUDA graph must hold."""
+        """Return the address of tables that only this state writes and that no CUDA graph may use."""
         if self._tables is None:
             self._tables = make(self.stream)
         return self._tables.address
@@ -419,7 +419,7 @@ class _State:
     def run(
         self, blocks: int, row: tuple[int, ...], addresses: tuple[int, ...], workspace: int, *, keeps: bool
     ) -> None:
-        """Launch; tables of this state are not written again as they are."""
+        """Launch the plan; unchanged tables are not written again."""
         launcher, key = self.launcher, (workspace, *addresses)
         pack = launcher.find(key) or launcher.keep(key, launcher.row(*addresses), workspace)
         if not keeps:
@@ -443,7 +443,7 @@ def _build(problem: Attention, target: Target, backward: bool, choice: tuple[int
 
 
 def _is_small(p: Attention, target: Target, backward: bool) -> bool:
-    """Return whether it pays to do without the kernel that makes descriptors of each sequence.
+    """Return whether the sequences are so small that it is faster to skip the kernel that makes their descriptors.
 
     Measured with 9.19.0 on an H200, d 64 and 128, causal or not: with up to 64 keys such a forward pass takes 0.5 times
     the time of the heuristics' choice, which is less than the exact plan's; with 256 keys 0.6 to 1.0 times; with more
@@ -455,18 +455,18 @@ def _is_small(p: Attention, target: Target, backward: bool) -> bool:
 
 
 def _choose_for_small(graph: Graph, target: Target) -> tuple[int | None, Knobs | None]:
-    """Return the last engine config of the heuristics that needs no workspace: the one with the smallest tiles."""
+    """Return the last engine config of the heuristics without workspace: the one with the smallest tiles."""
     free = [config for config in OperationGraph(graph, target).heuristics().configs if not config.workspace_bytes]
     return (free[-1].engine, free[-1].knobs) if free else (None, None)
 
 
 def _table_of(tensor: Tensor) -> str:
-    """Return the name of the table that a tensor is: K and V have their pages at the same places."""
+    """Return the name of a tensor's block table; K and V share one."""
     return "page_table" if tensor.name.startswith("page_table") else tensor.name
 
 
 def _lay_out(tensors: Sequence[Tensor]) -> tuple[dict[str, int], int]:
-    """Return where each table begins, and the bytes of all."""
+    """Return the offset of each table, and the total bytes."""
     places: dict[str, int] = {}
     size = 0
     for tensor in tensors:
@@ -477,7 +477,7 @@ def _lay_out(tensors: Sequence[Tensor]) -> tuple[dict[str, int], int]:
 
 
 class Scratch(NamedTuple):
-    """How much a scratch tensor takes: ``bytes`` of it all, or a ragged one's for each token of Q or of K and V."""
+    """The size of a scratch tensor: total ``bytes``, or for a ragged one bytes per token of Q or of K and V."""
 
     bytes: int
     tokens: Literal["", "q", "kv"]
@@ -490,7 +490,7 @@ class Scratch(NamedTuple):
         return cls(tensor.strides[2] * ELEMENT_BITS[tensor.data_type] // 8, "kv" if owner in _OF_KEYS else "q")
 
     def count(self, s: Sequences) -> int:
-        """Return how many times that is needed."""
+        """Return the number of units of that size a call needs."""
         if not self.tokens:
             return 1
         if self.tokens == "kv":

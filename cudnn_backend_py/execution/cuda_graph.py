@@ -14,7 +14,7 @@ __all__ = ["CudaGraph"]
 
 
 class Source(Protocol):
-    """The interface of an executable that a CUDA graph is made of."""
+    """The interface of an executable that a CUDA graph is made from."""
 
     may_be_elsewhere: bool
 
@@ -26,7 +26,7 @@ class Source(Protocol):
 
 
 class CudaGraph:
-    """A CUDA graph cuDNN made of a plan: launched again and again, given other buffers without being made again."""
+    """A CUDA graph that cuDNN made from a plan; it can be launched repeatedly and given other buffers."""
 
     def __init__(self, executable: Source, by_name: Mapping[str, Any]) -> None:
         self._executable = executable
@@ -51,11 +51,11 @@ class CudaGraph:
 
     @property
     def address(self) -> int:
-        """Address of the ``cudaGraph_t``, to add to a graph of one's own as a child."""
+        """Address of the ``cudaGraph_t``, which can be added to another graph as a child."""
         return self._graph.graph.value or 0
 
     def update(self, *buffers: Any, **named: Any) -> None:
-        """Give the graph other buffers. C: ``cudnnBackendUpdateCudaGraph``, ``cuGraphExecUpdate``.
+        """Replace the buffers of the graph. C: ``cudnnBackendUpdateCudaGraph``, ``cuGraphExecUpdate``.
 
         Raises
         ------
@@ -72,7 +72,7 @@ class CudaGraph:
         self._go = self._graph.bound(self._stream)
 
     def launch(self, stream: int | None = None) -> None:
-        """Run it on a stream, on the one that was current when it was made by default.
+        """Launch the graph on a stream; by default on the stream that was current when it was made.
 
         Raises
         ------
@@ -89,7 +89,7 @@ class CudaGraph:
     __call__ = launch
 
     def close(self) -> None:
-        """Destroy the graph; work on the device goes on."""
+        """Destroy the graph; work already on the device is not interrupted."""
         self._graph.close()
         self._held.clear()
         self._go = self._check_open

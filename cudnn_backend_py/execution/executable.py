@@ -1,4 +1,4 @@
-"""``Executable``: a plan with everything bound ahead, the shortest way from buffers to a running kernel.
+"""``Executable``: a plan with everything bound in advance, for the lowest host time per call.
 
 What a call costs is measured by ``python -m benchmarks run``. Same buffers for sure: :meth:`Executable.bind`, a call
 without arguments.
@@ -26,7 +26,7 @@ import numpy as np
 from ..errors import UsageError
 from ..graph.ir import Tensor
 from ..native.cuda import Memory
-from ..native.fast_call import OTHER_STREAM, Call, compiled_library, quicken
+from ..native.fast_call import OTHER_STREAM, Call, compiled_library, use_compiled_call
 from ..plans.plan import Plan
 from ..printable import brief
 from ..system.notebook import ShownAsHtml
@@ -47,7 +47,7 @@ _live: weakref.WeakSet[Executable] = weakref.WeakSet()
 
 
 def _after_fork() -> None:
-    """CUDA does not survive a fork: let the child find out at its first call, by an exception."""
+    """Make the first call in a forked child raise, since a CUDA context does not survive a fork."""
     _thread.__dict__.clear()
     for executable in list(_live):
         executable.forget_gpu()
@@ -57,7 +57,7 @@ os.register_at_fork(after_in_child=_after_fork)
 
 
 class Executable(ShownAsHtml):
-    """A plan ready to be called with buffers, by position, by name or by uid; returns before the device has finished.
+    """A plan that is called with buffers by position, name or uid; calls return before the device has finished.
 
     Threads may share it: each gets a handle and, without a workspace of the caller, device memory per stream. Host
     numbers of by-value tensors can be given by name at each call.
@@ -169,10 +169,10 @@ class Executable(ShownAsHtml):
         if self._allocate is not None:
             _held = self._take_workspace(state)
         if status := state.call(buffers):
-            self._call_closely(state, buffers, status)
+            self._call_with_checks(state, buffers, status)
 
-    def _call_closely(self, state: StreamState, buffers: tuple[Any, ...], status: int) -> None:
-        """Do what the fast path does, and what it leaves to do."""
+    def _call_with_checks(self, state: StreamState, buffers: tuple[Any, ...], status: int) -> None:
+        """Run a call with all checks, including those that the fast path leaves out."""
         if status == OTHER_STREAM:
             state = self.state_for(buffers)
             _held = self._take_workspace(state)
@@ -198,7 +198,7 @@ class Executable(ShownAsHtml):
             self._take_fast_path(state, buffers)
 
     def _take_fast_path(self, state: StreamState, buffers: tuple[Any, ...]) -> None:
-        """Let the next calls on a stream take the fast path, if there is one for buffers of this kind."""
+        """Let the next calls on a stream use the fast path, if there is one for buffers of this kind."""
         functions = exchange(type(buffers[0])) if buffers and compiled_library() is not None else None
         if functions is None:
             return
@@ -209,7 +209,7 @@ class Executable(ShownAsHtml):
             functions,
             given=self._count,
             wanted=[buffer_requirements(tensor) for tensor in self._given] if self._check else None,
-            tail=state.tail,
+            tail=state.extra_addresses,
             workspace=state.workspace,
             device=self._device,
             query_stream=self._framework_decides,
@@ -218,7 +218,7 @@ class Executable(ShownAsHtml):
         self._choose(state)
 
     def _choose(self, state: StreamState) -> None:
-        """Have this thread's next calls go by a state, at once where nothing has to be queried before."""
+        """Select the state for this thread's next calls; immediately where nothing must be queried first."""
         if self._needs_buffers:  # the next buffers may say whose current stream it is
             return
         self._local.state = state
@@ -282,7 +282,7 @@ class Executable(ShownAsHtml):
     # buffers by name
 
     def _ordered(self, buffers: tuple[Any, ...], named: Mapping[str, Any]) -> tuple[Any, ...] | None:
-        """Return the buffers by position, None unless exactly those that need no second look were given."""
+        """Return the buffers by position if they need no further check, else None."""
         if len(buffers) + len(named) != self._quick:
             return None
         try:
@@ -338,7 +338,7 @@ class Executable(ShownAsHtml):
         return None
 
     def _take_workspace(self, state: StreamState) -> Any:
-        """Let the state use what the hook gives for this call; return what holds it."""
+        """Give the state the workspace from the caller's hook for this call; return the object that keeps it alive."""
         if self._allocate is None or not self.workspace_bytes:
             return None
         held = self._allocate(self.workspace_bytes)
@@ -349,8 +349,8 @@ class Executable(ShownAsHtml):
 
     # variant packs
 
-    def tail(self, base: int) -> tuple[int, ...]:
-        """Return the addresses no one gives, with a workspace at `base`: scratch tensors, numbers the graph holds."""
+    def extra_addresses(self, base: int) -> tuple[int, ...]:
+        """Return the addresses of what the caller does not give: scratch tensors in a workspace, host numbers."""
         return tuple(
             base + self._offsets[tensor.uid]
             if tensor.uid in self._offsets
@@ -360,22 +360,22 @@ class Executable(ShownAsHtml):
 
     @property
     def allocates(self) -> bool:
-        """Whether the workspace is requested at each call."""
+        """Whether a workspace is allocated for each call."""
         return self._allocate is not None
 
     @property
     def scratch(self) -> tuple[list[int | None], int]:
-        """Return where in the workspace what no one gives is, None for numbers, and the bytes of all that."""
+        """Return the workspace offsets of those tensors (None for numbers), and their total bytes."""
         return [self._offsets.get(tensor.uid) for tensor in self._held], self._scratch_bytes
 
     def plan_workspace(self, base: int) -> int:
-        """Return the address of the plan's own workspace in one at `base`, 0 if it needs none."""
+        """Return the address of the plan's own workspace inside one at `base`, 0 if it needs none."""
         return base + self._scratch_bytes if self.plan.workspace_bytes else 0
 
     def _quick_pack(
         self, state: StreamState, key: tuple[int, ...], addresses: tuple[int, ...], buffers: tuple[Any, ...], pack: Any
     ) -> Any:
-        """Check torch tensors that were not seen at these addresses; return the variant pack they were found with.
+        """Check torch tensors at new addresses; return the variant pack found for them.
 
         It is made if that is None.
         """
@@ -383,13 +383,13 @@ class Executable(ShownAsHtml):
             self._check_tensors(addresses, buffers)
         if pack is None:
             launcher = state.launcher
-            pack = launcher.keep(key, launcher.row(*addresses, *state.tail), state.workspace)
+            pack = launcher.keep(key, launcher.row(*addresses, *state.extra_addresses), state.workspace)
         pack.seen = [*map(id, buffers)]
         return pack
 
     def _check_tensors(self, addresses: tuple[int, ...], buffers: tuple[Any, ...]) -> None:
-        """Check torch tensors: in full, unless they are like the last ones and are where any tensor may."""
-        kinds = [_kind(buffer) for buffer in buffers]
+        """Check torch tensors: in full, unless they are like the last ones and aligned for any tensor."""
+        kinds = [_tensor_signature(buffer) for buffer in buffers]
         if kinds == self._kinds:
             wrong = self._misaligned
             for address in addresses:
@@ -402,7 +402,7 @@ class Executable(ShownAsHtml):
         self._kinds = kinds
 
     def pack_for(self, state: StreamState, by_name: Mapping[str, Any]) -> tuple[Any, Any]:
-        """Return the pack of these buffers, and what holds the workspace."""
+        """Return the variant pack of these buffers, and the object that keeps the workspace alive."""
         held = self._take_workspace(state)
         places: dict[int, int] = {}
         numbers: list[Any] = []
@@ -413,9 +413,9 @@ class Executable(ShownAsHtml):
                 places[tensor.uid] = int(numbers[-1].ctypes.data)
             else:
                 places[tensor.uid] = buffer_address(buffer, name)
-        tail = zip(self._held, state.tail, strict=True)
+        extra_addresses = zip(self._held, state.extra_addresses, strict=True)
         row = [places[tensor.uid] for tensor in self._given]
-        row += [places.get(tensor.uid, place) for tensor, place in tail]
+        row += [places.get(tensor.uid, place) for tensor, place in extra_addresses]
         key = (state.workspace, *row)
         pack = state.find(key)
         seen = {name: _identity(by_name[name]) for name in self.names}
@@ -429,7 +429,7 @@ class Executable(ShownAsHtml):
         return pack, held
 
     def _number(self, tensor: Tensor, value: Any) -> Any:
-        """Return a host array of one number, the same one for the same number: packs point to it."""
+        """Return a host array of one number; equal numbers share an array, as packs point to it."""
         try:
             key = (tensor.uid, value)
             array = self._numbers.get(key)
@@ -445,7 +445,7 @@ class Executable(ShownAsHtml):
         return array
 
 
-quicken(Executable)
+use_compiled_call(Executable)
 
 
 class Bound(partial[None]):
@@ -513,8 +513,8 @@ def torch_memory(device: int, size_bytes: int) -> Any:
     return torch.empty(size_bytes, dtype=torch.uint8, device=device)
 
 
-def _kind(tensor: Any) -> Any:
-    """Return all that decides whether a torch tensor fits but its address; nothing equal for anything else."""
+def _tensor_signature(tensor: Any) -> Any:
+    """Return everything but the address that decides whether a torch tensor fits; a unique value for other objects."""
     try:
         return tensor.dtype, tensor.shape, tensor.stride(), tensor.get_device()
     except (AttributeError, TypeError):
@@ -522,5 +522,5 @@ def _kind(tensor: Any) -> Any:
 
 
 def _identity(buffer: Any) -> int:
-    """Return the key that distinguishes objects; an address is its own key."""
+    """Return a key that distinguishes objects; an address is its own key."""
     return buffer if type(buffer) is int else id(buffer)

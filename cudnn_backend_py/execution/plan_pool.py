@@ -1,4 +1,4 @@
-"""``PlanPool``: a bounded number of plans that are ready to be called, built now or in the background.
+"""``PlanPool``: a bounded number of ready plans, built at once or in the background.
 
 The least recently used goes. It is destroyed when no one is about to call it and the streams it ran on have come past
 its last launch; one that a CUDA graph holds never goes. No plan is built while the stream of a call is captured, and
@@ -19,7 +19,7 @@ from typing import Any, Protocol
 from ..errors import UsageError
 from ..native.cuda import Fence, is_capturing, on_device, relaxed_capture
 
-__all__ = ["Held", "PlanPool", "refuse_capture", "shared_pool"]
+__all__ = ["PlanPool", "Slot", "refuse_capture", "shared_pool"]
 
 _MOST = 256
 _NOTHING = ("", lambda: None, 0)
@@ -27,15 +27,15 @@ _WAITING = 64  # builds in the background; more are left out, and requested agai
 
 
 class Pooled(Protocol):
-    """The interface of a plan in a pool: its GPU, the streams it ran on, and whether a CUDA graph holds it."""
+    """The interface of a plan in a pool: its GPU, the streams it ran on, and whether a CUDA graph uses it."""
 
     device: int
     streams: Collection[int]
     captured: bool
 
 
-class Held:
-    """A place in a pool. Whoever calls the plan takes it from here each time, and notes the time.
+class Slot:
+    """A slot of a pool. Callers read the plan from it for each call and note the time.
 
     Attributes
     ----------
@@ -53,17 +53,17 @@ class Held:
 
 
 class Watcher(Protocol):
-    """Somebody who runs plans of a pool without taking them from their places."""
+    """The interface of an object that runs plans of a pool without reading them from their slots."""
 
     def has_used(self, plan: Any) -> bool:
-        """Return whether a plan ran since the last call of this."""
+        """Return whether a plan ran since the last call of this method."""
 
     def forget(self, plan: Any) -> None:
-        """Let go of a plan; none of its launches is under way any more when this returns."""
+        """Drop a plan; when this returns, none of its launches is in progress."""
 
 
 class PlanPool:
-    """Plans by key. Threads may share it.
+    """Plans by key. Threads may share a pool.
 
     Parameters
     ----------
@@ -80,26 +80,26 @@ class PlanPool:
         self.now = 0
         self._most = most
         self._lock = threading.RLock()
-        self._held: dict[Hashable, Held] = {}
+        self._held: dict[Hashable, Slot] = {}
         self._building: dict[Hashable, threading.Lock] = {}
-        self._leaving: list[_Leaving] = []
+        self._leaving: list[_EvictedPlan] = []
         self._watchers: list[Watcher] = []
         self._background = _Background(self)
 
     def __len__(self) -> int:
         return len(self._held)
 
-    def find(self, key: Hashable) -> Held | None:
-        """Return the place of a plan that is there."""
+    def find(self, key: Hashable) -> Slot | None:
+        """Return the slot of a plan in the pool."""
         return self._held.get(key)
 
-    def keys_there(self) -> list[Any]:
-        """Return the keys of the plans that are there."""
+    def list_keys(self) -> list[Any]:
+        """Return the keys of the plans in the pool."""
         with self._lock:
             return list(self._held)
 
-    def hold(self, key: Hashable, make: Callable[[], Any], stream: int = 0) -> Held:
-        """Return the place of a plan, which is made now if it is not there; threads that request one make it once.
+    def get_or_build(self, key: Hashable, make: Callable[[], Any], stream: int = 0) -> Slot:
+        """Return the slot of a plan, building the plan if necessary; concurrent requests build it once.
 
         Parameters
         ----------
@@ -128,8 +128,8 @@ class PlanPool:
             self._building.pop(key, None)
         return found
 
-    def soon(self, key: Hashable, make: Callable[[], Any], device: int) -> None:
-        """Make a plan in the background, unless it is there; one that cannot be made is not tried again.
+    def build_soon(self, key: Hashable, make: Callable[[], Any], device: int) -> None:
+        """Build a plan in the background unless it is in the pool; a plan that failed to build is not tried again.
 
         Parameters
         ----------
@@ -140,30 +140,30 @@ class PlanPool:
             self._background.run_query(key, make, device)
 
     def has_failed(self, key: Hashable) -> bool:
-        """Return whether a plan could not be made in the background."""
+        """Return whether building a plan in the background failed."""
         return self._background.has_failed(key)
 
     def watch(self, watcher: Watcher) -> None:
-        """Report evicted plans to a runner that bypasses this pool, and query which plans it ran."""
+        """Report evicted plans to a runner that bypasses this pool, and query it for the plans it ran."""
         with self._lock:
             self._watchers.append(watcher)
 
     def wait(self, seconds: float = 60.0) -> bool:
-        """Wait until nothing is being made in the background; return whether that is so."""
+        """Wait for the background builds; return whether all have finished."""
         return self._background.wait(seconds)
 
     def clear(self) -> None:
-        """Let all plans go, those of CUDA graphs too: their graphs must not be replayed any more."""
+        """Drop all plans, including those of CUDA graphs, which must not be replayed afterwards."""
         with self._lock:
             for held in list(self._held.values()):
                 held.plan.captured = False
                 self._drop(held)
             self._sweep()
 
-    def _add(self, key: Hashable, plan: Any) -> Held:
+    def _add(self, key: Hashable, plan: Any) -> Slot:
         with self._lock:
             self.now += 1
-            found = self._held[key] = Held(key, plan, self.now)
+            found = self._held[key] = Slot(key, plan, self.now)
             mine = [held for held in self._held.values() if not held.plan.captured]
             if len(mine) > self._most:
                 for held in mine:
@@ -174,30 +174,30 @@ class PlanPool:
             self._sweep()
             return found
 
-    def _drop(self, held: Held) -> None:
+    def _drop(self, held: Slot) -> None:
         del self._held[held.key]
         for watcher in self._watchers:
             watcher.forget(held.plan)
-        self._leaving.append(_Leaving(held))
+        self._leaving.append(_EvictedPlan(held))
 
     def _sweep(self) -> None:
-        """Destroy the plans that have nothing left to do."""
+        """Destroy the evicted plans that have no work left on the device."""
         self._leaving = [item for item in self._leaving if not item.is_gone()]
 
 
-def _last_use(held: Held) -> int:
+def _last_use(held: Slot) -> int:
     return held.used
 
 
-class _Leaving:
-    """A plan on its way out: first no one is about to call it, then its streams come past its last launch."""
+class _EvictedPlan:
+    """A plan being evicted: first its callers leave, then its streams pass its last launch."""
 
-    def __init__(self, held: Held) -> None:
+    def __init__(self, held: Slot) -> None:
         self._plan, held.plan = held.plan, None
         self._fence: Fence | None = None
 
     def is_gone(self) -> bool:
-        """Return whether it is destroyed, and destroy it if it can be."""
+        """Destroy the plan if possible; return whether it is destroyed."""
         if self._plan.captured:  # meanwhile, by a call that was on its way
             return False
         if self._fence is None:
@@ -215,7 +215,7 @@ class _Leaving:
 
 
 def _count_references() -> int:
-    """Return the result of ``sys.getrefcount`` for an attribute value: it differs between Python versions."""
+    """Return ``sys.getrefcount`` of an unshared attribute value, which differs between Python versions."""
 
     class Holder:
         value = None
@@ -228,7 +228,7 @@ _ONLY_HERE = _count_references()
 
 
 def refuse_capture(stream: int) -> None:
-    """Refuse to build a plan where a stream is captured, before anything is done to the stream.
+    """Refuse to build a plan while a stream is being captured, before the stream is touched.
 
     Raises
     ------
@@ -244,7 +244,7 @@ def refuse_capture(stream: int) -> None:
 
 
 class _Background:
-    """One thread that builds plans, started on first use and ended before Python ends."""
+    """One thread that builds plans, started on first use and stopped before Python exits."""
 
     def __init__(self, pool: PlanPool) -> None:
         self._pool = pool
@@ -275,7 +275,7 @@ class _Background:
             return self._changed.wait_for(lambda: not self._asked, seconds)
 
     def _end(self) -> None:
-        """Let the thread finish the plan it is at: libraries must not be unloaded under it."""
+        """Let the thread finish its current plan: libraries must not be unloaded while it runs."""
         self._is_ending = True
         with suppress(queue.Full):
             self._jobs.put_nowait(_NOTHING)
@@ -289,8 +289,8 @@ class _Background:
                 return
             try:
                 with on_device(device), relaxed_capture():
-                    self._pool.hold(key, make)
-            except Exception:  # who calls next time gets it from `hold`
+                    self._pool.get_or_build(key, make)
+            except Exception:  # who calls next time gets it from `get_or_build`
                 self._failed.add(key)
             finally:
                 with self._changed:

@@ -1,4 +1,4 @@
-"""``Returning``: which shapes of one kind of calls come back, so that a plan of their own pays.
+"""``Returning``: which shapes recur among calls, so that an exact plan for them pays.
 
 A model calls one shape in all its layers, and seldom again where lengths are random. So calls in a row are one visit,
 and a shape comes back with its third visit: other shapes came between, but never so many that its plans would have had
@@ -21,7 +21,7 @@ KEPT = 64  # shapes: with a plan for each pass, they fill a pool
 
 
 class Returning:
-    """Counts visits, of the last :data:`KEPT` shapes. Threads may share it."""
+    """Counts visits of the last :data:`KEPT` shapes. Threads may share it."""
 
     def __init__(self) -> None:
         self._visits: OrderedDict[Hashable, int] = OrderedDict()
@@ -42,13 +42,13 @@ class Returning:
             self._run += 1
 
     def note_more(self, shape: Hashable, calls: int) -> None:
-        """Note calls that followed one of the same shape and are reported late: part of its visit, if it goes on."""
+        """Note calls of the same shape that are reported late; they count as one visit."""
         with self._lock:
             if shape == self._last:
                 self._run += calls
 
     def calls_left(self, shape: Hashable) -> int:
-        """Return how many more calls of a shape, from now on and in a row, make it one that comes back; 0 if it is."""
+        """Return how many consecutive calls make a shape recurring; 0 if it already is."""
         with self._lock:
             goes_on = shape == self._last
             visits = self._visits.get(shape, 0)

@@ -41,7 +41,7 @@ _NUMPY_TYPES = {
 
 @dataclass(slots=True)
 class VariantPack:
-    """A finalized variant pack and what must outlive it: host scalars and the buffers of the caller.
+    """A finalized variant pack with the objects it keeps alive: host scalars and the caller's buffers.
 
     C: ``CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR``.
     """
@@ -159,7 +159,7 @@ def execute(
 
 @contextmanager
 def _on_stream(handle: Handle, stream: int | None) -> Iterator[None]:
-    """Let a handle run on another stream for a while: others may share it."""
+    """Set a handle's stream for the duration of a block; others may share the handle."""
     if stream is None:
         yield
         return
@@ -172,7 +172,7 @@ def _on_stream(handle: Handle, stream: int | None) -> Iterator[None]:
 
 
 def trial_run(plan: Plan) -> None:
-    """Run a plan once on zeroed memory of its own, and wait: whether it can be launched and ends.
+    """Run a plan once on zeroed memory and wait, to see whether it can be launched and finishes.
 
     Raises
     ------
@@ -208,12 +208,12 @@ def _check_array(tensor: Tensor, array: NDArray[Any]) -> None:
 
 
 def _is_memory(tensor: Tensor, array: NDArray[Any]) -> bool:
-    """Return whether an array is the memory of a ragged tensor itself: all its sequences, one after the other."""
+    """Return whether an array is the memory of a ragged tensor: its sequences, one after the other."""
     return tensor.ragged_offset is not None and array.ndim == 1
 
 
 def _memory_image(tensor: Tensor, array: NDArray[Any]) -> NDArray[Any]:
-    """Return the bytes of device memory for an array: its elements where the tensor's strides put them."""
+    """Return the bytes of device memory for an array, with its elements placed by the tensor's strides."""
     _check_array(tensor, array)
     if _is_memory(tensor, array):
         return np.ascontiguousarray(array)

@@ -1,4 +1,4 @@
-"""What a stream needs between calls: a handle, a workspace, variant packs."""
+"""State kept per stream between calls: a handle, a workspace, variant packs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["StreamState", "ThreadHandle", "live_handle", "thread_handle"]
 
 
 def live_handle(plan: Plan) -> Handle:
-    """Return the handle of the GPU a plan runs on.
+    """Return the handle of the GPU that a plan runs on.
 
     Raises
     ------
@@ -34,7 +34,7 @@ def live_handle(plan: Plan) -> Handle:
 
 
 class ThreadHandle:
-    """The handle of one thread on one GPU; handles take megabytes of the GPU, so streams share one."""
+    """The handle of one thread on one GPU; streams share it, as a handle takes megabytes of GPU memory."""
 
     def __init__(self, plan: Plan, device: int) -> None:
         with on_device(device):
@@ -63,13 +63,13 @@ class Owner(Protocol):
     uids: tuple[int, ...]
     may_be_elsewhere: bool
 
-    def tail(self, base: int) -> tuple[int, ...]: ...
+    def extra_addresses(self, base: int) -> tuple[int, ...]: ...
 
     def plan_workspace(self, base: int) -> int: ...
 
 
 class StreamState:
-    """What one thread needs to run one executable on one stream: a handle, variant packs, a workspace."""
+    """One thread's state to run one executable on one stream: a handle, variant packs, a workspace."""
 
     def __init__(self, owner: Owner, stream: int, base: int) -> None:
         self.holder = thread_handle(owner.plan)
@@ -85,16 +85,16 @@ class StreamState:
         )
         self.fast: Call | None = None
         self.move(owner, base)
-        self.call: Callable[[tuple[Any, ...]], int] = look_closer
+        self.call: Callable[[tuple[Any, ...]], int] = call_with_checks
 
     def move(self, owner: Owner, base: int) -> None:
-        """Take another workspace."""
+        """Replace the workspace."""
         self.base = base
-        self.tail = owner.tail(base)
+        self.extra_addresses = owner.extra_addresses(base)
         self.workspace = owner.plan_workspace(base)
         if self.fast is not None:
-            self.fast.move(self.tail, self.workspace)
+            self.fast.move(self.extra_addresses, self.workspace)
 
 
-def look_closer(_buffers: tuple[Any, ...]) -> int:
+def call_with_checks(_buffers: tuple[Any, ...]) -> int:
     return LOOK_CLOSER

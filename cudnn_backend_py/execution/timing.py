@@ -1,4 +1,4 @@
-"""GPU times of launches by CUDA events, with a cold and a warm L2 cache, and host times of calls, taken in turns."""
+"""GPU times of launches by CUDA events, with cold and warm L2 cache, and interleaved host times of calls."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Self, TypeVar
 
 from ..native.cuda import Memory, Timer, l2_bytes
 
-__all__ = ["AHEAD", "Batch", "GpuClock", "gpu_time", "host_times", "repeat", "rotate", "uncollected"]
+__all__ = ["AHEAD", "Batch", "GpuClock", "gpu_time", "host_times", "repeat", "rotate", "without_garbage_collection"]
 
 AHEAD = 8  # flushes before a sample: some 0.2 ms, in which the host queues the launch of a plan
 _WARM_UP = 3
@@ -58,7 +58,7 @@ class GpuClock:
         self._memory.free()
 
     def sample(self, launch: Callable[[], object], stream: int, *, flushes: int = 1) -> list[float]:
-        """Return the microseconds of each run, one right after the other; only the first one has a cold L2 cache.
+        """Return the microseconds of consecutive runs; only the first one starts with a cold L2 cache.
 
         Parameters
         ----------
@@ -94,12 +94,12 @@ def gpu_time(run: Callable[[], object], stream: int, *, device: int = 0, repeats
 def host_times(
     contenders: Mapping[str, Batch], batches: int, calls: int, wait: Callable[[], object]
 ) -> dict[str, list[float]]:
-    """Return host microseconds per call, one of each batch; the first three batches warm up.
+    """Return host microseconds per call, one value per batch; the first three batches warm up.
 
     The contenders take turns, and no garbage is collected. `wait` waits for the GPU, before each batch and at the end.
     """
     times: dict[str, list[float]] = {name: [] for name in contenders}
-    with uncollected():
+    with without_garbage_collection():
         for number in range(batches):
             for name in rotate(list(contenders), number):
                 wait()
@@ -123,14 +123,14 @@ def repeat(call: Callable[[], object]) -> Batch:
 
 
 def rotate(items: Sequence[Item], by: int) -> list[Item]:
-    """Return the items, beginning with another one: the order of a round in which contenders take turns."""
+    """Return the items rotated by one position, so that contenders take turns at the start of a round."""
     by %= max(1, len(items))
     return [*items[by:], *items[:by]]
 
 
 @contextmanager
-def uncollected() -> Iterator[None]:
-    """Collect garbage now, and none in a block."""
+def without_garbage_collection() -> Iterator[None]:
+    """Collect garbage now, then disable collection for a block."""
     gc.collect()
     gc.disable()
     try:

@@ -1,4 +1,4 @@
-"""cudnn-frontend's Python module over this package: ``import cudnn`` programs run unchanged, on pure ctypes.
+"""cudnn-frontend's Python module on top of this package: programs with ``import cudnn`` run unchanged.
 
 Nothing takes the place of ``cudnn`` by itself. Either the program is started with
 ``python -m cudnn_backend_py.frontend SCRIPT`` (or ``-m pytest ...``), or it calls :func:`install` first::
@@ -16,9 +16,9 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from ..system.collections_paused import collections_paused
+from ..system.gc_pause import pause_garbage_collection
 
-with collections_paused():
+with pause_garbage_collection():
     from .context import GraphContext
     from .enums import (
         FRONTEND_KNOB_TYPE_BASE,
@@ -147,12 +147,12 @@ def get_last_error_string() -> str:
 
 
 def sdpa_capabilities() -> frozenset[str]:
-    """Return the packed layouts that cudnn-frontend's own attention kernels take: none, they are not here."""
+    """Return the packed layouts of cudnn-frontend's own attention kernels: none, as they are not included here."""
     return frozenset()
 
 
 class _ElsewhereError(NotImplementedError, AttributeError):
-    """For ``hasattr`` it is not there; whoever uses it reads why."""
+    """An attribute that ``hasattr`` reports as missing, and that explains why when it is used."""
 
 
 #: What a program that builds graphs need not have is imported when it is first used.

@@ -21,7 +21,7 @@ from .as_cudnn import SUBMODULES, describe_torch, for_children, install
 from .errors import FrontendUsageError
 from .notebooks import read_cells, run_notebook
 
-__all__ = ["main", "read_command_line", "start_of"]
+__all__ = ["main", "make_start", "read_command_line"]
 
 _HELP = """\
 Run SCRIPT, a notebook, or the module after -m, with 'import cudnn' giving cudnn_backend_py.frontend.
@@ -41,11 +41,11 @@ python -m cudnn_backend_py.frontend --target h100 -m pytest test_sdpa.py
 )
 @click.option("--children", is_flag=True, help="Also in the Python processes that the program starts.")
 def _command(target: str | None, children: bool, program: tuple[str, ...]) -> Callable[[], None]:
-    start = start_of(program)
+    start = make_start(program)
     return lambda: _run(start, target, children)
 
 
-def start_of(program: Sequence[str]) -> Callable[[], Any]:
+def make_start(program: Sequence[str]) -> Callable[[], Any]:
     """Return a function that runs a program as main: a .py or .ipynb file, or -m and a module, with arguments.
 
     Raises
@@ -86,7 +86,7 @@ def _run(start: Callable[[], Any], target: str | None, children: bool) -> None:
         sys.exit(2)
     if target is not None:
         describe_torch(target)
-        start = partial(_up_to_execute, start)
+        start = partial(_run_until_execution, start)
     if not children:
         start()
         return
@@ -95,8 +95,8 @@ def _run(start: Callable[[], Any], target: str | None, children: bool) -> None:
         start()
 
 
-def _up_to_execute(start: Callable[[], Any]) -> None:
-    """Run a program for a described GPU; where it would run on that, or read what that computed, it has ended well."""
+def _run_until_execution(start: Callable[[], Any]) -> None:
+    """Run a program for a described GPU; reaching an execution, or a read of its results, counts as success."""
     try:
         start()
     except CudnnBackendError as error:
@@ -124,7 +124,7 @@ def _run_script(script: str, *arguments: str) -> None:
 
 
 def read_command_line(arguments: Sequence[str] | None, name: str) -> Callable[[], None] | None:
-    """Return a function that runs the program of a command line; None after printing help.
+    """Return a function that runs the program of a command line; None after printing the help.
 
     Raises
     ------
@@ -136,7 +136,7 @@ def read_command_line(arguments: Sequence[str] | None, name: str) -> Callable[[]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the program the command line names; what it raises is not caught."""
+    """Run the program of the command line; its exceptions propagate."""
     try:
         run = read_command_line(arguments, "python -m cudnn_backend_py.frontend")
     except click.ClickException as error:

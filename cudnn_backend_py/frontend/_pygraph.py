@@ -1,4 +1,4 @@
-"""``cudnn._pygraph``: the graph and its context under the name that programs of cudnn-frontend 1.32 import them by."""
+"""``cudnn._pygraph``: the graph and its context at the import path of cudnn-frontend 1.32."""
 
 from __future__ import annotations
 

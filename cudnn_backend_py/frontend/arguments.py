@@ -1,4 +1,4 @@
-"""What programs give as arguments, read as what is needed: a TypeError says the argument, and what was given for it."""
+"""Conversion of arguments: a TypeError names the argument and the given value."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def instance(name: str, value: Any, kind: type[Kind], needed: str) -> Kind:
 
 
 def items_of(name: str, values: Any, needed: str) -> list[Any]:
-    """Return the items of a list, which is returned itself, a tuple, a ``torch.Size`` or an array."""
+    """Return the items of a list, tuple, ``torch.Size`` or array; a list is returned itself."""
     if type(values) is list:
         return values
     if isinstance(values, (str, bytes, Mapping)) or not isinstance(values, Iterable):
@@ -62,7 +62,7 @@ def number(name: str, value: Any) -> float:
 
 
 def single(name: str, value: Any) -> float:
-    """Return a number as single precision holds it, infinity where it is too large."""
+    """Return a number rounded to single precision, infinity where it is too large."""
     given = number(name, value)
     try:
         return float(unpack("f", pack("f", given))[0])

@@ -1,4 +1,4 @@
-"""``import cudnn`` gives this package: an explicit step, for this process or for the processes it starts."""
+"""Make ``import cudnn`` return this package, in this process or in the processes it starts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from types import ModuleType
 from typing import Any
 
 from ..system.after_import import after_import
-from .errors import FrontendUsageError, _Telling
+from .errors import FrontendUsageError, _DetailedError
 from .kernels import KERNELS
 
 __all__ = ["SUBMODULES", "NotOffered", "describe_torch", "for_children", "install", "not_offered", "uninstall"]
@@ -46,12 +46,12 @@ install({target!r})
 """
 
 
-class NotOffered(_Telling, NotImplementedError, ModuleNotFoundError):
-    """A part of cudnn-frontend that is not cuDNN's backend, so it is not here."""
+class NotOffered(_DetailedError, NotImplementedError, ModuleNotFoundError):
+    """Part of cudnn-frontend that is not in cuDNN's backend, and so not offered here."""
 
 
 def not_offered(name: str) -> NotOffered:
-    """Return the error for a part of cudnn-frontend that is not here, by its name."""
+    """Return the error for a part of cudnn-frontend that is not offered here, by its name."""
     return NotOffered(
         f"{name} is no part of cudnn_backend_py.frontend, which offers cuDNN's backend graphs only",
         code="frontend-not-offered",
@@ -80,8 +80,8 @@ class _Cudnn(ModuleType):
         return dir(import_module(_FRONTEND))
 
 
-class _Ours(Loader):
-    """Gives one of our modules, as it is, under the name of a part of ``cudnn``."""
+class _ModuleLoader(Loader):
+    """Loads a module of this package under the name of a part of ``cudnn``."""
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
         module = import_module(SUBMODULES[spec.name.removeprefix(f"{_NAME}.")])
@@ -92,22 +92,22 @@ class _Ours(Loader):
         module.__spec__ = self._spec  # its own: importlib has put the other one there
 
 
-class _Submodules(MetaPathFinder):
-    """Answers ``import cudnn.x``."""
+class _SubmoduleFinder(MetaPathFinder):
+    """Finds modules for ``import cudnn.x``."""
 
     def find_spec(self, fullname: str, path: object, target: object = None) -> ModuleSpec | None:
         if fullname.startswith(f"{_NAME}."):
             if fullname.removeprefix(f"{_NAME}.") in SUBMODULES:
-                return ModuleSpec(fullname, _Ours())
+                return ModuleSpec(fullname, _ModuleLoader())
             raise not_offered(fullname)
         return None
 
 
-_finder = _Submodules()
+_finder = _SubmoduleFinder()
 
 
 def install(target: str | None = None) -> ModuleType:
-    """Make ``import cudnn`` give :mod:`cudnn_backend_py.frontend` in this process.
+    """Make ``import cudnn`` return :mod:`cudnn_backend_py.frontend` in this process.
 
     Parameters
     ----------
@@ -151,7 +151,7 @@ def _module() -> _Cudnn:
 
 
 def describe_torch(target: str) -> None:
-    """Let torch have a described GPU, for the rest of this process: now, or when it is imported.
+    """Give torch a described GPU for the rest of this process: now, or when torch is imported.
 
     See :mod:`~cudnn_backend_py.frontend.described_torch` for what programs can do with it.
 
@@ -174,7 +174,7 @@ def _give_torch(properties: Mapping[str, Any]) -> None:
 
 
 def uninstall() -> None:
-    """Take back what :func:`install` did; does nothing where nothing is installed."""
+    """Undo :func:`install`; harmless if nothing is installed."""
     if not isinstance(sys.modules.get(_NAME), _Cudnn):
         return
     from .handles import set_default_target
@@ -186,7 +186,7 @@ def uninstall() -> None:
 
 
 def for_children(folder: Path, target: str | None = None) -> None:
-    """Make ``import cudnn`` give this package in the Python processes that this one starts, too.
+    """Make ``import cudnn`` return this package in the Python processes that this one starts.
 
     A package ``cudnn`` that calls :func:`install` is written into `folder`, and `folder` put in front of
     ``PYTHONPATH``.

@@ -1,4 +1,4 @@
-"""``python -m cudnn.collect_env``: the facts of this machine for a bug report, as text or JSON."""
+"""``python -m cudnn.collect_env``: facts about this machine for a bug report, as text or JSON."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _PLACES = ("LD_LIBRARY_PATH", "LD_PRELOAD", "VIRTUAL_ENV", "CONDA_PREFIX")
 
 
 def collect_env_info() -> dict[str, dict[str, Any]]:
-    """Return the facts by section. It takes the standard library alone, and no probe of it raises."""
+    """Return the facts by section, using only the standard library; failing probes do not raise."""
     probes = {"cuDNN, driver, GPUs": collect_info, "Packages": _packages, "Environment variables": _variables}
     return {title: _guarded(probe) for title, probe in probes.items()}
 

@@ -1,4 +1,4 @@
-"""``Context``: facts an operation may know of the graph it is in; ``GraphContext``: those a program reads."""
+"""``Context``: facts about the graph for its operations; ``GraphContext``: those that programs read."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["Context", "GraphContext"]
 
 @dataclass
 class GraphContext:
-    """Types of a graph: of tensors in memory, of virtual ones, and of arithmetic."""
+    """Default types of a graph: of tensors in memory, of virtual ones, and of arithmetic."""
 
     io_data_type: Any = None
     intermediate_data_type: Any = None
@@ -24,7 +24,7 @@ class GraphContext:
 
 @dataclass(kw_only=True)
 class Context(GraphContext):
-    """What nodes are checked, inferred and emitted with."""
+    """The facts used to check, infer and emit nodes."""
 
     io_data_type: data_type = data_type.NOT_SET
     intermediate_data_type: data_type = data_type.NOT_SET
@@ -40,16 +40,16 @@ class Context(GraphContext):
 
     @property
     def intermediate(self) -> data_type:
-        """Type of virtual tensors, float32 where the graph says none."""
+        """Type of virtual tensors, float32 by default."""
         return _or_float(self.intermediate_data_type)
 
     @property
     def compute(self) -> data_type:
-        """Type of arithmetic, float32 where the graph says none."""
+        """Type of arithmetic, float32 by default."""
         return _or_float(self.compute_data_type)
 
     def take(self, said: Mapping[str, Any]) -> None:
-        """Take the types that the JSON of a graph says, and whether its kernels are shared over shapes."""
+        """Read the types from a graph's JSON, and whether its kernels are shared over shapes."""
         for name in ("io_data_type", "intermediate_data_type", "compute_data_type"):
             kind = said.get(name)
             if isinstance(kind, str) and kind in data_type.__members__:
@@ -58,7 +58,7 @@ class Context(GraphContext):
 
     @property
     def version(self) -> Version:
-        """The loaded cuDNN."""
+        """The version of the loaded cuDNN."""
         return self.target.library.version
 
     @property

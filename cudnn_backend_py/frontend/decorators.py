@@ -1,4 +1,4 @@
-"""Graphs made once per kind of arguments: ``graph``, ``jit`` and ``graph_cache``."""
+"""Graphs built once per kind of arguments: ``graph``, ``jit`` and ``graph_cache``."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ R = TypeVar("R")
 
 
 def graph_cache(key_fn: Callable[P, Hashable], maxsize: int = 256) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Return a decorator that keeps what a function returned, by what `key_fn` makes of its arguments.
+    """Return a decorator that caches a function's results by the `key_fn` of its arguments.
 
     Parameters
     ----------
@@ -52,7 +52,7 @@ def graph_cache(key_fn: Callable[P, Hashable], maxsize: int = 256) -> Callable[[
 def jit(
     heur_modes: heur_mode | Sequence[heur_mode] = heur_mode.A, **_options: Any
 ) -> Callable[[Callable[P, tuple[pygraph, Sequence[tensor]]]], Callable[P, tuple[pygraph, list[int]]]]:
-    """Return a decorator that builds the graph a function returns, and turns its tensors into their uids.
+    """Return a decorator that builds the graph returned by a function, and replaces its tensors by uids.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Autocast on a GPU that is not there: torch's own casts know the tensors of real devices only.
+"""Autocast on a described GPU, as torch's own casts only handle tensors of real devices.
 
 The functions are those of torch's autocast (``ATen/autocast_mode.h``) under the names that a program calls them by.
 """
@@ -35,7 +35,7 @@ _WIDEST = _names("addcdiv addcmul atan2 bilinear cross dot vdot grid_sample inde
 
 
 def cast_for(name: str, tensors: list[torch.Tensor]) -> Callable[[torch.Tensor], torch.dtype] | None:
-    """Return to which type autocast has each tensor of a function cast; None where all stay as they are."""
+    """Return the type to which autocast casts each tensor of a function; None where all stay unchanged."""
     if not torch.is_autocast_enabled("cuda") or name not in _LOWER | _FLOAT | _WIDEST:
         return None
     if name in _LOWER:

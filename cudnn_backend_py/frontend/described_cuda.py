@@ -1,4 +1,4 @@
-"""What `torch.cuda` and `torch.accelerator` answer for a GPU that is not there: streams, graphs, memory, generators."""
+"""`torch.cuda` and `torch.accelerator` for a described GPU: streams, graphs, memory, generators."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _numbers = itertools.count(1)
 
 
 def idle() -> Callable[..., None]:
-    """Return a function that does nothing: another one at each call, since torch reports functions apart."""
+    """Return a new function that does nothing, as torch distinguishes functions by identity."""
     return lambda *args, **kwargs: None
 
 
@@ -34,7 +34,7 @@ def idle() -> Callable[..., None]:
 
 
 class _Stream:
-    """A stream: a handle of its own, on which all is done as soon as it is requested."""
+    """A stream with its own handle, on which all work completes at once."""
 
     device = CUDA
     device_index = 0
@@ -131,7 +131,7 @@ class _Event:
 
 
 class _Graph:
-    """A CUDA graph: what is captured is done once, without numbers, and a replay does nothing."""
+    """A CUDA graph: captured work runs once, without numbers, and a replay does nothing."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self._pool = _pool_handle()
@@ -171,7 +171,7 @@ def _pool_handle() -> tuple[int, int]:
 
 
 class _Pool:
-    """A pool of memory, `torch.cuda.MemPool`."""
+    """A memory pool, `torch.cuda.MemPool`."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self.id = _pool_handle()
@@ -183,14 +183,14 @@ def _with_pool(pool: object, device: object = None) -> Iterator[None]:
 
 
 class _Runtime:
-    """Replacement of ``torch.cuda.cudart()``: programs call it to begin and end a profile."""
+    """Replacement of ``torch.cuda.cudart()``, which programs call to start and stop a profile."""
 
     def __getattr__(self, name: str) -> Callable[..., int]:
         return lambda *args: 0
 
 
 class Profile:
-    """Replacement of ``torch.profiler.profile`` with empty recordings."""
+    """Replacement of ``torch.profiler.profile`` that records nothing."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None: ...
 
@@ -231,7 +231,7 @@ _base_generator = torch.Generator
 
 
 class Generator(torch.Generator, metaclass=_AnyGenerator):  # type: ignore[misc]
-    """Replacement of ``torch.Generator``: one of a GPU draws on the CPU, and reports the GPU as its device."""
+    """Replacement of ``torch.Generator``: a GPU's draws on the CPU but reports the GPU as its device."""
 
     def __new__(cls, device: Any = None) -> Any:
         made = super().__new__(cls, torch.device("cpu"))
@@ -313,7 +313,7 @@ def check_ordinal(device: int) -> None:
 
 
 def _select(device: int) -> int:
-    """Make a device the current one and return the one that was, as torch's contexts of devices request it."""
+    """Make a device current and return the previous one, for torch's device contexts."""
     check_ordinal(device)
     return 0
 
@@ -343,7 +343,7 @@ _BYTES = ("memory_allocated", "max_memory_allocated", "memory_reserved", "max_me
 
 
 def answer_for_cuda(properties: Mapping[str, Any]) -> None:
-    """Let ``torch.cuda`` and ``torch.accelerator`` answer for a described GPU.
+    """Make ``torch.cuda`` and ``torch.accelerator`` report a described GPU.
 
     Parameters
     ----------
@@ -418,7 +418,7 @@ def answer_for_cuda(properties: Mapping[str, Any]) -> None:
 
 
 def _accelerator(one: _Properties) -> dict[str, Any]:
-    """Return the attributes of torch.accelerator (2.6) that this torch has."""
+    """Return the attributes that this torch's ``torch.accelerator`` (2.6) has."""
     answers: dict[str, Any] = {
         "is_available": lambda: True,
         "device_count": lambda: 1,

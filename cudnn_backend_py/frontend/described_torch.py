@@ -1,4 +1,4 @@
-"""A GPU for torch that is not there: "cuda" tensors are meta tensors, so that programs run up to their numbers.
+"""A described GPU for torch: "cuda" tensors are meta tensors, so programs run until they need numbers.
 
 Small tensors keep their values next to them (their *shadow*, an ordinary CPU tensor on which every operation is done
 as well), since programs make lengths and offsets on the GPU and read them back. A number that is read from a tensor
@@ -46,7 +46,7 @@ _factories = frozenset({"rand", "randn", "empty", "zeros", "ones", "full"})
 
 
 class NumbersNeeded(BaseException):
-    """A program reads an array which only a GPU could have computed."""
+    """A program reads an array that only a real GPU could have computed."""
 
 
 def _is_meta(value: Any) -> bool:
@@ -69,12 +69,12 @@ def _is_cuda(value: Any) -> bool:
 
 
 def _is_index(value: Any) -> bool:
-    """Return whether a device is given by its number alone, which is a GPU's."""
+    """Return whether a device is given by its number alone, which means a GPU."""
     return isinstance(value, int) and not isinstance(value, bool)
 
 
 def _device_of(name: str, position: int, argument: Any) -> Any:
-    """Return an argument; a GPU that ``Tensor.to`` or ``Module.to`` has by its number is a device."""
+    """Return an argument; a GPU given to ``Tensor.to`` or ``Module.to`` by number becomes a device."""
     known = {"to": 1, "_parse_to": 0}.get(name) == position and _is_index(argument)
     return torch.device("cuda", argument) if known else argument
 
@@ -102,7 +102,7 @@ def _leaves(value: Any) -> Iterator[Any]:
 
 
 class _NoShadow(Exception):
-    """A large tensor takes part: its values are not known."""
+    """A large tensor is involved, so its values are unknown."""
 
 
 def _as_cpu(value: Any) -> Any:
@@ -126,7 +126,7 @@ def _emptied(value: Any) -> Any:
 
 
 def _number(value: Any) -> Any:
-    """Return a tensor that is one number as that number, 1 where it is not known."""
+    """Return a one-element tensor's number, 1 where it is unknown."""
     if not _is_meta(value) or value.dim():
         return value
     shadow = _shadow(value)
@@ -137,7 +137,7 @@ _OPTIONS = re.compile(r"(?=, (?:dtype|size|requires_grad|grad_fn)=|\)$)")
 
 
 def _show(func: Any, tensor: torch.Tensor, **options: Any) -> str:
-    """Return the text of a tensor as torch has it on a GPU: with its values, where they are known."""
+    """Return torch's text of a tensor on a GPU, with its values where they are known."""
     shadow = _shadow(tensor)
     if shadow is None:
         return str(func(tensor, **options)).replace("device='meta'", f"device='{CUDA}'")
@@ -145,7 +145,7 @@ def _show(func: Any, tensor: torch.Tensor, **options: Any) -> str:
 
 
 def _size(value: Any) -> Any:
-    """Return a size as a number where a program gives it as a tensor."""
+    """Return a size given as a tensor as a number."""
     known = _is_meta(value) and value.dim() == 0 and _shadow(value) is not None
     return int(_as_cpu(value)) if known else value
 
@@ -154,7 +154,7 @@ _start = threading.Thread.start
 
 
 def _start_with_cuda(self: threading.Thread) -> None:
-    """Start a thread that has the GPU, too: torch keeps what answers for it by thread."""
+    """Start a thread that has the GPU too, as torch keeps its overrides per thread."""
     run = self.run
 
     def run_with_cuda() -> None:
@@ -167,7 +167,7 @@ def _start_with_cuda(self: threading.Thread) -> None:
 
 
 def _bounds(index: Any) -> Any:
-    """Return an index with numbers as the bounds of its slices."""
+    """Return an index with its slice bounds as numbers."""
     if isinstance(index, tuple):
         return tuple(_bounds(item) for item in index)
     return _map(index, _size) if isinstance(index, slice) else index
@@ -182,7 +182,7 @@ def _default_device() -> Any:
 def _name_devices(
     func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
-    """Return a call with devices as torch names them: not indices, and ``x.cuda()`` as ``x.to("cuda")``."""
+    """Return a call with devices in torch's form: no bare indices, and ``x.cuda()`` as ``x.to("cuda")``."""
     name = getattr(func, "__name__", "")
     if name == "cuda" and args and isinstance(args[0], torch.Tensor):
         where = next((item for item in (*args[1:], kwargs.get("device")) if type(item) is not bool), None)
@@ -193,7 +193,7 @@ def _name_devices(
 
 
 def _is_on_gpu(leaf: Any) -> bool:
-    """Return whether an argument is a tensor on the GPU, or names the GPU or the device that means it."""
+    """Return whether an argument is a tensor on the GPU, or names the GPU."""
     return _is_meta(leaf) or _is_cuda(leaf) or (isinstance(leaf, torch.device) and leaf == META)
 
 
@@ -209,7 +209,7 @@ class _CudaAsMeta(TorchFunctionMode):  # type: ignore[misc]
             _inside.depth = depth
 
     def _answer(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Return the result of a call on a machine with the GPU."""
+        """Return the result that a call has on a machine with the GPU."""
         if func is torch.device:
             return torch.device("cuda", *args) if args and _is_index(args[0]) else func(*args, **kwargs)
         func, args, kwargs = _name_devices(func, args, kwargs)
@@ -232,7 +232,7 @@ class _CudaAsMeta(TorchFunctionMode):  # type: ignore[misc]
     def _answer_on_gpu(
         self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], tensors: list[torch.Tensor]
     ) -> Any:
-        """Return the result of a call that names the GPU or has `tensors` on it as arguments."""
+        """Return the result of a call that names the GPU or has `tensors` on it."""
         name = getattr(func, "__name__", "")
         if name == "__reduce_ex__" and _is_meta(args[0]):
             return _reduce(args[0])
@@ -258,7 +258,7 @@ class _CudaAsMeta(TorchFunctionMode):  # type: ignore[misc]
         return _map(value, cast_one)
 
     def _type(self, func: Any, tensor: torch.Tensor, dtype: Any = None, *args: Any, **kwargs: Any) -> Any:
-        """Answer ``tensor.type()``, or give the tensor the type of a class of tensors, here or on the GPU."""
+        """Handle ``tensor.type()`` and conversions to tensor types, here or on the GPU."""
         name = dtype if isinstance(dtype, str) else getattr(dtype, "__name__", "")
         if dtype is None:
             words = func(torch.empty(0, dtype=tensor.dtype))
@@ -323,7 +323,7 @@ class _CudaAsMeta(TorchFunctionMode):  # type: ignore[misc]
 
     @staticmethod
     def _on_meta(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], shadow: Any) -> Any:
-        """Return the result of `func` without numbers; data-dependent sizes are the shadow's, else the largest.
+        """Return the result of `func` without numbers; data-dependent sizes come from the shadow, else the largest.
 
         Raises
         ------
@@ -437,7 +437,7 @@ def _tensor_data_ptr(tensor: torch.Tensor) -> int:
 
 
 def _address_of(storage: torch.UntypedStorage) -> int:
-    """Return where a storage is; one that torch makes in the place of one that is gone may be there, too."""
+    """Return a unique address for a storage; it may be reused after the storage is gone."""
     address, size = _addresses.get(storage._cdata, (0, -1))
     if size < storage.nbytes():
         address = _free[0]
@@ -537,7 +537,7 @@ def _from_dlpack(source: Any, **options: Any) -> torch.Tensor:
 
 
 def _of_cuda_array(facts: Mapping[str, Any], dtype: torch.dtype | None) -> torch.Tensor:
-    """Return a tensor like an array of another library on the GPU."""
+    """Return a tensor with the properties of another library's array on the GPU."""
     kind = torch.from_numpy(numpy.empty(0, facts["typestr"])).dtype
     made = torch.empty(tuple(facts["shape"]), dtype=kind, device=META)
     if facts.get("strides"):
@@ -589,7 +589,7 @@ def _load(file: Any, map_location: Any = None, *args: Any, **options: Any) -> An
 
 
 class _Storage:
-    """What a function for ``map_location`` is given: a storage read from a file, which it may move to the GPU."""
+    """A storage read from a file, passed to a ``map_location`` function that may move it to the GPU."""
 
     place = "cpu"
 
@@ -614,7 +614,7 @@ _base_new_parameter = torch.nn.Parameter.__new__
 
 
 def _new_parameter(kind: Any, data: Any = None, requires_grad: bool = True) -> Any:
-    """Make a parameter of a tensor, which keeps its values."""
+    """Make a parameter from a tensor and keep its known values."""
     made = _base_new_parameter(kind, data, requires_grad)
     if _is_meta(made) and _is_meta(data):
         _set_shadow(made, _shadow(data))
@@ -630,7 +630,7 @@ def _pin(tensor: torch.Tensor) -> torch.Tensor:
 
 
 class _LegacyType(type):
-    """A class such as ``torch.cuda.HalfTensor``: makes tensors of one type on the GPU, and has them as instances."""
+    """A class such as ``torch.cuda.HalfTensor``: makes tensors of one type on the GPU and recognizes them."""
 
     is_cuda = True
     layout = torch.strided
@@ -671,7 +671,7 @@ def _legacy_types() -> dict[str, _LegacyType]:
 
 
 def _refuse_strided(make: Callable[..., Any]) -> Callable[..., Any]:
-    """Refuse what torch makes for real devices alone: nested tensors of its older, strided layout."""
+    """Refuse nested tensors in torch's older, strided layout, which exist only on real devices."""
 
     @functools.wraps(make)
     def checked(tensors: Any, *args: Any, **kwargs: Any) -> Any:
@@ -692,7 +692,7 @@ def _refuse_strided(make: Callable[..., Any]) -> Callable[..., Any]:
 
 @contextlib.contextmanager
 def _as_program() -> Iterator[None]:
-    """Let code of the program that torch calls, below an operation of tensors, have the GPU as well."""
+    """Give the program's code that torch calls inside an operation the described GPU as well."""
     depth, _inside.depth = getattr(_inside, "depth", 0), 0
     try:
         if any(isinstance(mode, _CudaAsMeta) for mode in _get_current_function_mode_stack()):
@@ -724,7 +724,7 @@ _base_set_anomaly = torch.set_anomaly_enabled
 
 
 def _set_anomaly_enabled(mode: bool, check_nan: bool = True) -> None:
-    """Watch for anomalies of a backward pass, but for numbers that are none: no number is known."""
+    """Enable anomaly detection of a backward pass without the check for NaN, as numbers are unknown."""
     _base_set_anomaly(mode, False)
 
 
@@ -734,13 +734,13 @@ _KEYS = ("CUDA", "CompositeExplicitAutograd", "CompositeImplicitAutograd", "")
 
 
 def _kernel_of(function: Any) -> Callable[..., Any] | None:
-    """Return the program's own kernel of an operator of the program; None for torch's operators."""
+    """Return the program's own kernel of one of its operators; None for torch's operators."""
     packet = getattr(function, "overloadpacket", function)
     return _kernels.get(getattr(packet, "_qualified_op_name", ""))
 
 
 def _library_impl(self: Any, op_name: Any, fn: Any, dispatch_key: str = "", *args: Any, **kwargs: Any) -> Any:
-    """Register a kernel; tensors of the GPU get the one for CUDA, and not what only knows their shapes."""
+    """Register a kernel; the one for CUDA is used for tensors on the GPU instead of the shape-only one."""
     name = op_name if isinstance(op_name, str) else op_name.name()
     name = name if "::" in name else f"{self.ns}::{name}"
     name = name.partition(".")[0]
@@ -759,19 +759,19 @@ def _library_impl(self: Any, op_name: Any, fn: Any, dispatch_key: str = "", *arg
 
 
 def _compile(model: Any = None, **options: Any) -> Any:
-    """Replace ``torch.compile``: dynamo cannot trace tensors of a described GPU, so everything runs as written."""
+    """Replace ``torch.compile``: dynamo cannot trace tensors of a described GPU, so code runs uncompiled."""
     return (lambda model: model) if model is None else model
 
 
 def _refuse_driver(name: str) -> Any:
-    """Explain the error of torch's compiled part, which needs the driver of a GPU that a CPU build lacks."""
+    """Explain the error of torch's compiled part, which needs a GPU driver that a CPU build lacks."""
     if name.startswith(("_cuda", "_nccl", "_cudart")):
         raise AttributeError(f"torch._C has no {name}: the GPU is described, and cannot be requested that")
     raise AttributeError(f"module 'torch._C' has no attribute {name!r}")
 
 
 def install(properties: Mapping[str, Any], cudnn_version: Callable[[], int]) -> None:
-    """Let torch pretend that the described GPU is here, for the rest of this process.
+    """Make torch report the described GPU for the rest of this process.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""cudnn-frontend's enumerations: its names and its own integers, and what they are called in cuDNN's backend."""
+"""cudnn-frontend's enums with its names and numbers, and the corresponding names in cuDNN's backend."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ __all__ = [
 ]
 
 
-class _Names(Enum):
-    """As cudnn-frontend's: true, no number and equal to none, but ``int()`` of it is one."""
+class _Enum(Enum):
+    """Base of enums that behave as cudnn-frontend's: truthy, not ints, but convertible with ``int()``."""
 
     _value_: int
 
@@ -50,8 +50,8 @@ class _Names(Enum):
     __repr__ = __str__
 
 
-class data_type(_Names):
-    """Types of elements; :attr:`backend` is None for NOT_SET.
+class data_type(_Enum):
+    """Data types of elements; :attr:`backend` is None for NOT_SET.
 
     cudnn-frontend's Python module has no name for 13, which is BYTE_BOOLEAN in C++.
     """
@@ -80,14 +80,14 @@ class data_type(_Names):
 
     @property
     def backend(self) -> backend.DataType | None:
-        """The backend's name of it."""
+        """The corresponding value of cuDNN's backend."""
         return _DATA_TYPES[self]
 
 
 _DATA_TYPES = {item: backend.DataType.__members__.get(item.name) for item in data_type}
 
 
-class heur_mode(_Names):
+class heur_mode(_Enum):
     """Heuristics modes."""
 
     A = 0
@@ -97,7 +97,7 @@ class heur_mode(_Names):
 
 
 class NodeType(Enum):
-    """Kinds of operations that ``pygraph.nodes`` shows, those of cudnn-frontend's own kernels among them."""
+    """Kinds of operations in ``pygraph.nodes``, including those of cudnn-frontend's own kernels."""
 
     COMPOSITE = 1
     CONV_FPROP = 2
@@ -161,15 +161,15 @@ class NodeType(Enum):
     BN_FINALIZE = 104
 
 
-class norm_forward_phase(_Names):
-    """Whether a norm keeps what its backward pass needs."""
+class norm_forward_phase(_Enum):
+    """Whether a norm stores the statistics for its backward pass."""
 
     NOT_SET = 0
     INFERENCE = 1
     TRAINING = 2
 
 
-class reduction_mode(_Names):
+class reduction_mode(_Enum):
     """Operators of reductions."""
 
     NOT_SET = 0
@@ -184,8 +184,8 @@ class reduction_mode(_Names):
     MUL_NO_ZEROS = 9
 
 
-class behavior_note(_Names):
-    """What using an engine entails."""
+class behavior_note(_Enum):
+    """Behavior notes of engines."""
 
     NOT_SET = 0
     RUNTIME_COMPILATION = 1
@@ -195,8 +195,8 @@ class behavior_note(_Names):
     CUBLASLT_DEPENDENCY = 5
 
 
-class numerical_note(_Names):
-    """Numerical properties of an engine."""
+class numerical_note(_Enum):
+    """Numerical notes of engines."""
 
     NOT_SET = 0
     TENSOR_CORE = 1
@@ -211,7 +211,7 @@ class numerical_note(_Names):
     STRICT_NAN_PROP = 10
 
 
-class knob_type(_Names):
+class knob_type(_Enum):
     """Knobs of engines."""
 
     NOT_SET = 0
@@ -263,26 +263,26 @@ FRONTEND_KNOB_TYPE_BASE = 1000
 
 
 def is_frontend_knob_type(knob_type: knob_type) -> bool:
-    """Return whether a knob is one of cudnn-frontend's own kernels, which cuDNN's engines do not have."""
+    """Return whether a knob belongs to cudnn-frontend's own kernels, and not to cuDNN's engines."""
     return int(knob_type) >= FRONTEND_KNOB_TYPE_BASE
 
 
-class cuda_graph_retention(_Names):
-    """Whether CUDA graphs that are captured from a plan's launches keep its kernels, for as long as they exist."""
+class cuda_graph_retention(_Enum):
+    """Whether CUDA graphs captured from a plan's launches keep its kernels alive."""
 
     PER_GRAPH = 0
     NONE = 1
 
 
-class build_plan_policy(_Names):
-    """Which of the proposed plans are built."""
+class build_plan_policy(_Enum):
+    """Which of the proposed plans to build."""
 
     HEURISTICS_CHOICE = 0
     ALL = 1
 
 
-class tensor_reordering(_Names):
-    """Layouts of elements inside blocks."""
+class tensor_reordering(_Enum):
+    """Orders of elements in memory."""
 
     NONE = 0
     INT8x32 = 1
@@ -290,23 +290,23 @@ class tensor_reordering(_Names):
     F8_128x4 = 3
 
 
-class diagonal_alignment(_Names):
-    """Which corner of the scores the diagonal of a mask starts from."""
+class diagonal_alignment(_Enum):
+    """The corner of the scores at which the diagonal of a mask starts."""
 
     TOP_LEFT = 0
     BOTTOM_RIGHT = 1
 
 
-class attention_implementation(_Names):
-    """Attention as many operations or as one."""
+class attention_implementation(_Enum):
+    """Attention as several operations or as one."""
 
     AUTO = 0
     COMPOSITE = 1
     UNIFIED = 2
 
 
-class moe_grouped_matmul_mode(_Names):
-    """How tokens reach their experts."""
+class moe_grouped_matmul_mode(_Enum):
+    """How tokens are assigned to experts."""
 
     NONE = 1
     GATHER = 2
@@ -314,29 +314,29 @@ class moe_grouped_matmul_mode(_Names):
     COMBINE = 4
 
 
-class scalar_type(_Names):
+class scalar_type(_Enum):
     """Whether a scalar is given at each execution or fixed in the plan."""
 
     RUNTIME_PARAM = 0
     COMPILE_TIME_CONST = 1
 
 
-class reshape_mode(_Names):
+class reshape_mode(_Enum):
     """Whether a reshape changes the view or the order of elements."""
 
     VIEW_ONLY = 1
     LOGICAL = 2
 
 
-class convolution_mode(_Names):
+class convolution_mode(_Enum):
     """Whether the filter is flipped."""
 
     CONVOLUTION = 1
     CROSS_CORRELATION = 2
 
 
-class resample_mode(_Names):
-    """How a window becomes one element."""
+class resample_mode(_Enum):
+    """How a window is reduced to one element."""
 
     NOT_SET = 0
     AVGPOOL_EXCLUDE_PADDING = 1
@@ -346,8 +346,8 @@ class resample_mode(_Names):
     MAXPOOL = 5
 
 
-class padding_mode(_Names):
-    """What is outside of an image."""
+class padding_mode(_Enum):
+    """Values outside of an image."""
 
     NOT_SET = 0
     EDGE_VAL_PAD = 1
@@ -355,7 +355,7 @@ class padding_mode(_Names):
     ZERO_PAD = 3
 
 
-class rng_distribution(_Names):
+class rng_distribution(_Enum):
     """Distributions of random numbers."""
 
     NOT_SET = 0
@@ -372,7 +372,7 @@ _TORCH_TYPES = {f"torch.{name}": item for item, facts in _FACTS.items() for name
 
 
 def to_data_type(value: Any) -> data_type:
-    """Return the data type that `value` is, or that a torch dtype is called; NOT_SET for None.
+    """Return the data type for `value` or a torch dtype; NOT_SET for None.
 
     Raises
     ------

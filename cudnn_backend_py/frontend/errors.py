@@ -1,4 +1,4 @@
-"""The exceptions programs written for cudnn-frontend expect, with the sections and codes of this package's own."""
+"""The exceptions that programs for cudnn-frontend expect, with this package's sections and codes."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ __all__ = [
 ]
 
 
-class _Telling(CudnnBackendError):
-    """An exception with everything helpful in its text: programs log ``str(error)``, which has no notes."""
+class _DetailedError(CudnnBackendError):
+    """An exception with all details in its text, as programs log ``str(error)`` without notes."""
 
     def __init__(self, headline: str, *, code: str, fix: str | None = None, **sections: str | None) -> None:
         super().__init__(headline, code=code, **sections)  # the notes follow the text, which has the fix
@@ -59,8 +59,8 @@ class _Telling(CudnnBackendError):
         return f"{headline}\n{self._body()}" if self.sections else headline
 
 
-class cudnnGraphNotSupportedError(_Telling):
-    """cuDNN, or a rule of cudnn-frontend, refuses the graph; :attr:`verdict` explains it.
+class cudnnGraphNotSupportedError(_DetailedError):
+    """cuDNN or a rule of cudnn-frontend refuses the graph; :attr:`verdict` explains it.
 
     Like cudnn-frontend's it is neither a ``RuntimeError`` nor a ``ValueError``.
     """
@@ -74,7 +74,7 @@ class cudnnGraphNotSupportedError(_Telling):
 
     @property
     def verdict(self) -> Any:
-        """The :class:`~cudnn_backend_py.diagnose.Verdict` of the graph, made when first read; None without a graph."""
+        """The :class:`~cudnn_backend_py.diagnose.Verdict` of the graph, made on first use; None without a graph."""
         if self._verdict is None and self.graph is not None:
             from ..diagnose import explain
 
@@ -83,48 +83,48 @@ class cudnnGraphNotSupportedError(_Telling):
 
 
 class KernelNotOffered(cudnnGraphNotSupportedError, NotImplementedError):
-    """Something that only a kernel of cudnn-frontend's own has, not cuDNN's backend."""
+    """A feature that only cudnn-frontend's own kernels have, not cuDNN's backend."""
 
 
-class FrontendValueError(_Telling, ValueError):
+class FrontendValueError(_DetailedError, ValueError):
     """Something is missing or cannot be inferred."""
 
 
-class FrontendRuntimeError(_Telling, RuntimeError):
-    """A value that cannot be, or a call that cuDNN refused."""
+class FrontendRuntimeError(_DetailedError, RuntimeError):
+    """An invalid value, or a call that cuDNN refused."""
 
 
 class FrontendIndexError(FrontendRuntimeError, IndexError):
-    """A plan that the graph does not have; a ``RuntimeError``, too, which cudnn-frontend says of a graph with none."""
+    """A plan index that the graph does not have; also a ``RuntimeError``, as in cudnn-frontend."""
 
 
-class FrontendKeyError(_Telling, KeyError):
-    """A name that no tensor of the graph has, or several have."""
+class FrontendKeyError(_DetailedError, KeyError):
+    """A name that no tensor of the graph has, or that several have."""
 
 
 class EngineNotSupported(cudnnGraphNotSupportedError, FrontendRuntimeError):
-    """An engine that a program named, with these knobs; a ``RuntimeError``, too, as which older programs catch it."""
+    """An unsupported engine with knobs named by a program; also a ``RuntimeError``, which older programs catch."""
 
 
 class GraphRefused(cudnnGraphNotSupportedError, FrontendRuntimeError):
-    """A graph refused before its plans are requested, which cudnn-frontend says there, or there with another kind."""
+    """A graph refused before its plans are requested, with all types of exception that cudnn-frontend uses there."""
 
 
 class PlanExcluded(cudnnGraphNotSupportedError, FrontendValueError):
-    """A plan that the program requests and has deselected; a ``ValueError``, too, as in cudnn-frontend 1.32."""
+    """A requested plan that was deselected; also a ``ValueError``, as in cudnn-frontend 1.32."""
 
 
-class FrontendUsageError(_Telling, UsageError):
-    """A step that cannot be taken: a target that is not known, a file that is no notebook."""
+class FrontendUsageError(_DetailedError, UsageError):
+    """An impossible step, such as an unknown target or a file that is not a notebook."""
 
 
 def attribute_not_set(headline: str, **sections: str | None) -> FrontendValueError:
-    """Return the error for something that must be set, or set otherwise: a ``ValueError``."""
+    """Return the error for something that must be set, or set differently: a ``ValueError``."""
     return FrontendValueError(headline, code="frontend-attribute", **sections)
 
 
 def of_another_graph(name: str, uid: int, other: str) -> FrontendValueError:
-    """Return the error for a tensor of another graph with the uid of a tensor of this one."""
+    """Return the error for a tensor of another graph with the same uid as a tensor of this graph."""
     return attribute_not_set(
         f"tensor {name!r} belongs to another graph, where it got uid {uid}, which is that of tensor "
         f"{other!r} in this one",
@@ -138,12 +138,12 @@ def not_supported(headline: str, **sections: str | None) -> cudnnGraphNotSupport
 
 
 def invalid_value(headline: str, **sections: str | None) -> FrontendRuntimeError:
-    """Return the error for a value out of range or arguments that exclude each other: a ``RuntimeError``."""
+    """Return the error for a value out of range or mutually exclusive arguments: a ``RuntimeError``."""
     return FrontendRuntimeError(headline, code="frontend-value", **sections)
 
 
 def no_such_plan(plan: object, count: int) -> FrontendIndexError:
-    """Return the error for a plan that is not in the list of them."""
+    """Return the error for a plan index outside the list."""
     return FrontendIndexError(
         f"plan index {plan!r} is out of range, the graph has {count} plans",
         code="frontend-value",
@@ -152,7 +152,7 @@ def no_such_plan(plan: object, count: int) -> FrontendIndexError:
 
 
 def kernel_not_offered(what: str) -> KernelNotOffered:
-    """Return the error for `what` only a kernel of cudnn-frontend's own has: refused as not supported, by its name."""
+    """Return the error for `what` only a kernel of cudnn-frontend has: not supported, by name."""
     return KernelNotOffered(
         f"{what} belongs to a kernel of cudnn-frontend's own (CuTe DSL or another engine), not to cuDNN's backend: "
         "this module offers the backend's graphs",
@@ -162,7 +162,7 @@ def kernel_not_offered(what: str) -> KernelNotOffered:
 
 
 def wrong_for_other_dims(fault: KnownIssue, where: str) -> cudnnGraphNotSupportedError:
-    """Return the error for one plan, or one kernel cache, under dims that cuDNN was measured to get wrong."""
+    """Return the error for a plan or kernel cache used with other dims, which cuDNN was measured to get wrong."""
     return cudnnGraphNotSupportedError(
         f"cuDNN gets this wrong ({fault.code}): {fault.what}",
         code="frontend-not-supported",
@@ -174,7 +174,7 @@ def wrong_for_other_dims(fault: KnownIssue, where: str) -> cudnnGraphNotSupporte
 
 @contextmanager
 def status_as(kind: type[CudnnBackendError], what: str, fix: str | None = None) -> Iterator[None]:
-    """Turn what this package raises inside the block into `kind`, with cuDNN's error text and the same sections.
+    """Convert this package's errors inside the block into `kind`, with cuDNN's error text and the same sections.
 
     What the loaded cuDNN is too old for is a graph that is not supported, whatever `kind`. `fix` is said where the
     other exception says none.
@@ -191,7 +191,7 @@ def status_as(kind: type[CudnnBackendError], what: str, fix: str | None = None) 
 def as_kind(
     kind: type[CudnnBackendError], what: str, error: CudnnBackendError, fix: str | None = None
 ) -> CudnnBackendError:
-    """Return an exception of this package as one of `kind`: for calls that cannot afford a context manager."""
+    """Convert an exception of this package into `kind`, for calls that cannot afford a context manager."""
     sections = {**({"fix": fix} if fix else {}), **error.sections}
     if isinstance(error, CudnnStatusError):
         sections.setdefault("where", f"{error.function} answered {error.status!s}")
@@ -199,7 +199,7 @@ def as_kind(
 
 
 def headline_of(error: CudnnBackendError) -> str:
-    """Return the headline of another exception, a status in it by its name in C: programs look for that."""
+    """Return the headline of another exception, with statuses by C name, which programs search for."""
     if isinstance(error, CudnnStatusError) and isinstance(error.status, Status):
         return error.headline.replace(f"answered {error.status.name}", f"answered {error.status.c_name}")
     return error.headline

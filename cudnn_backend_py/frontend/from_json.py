@@ -1,4 +1,4 @@
-"""The JSON of a graph of cudnn-frontend, written into a ``pygraph`` again, call by call."""
+"""Rebuild a ``pygraph`` from cudnn-frontend's JSON, node by node."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ __all__ = ["check_nodes", "write_graph"]
 
 @dataclass(frozen=True)
 class _Call:
-    """A node as a call: the method, its arguments by the node's ports, and by its numbers."""
+    """A node as a method call: the method, its tensor arguments by port, and its numbers."""
 
     method: str
     ports: Mapping[str, str]
@@ -54,7 +54,7 @@ def _member(enum: Any, name: Any) -> Any:
 
 
 def _number(value: Any) -> Any:
-    """Return a number, however cudnn-frontend writes it."""
+    """Return a number in any of cudnn-frontend's notations."""
     number = number_in(value)
     if number is None:
         raise invalid_value(f"the JSON of the graph has {str(value)[:60]!r} where a number is needed")
@@ -179,7 +179,7 @@ _WITHOUT_COMPUTE = ("reshape", "concatenate", "rng", "paged_cache_load")
 
 
 def check_nodes(data: Any) -> None:
-    """Refuse the JSON of a graph unless every node is one that :func:`write_graph` writes.
+    """Refuse the JSON of a graph with nodes that :func:`write_graph` cannot write.
 
     Raises
     ------
@@ -193,14 +193,14 @@ def check_nodes(data: Any) -> None:
 
 
 def write_graph(graph: Any, data: Mapping[str, Any]) -> None:
-    """Write the nodes into a ``pygraph``, with the tensors' dims, strides, types, names and uids.
+    """Add the nodes to a ``pygraph``, with the tensors' dims, strides, types, names and uids.
 
     Raises
     ------
     RuntimeError
         What is missing, or cannot be.
     """
-    writer = _Writer(graph, data)
+    writer = _GraphWriter(graph, data)
     for node in data["nodes"]:
         try:
             writer.write(node)
@@ -218,13 +218,13 @@ def _known(port: Any) -> str:
 
 
 def _lay_rows_first(item: tensor | None) -> None:
-    """Give K or V its dims b, h, s, d: a graph that was built has them with the last two exchanged."""
+    """Restore the dims b, h, s, d of K or V, the last two of which a built graph has exchanged."""
     if item is not None and len(item.stride) == 4 and item.stride[3] != 1 and item.stride[2] == 1:
         for sizes in (item.dim, item.stride):
             sizes[2:] = reversed(sizes[2:])
 
 
-class _Writer:
+class _GraphWriter:
     def __init__(self, graph: Any, data: Mapping[str, Any]) -> None:
         self.graph = graph
         records = data.get("tensors")
@@ -240,7 +240,7 @@ class _Writer:
         self.made: dict[int, tensor] = {}  # by the identity of the record
 
     def write(self, node: Mapping[str, Any]) -> None:
-        """Make one node, and give its results what is said of them."""
+        """Add one node, and set the properties of its results."""
         inputs, outputs = node.get("inputs"), node.get("outputs")
         if not isinstance(inputs, dict) or not isinstance(outputs, dict):
             raise invalid_value(f"node {str(node.get('name'))[:60]!r} of the JSON has no inputs or no outputs")
@@ -375,7 +375,7 @@ class _Writer:
         return made
 
     def _describe(self, item: tensor, key: Any) -> None:
-        """Give a tensor what its record says, and let later nodes find it."""
+        """Apply a tensor's record, and register the tensor for later nodes."""
         record = self._record(key)
         self.made[id(record)] = item
         if isinstance(record.get("name"), str) and record["name"]:

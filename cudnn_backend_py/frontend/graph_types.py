@@ -1,4 +1,4 @@
-"""``cudnn.graph_types``: kinds of nodes, and tensors, under the names that cudnn-frontend 1.32 has them."""
+"""``cudnn.graph_types``: kinds of nodes and tensors at the import path of cudnn-frontend 1.32."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``pygraph``: cudnn-frontend's graph object as a translation onto graph values; the one way to cuDNN stays ours."""
+"""``pygraph``: cudnn-frontend's graph object, translated into graph values of this package."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ from .kernels import OPERATIONS as KERNEL_OPERATIONS
 from .log import log_graph
 from .ops.attention import AttentionOps
 from .ops.linear import ConvOps, MatmulOps, MoeOps, ReductionOps
-from .ops.node import Emitter, FrontendKnownIssueWarning, Node, fill_type, prepare, telling_dims, warn_of_graph
+from .ops.node import Emitter, FrontendKnownIssueWarning, Node, add_dims_to_errors, fill_type, prepare, warn_of_graph
 from .ops.norm import NormOps
 from .ops.pointwise import PointwiseOps
 from .ops.shape import BlockScaleOps, ShapeOps
@@ -60,7 +60,7 @@ from .runner import Placement, Runner
 from .tensors import tensor as UserTensor
 from .written import WrittenGraph
 
-__all__ = ["launch_of", "pygraph"]
+__all__ = ["launch_arguments", "pygraph"]
 
 DYNAMIC_SINCE = (9, 4, 0)
 OVERRIDE_SINCE = (9, 21, 0)
@@ -72,12 +72,12 @@ _OWN_CACHE = "what create_kernel_cache returned"
 
 
 #: What our builder refuses of an operation, and cuDNN only where it is requested engines.
-_SAID_WITH_PLANS = ("dim-not-positive", "missing-producer", "pointwise-not-broadcastable", "uid-twice")
+_CODES_AS_MISSING_PLANS = ("dim-not-positive", "missing-producer", "pointwise-not-broadcastable", "uid-twice")
 
 
 @contextmanager
-def _said_with_plans(codes: Sequence[str] | None = None) -> Iterator[None]:
-    """Let what is refused, of these codes or any, be caught as a graph that has no plans, too."""
+def _also_as_missing_plans(codes: Sequence[str] | None = None) -> Iterator[None]:
+    """Make refusals with these codes, or any, also catchable as a graph without plans."""
     try:
         yield
     except cudnnGraphNotSupportedError:
@@ -201,7 +201,7 @@ class pygraph(
     # building
 
     def validate(self) -> None:
-        """Check the nodes, and fill in what can be inferred.
+        """Check the nodes, and infer missing properties.
 
         Raises
         ------
@@ -229,7 +229,7 @@ class pygraph(
         self._validated = True
 
     def _changed(self, what: str, item: UserTensor | None = None) -> None:
-        """Forget what was checked and worked out, since `what`, the first words of the error, the graph.
+        """Invalidate earlier checks and inferences because `what`, the first words of the error, changes the graph.
 
         Raises
         ------
@@ -258,7 +258,7 @@ class pygraph(
             )
 
     def _used(self) -> list[UserTensor]:
-        """Return every tensor nodes touch, ragged offsets included, each once."""
+        """Return every tensor used by nodes, including ragged offsets, each once."""
         seen: dict[UserTensor, None] = {}
         for node in self._nodes:
             for item in node.tensors():
@@ -268,7 +268,7 @@ class pygraph(
         return list(seen)
 
     def graph(self) -> Graph:
-        """Return the graph as a value: what is lowered, explained and saved."""
+        """Return the graph as a value to lower, explain or save."""
         if self._emitter is None:
             self._emit()
         return self._graph
@@ -280,7 +280,10 @@ class pygraph(
             raise FrontendRuntimeError(
                 "the graph has no operations", code="empty-graph", fix="write one, such as graph.matmul(A=a, B=b)"
             )
-        with _said_with_plans(_SAID_WITH_PLANS), status_as(FrontendRuntimeError, "the graph cannot be built"):
+        with (
+            _also_as_missing_plans(_CODES_AS_MISSING_PLANS),
+            status_as(FrontendRuntimeError, "the graph cannot be built"),
+        ):
             emitter = Emitter(self.context, self.name, (*self._created, *self._used()), self._nodes)
             for item in self._used():
                 if item.uid_given:
@@ -289,14 +292,14 @@ class pygraph(
                 if item.uid_given and item.dim and item.stride and item.data_type.backend is not None:
                     emitter.tensor(item)
             for node in self._nodes:
-                with telling_dims(node):
+                with add_dims_to_errors(node):
                     node.emit(emitter)
             self._graph = emitter.graph()
         self._emitter = emitter
         self._memory = Placement(self._graph, emitter.constants, emitter.slices)
 
     def build_operation_graph(self) -> None:
-        """Hand the graph to cuDNN.
+        """Pass the graph to cuDNN.
 
         Raises
         ------
@@ -325,7 +328,7 @@ class pygraph(
                 self._cache.for_graph(self._operation_graph.descriptor)
 
     def _find_wrong(self, graph: Graph, way: Sharing) -> list[KnownIssue]:
-        """Return the known issues of sharing a plan, and remember the first: other dims are refused with it."""
+        """Return the known issues of a shared plan; the first one makes other dims refused."""
         faults = find_known_issues(graph, self.target.sm, self.target.library.version, way)
         if faults:
             self._wrong_ways[way] = faults[0]
@@ -373,18 +376,18 @@ class pygraph(
 
     def _require_operation_graph(self) -> None:
         if self._operation_graph is None:
-            with _said_with_plans():
+            with _also_as_missing_plans():
                 if not self._validated:
                     self.validate()
                 self.build_operation_graph()
 
     def _require_plans(self) -> None:
-        """Query the heuristics, unless that was done."""
+        """Query the heuristics, unless already done."""
         if self._memory is None or not len(self._plans):
             self.create_execution_plans()
 
     def create_execution_plan(self, engine_id: int, knobs: Mapping[knob_type, int] | None = None) -> Self:
-        """Append one engine with these knob values, the last of :attr:`plans` from now on.
+        """Append an engine with these knob values to :attr:`plans`.
 
         Raises
         ------
@@ -408,7 +411,7 @@ class pygraph(
         return self
 
     def check_support(self) -> None:
-        """Check that an engine config is left after the filters; heuristics are queried first if they are not yet.
+        """Check that an engine config remains after the filters; queries the heuristics first if necessary.
 
         Raises
         ------
@@ -419,7 +422,7 @@ class pygraph(
         self._plans.check_support()
 
     def build_plans(self, policy: build_plan_policy = build_plan_policy.HEURISTICS_CHOICE) -> None:
-        """Build the first plan that can be built, or all; heuristics are queried first if they are not yet.
+        """Build the first plan that can be built, or all; queries the heuristics first if necessary.
 
         Raises
         ------
@@ -431,13 +434,13 @@ class pygraph(
         self._choose()
 
     def build_plan_at_index(self, index: int) -> Self:
-        """Build one plan; :meth:`execute` runs it from now on."""
+        """Build one plan and make :meth:`execute` run it."""
         self._plans.build_at(index)
         self._choose()
         return self
 
     def select_plan(self, index: int) -> Self:
-        """Let :meth:`execute` run this plan, which :meth:`build_plans` builds if it is not yet.
+        """Make :meth:`execute` run this plan; :meth:`build_plans` builds it if necessary.
 
         Raises
         ------
@@ -488,7 +491,7 @@ class pygraph(
     def get_workspace_size(
         self, handle: Any = None, override_uids: Any = None, override_shapes: Any = None, override_strides: Any = None
     ) -> int:
-        """Return the bytes of device memory :meth:`execute` needs, with those dims and strides where some are given.
+        """Return the workspace bytes that :meth:`execute` needs, with other dims and strides if given.
 
         Raises
         ------
@@ -510,7 +513,7 @@ class pygraph(
         override_shapes: Any = None,
         override_strides: Any = None,
     ) -> int:
-        """Return the bytes of device memory a plan needs; known before it is built since cuDNN 9.2.
+        """Return the workspace bytes that a plan needs; known before it is built since cuDNN 9.2.
 
         With other dims cuDNN wants a device's handle; for a described target it is what the plan as built needs.
         """
@@ -532,7 +535,7 @@ class pygraph(
         return self._memory.scratch_bytes + config.workspace_bytes
 
     def _read_overrides(self, uids: Any, shapes: Any, strides: Any) -> Overrides | None:
-        """Return other dims and strides, refused as :func:`read_overrides` does; None where no uid is named."""
+        """Return other dims and strides, checked by :func:`read_overrides`; None without uids."""
         if uids is None:
             return None
         assert self._memory is not None
@@ -575,7 +578,7 @@ class pygraph(
         override_strides: Sequence[Sequence[int]] | None = None,
         tensor_uids: Sequence[int] | None = None,
     ) -> None:
-        """Run the chosen plan on the handle's stream, built first if none is; returns before the device has finished.
+        """Run the chosen plan on the handle's stream, built if necessary; return before the device has finished.
 
         Parameters
         ----------
@@ -611,7 +614,7 @@ class pygraph(
         runner.execute(tensor_dict, workspace, handle or self._handle)
 
     def _pack(self, given: Mapping[Any, Any] | Sequence[Any], uids: Sequence[int] | None) -> dict[Any, Any]:
-        """Return a variant pack by tensor or uid, with the tensors the graph was written with.
+        """Return a variant pack by tensor or uid, including the tensors the graph was written with.
 
         Raises
         ------
@@ -643,7 +646,7 @@ class pygraph(
         override_strides: Sequence[Sequence[int]] | None = None,
         tensor_uids: Sequence[int] | None = None,
     ) -> None:
-        """Run one of the built plans; otherwise as :meth:`execute`."""
+        """Run one of the built plans, otherwise as :meth:`execute`."""
         self._plans.check_included(index)
         runner = self._runner(index)
         pack = self._pack(tensor_dict, tensor_uids)
@@ -670,7 +673,7 @@ class pygraph(
     _variant_pack_uids = _get_variant_pack_uids_sorted
 
     def _prepare_variant_pack_template(self) -> None:
-        """Do nothing: what a launch needs is bound when a plan is built."""
+        """Do nothing: everything is bound when a plan is built."""
 
     def _execute_with_ptrs(self, user_ptrs: Sequence[int], workspace: int, handle: Any = None) -> None:
         self.execute(dict(zip(self._get_variant_pack_uids_sorted(), user_ptrs, strict=True)), workspace, handle)
@@ -683,7 +686,7 @@ class pygraph(
         self._chosen_runner().populate(pack, workspace, handle or self._handle, cuda_graph)
 
     def update_cuda_graph(self, handle: Any, variant_pack: Mapping[Any, Any], workspace: Any, cuda_graph: int) -> None:
-        """Give a populated ``cudaGraph_t`` the addresses of another variant pack."""
+        """Replace the addresses in a populated ``cudaGraph_t`` by those of another variant pack."""
         pack = self._pack(variant_pack, None)
         self._chosen_runner().update(pack, workspace, handle or self._handle, cuda_graph)
 
@@ -713,7 +716,7 @@ class pygraph(
         }
 
     def _shown(self, node: Node) -> dict[str, Any]:
-        """Return a node as plain data, with the graph's type of arithmetic where it has none of its own."""
+        """Return a node as plain data, with the graph's compute type where it has none of its own."""
         kind = self.context.compute_data_type
         compute = None if kind.backend is None else kind.name
         shown = node.to_json()
@@ -723,7 +726,7 @@ class pygraph(
         return json.dumps(self.to_json(), indent=4)
 
     def key(self) -> int:
-        """Return a hash of the graph that is the same in every process, and whatever the graph is called."""
+        """Return a hash of the graph that is equal in all processes and independent of the graph's name."""
         content = self.to_json()
         del content["context"]["name"]
         if any("score_mod" in node for node in content["nodes"]):  # a function, known by what it writes
@@ -734,7 +737,7 @@ class pygraph(
         return int.from_bytes(digest[:8], "little", signed=True)
 
     def serialize(self, *, as_bytes: bool = False, include_kernels: bool = True) -> list[int] | bytes:
-        """Return the built plan with everything needed to run it, as a byte string in numbers, or as bytes.
+        """Return the built plan with everything needed to run it, as a list of byte values or as bytes.
 
         They are in cudnn-frontend's format, whose Python and C++ read them, too, unless the graph has a scalar of
         another type than FLOAT, INT32 and INT64, or several slices of one tensor, which that format cannot hold.
@@ -757,7 +760,7 @@ class pygraph(
     def deserialize(
         self, *source: Any, handle_: Any = None, pyobj: Any = None, enforce_precompiled: bool = False
     ) -> None:
-        """Take what :meth:`serialize` returned, cudnn-frontend's or ours, or the JSON of a graph.
+        """Load the result of :meth:`serialize`, cudnn-frontend's or ours, or the JSON of a graph.
 
         The arguments are ``(data)`` or ``(handle, data)``.
 
@@ -805,15 +808,15 @@ class pygraph(
             except (EnvironmentNotReady, CudnnStatusError) as error:  # a program builds the graph then
                 raise as_kind(GraphRefused, "the serialized graph", error) from error
             runner = self._new_runner(plan, memory, {})
-        self._become(memory)
+        self._load_placement(memory)
         self._current, self._runners = runner, {0: runner}
-        self._plans.take(plan)
+        self._plans.use_loaded_plan(plan)
         self._wrong_ways.clear()
         self._find_wrong(memory.graph, "override shapes")
         warn_of_graph(memory.graph, self.target.sm, self.target.library.version)
 
     def _read_text(self, text: str) -> None:
-        """Become the graph of a JSON text, to be built."""
+        """Load a graph from JSON text, without plans."""
         from .from_json import check_nodes, write_graph
         from .serialize import read_text
 
@@ -823,13 +826,13 @@ class pygraph(
             self._take_context(data.get("context"))
             write_graph(self, data)
 
-    def _become(self, memory: Placement) -> None:
-        """Be a graph that was written elsewhere."""
+    def _load_placement(self, memory: Placement) -> None:
+        """Load a graph from its serialized form."""
         self._graph, self._memory = memory.graph, memory
         self._emitter = Emitter(self.context, self.name)
 
     def _take_context(self, said: Any) -> None:
-        """Take what the JSON of a graph says of the whole; what this one was requested also stays."""
+        """Apply the graph-wide settings of a JSON text, keeping those requested before."""
         if not isinstance(said, Mapping):
             return
         self.context.take(said)
@@ -843,18 +846,18 @@ class pygraph(
     # timing
 
     def _built_plans(self) -> list[int]:
-        """Return the indices of the plans that are built, those that are deselected by their names left out."""
+        """Return the indices of the built plans, without those deselected by name."""
         built = self._plans.runnable()
         if not built:
             raise invalid_value("no plan is built", fix="build_plans(cudnn.build_plan_policy.ALL)")
         return built
 
     def get_autotune_workspace_size(self) -> int:
-        """Return the bytes the largest built plan needs."""
+        """Return the workspace bytes of the built plan that needs the most."""
         return max(self._runner(index).workspace_bytes for index in self._built_plans())
 
     def autotune(self, variant_pack: Mapping[Any, Any], workspace: Any, handle: Any = None) -> None:
-        """Run every built plan, and let :meth:`execute` run the fastest from now on.
+        """Run every built plan, and make :meth:`execute` run the fastest.
 
         GPU times are medians of CUDA events. Build the plans to compare first (``build_plan_policy.ALL``).
 
@@ -879,10 +882,10 @@ class pygraph(
         self._choose()
 
 
-def launch_of(
+def launch_arguments(
     graph: pygraph, given: Any, workspace: Any, handle: Any = None, uids: Any = None, index: int | None = None
 ) -> tuple[Plan, dict[int, int], int]:
-    """Return the arguments of an execution: plan, addresses by uid, and stream; address 0 for a missing tensor.
+    """Return the arguments of a launch: plan, addresses by uid (0 for a missing tensor), and stream.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Handles, streams and devices as cudnn-frontend has them, and the described GPU programs may be judged for."""
+"""Handles, streams and devices under cudnn-frontend's names, and the described GPU to judge programs for."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ __all__ = [
     "DescribedHandle",
     "DeviceInfo",
     "FrontendHandle",
+    "cached_handle",
     "create_device_properties",
     "create_handle",
     "create_kernel_cache",
@@ -30,9 +31,8 @@ __all__ = [
     "destroy_handle",
     "device_properties",
     "get_stream",
-    "kept_handle",
     "kernel_cache",
-    "no_handle",
+    "not_a_handle",
     "set_default_target",
     "set_stream",
     "target_of",
@@ -45,7 +45,7 @@ _own_handles: dict[tuple[int, ...], Handle] = {}  # by process and device
 
 
 class DeviceInfo(int):
-    """The GPU of a handle: its ordinal, and what is known of it, requested when first read."""
+    """The GPU of a handle: its ordinal, and properties that are queried on first use."""
 
     _known: dict[str, Any] | None = None
 
@@ -85,12 +85,12 @@ class DeviceInfo(int):
 
     @property
     def shared_memory_per_block_optin(self) -> int:
-        """Bytes of shared memory a block may have on request."""
+        """Bytes of shared memory that a block can request."""
         return int(self._properties["maxSharedMemoryPerBlockOptin"])
 
     @property
     def oversized_shared_memory_per_block(self) -> int:
-        """Bytes of shared memory a block may have in the oversized mode, 0 where there is none."""
+        """Bytes of shared memory per block in the oversized mode, 0 if it has none."""
         return int(self._properties.get("oversizedSharedMemoryPerBlock", 0))
 
     @property
@@ -105,7 +105,7 @@ class DeviceInfo(int):
 
 
 class DescribedHandle:
-    """What :func:`create_handle` returns where programs are judged for a described GPU: nothing runs on it."""
+    """The handle of a described GPU, on which nothing runs."""
 
     def __init__(self, target: Target) -> None:
         self.target = target
@@ -124,7 +124,7 @@ class _HandleKind(type):
 
 
 class FrontendHandle(metaclass=_HandleKind):
-    """What ``cudnn.Handle`` means in ``isinstance``: the handles that :func:`create_handle` returns.
+    """``cudnn.Handle`` for ``isinstance``: the handles that :func:`create_handle` returns.
 
     ``backend_handle`` is the address of the ``cudnnHandle_t``, ``device`` a :class:`DeviceInfo`, ``stream`` the address
     of the CUDA stream.
@@ -153,7 +153,7 @@ class FrontendHandle(metaclass=_HandleKind):
 
 
 def set_default_target(name: str | None) -> None:
-    """Judge programs for a described GPU (``h100``, ``sm80``, a JSON file); None goes back to the GPU itself.
+    """Judge programs for a described GPU (``h100``, ``sm80``, a JSON file); None uses the real GPU again.
 
     Raises
     ------
@@ -168,7 +168,7 @@ def set_default_target(name: str | None) -> None:
 
 
 def default_target() -> str | None:
-    """Return the described GPU programs are judged for, None where they run."""
+    """Return the described GPU that programs are judged for; None if they run."""
     return None if _default_target is None else _default_target.name
 
 
@@ -214,17 +214,17 @@ def _new_handle(lib: Library) -> Handle:
 
 def _described(handle: Any) -> DescribedHandle:
     if not isinstance(handle, DescribedHandle):
-        raise no_handle(handle)
+        raise not_a_handle(handle)
     return handle
 
 
-def no_handle(handle: object) -> TypeError:
+def not_a_handle(handle: object) -> TypeError:
     """Return the error for a value that is not a handle of this module."""
     return TypeError(f"handle is {shown(handle)}, a cudnn.Handle is needed: what cudnn.create_handle() returned")
 
 
 def destroy_handle(handle: Handle | DescribedHandle) -> None:
-    """Release a handle. C: ``cudnnDestroy``, called when no graph uses it any more.
+    """Release a handle. C: ``cudnnDestroy``, called when no graph uses it any longer.
 
     Raises
     ------
@@ -265,18 +265,18 @@ def to_backend_handle(handle: Handle | DescribedHandle | None) -> int | None:
     return found
 
 
-def own_handle() -> Handle:
-    """Return the handle graphs share that were given none, one per process and device.
+def shared_handle() -> Handle:
+    """Return the handle shared by graphs without one, per process and device.
 
     It is not that of :func:`~cudnn_backend_py.plans.build.shared_target`, whose stream
     :func:`~cudnn_backend_py.execution.execute` may set.
     """
     _check_gpu(library())
-    return kept_handle(_own_handles, current_device())
+    return cached_handle(_own_handles, current_device())
 
 
-def kept_handle(handles: dict[tuple[int, ...], Handle], *key: int) -> Handle:
-    """Return the handle of this process and `key`; it is made where there is none, or none that is open.
+def cached_handle(handles: dict[tuple[int, ...], Handle], *key: int) -> Handle:
+    """Return the handle of this process and `key`, made if there is none or it is closed.
 
     Raises
     ------
@@ -301,7 +301,7 @@ os.register_at_fork(after_in_child=_after_fork)
 
 
 def target_of(handle: Any, properties: device_properties | None) -> Target:
-    """Return the target of a graph: its device properties, its handle's device, or the default.
+    """Return the target of a graph: from device properties, its handle's device, or the default.
 
     Raises
     ------
@@ -316,7 +316,7 @@ def target_of(handle: Any, properties: device_properties | None) -> Target:
         return described.target
     if handle is None and _default_target is not None:
         return _described_target(_default_target)
-    handle = handle if own else own_handle()
+    handle = handle if own else shared_handle()
     return Target(_profile_of(handle.device), handle=handle, library=library())
 
 
@@ -326,7 +326,7 @@ def _profile_of(device: int) -> Profile:
 
 
 class device_properties:
-    """Properties of a GPU, read off it or given as JSON: what a graph is built for without that GPU.
+    """Properties of a GPU, from the device or from JSON, to build graphs without that GPU.
 
     C: ``CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR`` (since 9.8).
     """
@@ -344,7 +344,7 @@ class device_properties:
 
 
 def create_device_properties(source: int | str) -> device_properties:
-    """Return the properties of the GPU of that ordinal, or those a JSON text holds.
+    """Return the properties of the GPU of that ordinal, or those in a JSON text.
 
     Raises
     ------
@@ -371,7 +371,7 @@ def create_device_properties(source: int | str) -> device_properties:
 
 
 class kernel_cache:
-    """Kernels compiled once for graphs of one kind and many shapes.
+    """Kernels compiled once for graphs of one kind with different shapes.
 
     C: ``CUDNN_BACKEND_KERNEL_CACHE_DESCRIPTOR`` (since 9.4; JSON since 9.10).
     """
@@ -382,7 +382,7 @@ class kernel_cache:
         self._dims: list[Any] | None = None
 
     def for_graph(self, operation_graph: Descriptor) -> Descriptor:
-        """Return the finalized descriptor; the first graph that uses it decides the kind."""
+        """Return the finalized descriptor; the first graph that uses it determines the kind."""
         with self._lock:
             lib = operation_graph.library
             made = self._descriptor or Descriptor(DescriptorType.KERNEL_CACHE, on=lib)
@@ -393,7 +393,7 @@ class kernel_cache:
             return made
 
     def check_dims(self, dims: list[Any], fault: KnownIssue) -> None:
-        """Refuse a graph with other dims than the first one had, where cuDNN was measured to get that wrong.
+        """Refuse a graph with dims other than the first one's, where cuDNN was measured to get them wrong.
 
         Raises
         ------
@@ -406,7 +406,7 @@ class kernel_cache:
                 raise wrong_for_other_dims(fault, f"the kernel cache was made for the dims {self._dims[0]} ...")
 
     def size(self) -> int:
-        """Return how many kernels it holds, as cuDNN counts them (9.27).
+        """Return the number of kernels, as cuDNN counts them (9.27).
 
         Raises
         ------
@@ -416,7 +416,7 @@ class kernel_cache:
         return self._number(Attr.KERNEL_CACHE_ENTRY_COUNT)
 
     def revision(self) -> int:
-        """Return a number that grows when the kernels change, in this process (cuDNN 9.27); raises as :meth:`size`."""
+        """Return a number that grows with changes of the kernels in this process (9.27); raises as :meth:`size`."""
         return self._number(Attr.KERNEL_CACHE_REVISION)
 
     def _number(self, attribute: Attr) -> int:
@@ -449,7 +449,7 @@ class kernel_cache:
             return str(descriptor.get(Attr.KERNEL_CACHE_JSON_REPRESENTATION))
 
     def deserialize(self, text: str) -> None:
-        """Fill the cache, which must be new, with what :meth:`serialize` returned.
+        """Fill a new cache with the result of :meth:`serialize`.
 
         Raises
         ------

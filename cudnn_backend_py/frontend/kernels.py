@@ -1,4 +1,4 @@
-"""Names of cudnn-frontend 1.32 that are kernels of its own, not cuDNN's backend: each is refused by its name."""
+"""Names of cudnn-frontend 1.32's own kernels, each refused by name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""cudnn-frontend's log: the graph as one line of JSON, where its environment variables request it."""
+"""cudnn-frontend's log: the graph as one line of JSON, if its environment variables enable it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["log_graph"]
 
 
 def log_graph(to_json: Callable[[], Any]) -> None:
-    """Write what `to_json` returns where ``CUDNN_FRONTEND_LOG_FILE`` says, if ``CUDNN_FRONTEND_LOG_INFO`` is 1.
+    """Write the result of `to_json` to ``CUDNN_FRONTEND_LOG_FILE`` if ``CUDNN_FRONTEND_LOG_INFO`` is 1.
 
     The file is a path, ``stdout`` or ``stderr``; a path is appended to. One that cannot be written is warned of: the
     graph is built all the same.

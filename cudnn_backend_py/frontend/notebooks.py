@@ -1,4 +1,4 @@
-"""Notebooks as programs: their cells of code, one after the other, in one namespace."""
+"""Run notebooks as programs: their code cells in order, in one namespace."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def _line(line: str) -> str:
 
 
 def run_notebook(notebook: str, *arguments: str) -> None:
-    """Run the cells of code of a notebook as the main program, in its folder; what they raise is not caught.
+    """Run a notebook's code cells as the main program, in its folder; exceptions propagate.
 
     Tracebacks show the lines of the cells, which are called ``NOTEBOOK, cell 3``.
     """

@@ -1,4 +1,4 @@
-"""Other dims and strides than a plan was built with, as programs give them for a launch."""
+"""Dims and strides given for a launch that differ from those a plan was built with."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["read_overrides"]
 def read_overrides(
     memory: Placement, fault: KnownIssue | None, uids: Any, shapes: Any, strides: Any
 ) -> Overrides | None:
-    """Return other dims and strides as lists, one of each for every uid, of its rank; None where no uid is named.
+    """Return other dims and strides as lists, one per uid and of its rank; None without uids.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""``PlanChoice``: which plans of a graph may be built, and what is known of each."""
+"""``PlanChoice``: filters for the plans of a graph, and facts about each plan."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["PlanChoice", "check_retention", "engine_choice"]
 
 
 class PlanChoice:
-    """The part of a ``pygraph`` that filters its plans, and answers questions about them."""
+    """The part of a ``pygraph`` that filters its plans and reports about them."""
 
     _plans: PlanList
     _retention: cuda_graph_retention | None
@@ -39,61 +39,61 @@ class PlanChoice:
     # filters
 
     def deselect_workspace_greater_than(self, workspace_limit: int) -> Self:
-        """Leave out plans that need more workspace, in bytes."""
+        """Exclude plans that need more workspace, in bytes."""
         self._plans.workspace_limit = _integer(workspace_limit, "number of bytes")
         return self
 
     def deselect_shared_mem_greater_than(self, shared_memory: int) -> Self:
-        """Leave out plans that need more shared memory per block, in bytes."""
+        """Exclude plans that need more shared memory per block, in bytes."""
         self._plans.shared_memory_limit = _integer(shared_memory, "number of bytes")
         return self
 
     def deselect_engines(self, engine_names: Sequence[str]) -> Self:
-        """Leave out plans with one of these in their name, such as ``eng3`` or ``k24=7``, also earlier ones."""
+        """Exclude plans with one of these in their name, such as ``eng3`` or ``k24=7``, including earlier ones."""
         names = list(engine_names)
         if isinstance(engine_names, str) or not all(isinstance(name, str) for name in names):
             raise TypeError(f"names of engines are {shown(engine_names)}, a list of texts is needed")
         self._plans.barred_names += names
-        if self._plans.drop_barred():
+        if self._plans.drop_excluded():
             self._current = None
         return self
 
     def select_behavior_notes(self, notes: Sequence[behavior_note]) -> Self:
         """Keep only plans with all of these notes."""
-        self._plans.filter_notes("behavior_notes", notes, keep=True)
+        self._plans.exclude_by_notes("behavior_notes", notes, keep=True)
         return self
 
     def deselect_behavior_notes(self, notes: Sequence[behavior_note]) -> Self:
-        """Leave out plans with any of these notes."""
-        self._plans.filter_notes("behavior_notes", notes, keep=False)
+        """Exclude plans with any of these notes."""
+        self._plans.exclude_by_notes("behavior_notes", notes, keep=False)
         return self
 
     def select_numeric_notes(self, notes: Sequence[numerical_note]) -> Self:
         """Keep only plans with all of these notes."""
-        self._plans.filter_notes("numerical_notes", notes, keep=True)
+        self._plans.exclude_by_notes("numerical_notes", notes, keep=True)
         return self
 
     def deselect_numeric_notes(self, notes: Sequence[numerical_note]) -> Self:
-        """Leave out plans with any of these notes."""
-        self._plans.filter_notes("numerical_notes", notes, keep=False)
+        """Exclude plans with any of these notes."""
+        self._plans.exclude_by_notes("numerical_notes", notes, keep=False)
         return self
 
     # questions
 
     @property
     def plans(self) -> list[PlanConfig]:
-        """Engine and knobs of each plan, in the order they are built in."""
+        """Engine and knobs of each plan, in build order."""
         return [PlanConfig(*self.get_engine_and_knobs_at_index(index), index) for index in range(self._plans.count)]
 
     def backend_plan_entries(self) -> list[PlanConfig]:
-        """Return :attr:`plans`, requested if they are not yet: all are cuDNN's, none where it refuses the graph."""
+        """Return :attr:`plans`, queried if necessary: all are cuDNN's; empty where it refuses the graph."""
         with suppress(cudnnGraphNotSupportedError):
             self._require_plans()
         return self.plans
 
     @property
     def selected_engine(self) -> None:
-        """The kernel of cudnn-frontend's own that runs the graph: none, cuDNN's backend does."""
+        """The cudnn-frontend kernel that runs the graph: always None, as cuDNN's backend does."""
 
     def get_cuda_graph_retention(self) -> cuda_graph_retention:
         """Return the retention of the graph, else of ``CUDNN_CUDA_GRAPH_RETENTION``, else PER_GRAPH."""
@@ -103,7 +103,7 @@ class PlanChoice:
         return cuda_graph_retention.__members__.get(named, cuda_graph_retention.PER_GRAPH)
 
     def _retention_of_plans(self) -> CudaGraphRetention | None:
-        """Return the retention for building plans: the requested one since cuDNN 9.28, which reads the variable."""
+        """Return the retention for building plans, which cuDNN supports since 9.28."""
         if self._retention is None or self.operation_graph.target.library.version < (9, 28):
             return None
         return CudaGraphRetention[self._retention.name]
@@ -113,7 +113,7 @@ class PlanChoice:
         return len(self._plans)
 
     def get_plan_name_at_index(self, index: int) -> str:
-        """Return engine and knobs of a plan, in the order of their numbers: ``eng2_k2=4_k24=7``."""
+        """Return engine and knobs of a plan, sorted by number: ``eng2_k2=4_k24=7``."""
         return self._plans.name(index)
 
     def get_engine_and_knobs_at_index(self, index: int) -> tuple[int, dict[knob_type, int]]:
@@ -123,7 +123,7 @@ class PlanChoice:
         return config.engine, {knob_type[name]: value for name, value in names if name in knob_type.__members__}
 
     def get_engine_count(self) -> int:
-        """Return how many engines cuDNN has for such a graph."""
+        """Return the number of cuDNN's engines for such a graph."""
         with status_as(FrontendRuntimeError, "the engine count"):
             return self.operation_graph.engine_count
 
@@ -134,11 +134,11 @@ class PlanChoice:
             return knob.of(self.operation_graph.knobs(engine))
 
     def get_behavior_notes(self) -> list[behavior_note]:
-        """Return the behaviour notes of the plan :meth:`execute` runs."""
+        """Return the behavior notes of the plan that :meth:`execute` runs."""
         return self.get_behavior_notes_for_plan_at_index(self._plans.chosen())
 
     def get_behavior_notes_for_plan_at_index(self, index: int) -> list[behavior_note]:
-        """Return the behaviour notes of a plan."""
+        """Return the behavior notes of a plan."""
         return [behavior_note[note.name] for note in self._plans.config(index).behavior_notes]
 
 
@@ -150,7 +150,7 @@ def _integer(value: int, what: str) -> int:
 
 
 def check_retention(given: Any) -> cuda_graph_retention | None:
-    """Return the settings that a graph is built with.
+    """Return the retention setting of a graph, checked.
 
     Raises
     ------
@@ -164,7 +164,7 @@ def check_retention(given: Any) -> cuda_graph_retention | None:
 
 
 def engine_choice(engine_id: int, knobs: Mapping[knob_type, int] | None) -> EngineChoice:
-    """Return an engine of cuDNN's with values of its knobs, as programs name them.
+    """Return an engine of cuDNN with values of its knobs, from a program's names.
 
     Raises
     ------

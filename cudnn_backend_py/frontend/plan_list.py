@@ -1,4 +1,4 @@
-"""The engine configs of a graph in heuristics' order: filtered, checked, built."""
+"""The engine configs of a graph in the order of the heuristics: filtered, checked, built."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class knob:
 
     @staticmethod
     def of(knobs: Iterable[Knob]) -> list[knob]:
-        """Return the knobs cudnn-frontend has names for."""
+        """Return the knobs that cudnn-frontend has names for."""
         names = knob_type.__members__
         known = [(names.get(getattr(item.type, "name", "")), item) for item in knobs]
         return [knob(kind, item.maximum, item.minimum, item.stride) for kind, item in known if kind is not None]
@@ -57,15 +57,15 @@ class knob:
 
 @dataclass(frozen=True)
 class PlanConfig:
-    """One plan of a graph: the engine, the values of its knobs, and which of cuDNN's plans it is."""
+    """One plan of a graph: engine, knob values, and the corresponding cuDNN plan."""
 
     engine_id: int
     knobs: Any = None
     cpp_index: int | None = None
 
 
-class Asking(Protocol):
-    """The interface of the graph that a list of plans belongs to."""
+class PlanOwner(Protocol):
+    """The interface of the graph that owns a list of plans."""
 
     target: Target
     sm_count: int | None
@@ -84,8 +84,8 @@ class Asking(Protocol):
 class PlanList:
     """Engine configs of one graph; ``candidate`` is the index of the plan to execute, -1 before one is built."""
 
-    def __init__(self, graph: Asking) -> None:
-        self._graph: Asking = weakref.proxy(graph)  # whose plans these are: it goes when its last user does
+    def __init__(self, graph: PlanOwner) -> None:
+        self._graph: PlanOwner = weakref.proxy(graph)  # whose plans these are: it goes when its last user does
         self._configs: list[EngineConfig] = []
         self._modes: list[str] = []  # to be queried when their configs are needed
         self._plans: dict[int, Plan] = {}
@@ -102,7 +102,7 @@ class PlanList:
 
     @property
     def count(self) -> int:
-        """How many engine configs there are; none for a plan that was built elsewhere."""
+        """The number of engine configs; 0 for a loaded plan."""
         self._judge_all()
         return len(self._configs)
 
@@ -119,7 +119,7 @@ class PlanList:
         return self.candidate
 
     def select(self, index: int) -> None:
-        """Make one plan the candidate, built or not; :meth:`build` then builds it and no other."""
+        """Make one plan the candidate, built or not; :meth:`build` then builds only that one."""
         self.candidate = index
         self._pinned = index
 
@@ -149,16 +149,16 @@ class PlanList:
 
     @staticmethod
     def _config_of(plan: Plan) -> EngineConfig:
-        """Return the engine config of a plan that was built elsewhere."""
+        """Return the engine config of a loaded plan."""
         choice = EngineChoice.parse(plan.tag)
         return OperationGraph(plan.graph, plan.target).config(choice.engine, choice.knobs)
 
     def name(self, index: int) -> str:
-        """Return engine and knobs of a config, the knobs in the order of their numbers: ``eng2_k2=4_k24=7``."""
+        """Return engine and knobs of a config, sorted by number: ``eng2_k2=4_k24=7``."""
         return self.config(index).tag
 
     def run_query(self, modes: Sequence[heur_mode]) -> None:
-        """Append what heuristics propose in these modes; the later ones are queried when theirs are needed.
+        """Append the proposals of the heuristics in these modes; later modes are queried only if needed.
 
         OPENSOURCE means engines that are not cuDNN's: next to other modes it adds none.
 
@@ -181,7 +181,7 @@ class PlanList:
         while self._modes and len(self._configs) == before:
             self._judge_next()
         if not self._configs:
-            raise self._refused("no engine config of cuDNN supports this graph", "heuristics-empty", built=False)
+            raise self._refusal_error("no engine config of cuDNN supports this graph", "heuristics-empty", built=False)
 
     def _judge_next(self) -> None:
         try:
@@ -198,10 +198,10 @@ class PlanList:
         while self._modes:
             self._judge_next()
 
-    def _refused(
+    def _refusal_error(
         self, headline: str, code: str, words: str | None = None, *, built: bool | None = None
     ) -> cudnnGraphNotSupportedError:
-        """Return the error; where `built` says how far cuDNN came, an environment problem is named before it."""
+        """Return the error; an environment problem is named first where `built` shows how far cuDNN came."""
         from ..target.environment import problem_of_refusal  # reads versions and logs: only for a refusal
 
         fault = None if built is None else problem_of_refusal(self._graph.target, built=built)
@@ -217,7 +217,7 @@ class PlanList:
         return error
 
     def require_engine(self, choice: EngineChoice) -> None:
-        """Append the one engine that can run the graph.
+        """Append the only engine that can run the graph.
 
         Raises
         ------
@@ -228,34 +228,34 @@ class PlanList:
             self.add_engine(choice)
         except NotSupportedStatus as error:
             headline = f"no engine config of cuDNN supports this graph: it needs {choice.tag}, which does not,"
-            raise self._refused(headline, "heuristics-empty", error.sections["cudnn"], built=False) from error
+            raise self._refusal_error(headline, "heuristics-empty", error.sections["cudnn"], built=False) from error
 
     def add_engine(self, choice: EngineChoice) -> None:
         """Append one engine with these knob values."""
         self._judge_all()
         self._configs.append(self._graph.operation_graph.config(choice.engine, choice.knobs))
 
-    def take(self, plan: Plan) -> None:
-        """Hold a plan that was built elsewhere."""
+    def use_loaded_plan(self, plan: Plan) -> None:
+        """Use a loaded plan."""
         self._configs.clear()
         self._modes.clear()
         self._plans = {0: plan}
         self.candidate = 0
 
-    def filter_notes(self, kind: str, notes: Sequence[Any], *, keep: bool) -> None:
-        """Bar configs by notes, those that are still to come among them: without one (`keep`), or with one."""
+    def exclude_by_notes(self, kind: str, notes: Sequence[Any], *, keep: bool) -> None:
+        """Exclude configs by notes, including later ones: those without the note (`keep`) or those with it."""
         known = _NOTES[kind].__members__
         names = [note.name for note in notes if isinstance(note, Enum) and note.name in known]
         if len(names) < len(notes):
             raise TypeError(f"{shown(notes)} are no such notes, a list of cudnn.{_NOTES[kind].__name__} is needed")
         self._notes += [(kind, name, keep) for name in names]
 
-    def _why_barred(self, index: int) -> str | None:
+    def _exclusion_reason(self, index: int) -> str | None:
         config = self.config(index)
         for kind, note, wanted in self._notes:
             if (note in (held.name for held in getattr(config, kind))) != wanted:
                 return "deselected by its notes"
-        named = self._why_named(index)
+        named = self._name_exclusion_reason(index)
         if named is not None:
             return named
         if self.workspace_limit is None and self.shared_memory_limit is None:
@@ -264,24 +264,24 @@ class PlanList:
 
         return find_excess(config, workspace_bytes=self.workspace_limit, shared_memory_bytes=self.shared_memory_limit)
 
-    def _why_named(self, index: int) -> str | None:
+    def _name_exclusion_reason(self, index: int) -> str | None:
         for name in self.barred_names:
             if name in (called := self.name(index)):
                 return f"{called} is deselected by the name {name}"
         return None
 
     def check_support(self) -> None:
-        """Check that a config, or the plan that was built elsewhere, is left after the filters."""
-        reasons = [self._why_barred(index) for index in range(len(self._configs))]
+        """Check that a config or the loaded plan remains after the filters."""
+        reasons = [self._exclusion_reason(index) for index in range(len(self._configs))]
         if None not in reasons:  # not even with all modes asked?
-            reasons = [self._why_barred(index) for index in range(len(self))]
+            reasons = [self._exclusion_reason(index) for index in range(len(self))]
         if None not in reasons:
-            raise self._refused(
+            raise self._refusal_error(
                 "no execution plan is left that supports this graph", "plans-deselected", _lines(reasons) or None
             )
 
     def check_included(self, index: int, *, to_build: bool = False) -> None:
-        """Check that a plan is left by the filters; one that is built runs on unless it is deselected by its name.
+        """Check that a plan passes the filters; a built one stays usable unless deselected by name.
 
         Raises
         ------
@@ -292,7 +292,7 @@ class PlanList:
         if not self._notes and not self.barred_names and limits == (None, None):
             return
         runs_on = index in self._plans and not to_build
-        why = self._why_named(index) if runs_on else self._why_barred(index)
+        why = self._name_exclusion_reason(index) if runs_on else self._exclusion_reason(index)
         if why is not None:
             raise PlanExcluded(
                 f"plan {index}: {why}",
@@ -300,18 +300,18 @@ class PlanList:
                 fix="take another of graph.plans, or leave out the filter",
             )
 
-    def drop_barred(self) -> bool:
-        """Take back the choice of a plan that is barred now, and return whether it was; a selected one stays so."""
-        if not self._bars_candidate():
+    def drop_excluded(self) -> bool:
+        """Drop the chosen plan if the filters exclude it, and return whether they do; a selected one stays."""
+        if not self._excludes_candidate():
             return False
         self.candidate = -1 if self._pinned is None else self._pinned
         return True
 
-    def _bars_candidate(self) -> bool:
-        return self.candidate != -1 and self._why_barred(self.candidate) is not None
+    def _excludes_candidate(self) -> bool:
+        return self.candidate != -1 and self._exclusion_reason(self.candidate) is not None
 
     def build_at(self, index: int) -> None:
-        """Build one plan and make it the candidate, whichever was selected before.
+        """Build one plan and make it the candidate.
 
         Raises
         ------
@@ -334,12 +334,12 @@ class PlanList:
             self._plans[index] = build_plan(config, kernel_cache=made, retention=retention)
         except CudnnBackendError as error:
             words = getattr(error, "last_error", "") or str(error)
-            raise self._refused(
+            raise self._refusal_error(
                 f"plan {index} ({config.tag}) cannot be built: {headline_of(error)}", "plan-not-built", words
             ) from error
 
     def build(self, policy: build_plan_policy) -> None:
-        """Build the first plan that can be built, or all of them; the candidate is the first one if there is none.
+        """Build the first plan that can be built, or all; the first one becomes the candidate if there is none.
 
         A selected plan is built in any case, or it is said why not.
         """
@@ -349,7 +349,7 @@ class PlanList:
         elif self._pinned is not None:
             self._build(self._pinned)
             return
-        elif self.candidate != -1 and not self._bars_candidate():
+        elif self.candidate != -1 and not self._excludes_candidate():
             return
         built: list[int] = []
         failures: list[str] = []
@@ -366,24 +366,24 @@ class PlanList:
                 break
         if not built:
             headline = "no execution plan could be built for this graph"
-            raise self._refused(headline, "plan-not-built", _lines(failures), built=True)
-        if self.candidate == -1 or self._bars_candidate():
+            raise self._refusal_error(headline, "plan-not-built", _lines(failures), built=True)
+        if self.candidate == -1 or self._excludes_candidate():
             self.candidate = built[0]
 
     def _indices(self) -> Iterator[int]:
-        """Yield the indices of all configs, those of modes that are queried meanwhile among them."""
+        """Yield the indices of all configs, querying further modes as needed."""
         index = 0
         while index < len(self._configs) or index < len(self):
             yield index
             index += 1
 
     def runnable(self) -> list[int]:
-        """Return the indices of the built plans that run: those that are not deselected by their names."""
-        return sorted(index for index in self._plans if self._why_named(index) is None)
+        """Return the indices of the built plans that may run: those not deselected by name."""
+        return sorted(index for index in self._plans if self._name_exclusion_reason(index) is None)
 
     @property
     def any_built(self) -> bool:
-        """Whether a plan is built, here or elsewhere."""
+        """Whether a plan is built or loaded."""
         return bool(self._plans)
 
     def is_built(self, index: int) -> bool:

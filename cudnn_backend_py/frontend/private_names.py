@@ -1,4 +1,4 @@
-"""``PrivateNames``: private attributes by which programs look into a graph of cudnn-frontend 1.32, as aliases."""
+"""``PrivateNames``: private attributes of cudnn-frontend 1.32's graph that programs use, as aliases."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["PrivateNames"]
 
 
 class _ByUid(MutableMapping[int, Any]):
-    """The buffers that a graph was written with, by uid: a view, which follows a tensor that gets another uid."""
+    """A live view of the buffers that a graph was written with, by uid."""
 
     def __init__(self, record: Record) -> None:
         self._record = record
@@ -45,7 +45,7 @@ class _ByUid(MutableMapping[int, Any]):
 
 
 class PrivateNames:
-    """The part of a ``pygraph`` that answers to cudnn-frontend's private names."""
+    """The part of a ``pygraph`` with cudnn-frontend's private names."""
 
     record: Record
     _plans: PlanList

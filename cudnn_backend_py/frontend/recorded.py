@@ -1,4 +1,4 @@
-"""What a program reads back of the graph it wrote: nodes, ports and names of tensors, cudnn-frontend's."""
+"""The recorded nodes, ports and tensor names of a graph, as cudnn-frontend reports them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _row_major_stride = pack_strides  # its name in cudnn.nodes
 
 
 class Node:
-    """An operation of a graph: its name and kind, its tensors by port, and ``params``, the arguments that were given.
+    """An operation of a graph: name, kind, tensors by port, and the given arguments as ``params``.
 
     It is read only: what is changed in it changes no graph.
     """
@@ -56,7 +56,7 @@ class Node:
                 raise attribute_not_set(f"port {port!r} of node {self.name!r} is None", fix="give a tensor")
 
     def infer_properties(self, context: GraphContext) -> None:
-        """Give tensors without a type that of the context, and a product or elementwise result its dims and strides.
+        """Give tensors without a type the context's, and infer dims and strides of products and elementwise results.
 
         Raises
         ------
@@ -75,7 +75,7 @@ class Node:
 
 @dataclass(frozen=True)
 class Operation:
-    """How cudnn-frontend 1.32 calls the parts of one operation.
+    """The names that cudnn-frontend 1.32 uses for the parts of one operation.
 
     ``results`` are the ports of what the method returns, in order; ``parts`` are the ends of those tensors' names
     where they are not the port. ``written`` are arguments that the operation writes, ``lists`` those that are lists of
@@ -93,7 +93,7 @@ class Operation:
     pointwise: bool = False
 
     def part(self, port: str) -> str:
-        """Return the end of the name of that result's tensor."""
+        """Return the suffix of a result tensor's name."""
         return self.parts.get(port, port)
 
 
@@ -251,7 +251,7 @@ _LATER = (NodeType.MATMUL, NodeType.POINTWISE)
 
 
 class Record:
-    """The nodes and tensors of one graph, in the order they were made; `owner` is a weak reference to it."""
+    """The nodes and tensors of one graph in order of creation; `owner` is a weak reference to the graph."""
 
     def __init__(self, owner: Callable[[], Any] | None = None) -> None:
         self.owner = owner
@@ -264,7 +264,7 @@ class Record:
         self.busy = False
 
     def add(self, item: tensor) -> tensor:
-        """Take a tensor, of another graph too, with a uid if it has none.
+        """Add a tensor, also one of another graph, with a uid if it has none.
 
         Raises
         ------
@@ -281,20 +281,20 @@ class Record:
         return item
 
     def move_last(self, item: tensor) -> None:
-        """List a tensor after the others."""
+        """Move a tensor to the end of the list."""
         if item in self.tensors:
             del self.tensors[item]
             self.tensors[item] = None
 
     def show(self, results: Iterable[tensor]) -> None:
-        """Give results the dims and strides inferred so far, for programs to read."""
+        """Show programs the inferred dims and strides of results."""
         for item in results:
             if not (item.dim and item.stride):
-                item.dim, item.stride = item.foresee()
+                item.dim, item.stride = item.inferred_layout()
                 self.shown[item] = None
 
     def hide(self) -> None:
-        """Take back what :meth:`show` gave and no program has set since: inputs may have changed."""
+        """Undo :meth:`show` where programs have not set the values since, as inputs may have changed."""
         for item in self.shown:
             item.dim = item.dim if item.dim_given else []
             item.stride = item.stride if item.stride_given else []
@@ -307,13 +307,13 @@ class Record:
         return self._next_uid - 1
 
     def change(self, what: str, item: tensor | None = None) -> None:
-        """Notify the graph of a change, in one tensor or in all; `what` begins the error where it cannot change."""
+        """Announce a change of one tensor or all to the graph; `what` begins the error if it cannot change."""
         graph = None if self.owner is None else self.owner()
         if graph is not None:
             graph._changed(what, item)
 
     def claim(self, item: tensor, uid: int) -> None:
-        """Let a tensor have the uid a program gives it; one that has it without being given it gets another.
+        """Reserve the uid that a program gives a tensor; a tensor with that uid by default gets another one.
 
         Raises
         ------
@@ -335,7 +335,7 @@ class Record:
         other.uid = self._fresh_uid(but=uid)
 
     def name_of(self, operation: str, name: str) -> str:
-        """Return the name of a new node: what was given, or the operation and a number."""
+        """Return the name of a new node: the given one, or the operation with a number."""
         if name:
             return name
         self._counts[operation] += 1
@@ -347,7 +347,7 @@ class Record:
         return {item.name: item for item in self.tensors if named[item.name] == 1}
 
     def find(self, name_or_uid: str | int) -> tensor | None:
-        """Return a tensor by its name or its uid, None if there is none.
+        """Return a tensor by name or uid, None if there is none.
 
         Raises
         ------
@@ -365,7 +365,7 @@ class Record:
 
 
 def recorded(cls: Class) -> Class:
-    """Make every operation of a graph class note its node in ``self.record``, and name results as 1.32 does."""
+    """Make every operation of a graph class record its node in ``self.record`` and name results as 1.32 does."""
     for name, operation in OPERATIONS.items():
         if hasattr(cls, name):
             setattr(cls, name, _noting(name, operation, getattr(cls, name)))
@@ -434,7 +434,7 @@ def _noting(method: str, operation: Operation, add: Callable[..., Any]) -> Calla
 
 @cache
 def _parameters(add: Callable[..., Any]) -> tuple[Signature, list[str], set[str], set[str], dict[str, type]]:
-    """Return the parameters of a method, read at the first call: the signature, all names, and those of a kind.
+    """Return signature, all parameter names and those of one kind for a method, cached.
 
     Of a kind are those whose default is a value, those that may be tensors, and, with the class that is needed, those
     that are flags or words of an enumeration; types of data may be torch's.
@@ -467,7 +467,7 @@ def _in_words(kind: type) -> str:
 
 
 def _given(operation: Operation, valued: set[str], kwargs: dict[str, Any]) -> dict[str, Any]:
-    """Return the keywords without those that are None and have another default: None is what is not given.
+    """Return the keywords that were given, without None where the default is different.
 
     Of a matmul and of pointwise operations that is so for the type they compute in alone.
     """
@@ -488,7 +488,7 @@ def _named(given: Mapping[str, Any]) -> str:
 def _tensors_first(
     method: str, names: list[str], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Return the arguments of a norm in our order, where tensors come first and the phase after them."""
+    """Return the arguments of a norm in our order: tensors first, then the phase."""
     behind = names[1 : names.index("epsilon") + 1]
     if len(args) > len(behind):
         kwargs = {**kwargs, "norm_forward_phase": args[len(behind)]}
@@ -501,7 +501,7 @@ def _tensors_first(
 def _name_first(
     names: list[str], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Return the arguments of a call which gives the name before the compute type."""
+    """Return the arguments of a call that gives the name before the compute type."""
     at = names.index("compute_data_type")
     if len(args) <= at:  # by its keyword, where it can only be wrong
         return args, kwargs
@@ -514,7 +514,7 @@ def _is_tensor(value: Any) -> bool:
 
 
 def _described(graph: Any, name: str, value: Any) -> Any:
-    """Return a tensor of the graph for a framework's tensor, which is kept for the execution; else the value."""
+    """Return a graph tensor for a framework's tensor, which is kept for the execution; other values unchanged."""
     if type(value) in (list, tuple):
         return type(value)(_described(graph, f"{name}_{at}", item) for at, item in enumerate(value))
     if isinstance(value, tensor) or not hasattr(value, "__dlpack__"):
@@ -525,7 +525,7 @@ def _described(graph: Any, name: str, value: Any) -> Any:
 
 
 def _flat(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments by name, those of a method that takes any keywords among them."""
+    """Return the arguments by name, with variable keywords merged."""
     flat = {**given, **given.get("keywords", {})}
     for name in ("self", "arguments", "keywords", "name", "compute_data_type"):
         flat.pop(name, None)

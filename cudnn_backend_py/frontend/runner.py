@@ -1,4 +1,4 @@
-"""From a user's variant pack to a launch: which address goes where, found once per plan and used at every call."""
+"""From a user's variant pack to a launch: address positions are computed once per plan."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ..native.fast_call import LOOK_CLOSER, MappedCall, compiled_library
 from ..native.launch import Launcher, Overrides
 from ..plans.plan import Plan
 from .errors import FrontendKeyError, FrontendRuntimeError, FrontendValueError, as_kind, status_as
-from .handles import DescribedHandle, no_handle
+from .handles import DescribedHandle, not_a_handle
 from .tensors import tensor
 
 __all__ = ["Placement", "Runner"]
@@ -29,7 +29,7 @@ PACKS_CHECKED = 16
 
 
 class Placement:
-    """Where the tensors of a graph are that no user gives: scratch in front of the workspace, constants, slices.
+    """Where the tensors that the user does not give are stored: scratch in the workspace, constants, slices.
 
     ``scratch_bytes`` is what :meth:`pygraph.get_workspace_size` adds to a plan's workspace. `scratch` says where
     scratch is, by uid, and how many bytes there are, where another program has laid it out.
@@ -52,7 +52,7 @@ class Placement:
         self.offsets, self.scratch_bytes = scratch or scratch_offsets(self.tensors)
 
     def user_uids(self) -> list[int]:
-        """Return the uids a variant pack of the user must have, those of sliced wholes among them."""
+        """Return the uids that the user's variant pack must have, including sliced tensors."""
         held = {item.uid for item in self.tensors if item.by_value and item.value is not None}
         mine = held | set(self.offsets) | set(self.constants) | set(self.slices)
         uids = [item.uid for item in self.tensors if item.uid not in mine]
@@ -63,7 +63,7 @@ _live: weakref.WeakSet[Runner] = weakref.WeakSet()
 
 
 def _after_fork() -> None:
-    """CUDA does not survive a fork: let the child find out at its first call, by an exception."""
+    """Make the first call in a forked child raise, as a CUDA context does not survive a fork."""
     for runner in list(_live):
         runner._handle_checked = object()
 
@@ -72,7 +72,7 @@ os.register_at_fork(after_in_child=_after_fork)
 
 
 class Runner:
-    """One plan ready to be executed with variant packs of users.
+    """A plan that is executed with users' variant packs.
 
     Its keys are the workspace, then the addresses in the launcher's order of uids. Where `retains`, CUDA graphs that
     are captured from its launches keep it.
@@ -125,7 +125,7 @@ class Runner:
 
     @property
     def workspace_bytes(self) -> int:
-        """Bytes the user's workspace needs: scratch tensors and the plan's own."""
+        """Bytes of the user's workspace: scratch tensors and the plan's own."""
         return self._memory.scratch_bytes + self.plan.workspace_bytes
 
     def execute(self, pack: Mapping[Any, Any], workspace: Any, handle: Any) -> None:
@@ -139,10 +139,10 @@ class Runner:
         except CudnnBackendError as error:
             raise as_kind(FrontendRuntimeError, "the launch", error) from error
         if status:
-            self._execute_closely(pack, workspace, handle, status)
+            self._execute_with_checks(pack, workspace, handle, status)
 
-    def _execute_closely(self, pack: Mapping[Any, Any], workspace: Any, handle: Any, status: int) -> None:
-        """Do what the compiled call leaves to do, and let it do more from now on."""
+    def _execute_with_checks(self, pack: Mapping[Any, Any], workspace: Any, handle: Any, status: int) -> None:
+        """Run a call with all checks, and enable the compiled call for similar ones."""
         if status > 0 and self._mapped is not None:
             raise as_kind(FrontendRuntimeError, "the launch", self._mapped.error(status))
         key = self.key(pack, workspace)
@@ -159,7 +159,7 @@ class Runner:
             self._take_fast_path(pack, workspace)
 
     def _launch(self, handle: Handle, made: Any) -> None:
-        """Launch in the context of the handle's stream, in whichever thread, and be kept where that is captured."""
+        """Launch in the context of the handle's stream, and keep the plan alive if that is captured."""
         stream = self.launcher.stream_of(handle)
         if stream is not None:  # else cuDNN says what is wrong with the handle
             make_current(stream, handle.device or 0)
@@ -168,7 +168,7 @@ class Runner:
         self._run(handle, made)
 
     def _take_fast_path(self, pack: Mapping[Any, Any], workspace: Any) -> None:
-        """Let the next calls be made by the compiled code, which reads addresses and one framework's buffers."""
+        """Let the compiled code make the next calls, reading addresses and one framework's buffers."""
         kinds = {type(value) for value in (*pack.values(), workspace)}
         found = next(filter(None, map(exchange, kinds)), None)
         if self._length > MappedCall.PLACES or (
@@ -195,7 +195,7 @@ class Runner:
             self._launch(handle, self.launcher.pack(self.launcher.row(*key[1:]), key[0], overrides))
 
     def workspace_with(self, handle: Any, overrides: Overrides) -> int:
-        """Return the bytes of workspace for other dims and strides of some uids; the device is queried."""
+        """Return the workspace bytes for other dims and strides of some uids, as queried from the device."""
         self.check_handle(handle)
         with status_as(FrontendRuntimeError, "the workspace for other dims and strides"):
             return self._memory.scratch_bytes + self.launcher.workspace_bytes(handle, overrides)
@@ -231,7 +231,7 @@ class Runner:
         return tuple(addresses)
 
     def _place(self, addresses: list[int], base: int) -> int:
-        """Fill in scratch, constants and slices, cut wholes that are not in the graph, return the plan's workspace."""
+        """Fill in scratch, constants and slices; return the plan's workspace address."""
         if self._constants and self._device is None:
             self._upload()
         for at, _ in self._constants:
@@ -251,7 +251,7 @@ class Runner:
             raise as_kind(FrontendRuntimeError, "the variant pack", error) from error
 
     def _check_described(self, pack: Mapping[Any, Any]) -> None:
-        """Check what can be without a device: a buffer for each tensor, and of a kind that has an address."""
+        """Check without a device that each tensor has a buffer of a kind with an address."""
         self._check_names(pack)
         given = set()
         for name, value in pack.items():
@@ -284,7 +284,7 @@ class Runner:
         )
 
     def check_handle(self, handle: Any) -> None:
-        """Check that it is a handle, open and of the plan's device.
+        """Check that it is an open handle of the plan's device.
 
         Raises
         ------
@@ -300,14 +300,14 @@ class Runner:
                 fix="serialize() it and deserialize() it where the GPU is, or build it there",
             )
         if not isinstance(handle, Handle):
-            raise no_handle(handle)
+            raise not_a_handle(handle)
         with status_as(FrontendRuntimeError, "the handle"):
             self.launcher.check_handle(handle)
         self._handle_address = handle.owner.pointer.value
         self._handle_checked = handle
 
     def _check(self, pack: Mapping[Any, Any], key: tuple[int, ...]) -> None:
-        """Check a new variant pack: all addresses are there, buffers are on a device.
+        """Check a new variant pack: all addresses are given, and buffers are on a device.
 
         Buffers are looked at in the first variant packs of a plan only: a program that gives host memory does so
         from the start.
@@ -342,8 +342,8 @@ class Runner:
             )
 
     def _upload(self) -> None:
-        """Bring the graph's constants to the device, once."""
-        import numpy as np  # few graphs have constants
+        """Copy the graph's constants to the device, once."""
+        import numpy as np  # read_per_dim graphs have constants
 
         try:
             memory = Memory(live_handle(self.plan).device or 0)
@@ -365,7 +365,7 @@ class Runner:
         self._to_cuda_graph(self.launcher.populate, pack, workspace, handle, cuda_graph)
 
     def update(self, pack: Mapping[Any, Any], workspace: Any, handle: Any, cuda_graph: int) -> None:
-        """Give the nodes of a CUDA graph other addresses."""
+        """Replace the addresses in the nodes of a CUDA graph."""
         self._to_cuda_graph(self.launcher.update, pack, workspace, handle, cuda_graph)
 
     def _to_cuda_graph(self, call: Any, pack: Mapping[Any, Any], workspace: Any, handle: Any, cuda_graph: int) -> None:
@@ -378,7 +378,7 @@ class Runner:
                 self._keep_for(0, int(cuda_graph))
 
     def _keep_for(self, capture: int, graph: int) -> None:
-        """Have a CUDA graph keep the plan and what is on the device next to it, once for each capture (0: none)."""
+        """Make a CUDA graph keep the plan and its device memory alive, once per capture (0: none)."""
         if (capture, graph) not in self._kept_for:
             keep_for_cuda_graph(graph, self)
             self._kept_for.add((capture, graph))
@@ -398,7 +398,7 @@ def _workspace_address(workspace: Any) -> int:
 
 
 def _address(value: Any, name: Any) -> int:
-    """Return where a buffer is, on a device or, for by-value scalars, in host memory."""
+    """Return the address of a buffer on the device or, for by-value scalars, in host memory."""
     what = name.name or str(name.uid) if isinstance(name, tensor) else str(name)
     numpy = sys.modules.get("numpy")  # not imported: then it is no array
     if numpy is not None and isinstance(value, numpy.ndarray):

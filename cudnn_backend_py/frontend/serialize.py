@@ -1,4 +1,4 @@
-"""A built graph as bytes, which cudnn-frontend reads too: the plan with cuDNN's own JSON, and where its tensors are.
+"""A built graph as bytes that cudnn-frontend can read: the plan in cuDNN's JSON, and its memory layout.
 
 They are an object in UBJSON with cudnn-frontend 1.32's names. Next to those there is what this package reads of its
 own: the graph, and a SHA-256 of that and of the plan. cudnn-frontend's own bytes have neither, so their graph is read
@@ -43,7 +43,7 @@ _KINDS = ("INT64", "INT32", "HALF", "FLOAT")  # of scalars, as its C++ counts th
 
 
 def dump(plan: Plan, memory: Placement, notes: Sequence[str] = ()) -> bytes:
-    """Return a plan with the names of its behaviour notes, and the layout of its memory."""
+    """Return a plan with the names of its behavior notes and the layout of its memory."""
     record = plan.record().to_dict()
     code = record.pop("plan")
     own = json.dumps(
@@ -56,15 +56,15 @@ def dump(plan: Plan, memory: Placement, notes: Sequence[str] = ()) -> bytes:
         }
     )
     seal = _seal(own, code)
-    return write_ubjson({**_as_theirs(memory, notes), _PLAN: code, _OWN: own, _SEAL: seal})
+    return write_ubjson({**_to_frontend_json(memory, notes), _PLAN: code, _OWN: own, _SEAL: seal})
 
 
 def _seal(own: str, code: str) -> str:
     return hashlib.sha256(f"{len(own)} {own}{code}".encode()).hexdigest()
 
 
-def _as_theirs(memory: Placement, notes: Sequence[str]) -> dict[str, Any]:
-    """Return the JSON for cudnn-frontend; without the required version where it could not run the graph."""
+def _to_frontend_json(memory: Placement, notes: Sequence[str]) -> dict[str, Any]:
+    """Return JSON for cudnn-frontend, without a required version if it could not run the graph."""
     size = memory.scratch_bytes
     places: dict[str, Any] = {str(uid): [2, offset, []] for uid, offset in memory.offsets.items()}
     for uid, values in memory.constants.items():
@@ -76,7 +76,7 @@ def _as_theirs(memory: Placement, notes: Sequence[str]) -> dict[str, Any]:
     return {
         **({"json_version": JSON_VERSION} if runs else {}),
         "gid": 0,
-        "tensors": [_tensor_as_theirs(item) for item in memory.tensors],
+        "tensors": [_tensor_to_frontend_json(item) for item in memory.tensors],
         "behavior_notes": [list(notes)],
         "variant_pack_uids": [item.uid for item in memory.tensors],
         "pass_by_values": {str(item.uid): _scalar(item) for item in known if _is_known(item)},
@@ -97,7 +97,7 @@ def _scalar(item: Any) -> dict[str, Any]:
     return {"index": _KINDS.index(item.data_type.name), "value": as_bits(item.value) if floating else int(item.value)}
 
 
-def _tensor_as_theirs(item: Any) -> dict[str, Any]:
+def _tensor_to_frontend_json(item: Any) -> dict[str, Any]:
     return {
         "name": item.name,
         "uid": item.uid,
@@ -112,7 +112,7 @@ def _tensor_as_theirs(item: Any) -> dict[str, Any]:
 
 
 def load(data: Any, target: Target) -> tuple[Plan, Placement]:
-    """Return the plan, ready on `target`, and its memory.
+    """Return the plan, ready on `target`, and its memory layout.
 
     Raises
     ------
@@ -130,11 +130,11 @@ def load(data: Any, target: Target) -> tuple[Plan, Placement]:
     source = "the serialized graph"
     content = _read(raw)
     if _OWN not in content and _PLAN in content:
-        record, memory = _read_theirs(content)
+        record, memory = _read_frontend_serialization(content)
         return restore_plan(record, memory.graph, target, source), memory
     record = PlanRecord.from_dict({"target": "", **content}, source)  # the target's name was not always kept
     parts = _fields(_OWN_PARTS, content)
-    memory = _placed(record.read_graph(), parts["constants"], parts["slices"])
+    memory = _read_placement(record.read_graph(), parts["constants"], parts["slices"])
     return restore_plan(record, memory.graph, target, source), memory
 
 
@@ -142,13 +142,13 @@ def _fields(kinds: Mapping[str, Any], content: Any) -> dict[str, Any]:
     return read_fields(kinds, content, "the data", code="plan-file", error=GraphError)
 
 
-def _placed(
+def _read_placement(
     graph: Graph,
     constants: Mapping[int, Sequence[float]],
     slices: Mapping[int, tuple[int, int]],
     scratch: tuple[dict[int, int], int] | None = None,
 ) -> Placement:
-    """Return where tensors are, after a check that they are the graph's and within their memory."""
+    """Return where tensors are stored, after checking that they belong to the graph and are within its memory."""
     memory = Placement(graph, constants, slices, scratch)
     there = {item.uid: item for item in memory.tensors}
     if unknown := sorted((constants.keys() | memory.offsets.keys()) - there.keys()):
@@ -166,7 +166,7 @@ def _placed(
 
 
 def _read(raw: bytes) -> dict[str, Any]:
-    """Read a checked serialization of this package, or one of cudnn-frontend."""
+    """Read a serialization of this package or cudnn-frontend, checked."""
     if hashlib.sha256(raw[_HASH_BYTES:]).digest() == raw[:_HASH_BYTES]:  # as it was written before
         content = _parse(raw[_HASH_BYTES:].decode("utf-8", "replace"))
     else:
@@ -191,7 +191,7 @@ def _parse(text: str) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class _Scalar:
-    """A scalar of cudnn-frontend, with floats as the eight digits of their four bytes."""
+    """A cudnn-frontend scalar, with floats as eight hex digits."""
 
     index: int
     value: int | str
@@ -222,8 +222,8 @@ def _float_of(bits: str) -> float:
         raise GraphError(f"{bits[:20]!r} is no float, eight hexadecimal digits are needed", code="plan-file") from None
 
 
-def _read_theirs(content: Mapping[str, Any]) -> tuple[PlanRecord, Placement]:
-    """Read a serialization of cudnn-frontend: the graph is the one of cuDNN's plan.
+def _read_frontend_serialization(content: Mapping[str, Any]) -> tuple[PlanRecord, Placement]:
+    """Read a serialization of cudnn-frontend; the graph is that of cuDNN's plan.
 
     Raises
     ------
@@ -258,7 +258,9 @@ def _read_theirs(content: Mapping[str, Any]) -> tuple[PlanRecord, Placement]:
     }
     choice = EngineChoice.from_log(*logged)
     record = PlanRecord(str(Version.from_number(plan["cudnnVersion"])), "", sm, choice.tag, {}, content[_PLAN])
-    return record, _placed(replace_tensors(graph, changed), constants, slices, (scratch, parts["fe_workspace_size"]))
+    return record, _read_placement(
+        replace_tensors(graph, changed), constants, slices, (scratch, parts["fe_workspace_size"])
+    )
 
 
 def read_text(text: str) -> Any:

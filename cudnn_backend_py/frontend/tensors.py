@@ -16,12 +16,12 @@ _RUNTIME = scalar_type.RUNTIME_PARAM
 
 
 def as_bits(value: float | None) -> str | None:
-    """Return a number as cudnn-frontend writes it in a graph's text: the digits of its four bytes."""
+    """Return a number in the form of cudnn-frontend's graph text: the hex digits of its four bytes."""
     return None if value is None else struct.pack(">f", single("value", value)).hex().upper()
 
 
 def _by_value(value: float | int | None) -> dict[str, Any] | None:
-    """Return a value as cudnn-frontend writes it: which of its C++ types it has, 1 for int32, 3 for float."""
+    """Return a value in cudnn-frontend's form: a C++ type number (1 for int32, 3 for float) and the value."""
     if value is None:
         return None
     return {"index": 1, "value": value} if isinstance(value, int) else {"index": 3, "value": as_bits(value)}
@@ -142,7 +142,7 @@ class tensor:
         return self._set("set_stride", stride=integers("stride", stride), stride_given=True)
 
     def set_name(self, name: str) -> Self:
-        """Set the name; the graph lists a tensor that is renamed after the others, as cudnn-frontend does."""
+        """Set the name; a renamed tensor moves to the end of the graph's list, as in cudnn-frontend."""
         is_other = instance("name", name, str, "a text") != self.name
         self._set("set_name", name=name)
         if is_other and (graph := self._graph()) is not None:
@@ -150,7 +150,7 @@ class tensor:
         return self
 
     def set_uid(self, uid: int) -> Self:
-        """Set the uid, unique in the graph: a tensor that has it without being given it gets another.
+        """Set the uid, unique in the graph: a tensor with that uid by default gets another one.
 
         Raises
         ------
@@ -174,15 +174,15 @@ class tensor:
         return self._set("set_output", virtual=not value)
 
     def set_is_virtual(self, value: bool) -> Self:
-        """Make it virtual, or not."""
+        """Make it virtual or not."""
         return self._set("set_is_virtual", virtual=bool(value))
 
     def set_is_pass_by_value(self, value: bool) -> Self:
-        """Make it a scalar given by the address of host memory, or not."""
+        """Make it a scalar passed by the address of host memory, or not."""
         return self._set("set_is_pass_by_value", by_value=bool(value))
 
     def set_ragged_offset(self, ragged_offset: tensor | None) -> Self:
-        """Set the tensor that says where each sequence begins, in elements.
+        """Set the tensor with the first element of each sequence.
 
         Raises
         ------
@@ -201,12 +201,12 @@ class tensor:
         return self._set("set_ragged_offset", ragged_offset=ragged_offset)
 
     def set_ragged_offset_multiplier(self, multiplier: int) -> Self:
-        """Set how many elements one ragged offset counts; cuDNN 9.24."""
+        """Set the number of elements that one ragged offset counts; cuDNN 9.24."""
         count = whole("ragged_offset_multiplier", multiplier)
         return self._set("set_ragged_offset_multiplier", ragged_offset_multiplier=count)
 
     def set_alignment_value(self, value: int) -> Self:
-        """Promise that every value in the tensor is a multiple of `value`; cuDNN's graphs make no use of it.
+        """Promise that every value is a multiple of `value`; cuDNN's graphs do not use this.
 
         Raises
         ------
@@ -242,27 +242,27 @@ class tensor:
             )
 
     def set_reordering_type(self, reordering_type: tensor_reordering | None) -> Self:
-        """Set the layout of elements inside blocks, None where they are in order."""
+        """Set the order of elements in memory, None for the plain order."""
         order = tensor_reordering.NONE if reordering_type is None else reordering_type
         instance("reordering_type", order, tensor_reordering, "a cudnn.tensor_reordering")
         return self._set("set_reordering_type", reordering=order)
 
     def set_alignment(self, alignment: int) -> Self:
-        """Set what the address is a multiple of, in bytes."""
+        """Set the alignment of the address in bytes."""
         return self._set("set_alignment", alignment=whole("alignment", alignment))
 
     def set_vector_count_and_dimension(self, count: int, dimension: int) -> Self:
-        """Set how many elements are packed into one, and along which dimension."""
+        """Set the number of elements packed into one, and the dimension of packing."""
         both = {"vector_count": whole("count", count), "vector_dimension": whole("dimension", dimension)}
         return self._set("set_vector_count_and_dimension", **both)
 
     def get_dim(self) -> list[int]:
-        """Return the sizes; those of a result are inferred from the operations so far, where possible."""
-        return list(self.dim if self._is_settled(self.dim) else self.foresee()[0])
+        """Return the sizes; those of a result are inferred where possible."""
+        return list(self.dim if self._is_settled(self.dim) else self.inferred_layout()[0])
 
     def get_stride(self) -> list[int]:
-        """Return the strides in elements, as :meth:`get_dim` the sizes."""
-        return list(self.stride if self._is_settled(self.stride) else self.foresee()[1])
+        """Return the strides in elements, inferred as in :meth:`get_dim`."""
+        return list(self.stride if self._is_settled(self.stride) else self.inferred_layout()[1])
 
     def _set(self, method: str, **values: Any) -> Self:
         self._announce(method, **values)
@@ -271,7 +271,7 @@ class tensor:
         return self
 
     def _announce(self, method: str, **values: Any) -> None:
-        """Notify the graph of a coming change, which it may refuse."""
+        """Announce a coming change to the graph, which may refuse it."""
         changes = any(getattr(self, name) != value for name, value in values.items() if not name.endswith("_given"))
         if changes and (graph := self._graph()) is not None:
             graph.record.change(f"{method} of tensor {self.name!r} changes", self)
@@ -283,10 +283,10 @@ class tensor:
         graph = self._graph()
         return bool(sizes) and (graph is None or self not in graph.record.shown)
 
-    def foresee(self) -> tuple[list[int], list[int]]:
-        """Return the dims and strides inferred from the operations so far, empty where unknown."""
+    def inferred_layout(self) -> tuple[list[int], list[int]]:
+        """Return the dims and strides inferred so far, empty where unknown."""
         graph = self._graph()
-        return ([], []) if graph is None else graph.foresee(self)
+        return ([], []) if graph is None else graph.inferred_layout(self)
 
     def get_name(self) -> str:
         """Return the name."""
@@ -301,11 +301,11 @@ class tensor:
         return self.data_type
 
     def get_is_virtual(self) -> bool:
-        """Return whether it exists inside the graph only."""
+        """Return whether it exists only inside the graph."""
         return self.virtual
 
     def get_is_pass_by_value(self) -> bool:
-        """Return whether it is a scalar given by the address of host memory."""
+        """Return whether it is a scalar passed by the address of host memory."""
         return self.by_value
 
     def get_has_compile_time_constant(self) -> bool:
@@ -313,15 +313,15 @@ class tensor:
         return self.scalar_type is scalar_type.COMPILE_TIME_CONST
 
     def get_ragged_offset(self) -> tensor | None:
-        """Return the tensor that says where each sequence begins."""
+        """Return the tensor with the first element of each sequence."""
         return self.ragged_offset
 
     def get_ragged_offset_multiplier(self) -> int:
-        """Return how many elements one ragged offset counts."""
+        """Return the number of elements that one ragged offset counts."""
         return self.ragged_offset_multiplier
 
     def get_reordering_type(self) -> tensor_reordering:
-        """Return the layout of elements inside blocks."""
+        """Return the order of elements in memory."""
         return self.reordering
 
     def get_alignment(self) -> int:
@@ -329,33 +329,33 @@ class tensor:
         return self.alignment
 
     def get_vector_count(self) -> int:
-        """Return how many elements are packed into one."""
+        """Return the number of elements packed into one."""
         return self.vector_count
 
     def get_vector_dimension(self) -> int:
-        """Return the dimension elements are packed along."""
+        """Return the dimension of packing."""
         return self.vector_dimension
 
     # cudnn-frontend's names of the attributes, to read
 
     @property
     def is_virtual(self) -> bool:
-        """Whether it exists inside the graph only."""
+        """Whether it exists only inside the graph."""
         return self.virtual
 
     @property
     def is_pass_by_value(self) -> bool:
-        """Whether it is a scalar given by the address of host memory."""
+        """Whether it is a scalar passed by the address of host memory."""
         return self.by_value
 
     @property
     def pass_by_value(self) -> float | int | None:
-        """The number it holds, if its value belongs to the graph."""
+        """Its number, if the value is part of the graph."""
         return self.value
 
     @property
     def reordering_type(self) -> tensor_reordering | None:
-        """The layout of elements inside blocks, None where they are in order."""
+        """The order of elements in memory, None for the plain order."""
         return None if self.reordering == tensor_reordering.NONE else self.reordering
 
     @property

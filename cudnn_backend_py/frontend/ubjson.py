@@ -1,4 +1,4 @@
-"""UBJSON, the binary JSON that cudnn-frontend's bytes of a built graph are in, read and written.
+"""Read and write UBJSON, the binary JSON of cudnn-frontend's serialized graphs.
 
 Source: the draft 12 of its specification (ubjson.org), as far as such bytes use it: containers without a type or count.
 """
@@ -20,7 +20,7 @@ _CONSTANTS = {ord("Z"): None, ord("T"): True, ord("F"): False}
 
 
 def read_ubjson(data: bytes) -> Any:
-    """Return the value of all of the bytes.
+    """Return the value encoded by the bytes.
 
     Raises
     ------
@@ -38,7 +38,7 @@ def read_ubjson(data: bytes) -> Any:
 
 
 def write_ubjson(value: Any) -> bytes:
-    """Return JSON's values (None, booleans, numbers, texts, lists, and dicts by text) as bytes."""
+    """Return JSON values (None, booleans, numbers, texts, lists, dicts) as bytes."""
     out = bytearray()
     _write(out, value)
     return bytes(out)
@@ -49,7 +49,7 @@ def _error(what: str) -> GraphError:
 
 
 class _Reader:
-    """Bytes, and how far they are read."""
+    """A position in bytes."""
 
     def __init__(self, data: bytes) -> None:
         self.data = data

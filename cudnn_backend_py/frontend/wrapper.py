@@ -1,4 +1,4 @@
-"""``Graph``: a graph written inside a ``with`` block with the tensors of a framework, then called like a function."""
+"""``Graph``: a graph written in a ``with`` block with a framework's tensors, then called like a function."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ..native import Handle
 from .enums import TORCH_NAMES, heur_mode, to_data_type
 from .errors import FrontendRuntimeError, attribute_not_set, invalid_value
 from .graphs import pygraph
-from .handles import DescribedHandle, create_handle, default_target, destroy_handle, kept_handle, set_stream
+from .handles import DescribedHandle, cached_handle, create_handle, default_target, destroy_handle, set_stream
 from .recorded import OPERATIONS
 from .tensors import tensor
 
@@ -69,7 +69,7 @@ _default_handles: dict[tuple[int, ...], Handle] = {}  # by process, thread and d
 
 
 def get_default_handle(stream: Any = None) -> Any:
-    """Return the handle that ``Graph(handle="auto")`` runs on: one per thread and device, on torch's current stream.
+    """Return the handle of ``Graph(handle="auto")``: one per thread and device, on torch's current stream.
 
     Parameters
     ----------
@@ -84,7 +84,7 @@ def get_default_handle(stream: Any = None) -> Any:
     if default_target() is not None:
         return create_handle()
     cuda = _torch("the default handle follows torch's current stream").cuda
-    handle = kept_handle(_default_handles, threading.get_ident(), cuda.current_device())
+    handle = cached_handle(_default_handles, threading.get_ident(), cuda.current_device())
     set_stream(handle=handle, stream=cuda.current_stream().cuda_stream if stream is None else stream)
     return handle
 
@@ -96,7 +96,7 @@ def destroy_default_handle() -> None:
 
 
 class _Sources:
-    """The framework's tensors a graph was written with, by identity, and what each became.
+    """The framework's tensors that a graph was written with, by identity, with their graph tensors.
 
     They are not kept alive: one that is gone is forgotten, and another with its address is another tensor.
     """
@@ -122,7 +122,7 @@ class _Sources:
 
 
 class Graph:
-    """A graph that is built when its ``with`` block ends, and then called with tensors.
+    """A graph that is built at the end of its ``with`` block and then called with tensors.
 
     Inside the block it has the operations of :class:`~cudnn_backend_py.frontend.graphs`, and they take torch
     tensors (anything with DLPack) where those take ``cudnn.tensor``: layout and type count, values do not. A port
@@ -257,7 +257,7 @@ class Graph:
         return result
 
     def _argument(self, port: str, value: Any) -> Any:
-        """Return an argument with the graph's tensors in place of the framework's, and note the ports."""
+        """Return an argument with graph tensors in place of the framework's, and note the ports."""
         if type(value) in (list, tuple):
             return type(value)(self._argument(f"{port}::{position}", item) for position, item in enumerate(value))
         if hasattr(value, "__dlpack__"):
@@ -374,7 +374,7 @@ class Graph:
         return outputs[0] if len(outputs) == 1 else outputs
 
     def _resources(self, options: dict[str, Any]) -> dict[str, Any]:
-        """Return the options of execute, with the handle and workspace of the graph where none is given."""
+        """Return the options of execute, with the graph's handle and workspace as defaults."""
         assert self._graph is not None
         if "handle" not in options and self._handle is None:
             raise invalid_value(
@@ -422,7 +422,7 @@ class Graph:
         return results
 
     def _pack_of_dict(self, given: dict[Any, Any]) -> dict[tensor, Any]:
-        """Return the variant pack, and put outputs that are not given into the dict."""
+        """Return the variant pack, and add allocated outputs to the dict."""
         pack: dict[tensor, Any] = {}
         for port, item in self._all_ports():
             if _is_given(item) and (value := _look_up(given, port, item)) is not None:
@@ -445,7 +445,7 @@ class Graph:
 
 
 def _is_given(item: tensor) -> bool:
-    """Return whether the variant pack has it: it is in memory, and no scalar with a known value."""
+    """Return whether the variant pack contains it: a tensor in memory that is not a known scalar."""
     return not item.virtual and item.value is None
 
 

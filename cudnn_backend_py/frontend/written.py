@@ -1,4 +1,4 @@
-"""``WrittenGraph``: the tensors of a graph under construction, and the values that a program can read back."""
+"""``WrittenGraph``: tensors of a graph under construction, and the values that programs can read back."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["WrittenGraph"]
 
 
 class WrittenGraph:
-    """The part of a ``pygraph`` that holds its tensors and shows its nodes."""
+    """The part of a ``pygraph`` that has its tensors and nodes."""
 
     record: Record
     context: Context
@@ -49,7 +49,7 @@ class WrittenGraph:
         ragged_offset_multiplier: int = 1,
         alignment_value: int = 1,
     ) -> UserTensor:
-        """Return a new tensor of the graph; strides in elements, row-major where none are given."""
+        """Return a new tensor of the graph; strides in elements, row-major by default."""
         context = self.context
         kind = to_data_type(data_type)
         if kind.backend is None:
@@ -69,7 +69,7 @@ class WrittenGraph:
     _make_tensor = tensor
 
     def tensor_like(self, template: Any, name: str = "", is_virtual: bool = False) -> UserTensor:
-        """Return a tensor with dims, strides and type of another one, of this module, torch or DLPack.
+        """Return a tensor with dims, strides and type of another one: of this module, torch or DLPack.
 
         A buffer in host memory becomes a by-value scalar.
 
@@ -87,7 +87,7 @@ class WrittenGraph:
     def tensor_scalar(
         self, value: float | int, scalar_type: scalar_type = scalar_type.RUNTIME_PARAM, name: str = ""
     ) -> UserTensor:
-        """Return a by-value scalar that holds its number, of rank 1."""
+        """Return a by-value scalar with its number, of rank 1."""
         whole = isinstance(value, SupportsIndex) and not isinstance(value, bool)
         made = UserTensor([1], [1], data_type.INT32 if whole else data_type.FLOAT, is_pass_by_value=True)
         made.set_name(name or f"scalar_{len(self.record.by_name())}")
@@ -96,15 +96,15 @@ class WrittenGraph:
         return self._take(made)
 
     def _take(self, made: UserTensor) -> UserTensor:
-        """Take a new tensor, unless its uid is another's."""
+        """Add a new tensor, unless its uid is used."""
         self.record.add(made)
         self._created.append(made)
         return made
 
     # inspection
 
-    def foresee(self, item: UserTensor) -> tuple[list[int], list[int]]:
-        """Return the dims and strides of a tensor inferred so far, empty where unknown."""
+    def infer_layout(self, item: UserTensor) -> tuple[list[int], list[int]]:
+        """Return the inferred dims and strides of a tensor, empty where unknown."""
         seen = self._used()
         kept = [(each, each.dim, each.stride, each.data_type) for each in seen]
         self.record.hide()
@@ -119,7 +119,7 @@ class WrittenGraph:
 
     @property
     def nodes(self) -> list[Node]:
-        """The operations that were written, in order."""
+        """The operations in the order they were written."""
         return list(self.record.nodes)
 
     @property
@@ -138,7 +138,7 @@ class WrittenGraph:
         return self.record.find(name_or_uid)
 
     def get_node(self, name: str) -> Node | None:
-        """Return the first node of that name, None if there is none."""
+        """Return the first node with that name, None if there is none."""
         return next((node for node in self.record.nodes if node.name == name), None)
 
     def get_inputs(self) -> list[UserTensor]:
@@ -187,7 +187,7 @@ def _shown(kind: data_type) -> str:
 
 
 def _facts(source: Any) -> tuple[Sequence[int], Sequence[int], data_type, bool]:
-    """Return dims, strides in elements, type, and whether it is in host memory."""
+    """Return dims, strides in elements, type, and whether the tensor is in host memory."""
     if hasattr(source, "data_ptr") and hasattr(source, "stride"):  # torch
         kind = to_data_type(source.dtype)
         return tuple(source.shape), tuple(source.stride()), kind, source.device.type == "cpu"

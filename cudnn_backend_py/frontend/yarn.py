@@ -1,4 +1,4 @@
-"""Angles of rotary embeddings for contexts longer than a model was trained on, as ``graph.rope`` takes them.
+"""YaRN angles of rotary embeddings for contexts longer than in training, for ``graph.rope``.
 
 The method is YaRN's (Peng et al. 2023, arXiv:2309.00071): pairs of elements that turn often within the trained length
 keep their frequency, those that turn seldom get it divided by the scaling factor, and in between it is blended. Names
@@ -14,7 +14,7 @@ __all__ = ["compute_yarn_freqs", "compute_yarn_inv_freq", "yarn_get_mscale"]
 
 
 def yarn_get_mscale(scaling_factor: float, mscale_factor: float = 1.0) -> float:
-    """Return the factor of cosines and sines that makes up for the longer context, 1 up to a scaling factor of 1."""
+    """Return YaRN's factor for cosines and sines, 1 up to a scaling factor of 1."""
     return 1.0 + 0.1 * mscale_factor * math.log(scaling_factor) if scaling_factor > 1.0 else 1.0
 
 
@@ -29,7 +29,7 @@ def compute_yarn_inv_freq(
     device: Any = "cuda",
     dtype: Any = None,
 ) -> Any:
-    """Return the angle per position of each pair of elements, a tensor of ``head_dim / 2``, float32 by default.
+    """Return the angle per position of each pair of elements: a tensor of ``head_dim / 2``, float32 by default.
 
     Pairs that turn `beta_fast` times or more in `original_max_position` tokens keep their frequency, those that turn
     `beta_slow` times or less have it divided by `scaling_factor`.
@@ -48,11 +48,11 @@ def compute_yarn_inv_freq(
     if scaling_factor <= 1.0:
         return plain
 
-    def pair_that_turns(times: float) -> float:
+    def pair_with_rotations(times: float) -> float:
         return head_dim * math.log(original_max_position / (2 * math.pi * times)) / (2 * math.log(base))
 
-    first = max(math.floor(pair_that_turns(beta_fast)), 0)
-    last = min(math.ceil(pair_that_turns(beta_slow)), head_dim - 1)
+    first = max(math.floor(pair_with_rotations(beta_fast)), 0)
+    last = min(math.ceil(pair_with_rotations(beta_slow)), head_dim - 1)
     kept = 1 - ((pairs - first) / ((last - first) or 1e-3)).clamp(0, 1)
     return plain / scaling_factor * (1 - kept) + plain * kept
 

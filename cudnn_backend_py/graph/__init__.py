@@ -1,8 +1,8 @@
-"""Graphs as plain values; nothing here touches cuDNN. Attention is imported by itself: not everyone needs it."""
+"""Graphs as plain values, without calls of cuDNN. Attention is imported separately."""
 
 from typing import TYPE_CHECKING
 
-from ..system.later import import_later
+from ..system.lazy_import import make_lazy_getattr
 
 if TYPE_CHECKING:
     from .builder import GraphBuilder
@@ -26,7 +26,7 @@ __all__ = [
     "save_graph",
 ]
 
-__getattr__ = import_later(
+__getattr__ = make_lazy_getattr(
     __name__,
     Graph="ir",
     GraphBuilder="builder",

@@ -1,4 +1,4 @@
-"""How ``BOOLEAN`` tensors are in memory, which buffers of frameworks do not."""
+"""The memory format of ``BOOLEAN`` tensors, which differs from that of frameworks."""
 
 from __future__ import annotations
 

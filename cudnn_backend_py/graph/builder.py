@@ -1,4 +1,4 @@
-"""``GraphBuilder``: write a graph operation by operation; names, uids, shapes and strides fill themselves in."""
+"""``GraphBuilder``: write a graph operation by operation, with names, uids, shapes and strides inferred."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["GraphBuilder"]
 
 
 class GraphBuilder(Products, Convolutions, Norms, Resampling, Moves, BlockScales, Experts, AttentionParts):
-    """Collects tensors and operations and makes a :class:`~cudnn_backend_py.graph.ir.Graph` of them.
+    """Collects tensors and operations and returns a :class:`~cudnn_backend_py.graph.ir.Graph` of them.
 
     There is a method for each kind of operation in cuDNN's header. The tensor it returns, or the first one it returns,
     is virtual and of `intermediate_type` unless told otherwise: ``virtual=False`` makes it an output. Its further
@@ -40,7 +40,7 @@ class GraphBuilder(Products, Convolutions, Norms, Resampling, Moves, BlockScales
 
     @checked
     def operation(self, kind: DescriptorType, name: str | None = None, **fields: Any) -> Operation:
-        """Add any operation, with the fields of its descriptor, unchecked but for their types, and return it."""
+        """Add any operation by the fields of its descriptor and return it; only field types are checked."""
         stem = kind.name.removeprefix("OPERATION_").lower()
         op = Operation(kind, name or f"{stem}{len(self.ops)}", fields)
         self.ops.append(op)

@@ -1,4 +1,4 @@
-"""Data types: all that this package knows of each, in one table."""
+"""The facts of each data type, in one table."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _T = DataType
 
 
 class FloatFormat(NamedTuple):
-    """A small float: sign, `exponent` bits with `bias`, `mantissa` bits; `top` is the code of its largest number."""
+    """A small float: sign, `exponent` bits with `bias`, `mantissa` bits; `top` is the code of the largest number."""
 
     exponent: int
     mantissa: int
@@ -36,7 +36,7 @@ class FloatFormat(NamedTuple):
 
 
 class TypeFacts(NamedTuple):
-    """The facts of one data type; what is left out it does not have, or is not known here.
+    """The facts of one data type; omitted ones do not apply or are unknown.
 
     Attributes
     ----------
@@ -82,7 +82,7 @@ class TypeFacts(NamedTuple):
 
 
 def _integer(name: str, short: str, *others: DataType, torch: tuple[str, ...] = ()) -> TypeFacts:
-    """Return the facts of an integer type of whole bytes that NumPy, DLPack and torch have under one name."""
+    """Return the facts of a whole-byte integer type with one name in NumPy, DLPack and torch."""
     bits = int(name.lstrip("uint"))
     low, high = (0, (1 << bits) - 1) if name.startswith("u") else (-(1 << bits - 1), (1 << bits - 1) - 1)
     return TypeFacts(
@@ -233,5 +233,5 @@ def _by_name() -> dict[str, DataType]:
 
 
 def find_type(name: str) -> DataType | None:
-    """Return the data type of a name: cuDNN's, the short one such as ``bf16``, or that of NumPy or torch; else None."""
+    """Return the data type by cuDNN's name, a short one such as ``bf16``, or NumPy's or torch's; None if unknown."""
     return _by_name().get(name.lower().removeprefix("torch."))

@@ -1,4 +1,4 @@
-"""Element formats of cuDNN's data types in NumPy: numbers to bit patterns and back.
+"""Conversion between numbers and the bit patterns of cuDNN's data types, in NumPy.
 
 ``HALF``, ``FLOAT`` and ``DOUBLE`` are NumPy's own types. The 4-bit, 8-bit and bfloat16 floats have a table with the
 values of all codes, made from their field widths (OCP 8-bit floating point specification, OCP microscaling formats).
@@ -37,12 +37,12 @@ _E8M0_BIAS, _E8M0_TOP, _E8M0_NAN = 127, 0xFE, 0xFF
 
 
 def strided_view(memory: NDArray[Any], dims: Sequence[int], strides: Sequence[int]) -> NDArray[Any]:
-    """Return the elements of a tensor in its memory, as an array of its dims; strides are in elements."""
+    """Return the elements of a tensor in its memory as an array of its dims; strides are in elements."""
     return np.lib.stride_tricks.as_strided(memory, dims, [stride * memory.itemsize for stride in strides])
 
 
 def storage_type(data_type: DataType) -> np.dtype[Any]:
-    """Return the NumPy type that holds one element: its own type, or the unsigned integer with the bits.
+    """Return the NumPy type of one element: its own type, or an unsigned integer of the same width.
 
     Raises
     ------
@@ -61,7 +61,7 @@ def storage_type(data_type: DataType) -> np.dtype[Any]:
 
 
 def is_integer(data_type: DataType) -> bool:
-    """Return whether the type holds integers; booleans are none."""
+    """Return whether the type holds integers; booleans do not count."""
     return DATA_TYPES[data_type].kind == "integer"
 
 
@@ -85,7 +85,7 @@ def largest(data_type: DataType) -> float:
 
 
 def decode(bits: ArrayLike, data_type: DataType) -> NDArray[np.float64]:
-    """Return the numbers that elements in memory mean.
+    """Decode elements in memory to numbers.
 
     Parameters
     ----------
@@ -118,7 +118,7 @@ def decode(bits: ArrayLike, data_type: DataType) -> NDArray[np.float64]:
 
 
 def encode(values: ArrayLike, data_type: DataType) -> NDArray[Any]:
-    """Return numbers as elements in memory, of :func:`storage_type`.
+    """Encode numbers as elements in memory, of :func:`storage_type`.
 
     Floats round to the nearest, ties to even. Finite numbers beyond the largest one become it in FP8_E4M3, FP8_E5M2
     and FP4_E2M1, and infinity in the other floats. Infinity stays where there is one, else it is the largest number;
@@ -146,7 +146,7 @@ def encode(values: ArrayLike, data_type: DataType) -> NDArray[Any]:
 
 
 def round_to(values: ArrayLike, data_type: DataType) -> NDArray[np.float64]:
-    """Return the numbers that the type holds for `values`: :func:`encode`, then :func:`decode`.
+    """Round `values` to the type: :func:`encode`, then :func:`decode`.
 
     Raises
     ------
@@ -157,7 +157,7 @@ def round_to(values: ArrayLike, data_type: DataType) -> NDArray[np.float64]:
 
 
 def to_128x4(scales: ArrayLike) -> NDArray[Any]:
-    """Return block scales as they are in memory in F8_128x4 order, one-dimensional.
+    """Return block scales in F8_128x4 order as in memory, one-dimensional.
 
     Parameters
     ----------
@@ -185,7 +185,7 @@ def to_128x4(scales: ArrayLike) -> NDArray[Any]:
 
 
 def from_128x4(memory: ArrayLike, dims: tuple[int, ...]) -> NDArray[Any]:
-    """Return block scales [.., rows, blocks] from memory in F8_128x4 order: the way back of :func:`to_128x4`.
+    """Return block scales [.., rows, blocks] from memory in F8_128x4 order: the inverse of :func:`to_128x4`.
 
     Raises
     ------
@@ -216,7 +216,7 @@ def _form(data_type: DataType) -> FloatFormat:
 
 @cache
 def _values(data_type: DataType) -> NDArray[np.float64]:
-    """Return the value of every code."""
+    """Return the number for every code."""
     if data_type is DataType.FP8_E8M0:
         table = np.ldexp(np.ones(256), np.arange(256) - _E8M0_BIAS)
         table[_E8M0_NAN] = np.nan

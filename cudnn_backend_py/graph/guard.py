@@ -1,4 +1,4 @@
-"""``run_guarded``: isolation of rules: one that raises costs its own answer and one line of the verdict.
+"""``run_guarded``: isolate rules, so that a rule that raises costs only its own result and a line in the verdict.
 
 Rules, causes, changes, known issues and lint look at graphs no one has seen before. What one of them raises is our
 mistake: it is reported, so that it can be reported, and the others go on.
@@ -38,7 +38,7 @@ _collected: ContextVar[list[str] | None] = ContextVar("collected", default=None)
 
 @contextmanager
 def collecting() -> Iterator[list[str]]:
-    """Yield a list that collects, once each, the lines reported in the block; outside of any block they are logged."""
+    """Yield a list that collects the distinct lines reported in the block; outside any block they are logged."""
     lines: list[str] = []
     token = _collected.set(lines)
     try:
@@ -48,10 +48,10 @@ def collecting() -> Iterator[list[str]]:
 
 
 def notify(line: str) -> None:
-    """Say a line to who collects, else to the log of this package."""
+    """Report a line to the active collector, else to this package's log."""
     lines = _collected.get()
     if lines is None:
-        import logging  # few lines come here
+        import logging  # read_per_dim lines come here
 
         logging.getLogger(__name__).warning("%s", line)
     elif line not in lines:
@@ -59,13 +59,13 @@ def notify(line: str) -> None:
 
 
 def describe_failure(what: str, error: BaseException) -> str:
-    """Return the line that says that something of ours failed."""
+    """Return the line that reports a failure in this package."""
     words = " ".join(str(error).split()) or "no words"
     return f"{what} of this package failed with {type(error).__name__} ({without_addresses(words)}): please report it"
 
 
 def run_guarded(what: str, otherwise: Result, function: Callable[..., Result], *given: object) -> Result:
-    """Return the result of a function, or `otherwise` where it raises; the failure is reported as one of `what`."""
+    """Return the result of a function, or `otherwise` if it raises; the failure is reported with the name `what`."""
     try:
         return function(*given)
     except MISTAKES as error:
@@ -75,7 +75,7 @@ def run_guarded(what: str, otherwise: Result, function: Callable[..., Result], *
 
 
 def iterate_guarded(what: str, function: Callable[..., Iterable[Result]], *given: object) -> Iterator[Result]:
-    """Yield the items of a generator until it fails; the failure is reported as one of `what`."""
+    """Yield the items of a generator until it fails; the failure is reported with the name `what`."""
     try:
         yield from function(*given)
     except MISTAKES as error:

@@ -1,4 +1,4 @@
-"""Graphs as values: operations, and the graph that binds them and their tensors. Loads no library.
+"""Graphs as values: operations, and the graph that connects them and their tensors. Loads no library.
 
 All of them are frozen, so they can be compared, printed, varied one field at a time (``dataclasses.replace``) and
 saved. What can be known wrong without cuDNN is refused here, naming the tensor, the value found and the value needed.
@@ -47,7 +47,7 @@ __all__ = [
 
 
 class Op:
-    """An operation of a graph: named inputs and outputs that are tensors, and parameters."""
+    """An operation of a graph: named input and output tensors, and parameters."""
 
     __slots__ = ()
     name: str
@@ -58,7 +58,7 @@ class Op:
         raise NotImplementedError
 
     def ports(self) -> Iterator[tuple[str, Tensor]]:
-        """Yield (port, tensor) of every tensor the operation touches."""
+        """Yield (port, tensor) for every tensor of the operation."""
         raise NotImplementedError
 
     def is_output(self, port: str) -> bool:
@@ -66,7 +66,7 @@ class Op:
         return port.split("[")[0] in OUTPUT_PORTS[self.kind]
 
     def subgraphs(self) -> Iterator[Graph]:
-        """Yield the graphs among its parameters, those of an operation inside it included."""
+        """Yield the graphs among its parameters, including those of inner operations."""
         for value in self.parameters().values():
             if isinstance(value, Graph):
                 yield value
@@ -86,7 +86,7 @@ class Op:
         raise NotImplementedError
 
     def verb(self) -> str:
-        """Return the word for it in the text form."""
+        """Return the operation's name in the text form."""
         return self.kind.name.removeprefix("OPERATION_").lower()
 
     def __repr__(self) -> str:
@@ -111,7 +111,7 @@ class Op:
 
 
 def check_graph(graph: object) -> None:
-    """Refuse what is no graph.
+    """Refuse a value that is not a graph.
 
     Raises
     ------
@@ -127,7 +127,7 @@ def check_graph(graph: object) -> None:
 
 
 def check_writes(graph: Graph) -> None:
-    """Refuse a graph that writes no tensor in memory: what it computes would be lost.
+    """Refuse a graph that writes no tensor in memory, as its results would be lost.
 
     Raises
     ------
@@ -200,7 +200,7 @@ class _FixedOp(Op):
 
 @dataclass(frozen=True, kw_only=True, slots=True, repr=False)
 class Matmul(_FixedOp):
-    """c = a @ b over the last two dims; leading dims of a and b divide those of c (grouped heads).
+    """c = a @ b over the last two dims; leading dims of a and b may divide those of c (grouped heads).
 
     C: ``CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR``. a is [..., M, K], b is [..., K, N], c is [..., M, N]; an
     override tensor gives M, N or K per batch.
@@ -260,7 +260,7 @@ ACTIVATION_NUMBERS = (
 
 @dataclass(frozen=True, kw_only=True, slots=True, repr=False)
 class Pointwise(_FixedOp):
-    """An elementwise operation; inputs broadcast to the output where their dim is 1.
+    """An elementwise operation; inputs broadcast to the output in dims of size 1.
 
     C: ``CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR``. Unary modes read x; binary ones x and b; BINARY_SELECT gives
     ``t ? x : b``; backward activations read dy and x and write dx.
@@ -326,7 +326,7 @@ class Pointwise(_FixedOp):
 
 
 def pointwise_ports(mode: PointwiseMode) -> set[str]:
-    """Return the names of the tensors a pointwise mode takes and gives."""
+    """Return the names of the input and output tensors of a pointwise mode."""
     if mode in BACKWARD_MODES:
         return {"dy", "x", "dx"}
     if mode in TERNARY_MODES:
@@ -335,13 +335,13 @@ def pointwise_ports(mode: PointwiseMode) -> set[str]:
 
 
 def convolved_size(size: int, taps: int, before: int, after: int, stride: int, dilation: int) -> int:
-    """Return how many times a filter of some taps fits along one dim; below 1 if it does not fit at all."""
+    """Return the output size of a filter along one dim; below 1 if the filter does not fit."""
     return 1 + (size + before + after - 1 - (taps - 1) * dilation) // stride
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, repr=False)
 class Reduction(_FixedOp):
-    """y = operator over the dims of x that are smaller in y (1, or a factor: groups of heads).
+    """y = operator over the dims of x that are smaller in y (1, or a divisor: groups of heads).
 
     C: ``CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR``.
     """
@@ -373,7 +373,7 @@ class Reduction(_FixedOp):
 
 @dataclass(frozen=True, slots=True)
 class Parameters:
-    """A parameter descriptor of a generic operation, such as a convolution's: kind and fields.
+    """A parameter descriptor of a generic operation, such as a convolution's: type and fields.
 
     ``fields`` becomes read-only, in the order of the generated descriptor value, without what is None. What has one
     number for each spatial dim is a tuple, also of one.
@@ -473,7 +473,7 @@ def _kind_error(who: str, kind: object) -> GraphError:
 
 
 def _check_fields(kind: DescriptorType, given: Mapping[str, Any], where: str) -> Mapping[str, Any]:
-    """Return the fields of a descriptor, checked, read-only, in its order, lists as tuples, without None."""
+    """Return the checked fields of a descriptor in its order, read-only, lists as tuples, without None."""
     if not isinstance(given, Mapping):
         raise GraphError(
             f"{where} has fields {given!r}, a mapping of names to values is needed", code="wrong-field-type"
@@ -539,7 +539,7 @@ def _describe_needed(facts: AttributeFacts) -> str:
 
 
 def _brief(value: Any) -> str:
-    """Return the value as in a message: a graph value by its type and name."""
+    """Return the value for a message: a graph value by its type and name."""
     if isinstance(value, Parameters):
         return f"Parameters {value.kind.name}"
     if isinstance(value, (Tensor, Op, Graph)):
@@ -557,7 +557,7 @@ def _shape_error(op: Op, code: str, headline: str) -> GraphError:
 
 
 class _Indexed:
-    """What a graph remembers about itself once it was queried. These are no fields, so no part of its value."""
+    """Caches of a graph, filled on demand. They are not fields and so not part of its value."""
 
     __slots__ = ("_by_key", "_places", "_tensors", "_uses")
     _by_key: dict[str | int, Tensor]
@@ -568,7 +568,7 @@ class _Indexed:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Graph(_Indexed, ShownAsSvg):
-    """An operation graph: operations in an order in which every virtual tensor is made before it is read.
+    """An operation graph: operations in an order in which every virtual tensor is written before it is read.
 
     C: ``CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR``. Operations may be given in any order; they are sorted, stably.
 
@@ -592,7 +592,7 @@ class Graph(_Indexed, ShownAsSvg):
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
-        """Every tensor, in the order operations touch them; ragged offsets and those of sub-graphs included."""
+        """Every tensor in order of first use, including ragged offsets and those of sub-graphs."""
         try:
             return self._tensors
         except AttributeError:
@@ -629,7 +629,7 @@ class Graph(_Indexed, ShownAsSvg):
 
     @property
     def outputs(self) -> tuple[Tensor, ...]:
-        """The tensors in memory that operations write, scratch memory left out."""
+        """The tensors in memory that operations write, without scratch memory."""
         return tuple(
             tensor
             for op in self.ops
@@ -639,11 +639,11 @@ class Graph(_Indexed, ShownAsSvg):
 
     @property
     def variant_pack_tensors(self) -> tuple[Tensor, ...]:
-        """The tensors a variant pack must give: all that are not virtual."""
+        """The tensors a variant pack must provide: all that are not virtual."""
         return tuple(tensor for tensor in self.tensors if not tensor.virtual)
 
     def place(self, tensor: Tensor) -> int:
-        """Return the place of a tensor among ``tensors``."""
+        """The index of a tensor in ``tensors``."""
         try:
             return self._places[tensor.uid]
         except AttributeError:
@@ -652,7 +652,7 @@ class Graph(_Indexed, ShownAsSvg):
 
     @property
     def uses(self) -> Mapping[int, tuple[int, ...]]:
-        """The operations that read or write each tensor: by its uid, their places in ``ops``, rising.
+        """For each tensor's uid, the indices of the operations that read or write it, ascending.
 
         An operation touches what its sub-graphs touch, and the ragged offset of what it touches.
         """
@@ -675,7 +675,7 @@ class Graph(_Indexed, ShownAsSvg):
         return {uid: tuple(places) for uid, places in found.items()}
 
     def users(self, uids: Iterable[int]) -> tuple[Op, ...]:
-        """Return the operations that read or write any of these tensors, in their order."""
+        """Return the operations that read or write any of these tensors, in graph order."""
         return tuple(self.ops[place] for place in sorted({place for uid in uids for place in self.uses.get(uid, ())}))
 
     def __repr__(self) -> str:
@@ -690,7 +690,7 @@ class Graph(_Indexed, ShownAsSvg):
 
 
 def _walk(op: Op) -> Iterator[tuple[str, Tensor, bool]]:
-    """Yield (port, tensor, whether it is written), sub-graphs included; a port inside of something has a dot."""
+    """Yield (port, tensor, whether written), including sub-graphs; ports of inner values contain a dot."""
     for port, tensor in op.ports():
         yield port, tensor, op.is_output(port)
     for graph in op.subgraphs():
@@ -700,7 +700,7 @@ def _walk(op: Op) -> Iterator[tuple[str, Tensor, bool]]:
 
 
 def _sorted_ops(ops: tuple[Op, ...], name: str, is_subgraph: bool) -> tuple[Op, ...]:
-    """Return the operations in an order in which nothing is read before it is written, otherwise as given."""
+    """Return the operations sorted so that nothing is read before it is written, otherwise in the given order."""
     if not ops:
         raise GraphError(f"graph {name!r} has no operations", code="empty-graph")
     producer = _producers(ops, name)
@@ -741,7 +741,7 @@ def _sorted_ops(ops: tuple[Op, ...], name: str, is_subgraph: bool) -> tuple[Op, 
 
 
 def _producers(ops: tuple[Op, ...], name: str) -> dict[int, int]:
-    """Return which operation writes each tensor, by uid; checks that uids and names belong to one tensor each."""
+    """Return the operation that writes each tensor by uid; check that uids and names are unique."""
     tensors: dict[int, Tensor] = {}
     names: dict[str, int] = {}
     producer: dict[int, int] = {}
@@ -760,7 +760,7 @@ def _producers(ops: tuple[Op, ...], name: str) -> dict[int, int]:
 
 
 def _cycle(waits_for: list[set[int]]) -> list[int]:
-    """Return the operations of one cycle, in the order given, where each still waits for some other."""
+    """Return the operations of one cycle, in the given order."""
     index = next(index for index, sources in enumerate(waits_for) if sources)
     path: list[int] = []
     while index not in path:

@@ -1,4 +1,4 @@
-"""Rewriting of graphs: tensors replaced, operations left out. Pure, knows nothing of cuDNN."""
+"""Rewrite graphs: replace tensors, leave out operations. Pure functions without cuDNN."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _T = TypeVar("_T")
 
 
 def attempt(make: Callable[[], _T | None]) -> _T | None:
-    """Return the graph that is made, with what belongs to it, or None if it cannot be one."""
+    """Return the new graph with its additional results, or None if it would be invalid."""
     try:
         return make()
     except GraphError:
@@ -38,7 +38,7 @@ def attempt(make: Callable[[], _T | None]) -> _T | None:
 
 
 def all_ops(graph: Graph) -> Iterator[Op]:
-    """Yield every operation, those of sub-graphs and inside operations included."""
+    """Yield every operation, including those of sub-graphs and inner ones."""
     for op in graph.ops:
         yield op
         for value in op.parameters().values():
@@ -49,12 +49,12 @@ def all_ops(graph: Graph) -> Iterator[Op]:
 
 
 def find_tensors(graph: Graph, uids: Iterable[int]) -> list[Tensor]:
-    """Return the tensors of a graph with these uids, in the order of its tensors."""
+    """Return the tensors of a graph with these uids, in graph order."""
     return sorted((graph.tensor(uid) for uid in set(uids) if uid in graph.uses), key=graph.place)
 
 
 def free_uids(graph: Graph) -> Iterator[int]:
-    """Yield uids that no tensor of the graph has, the smallest first."""
+    """Yield unused uids of the graph in ascending order."""
     used = {tensor.uid for tensor in graph.tensors}
     return (uid for uid in itertools.count(1) if uid not in used)
 
@@ -114,13 +114,13 @@ def _map(value: Any, swap: Callable[[Tensor], Tensor]) -> Any:
 
 
 def repack(tensor: Tensor, dims: tuple[int, ...]) -> Tensor:
-    """Return the tensor with other dims, without gaps, its axes in memory in the order they were."""
+    """Return the tensor with other dims, packed, with its axes in the same memory order."""
     order = sorted(range(tensor.rank), key=lambda axis: (tensor.strides[axis], -axis))
     return dataclasses.replace(tensor, dims=dims, strides=ordered_strides(dims, order))
 
 
 def keep_ops(graph: Graph, ops: Iterable[Op], needed: Collection[int] = ()) -> Graph:
-    """Return a graph of these operations without those with unused results, except for the uids `needed`."""
+    """Return a graph of these operations without those with unused results, keeping the uids `needed`."""
     left = list(ops)
     wanted = {y.uid for op in graph.ops for y in op.outputs().values()} - _uids_read(graph.ops) | set(needed)
     reads = [[tensor.uid for tensor in _read(op)] for op in left]
@@ -151,7 +151,7 @@ def _read(op: Op) -> Iterator[Tensor]:
 
 
 def bypass(graph: Graph, leave: Mapping[int, Tensor]) -> Graph | None:
-    """Return the graph without these operations, or None where that is not possible.
+    """Return the graph without these operations, or None if that is impossible.
 
     Parameters
     ----------
@@ -168,7 +168,7 @@ def _try_bypass(graph: Graph, leave: Mapping[int, Tensor]) -> Graph | None:
 
 
 def _pass_on(given: Sequence[Op], leave: Mapping[int, Tensor]) -> list[Op] | None:
-    """Return the other operations, reading what those in `leave` pass on; None where that is not possible."""
+    """Return the remaining operations, reading the inputs of those in `leave`; None if impossible."""
     instead: dict[int, Tensor] = {}  # by uid
 
     def current(tensor: Tensor) -> Tensor:
@@ -194,13 +194,13 @@ def _pass_on(given: Sequence[Op], leave: Mapping[int, Tensor]) -> list[Op] | Non
 
 
 def can_bypass(graph: Graph, op: Op, passed: Tensor) -> bool:
-    """Return whether :func:`bypass` can leave out an operation of the graph, without making that graph."""
+    """Return whether :func:`bypass` can leave out an operation, without building the graph."""
     result = next(iter(op.outputs().values()))
     return len(graph.ops) > 1 and _may_stand_for(passed, result)
 
 
 def _may_stand_for(now: Tensor, result: Tensor) -> bool:
-    """Return whether one tensor can be both: operations check dims alone, and two in memory stay two."""
+    """Return whether one tensor can replace another: equal dims, and not both in memory."""
     return result.dims == now.dims and (result.virtual or now.virtual)
 
 

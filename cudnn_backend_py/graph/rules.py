@@ -1,4 +1,4 @@
-"""Rules that a graph value must keep: error code, condition and message of each, as rows of a table."""
+"""Rules for graph values: error code, condition and message of each, as rows of a table."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Value = TypeVar("Value")
 
 
 class Rule(NamedTuple, Generic[Value]):
-    """One rule: its error code, whether a value breaks it, and what the message says about that value."""
+    """One rule: its error code, its violation condition, and its message."""
 
     code: str
     is_broken: Callable[[Value], bool]
@@ -20,7 +20,7 @@ class Rule(NamedTuple, Generic[Value]):
 
 
 def broken_rule(rules: Iterable[Rule[Value]], value: Value) -> Rule[Value] | None:
-    """Return the first rule that the value breaks, or None; conditions may rely on the rules before them."""
+    """Return the first violated rule, or None; conditions may rely on earlier rules."""
     for rule in rules:
         if rule.is_broken(value):
             return rule

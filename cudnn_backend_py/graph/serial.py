@@ -1,4 +1,4 @@
-"""Graphs as JSON: our own schema, versioned; see docs/graph-json.md."""
+"""Graphs as JSON in this package's versioned schema; see docs/graph-json.md."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import Any, TypeVar
 from ..errors import GraphError
 from ..generated import enums
 from ..generated.enums import CudnnEnum, DescriptorType
+from ..system.atomic_file import write_atomically
 from ..system.strict import read_json
-from ..system.whole_file import write_whole
 from .ir import Graph, Matmul, Op, Operation, Parameters, Pointwise, Reduction, Tensor, check_graph
 
 __all__ = ["SCHEMA_VERSION", "graph_from_json", "graph_to_json", "load_graph", "save_graph"]
@@ -58,7 +58,7 @@ def _encode(value: Any) -> Any:
 
 
 def _encode_number(value: Any) -> Any:
-    """Return the value, or the word for a number strict JSON does not have."""
+    """Return the value, or a text for a number that strict JSON does not have."""
     return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
@@ -90,7 +90,7 @@ def _encode_op(op: Op) -> dict[str, Any]:
 
 
 def graph_to_json(graph: Graph) -> dict[str, Any]:
-    """Return the graph as plain data, ready for ``json.dumps``; strict JSON, infinite numbers are words."""
+    """Return the graph as plain data for ``json.dumps``: strict JSON, infinite numbers as texts."""
     check_graph(graph)
     return {
         "schema": SCHEMA,
@@ -103,7 +103,7 @@ def graph_to_json(graph: Graph) -> dict[str, Any]:
 
 
 def graph_from_json(data: Any) -> Graph:
-    """Return the graph of such data, of which each key and value is checked.
+    """Return the graph of such data, after checking each key and value.
 
     Raises
     ------
@@ -140,7 +140,7 @@ def _error(headline: str) -> GraphError:
 
 
 def _part(record: Any, key: str, kind: type[T], where: str) -> T:
-    """Return ``record[key]``, which is of that type."""
+    """Return ``record[key]`` after checking its type."""
     if not isinstance(record, dict):
         raise _error(f"{where} is {record!r}, an object is needed")
     if key not in record:
@@ -164,7 +164,7 @@ def _find_named(name: Any, tensors: dict[str, Tensor], where: str) -> Tensor:
 
 
 def _check_keys(record: dict[str, Any], kind: type[Any], where: str) -> None:
-    """Check that the record has the fields of a dataclass: all that have no default, and no others."""
+    """Check that the record has exactly the fields of a dataclass, optional ones aside."""
     known = {item.name: item.default is MISSING for item in fields(kind)}
     for key in record:
         if key not in known:
@@ -238,7 +238,7 @@ def _decode(value: Any, tensors: dict[str, Tensor], where: str) -> Any:
 
 
 def _alone(record: dict[str, Any], *keys: str, where: str) -> dict[str, Any]:
-    """Return the record, which has no other keys."""
+    """Return the value of a record with exactly one key."""
     if unknown := set(record) - set(keys):
         raise _error(f"{where} has {', '.join(sorted(map(repr, unknown)))} next to {keys[0]!r}")
     return record
@@ -263,7 +263,7 @@ def _decode_op(record: Any, tensors: dict[str, Tensor], where: str) -> Op:
 
 def save_graph(graph: Graph, path: str | Path) -> None:
     """Write the graph as JSON."""
-    write_whole(path, json.dumps(graph_to_json(graph), indent=1, allow_nan=False) + "\n")
+    write_atomically(path, json.dumps(graph_to_json(graph), indent=1, allow_nan=False) + "\n")
 
 
 def load_graph(path: str | Path) -> Graph:

@@ -1,4 +1,4 @@
-"""Shape inference: the dims of an operation's outputs from those of its inputs. Checks nothing."""
+"""Shape inference: dims of an operation's outputs from those of its inputs, unchecked."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ _WITHOUT_BATCH = (NormMode.LAYER_NORM, NormMode.RMS_NORM, NormMode.ADA_LAYER_NOR
 
 
 def convolved(image: Sequence[int], weights: Sequence[int], window: Sides) -> Dims:
-    """Return [n, k, sizes ..] of a convolution of [n, c, sizes ..] with [k, c / groups, taps ..]."""
+    """Return the output dims [n, k, sizes ..] of a convolution of [n, c, sizes ..] with [k, c / groups, taps ..]."""
     sizes = (convolved_size(*item) for item in zip(image[2:], weights[2:], *window, strict=True))
     return (image[0], weights[0], *sizes)
 
 
 def convolution_input(response: Sequence[int], weights: Sequence[int], window: Sides, groups: int) -> Dims:
-    """Return the dims of the smallest image that gives a convolution the dims `response`."""
+    """Return the dims of the smallest image for which a convolution gives the dims `response`."""
     sizes = (
         (size - 1) * stride + (taps - 1) * dilation + 1 - before - after
         for size, taps, before, after, stride, dilation in zip(response[2:], weights[2:], *window, strict=True)
@@ -54,17 +54,17 @@ def convolution_input(response: Sequence[int], weights: Sequence[int], window: S
 def pooled_size(
     size: int, window: Fraction | int, stride: Fraction | int, before: Fraction | int, after: Fraction | int
 ) -> int:
-    """Return how many windows fit along one dim, as the header says it: 1 + (x + pre + post - window) / stride."""
+    """Return the number of windows along one dim: 1 + (x + pre + post - window) / stride."""
     return 1 + floor(Fraction(size + before + after - window) / stride)
 
 
 def per_channel(x: Sequence[int]) -> Dims:
-    """Return [1, c, 1 ..], for tensors with one number for each channel of [n, c, ..]."""
+    """Return [1, c, 1 ..], the dims of tensors with one number per channel of [n, c, ..]."""
     return (1, *x[1:2], *[1] * (len(x) - 2))
 
 
 def statistics(mode: NormMode, x: Sequence[int], scale: Sequence[int], groups: int | None = None) -> Dims | None:
-    """Return the dims of mean and inverse variance: one number for each set of elements that is normalized together.
+    """Return the dims of mean and inverse variance: one number per jointly normalized set of elements.
 
     Layer norms and their kind normalize over the dims in which `scale` is not 1, batch norm over all but c, instance
     norm over all but n and c, group norm over all but n and `groups` parts of c. None where ranks do not fit.
@@ -85,24 +85,24 @@ def statistics(mode: NormMode, x: Sequence[int], scale: Sequence[int], groups: i
 
 
 def permuted(dims: Sequence[int], permutation: Sequence[int]) -> Dims:
-    """Return dims, or strides, of a transpose: dim i of the result is dim ``permutation[i]``."""
+    """Return transposed dims or strides: dim i of the result is dim ``permutation[i]``."""
     return tuple(dims[axis] for axis in permutation)
 
 
 def sliced(ranges: Sequence[tuple[int, int, int]]) -> Dims:
-    """Return the dims of what starts, stops and steps of each dim leave."""
+    """Return the dims of a slice with the given starts, stops and steps."""
     return tuple((stop - start + step - 1) // step for start, stop, step in ranges)
 
 
 def concatenated(inputs: Sequence[Sequence[int]], axis: int) -> Dims:
-    """Return the dims of tensors one after the other along an axis."""
+    """Return the dims of tensors concatenated along an axis."""
     dims = list(inputs[0])
     dims[axis] = sum(item[axis] for item in inputs)
     return tuple(dims)
 
 
 def scale_dims(dims: Sequence[int], sizes: Sequence[int], *, tiled: bool = False) -> Dims:
-    """Return the dims of the scales of blocks of `sizes`, one size for each dim; the last block may not be full.
+    """Return the dims of block scales for one block size per dim; the last block may be partial.
 
     Tiled ones are rounded up to whole tiles: to multiples of 4 along the blocks, of 128 along the other of the last
     two dims.
@@ -117,7 +117,7 @@ def scale_dims(dims: Sequence[int], sizes: Sequence[int], *, tiled: bool = False
 
 
 def block_axes(dims: Sequence[int], sizes: Sequence[int], scale: Sequence[int]) -> Dims | None:
-    """Return how many elements along each axis share a scale; None where no order of the sizes fits.
+    """Return the number of elements along each axis that share a scale; None if the sizes do not match.
 
     The block sizes belong to the last axes, in the order given. Where the dims of the scales say otherwise (K^T has its
     blocks along the last axis but one), they belong to the axes that fit: one scale for each block, the last one maybe
@@ -134,10 +134,10 @@ def block_axes(dims: Sequence[int], sizes: Sequence[int], scale: Sequence[int]) 
 
 
 def ends_experts(offsets: int, experts: int) -> bool:
-    """Return whether so many first token offsets have one more, where the rows of the last expert end: cuDNN 9.28."""
+    """Return whether the offsets include a final one for the end of the last expert's rows: cuDNN 9.28."""
     return experts > 1 and offsets % experts == 1
 
 
 def expert_rows(token: Sequence[int], weight: Sequence[int], token_index: Sequence[int] | None = None) -> Dims:
-    """Return [1, rows, N] of tokens [1, rows, K] times weights [experts, K, N]; gathered ones as many as indices."""
+    """Return [1, rows, N] for tokens [1, rows, K] times weights [experts, K, N]; as many rows as gather indices."""
     return (1, (token if token_index is None else token_index)[1], weight[2])

@@ -1,4 +1,4 @@
-"""Strides of tensors without gaps: row-major, channels last, or with the axes in any order."""
+"""Strides of packed tensors: row-major, channels last, or with axes in any order."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def packed_strides(dims: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def ordered_strides(dims: Sequence[int], order: Sequence[int]) -> tuple[int, ...]:
-    """Return packed strides for `dims` with axes in `order`, the fastest first; axes it lacks come last."""
+    """Return packed strides for `dims` with the axes in `order` from fastest to slowest; missing ones come last."""
     strides = [1] * len(dims)
     step = 1
     for axis in [*order, *(axis for axis in range(len(dims)) if axis not in order)]:
@@ -38,5 +38,5 @@ def column_major(dims: Sequence[int]) -> tuple[int, ...]:
 
 
 def preserve_order(dims: Sequence[int], like: Sequence[int]) -> tuple[int, ...]:
-    """Return packed strides for `dims` in the order of the strides `like`; of equal ones the first axis is faster."""
+    """Return packed strides for `dims` in the axis order of the strides `like`; equal ones put the first axis first."""
     return ordered_strides(dims, [axis for axis in sorted(range(len(like)), key=like.__getitem__) if axis < len(dims)])

@@ -1,4 +1,4 @@
-"""Tensors of graphs as values, and the checks of the fields of graph values. Loads no library."""
+"""Tensors as values, and field checks of graph values. Loads no library."""
 
 from __future__ import annotations
 
@@ -88,12 +88,12 @@ class Tensor:
 
     @property
     def span_elements(self) -> int:
-        """Elements from the first to the last one, the last included."""
+        """Number of elements from the first to the last one in memory."""
         return 1 + sum((dim - 1) * stride for dim, stride in zip(self.dims, self.strides, strict=True))
 
     @property
     def span_bytes(self) -> int:
-        """Bytes of device memory the tensor reaches over."""
+        """Bytes of device memory that the tensor spans."""
         return -(-self.span_elements * ELEMENT_BITS[self.data_type] * self.vector_count // 8)
 
     @property
@@ -223,13 +223,13 @@ def _are_integers(values: tuple[Any, ...]) -> bool:
 
 
 def _first_no_integer(tensor: Tensor) -> str:
-    """Return "dims" or "strides", and the type of their first value that is no integer."""
+    """Return "dims" or "strides", and the type of their first non-integer value."""
     name, values = ("strides", tensor.strides) if _are_integers(tensor.dims) else ("dims", tensor.dims)
     return f"{name} of {next(type(value).__name__ for value in values if not _are_integers((value,)))}"
 
 
 def _chain_length(tensor: Tensor) -> int:
-    """Return how many ragged offsets follow each other."""
+    """Return the number of chained ragged offsets."""
     length, offset = 0, tensor.ragged_offset
     while offset is not None:
         offset, length = offset.ragged_offset, length + 1
@@ -237,7 +237,7 @@ def _chain_length(tensor: Tensor) -> int:
 
 
 def check_name(name: Any, whose: str) -> None:
-    """Check that the name of a graph value is a text that a file can hold.
+    """Check that the name of a graph value is a text that can be stored in a file.
 
     Raises
     ------
@@ -255,7 +255,7 @@ def check_name(name: Any, whose: str) -> None:
 
 
 def wrong_type(holder: Any, but: tuple[str, ...] = ()) -> str | None:
-    """Describe the first dataclass field with a value of another type than annotated; None if all are right."""
+    """Describe the first dataclass field with a value of a wrong type; None if there is none."""
     kind: Any = type(holder)
     for name, kinds, needed, takes_bool in _annotated_fields(kind, but):
         value = getattr(holder, name)
@@ -268,7 +268,7 @@ def wrong_type(holder: Any, but: tuple[str, ...] = ()) -> str | None:
 
 @cache
 def _annotated_fields(kind: Any, but: tuple[str, ...]) -> tuple[tuple[str, tuple[Any, ...], str, bool], ...]:
-    """Return name, types, the types as text, and whether a bool is one, of the fields of a dataclass."""
+    """Return name, types, type text, and whether bool is allowed, for each field of a dataclass."""
     found = []
     for item in fields(kind):
         names = str(item.type).split(" | ")

@@ -1,1 +1,1 @@
-"""Graphs of other programs: from cuDNN's log, its JSON, and that of cuDNN's frontend."""
+"""Import graphs of other programs: from cuDNN's log and JSON, and from cudnn-frontend's JSON."""

@@ -1,4 +1,4 @@
-"""Calls in a log: the descriptors made by ``cudnnBackendSetAttribute`` and ``cudnnBackendFinalize``."""
+"""API calls in a log: descriptors made by ``cudnnBackendSetAttribute`` and ``cudnnBackendFinalize``."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _COUNT = re.compile(r"^ *elementCount: type=int64_t; val=(\d{1,9});", re.MULTILI
 
 @dataclass(slots=True)
 class _Handled:
-    """One descriptor between its first call and its use in another one."""
+    """One descriptor from its first call until another one uses it."""
 
     made: Made
     mark: int = 0  # of its dump, when it was finalized
@@ -39,7 +39,7 @@ class _Handled:
 
 
 class Calls:
-    """What the calls of one thread made: the log says neither which descriptor is set nor where a new one is.
+    """Descriptors made by the calls of one thread; the log gives no addresses for set or new ones.
 
     So a call is about the open descriptor of its type, and an address belongs to the one descriptor of its type that
     was finalized and not used yet, or to the one whose dump is that of the user's. Where two fit it stays unknown.
@@ -53,7 +53,7 @@ class Calls:
         self.size = 0
 
     def _grow(self, size: int, limit: int = 2 * _MAX_CALLS) -> None:
-        """Count what is kept, and forget all of it when it is too much."""
+        """Count stored values, and drop all of them above a limit."""
         self.size += size
         if self.size > limit:
             self.__init__()  # type: ignore[misc]
@@ -68,7 +68,7 @@ class Calls:
             del found[0]
 
     def _about(self, kind: DescriptorType) -> _Handled:
-        """Return the descriptor a call is about."""
+        """Return the descriptor that a call refers to."""
         found = self.open.get(kind)
         if not found:
             found = self.open[kind] = [_Handled(Made(kind, whole=False))]
@@ -97,7 +97,7 @@ class Calls:
             item.count = int(count[1]) if count else len(values)
 
     def _use(self, address: str, kind: DescriptorType, mark: int | None = None) -> _Handled | None:
-        """Return the descriptor at an address; `mark` is that of its dump, if the user's dump shows it."""
+        """Return the descriptor at an address; `mark` identifies it in the user's dump."""
         known = self.addresses.get(address)
         if known is not None and known.made.kind is kind and mark in (None, known.mark):
             return known
@@ -136,14 +136,14 @@ class Calls:
         return item
 
     def destroy(self, dump: Dump) -> None:
-        """Forget where such a descriptor is: another one may be put there."""
+        """Forget the address of a destroyed descriptor, as it may be reused."""
         mark = _mark(dump)
         gone = [key for key, item in self.addresses.items.items() if item.mark == mark]
         for key in gone:
             del self.addresses.items[key]
 
     def graph(self, dump: Dump, is_cut: bool) -> tuple[Graph, int]:
-        """Return the graph of a finalized operation graph descriptor, and of how many tensors the making is unknown.
+        """Return the graph of a finalized operation graph descriptor, and the number of tensors with unlogged calls.
 
         Of a dump that is cut off, the operations are those that were finalized, if they are as many as were given.
         """
@@ -181,7 +181,7 @@ def _mark(dump: Dump) -> int:
 
 
 def _collect(dump: Dump, known: Recent[int, Made], found: dict[int, Made | None]) -> None:
-    """Add how each tensor of a dump was made, by uid."""
+    """Add the logged calls of each tensor in a dump, by uid."""
     if dump.kind is DescriptorType.TENSOR:
         uid = next((child.value for child in dump.children if child.key == "uid"), None)
         if uid is not None and uid.isdecimal() and len(uid) < 20:
@@ -191,7 +191,7 @@ def _collect(dump: Dump, known: Recent[int, Made], found: dict[int, Made | None]
 
 
 def read_dump(text: str) -> Dump | None:
-    """Return the descriptor a record dumps, None if there is none that is whole."""
+    """Return the descriptor dumped in a record, None if incomplete."""
     stack: list[tuple[int, str, str, str | None, list[Dump]]] = []
     root: Dump | None = None
 

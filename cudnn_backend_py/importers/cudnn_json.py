@@ -1,4 +1,4 @@
-"""Graphs from cuDNN's log: its JSON of an operation graph, or its dumps of descriptors.
+"""Graphs from cuDNN's log: from the JSON of an operation graph, or from dumps of descriptors.
 
 Facts measured with cuDNN 9.1, 9.5, 9.8, 9.14, 9.19 and 9.28: from 9.5 at the latest the log holds the JSON of every
 operation graph that is finalized (``cudnnBackendFinalizeGraphVisualize``), and it says everything but the values of
@@ -53,7 +53,7 @@ def _error(headline: str, fix: str | None = None) -> GraphError:
 
 
 def _plain(name: str) -> str:
-    """Return one spelling for a name: the log's is mixed."""
+    """Return a normalized spelling of a name, as the log mixes several."""
     plain = name.replace("_", "").lower().removesuffix("desc")
     return plain.removesuffix("tensor") or plain
 
@@ -65,7 +65,7 @@ def _known(kind: DescriptorType) -> dict[str, str]:
 
 
 def logged_field(kind: DescriptorType, key: str) -> str:
-    """Return the field of a descriptor that the log calls so in its dump, "" if there is none."""
+    """Return the descriptor field for a name in a dump, "" if there is none."""
     return _known(kind).get(_plain(key), "")
 
 
@@ -76,7 +76,7 @@ def _facts(kind: DescriptorType) -> dict[str, AttributeFacts]:
 
 @cache
 def _members(enum: type[CudnnEnum]) -> dict[str, CudnnEnum]:
-    """Return the enumerators by their C names, those with two names under both."""
+    """Return the enum members by their C names, including aliases."""
     return {
         member.c_name.replace(member.name, name): member for name, member in reversed(list(enum.__members__.items()))
     }
@@ -90,8 +90,8 @@ def _brief(value: Any) -> str:
 # fields, whatever form of log they come from
 
 
-def _single(value: float) -> float:
-    """Return the shortest decimal number that is this one as a float of 32 bits."""
+def _shortest_float32(value: float) -> float:
+    """Return the shortest decimal number that is equal as a 32-bit float."""
     try:
         exact = struct.unpack("f", struct.pack("f", value))[0]
         if exact == value:
@@ -112,14 +112,14 @@ def _member(enum: type[CudnnEnum], value: Any, where: str) -> CudnnEnum:
 
 
 def _element(facts: AttributeFacts, value: Any, where: str) -> Any:
-    """Return one value of an attribute, from its text in the log."""
+    """Return one attribute value from its text in the log."""
     for kind in facts.types:
         if kind in ENUM_OF_TYPE:
             return _member(ENUM_OF_TYPE[kind], value, where)
         if kind is AttributeType.FRACTION and isinstance(value, list) and len(value) == 2:
             return value[0] if value[1] == 1 else tuple(value)
         if kind is AttributeType.FLOAT and isinstance(value, float) and AttributeType.DOUBLE not in facts.types:
-            return _single(value)
+            return _shortest_float32(value)
         if kind in (AttributeType.FLOAT, AttributeType.DOUBLE) and isinstance(value, int):
             return float(value) if not isinstance(value, bool) and abs(value) < 1 << 53 else value
     return value
@@ -132,7 +132,7 @@ def _values(facts: AttributeFacts, value: Any, where: str) -> Any:
 
 
 def drop_defaults(kind: DescriptorType, fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of a descriptor without default values: the log cannot distinguish these from absent fields."""
+    """Return the fields of a descriptor without default values, which the log does not distinguish from absent ones."""
     defaults = DEFAULTS.get(kind, {})
     return {
         name: value for name, value in fields.items() if name not in defaults or not _is_default(value, defaults[name])
@@ -146,7 +146,7 @@ def _is_default(value: Any, default: Any) -> bool:
 
 
 def _make(kind: DescriptorType, name: str, given: Mapping[str, Any]) -> Op:
-    """Return the operation of these fields; those of a parameter descriptor are a dict or :class:`Parameters`."""
+    """Return the operation with these fields; a parameter descriptor is a dict or :class:`Parameters`."""
     fields = drop_defaults(kind, given)
     for key, value in fields.items():
         if isinstance(value, dict):
@@ -170,7 +170,7 @@ def _make(kind: DescriptorType, name: str, given: Mapping[str, Any]) -> Op:
 
 
 def _of_its_distribution(fields: dict[str, Any]) -> dict[str, Any]:
-    """Return a random generator's fields without those of other distributions; dumps have -1 there."""
+    """Return a random generator's fields without those of other distributions, which dumps show as -1."""
     chosen = fields.get("distribution")
     if not isinstance(chosen, RngDistribution):
         return fields
@@ -179,7 +179,7 @@ def _of_its_distribution(fields: dict[str, Any]) -> dict[str, Any]:
 
 
 def _drop_whole_rope(fields: dict[str, Any]) -> None:
-    """Leave out a rotated dim that is the whole one: the log prints it where nothing was set."""
+    """Drop a rotated dim equal to the whole dim, which the log prints where none was set."""
     rotated = fields.get("x", fields.get("dy"))
     if isinstance(rotated, Tensor) and fields.get("rope_dim") == rotated.dims[-1]:
         del fields["rope_dim"]
@@ -221,7 +221,7 @@ def _make_pointwise(name: str, fields: dict[str, Any]) -> Pointwise:
     if found.pop("nan_propagation", None) is not None:
         raise _error(f"{name!r} propagates NaN, which this package's pointwise operations do not say")
     mode, compute_type = found.pop("mode"), found.pop("math_prec")
-    return Pointwise(name=name, mode=mode, compute_type=compute_type, **found, **_but(fields, "pointwise"))
+    return Pointwise(name=name, mode=mode, compute_type=compute_type, **found, **_without(fields, "pointwise"))
 
 
 def _make_reduction(name: str, fields: dict[str, Any]) -> Reduction:
@@ -237,7 +237,7 @@ def _make_reduction(name: str, fields: dict[str, Any]) -> Reduction:
     )
 
 
-def _but(fields: Mapping[str, Any], key: str) -> dict[str, Any]:
+def _without(fields: Mapping[str, Any], key: str) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if name != key}
 
 
@@ -282,7 +282,7 @@ def _operation_graph(data: Any) -> Any:
 
 
 def is_subgraph(data: Any) -> bool:
-    """Return whether cuDNN's JSON is that of a sub-graph: it reads a virtual tensor that none of its nodes writes."""
+    """Return whether cuDNN's JSON is a sub-graph: it reads a virtual tensor that none of its nodes writes."""
     try:
         graph = _JsonGraph().read(_operation_graph(data), "graph", 0, is_subgraph=True)
     except GraphError:
@@ -292,7 +292,7 @@ def is_subgraph(data: Any) -> bool:
 
 
 class _JsonGraph:
-    """One graph with its sub-graphs, which share tensors."""
+    """A graph with its sub-graphs, which share tensors."""
 
     def __init__(self, subgraph: Any = None) -> None:
         self.tensors: dict[str, Tensor] = {}
@@ -431,7 +431,7 @@ def _operation_kind(name: Any) -> DescriptorType:
 
 
 def _json_paths(kind: DescriptorType, key: str, node: Mapping[str, Any], where: str) -> Iterator[str]:
-    """Yield the fields a key of the JSON means: none, one, or both paddings of a convolution."""
+    """Yield the fields for a JSON key: none, one, or both paddings of a convolution."""
     plain = _plain(key)
     if plain == "pad" and "dilation" in node:
         yield from ("convolution.pre_paddings", "convolution.post_paddings")
@@ -452,7 +452,7 @@ def _json_paths(kind: DescriptorType, key: str, node: Mapping[str, Any], where: 
 
 @dataclass(frozen=True, slots=True)
 class Dump:
-    """A line ``key: type=...; val=...;`` of the log with the lines below it that are further to the right."""
+    """A line ``key: type=...; val=...;`` of the log with the more indented lines below it."""
 
     key: str
     type: str
@@ -461,13 +461,13 @@ class Dump:
 
     @property
     def kind(self) -> DescriptorType | None:
-        """The type of the descriptor that is dumped here."""
+        """The type of the dumped descriptor."""
         found = _members(DescriptorType).get(self.type)
         return found if isinstance(found, DescriptorType) else None
 
     @property
     def is_set(self) -> bool:
-        """Whether there is something: tensors that were not given are dumped with -1 dims."""
+        """Whether the dump has a value; absent tensors are dumped with -1 dims."""
         if self.kind is _D.TENSOR:
             return any(child.key == "nbDims" and child.value != "-1" for child in self.children)
         return self.value != "NULL_PTR"
@@ -475,7 +475,7 @@ class Dump:
 
 @dataclass(slots=True)
 class Made:
-    """A descriptor as the calls made it: what was set, by field; a value is text, or another one it points to."""
+    """A descriptor built from API calls: its attributes by field, as texts or other descriptors."""
 
     kind: DescriptorType
     attributes: dict[str, list[str | Made | None]] = field(default_factory=dict)
@@ -483,7 +483,7 @@ class Made:
 
 
 def graph_from_descriptors(dump: Dump, made: Mapping[int, Made | None], ops: Iterable[Made | None] = ()) -> Graph:
-    """Return the graph of a dump of an operation graph descriptor.
+    """Return the graph from the dump of an operation graph descriptor.
 
     Parameters
     ----------
@@ -540,7 +540,7 @@ class _DumpGraph:
         return _make(kind, _op_name(kind, fields, number), fields)
 
     def _visible(self, kind: DescriptorType, node: Dump) -> dict[str, Any]:
-        """Return the fields the dump shows."""
+        """Return the fields that the dump contains."""
         fields: dict[str, Any] = {}
         for child in node.children:
             where = f"{child.key} of {kind.c_name}"
@@ -599,7 +599,7 @@ class _DumpGraph:
         return self._made_tensor(hidden["ragged_offset"][0], f"the ragged offset of tensor {uid}", 1)
 
     def _made_tensor(self, how: str | Made | None, where: str, depth: int = 0) -> Tensor:
-        """Return a tensor from the calls that made it: no dump shows it."""
+        """Return a tensor from the API calls that made it, as no dump contains it."""
         if not isinstance(how, Made) or how.kind is not _D.TENSOR or depth > 2:
             raise _error(f"the log does not say which tensor {where} is")
         given = {name: [str(item) for item in values] for name, values in how.attributes.items()}
@@ -627,7 +627,7 @@ class _DumpGraph:
         )
 
     def _add_set(self, kind: DescriptorType, fields: dict[str, Any], how: Made, where: str) -> None:
-        """Add what the calls set: numbers as they were set, and tensors no dump shows."""
+        """Add attributes from API calls: exact numbers, and tensors missing in the dump."""
         for name, values in how.attributes.items():
             facts = _facts(kind).get(name)
             if facts is None or not values:
@@ -647,7 +647,7 @@ class _DumpGraph:
 
 
 def _both(facts: AttributeFacts, child: Dump) -> bool:
-    """Return whether a number may be dumped without its tensor: the seed of a random generator."""
+    """Return whether a number may be dumped without its tensor, as the seed of a random generator."""
     return AttributeType.BACKEND_DESCRIPTOR in facts.types and child.value == "0"
 
 
@@ -661,7 +661,7 @@ def _hidden(attributes: Mapping[str, list[str | Made | None]], name: str, defaul
 
 
 def _enumerator(value: str | None) -> int | str:
-    """Return the name in ``CUDNN_DATA_HALF (2)``, or the number where there is none."""
+    """Return the name in ``CUDNN_DATA_HALF (2)``, or the number if there is no name."""
     word = (value or "").partition(" ")[0]
     return int(word) if re.fullmatch(r"-?\d{1,9}", word) else word
 
@@ -688,7 +688,7 @@ def _flag(seen: Mapping[str, Dump], key: str) -> bool:
 
 
 def _number(text: str, facts: AttributeFacts) -> Any:
-    """Return a value of the log as Python has it: an enumerator by name, a number, a flag, or a list of numbers."""
+    """Return a logged value as a Python one: an enum member, number, flag, or list of numbers."""
     if text.startswith("["):
         return [_number(item, facts) for item in text.strip("[]").split(",") if item]
     if text in ("true", "false"):

@@ -1,4 +1,4 @@
-"""Files with graphs, read as data: the suffix names the format, else the content decides."""
+"""Files with graphs, read as data: the suffix gives the format, else the content."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _SOURCES = {".c", ".cc", ".cpp", ".cxx", ".cu", ".cuh", ".h", ".hh", ".hpp", ".h
 
 
 def read_graph_data(path: str, *, also: Iterable[str] = ()) -> list[Graph | GraphError | None]:
-    """Return the graphs of a file, none of which is run; for what could not be rebuilt, the reason or None.
+    """Return the graphs of a file without running them; for a graph that cannot be rebuilt, the reason or None.
 
     Parameters
     ----------
@@ -48,7 +48,7 @@ def read_graph_data(path: str, *, also: Iterable[str] = ()) -> list[Graph | Grap
 
 
 def open_log(path: str, *, also: Iterable[str] = ()) -> GraphSource:
-    """Return the source for :func:`read_graphs` of a file named on a command line, after checking its suffix.
+    """Return the source for :func:`read_graphs` of a file given on a command line, after checking its suffix.
 
     Parameters as for :func:`read_graph_data`.
 
@@ -64,13 +64,13 @@ def open_log(path: str, *, also: Iterable[str] = ()) -> GraphSource:
         return sys.stdin.buffer
     place = Path(path)
     try:
-        is_there, is_folder = place.exists(), place.is_dir()
+        is_built, is_folder = place.exists(), place.is_dir()
     except (OSError, ValueError) as error:  # ValueError: a null character in the name
         pass_interruption(error)
-        is_there = is_folder = False
+        is_built = is_folder = False
     if is_folder:
         raise GraphError(f"{path} is a folder, a file is needed", code="graph-file")
-    if not is_there:
+    if not is_built:
         raise GraphError(f"there is no file {path}", code="graph-file")
     suffix = _suffix(path)
     if suffix in _SOURCES:
@@ -94,7 +94,7 @@ def open_log(path: str, *, also: Iterable[str] = ()) -> GraphSource:
 
 
 def _suffix(path: str) -> str:
-    """Return the suffix in small letters, which of a rotated log (``cudnn.log.1``) is the one before the number."""
+    """Return the lower-case suffix; for a rotated log (``cudnn.log.1``) the one before the number."""
     place = Path(path)
     while place.suffix[1:].isdecimal():
         place = place.with_suffix("")

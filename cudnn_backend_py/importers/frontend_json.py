@@ -1,4 +1,4 @@
-"""Graphs from the JSON of cuDNN's frontend, as its ``serialize``, ``print`` and log write it.
+"""Graphs from cudnn-frontend's JSON, as its ``serialize``, ``print`` and log write it.
 
 Such a graph has nodes of a higher level than operations: one SDPA node becomes the graph cuDNN's frontend would make
 of it, as :mod:`cudnn_backend_py.graph.attention` makes it. Types it leaves open are those of its context.
@@ -32,7 +32,7 @@ _NO_GRAPH = "this is no graph of cuDNN's frontend: it has no nodes or no tensors
 
 
 def read_nodes(data: Any) -> list[dict[str, Any]]:
-    """Return the nodes of the JSON of a graph of cuDNN's frontend, each of which has a tag.
+    """Return the nodes of a cudnn-frontend graph's JSON, each of which has a tag.
 
     Raises
     ------
@@ -56,7 +56,7 @@ def unread_node(number: int, tag: str, read: str) -> GraphError:
 
 
 def graph_from_frontend_json(data: Any) -> Graph:
-    """Return the graph of the JSON of a graph of cuDNN's frontend.
+    """Return the graph from the JSON of a cudnn-frontend graph.
 
     Nodes MATMUL, POINTWISE and REDUCTION, or one SDPA_FWD, SDPA_FP8_FWD or SDPA_BWD alone, whose tensors are then
     called as in :class:`~cudnn_backend_py.graph.attention.Attention`, with uids of their own.
@@ -202,7 +202,7 @@ class _Reader:
         return record
 
     def _tensor(self, name: Any, dims: tuple[int, ...] = (), strides: tuple[int, ...] = ()) -> Tensor:
-        """Return the tensor of that name; `dims` and `strides` are what it has if its record leaves them open."""
+        """Return the tensor of that name; `dims` and `strides` apply if its record leaves them open."""
         key = str(name)
         if key in self.tensors:
             return self.tensors[key]
@@ -264,7 +264,7 @@ class _Reader:
     def _four(
         self, node: Mapping[str, Any], port: str, key: str = "inputs"
     ) -> tuple[list[int], tuple[int, ...], DataType]:
-        """Return dims, strides and type of a tensor of b, h, s, d."""
+        """Return dims, strides and type of a tensor b, h, s, d."""
         record = self._record(self._names(node, key).get(port))
         _refuse_ragged(record, port)
         dims, strides = record.get("dim"), record.get("stride")
@@ -304,7 +304,7 @@ class _Reader:
         }
 
     def _masks(self, node: Mapping[str, Any]) -> dict[str, Any]:
-        """Return bounds and alignment, in the text of any version of the frontend."""
+        """Return bounds and alignment from the JSON of any cudnn-frontend version."""
         left, right = node.get("left_bound", node.get("sliding_window_length")), node.get("right_bound")
         bottom = node.get("diagonal_alignment") == "BOTTOM_RIGHT" or node.get("causal_mask_bottom_right") is True
         if node.get("causal_mask") is True or node.get("causal_mask_bottom_right") is True:
@@ -345,7 +345,7 @@ class _Reader:
         return found
 
     def _scale(self, node: Mapping[str, Any], inputs: Mapping[str, Any]) -> float | str | None:
-        """Return the scale: a number; None for one that is given when the graph runs; or a tensor."""
+        """Return the scale: a number, a tensor, or None if it is given at execution."""
         if (value := node.get("attn_scale_value")) is not None:
             return _float(value, "attn_scale_value")
         if inputs.get("Attn_scale") is None:
@@ -401,7 +401,7 @@ def _float(value: Any, what: str) -> float:
 
 
 def number_in(value: Any) -> float | int | None:
-    """Return a number of the text, None if `value` is none.
+    """Return a number from its text, None if `value` is not one.
 
     It is there as such, as the eight digits of a float32's four bytes, or as ``{"index": ..., "value": ...}`` of
     either, where the index says the kind.

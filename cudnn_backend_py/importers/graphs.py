@@ -1,4 +1,4 @@
-"""Graphs of a log of cuDNN, rebuilt, with the engine configs and reasons it has for them."""
+"""Rebuild the graphs of a cuDNN log, with their logged engine configs and reasons."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ _Key = tuple[str, bool, Graph | str | GraphError]  # version, of the frontend, g
 
 @dataclass(frozen=True, slots=True)
 class LoggedConfig:
-    """An engine config the log names; ``state`` is ``named``, ``refused``, ``planned`` or ``executed``."""
+    """A logged engine config; ``state`` is ``named``, ``refused``, ``planned`` or ``executed``."""
 
     engine: int
     knobs: Mapping[str, int]
@@ -59,7 +59,7 @@ class LoggedConfig:
 
     @property
     def tag(self) -> str:
-        """Short text such as ``eng2_k24=7``; a knob of -1 was left to the engine, and is not in it."""
+        """Short text such as ``eng2_k24=7``, without knobs of -1, which the engine chose."""
         return EngineChoice.from_log(self.engine, self.knobs).tag
 
     def to_dict(self) -> dict[str, Any]:
@@ -76,7 +76,7 @@ class LoggedConfig:
 
 @dataclass(slots=True)
 class LoggedGraph:
-    """A graph the log reports of, and what it says about it.
+    """A logged graph with everything the log contains about it.
 
     Attributes
     ----------
@@ -144,7 +144,7 @@ class LoggedGraph:
 
 
 def read_graphs(source: GraphSource) -> Iterator[LoggedGraph]:
-    """Yield the graphs a log reports of, in the order it has them; equal graphs of one cuDNN are one, and counted.
+    """Yield the graphs of a log in order; equal graphs of one cuDNN version are counted as one.
 
     They come when the log has been read to its end, or, with more than ``MAX_GRAPHS``, when one has to make room.
 
@@ -184,7 +184,7 @@ def _is_own_json(data: Any) -> bool:
 
 
 def _graph_from_own_json(data: Any) -> Graph:
-    from ..plans import record  # few logs have a plan
+    from ..plans import record  # read_per_dim logs have a plan
 
     return record.record_from(data, "the JSON").read_graph() if record.is_plan(data) else graph_from_json(data)
 
@@ -194,7 +194,7 @@ def _error(headline: str, fix: str | None = None) -> GraphError:
 
 
 def _load(text: str) -> Any:
-    """Return the JSON value, None if it is none."""
+    """Return the JSON value, None if the text is not JSON."""
     try:
         return parse_json(text, "a graph", code="log-graph")
     except GraphError:
@@ -203,7 +203,7 @@ def _load(text: str) -> Any:
 
 @dataclass(slots=True)
 class _Thread:
-    """What is going on in one thread of one process."""
+    """The state of one thread of a logged process."""
 
     calls: Calls = field(default_factory=Calls)
     graph: _Key | None = None  # of the one made last
@@ -216,7 +216,7 @@ class _Thread:
 
 
 class _GraphReader:
-    """Collects what records say about graphs."""
+    """Collects graphs from log records."""
 
     def __init__(self) -> None:
         self.graphs: OrderedDict[_Key, LoggedGraph] = OrderedDict()
@@ -254,7 +254,7 @@ class _GraphReader:
         self._take_call(item, thread)
 
     def _thread_of(self, item: LogRecord) -> _Thread:
-        """Return the thread of a record; the only one there is where the record, cut off, does not name it."""
+        """Return the thread of a record; if the record is cut off, the only thread."""
         if not (item.process or item.thread) and len(self.threads.items) == 1:
             return next(iter(self.threads.items.values()))
         thread = self.threads.get((item.process, item.thread))
@@ -276,7 +276,7 @@ class _GraphReader:
         mark: int | None = None,
         made: bool = True,
     ) -> _Key:
-        """Return the key of a graph, which may be known already, and count it if it was made.
+        """Return the key of a new or known graph; count it if it was made.
 
         `mark` reports a fault from others of the same words.
         """
@@ -309,12 +309,12 @@ class _GraphReader:
         self.latest.put(record.process, key)
 
     def _entry(self, record: LogRecord, thread: _Thread) -> LoggedGraph | None:
-        """Return the graph a record is about: the one its thread made last, or else its process, or no one known."""
+        """Return the graph that a record refers to: the last one of its thread, else of its process, else None."""
         key = thread.graph or self.latest.get(record.process) or self.latest.get(0)
         return self.graphs.get(key) if key is not None else None
 
     def _settle(self, thread: _Thread) -> None:
-        """Count the graph of a dump: its JSON did not come."""
+        """Count the graph of a dump for which no JSON followed."""
         if thread.pending is None:
             return
         record, graph, unknown = thread.pending
@@ -368,7 +368,7 @@ class _GraphReader:
             _set_config(entry, LoggedConfig(*logged, state="executed" if executed else "named"))
 
     def _take_cut(self, record: LogRecord, thread: _Thread, mark: int) -> None:
-        """Count a graph, or its run, with JSON that is cut off: `mark` is the part that exists."""
+        """Count a graph or its run with truncated JSON; `mark` is the part that exists."""
         function = record.function or ""
         if "EngineCfg" in function and self._entry(record, thread) is not None:
             return
@@ -390,7 +390,7 @@ class _GraphReader:
         self._run(record, self.graphs[key])
 
     def _run(self, record: LogRecord, entry: LoggedGraph) -> bool:
-        """Count a run, if the record is one."""
+        """Count a run if the record is one."""
         if "Execute" not in (record.function or ""):
             return False
         entry.executions += 1
@@ -399,7 +399,7 @@ class _GraphReader:
         return True
 
     def _make(self, record: LogRecord, thread: _Thread, data: dict[str, Any], body: str) -> None:
-        """Count an operation graph that was finalized, unless it is part of another one."""
+        """Count a finalized operation graph, unless it is part of another one."""
         pending, thread.pending = thread.pending, None
         inner = thread.subgraphs[-1][1] if thread.subgraphs else None
         graph: Graph | GraphError
@@ -418,7 +418,7 @@ class _GraphReader:
         self._note_made(record, thread, key)
 
     def _find(self, record: LogRecord, thread: _Thread, data: dict[str, Any]) -> _Key:
-        """Return the key of the graph a config was made for; it is counted if the log has not had it."""
+        """Return the key of the graph that a config was made for; count it if it is new."""
         graph: Graph | GraphError
         try:
             graph = graph_from_log_json(_valueless(data))
@@ -570,7 +570,7 @@ def _version_text(number: Any) -> str:
 
 
 def _seconds(begin: str | None, end: str | None) -> float | None:
-    """Return the seconds between two times of a log; None where one is missing or no time."""
+    """Return the seconds between two log times; None if one is missing or invalid."""
     try:
         return (datetime.fromisoformat(end or "") - datetime.fromisoformat(begin or "")).total_seconds()
     except (ValueError, TypeError):
@@ -591,7 +591,7 @@ _STATES = ("named", "planned", "refused", "executed")
 
 
 def _set_config(entry: LoggedGraph, config: LoggedConfig) -> None:
-    """Add what is said of a config: the strongest state holds."""
+    """Add facts about a config; the strongest state wins."""
     for index, known in enumerate(entry.configs):
         if known.tag == config.tag:
             state = max(known.state, config.state, key=_STATES.index)
@@ -603,7 +603,7 @@ def _set_config(entry: LoggedGraph, config: LoggedConfig) -> None:
 
 
 def _valueless(data: dict[str, Any]) -> dict[str, Any]:
-    """Return cuDNN's JSON without the values of host scalars, which differ from run to run."""
+    """Return cuDNN's JSON without values of host scalars, which differ between runs."""
     inner = data.get("operationGraph", data)
     if not isinstance(inner, dict) or not isinstance(inner.get("tensors"), list):
         return data
@@ -615,7 +615,7 @@ def _valueless(data: dict[str, Any]) -> dict[str, Any]:
 
 
 def _add_values(entry: LoggedGraph, data: dict[str, Any]) -> None:
-    """Put in the values of host scalars, which cuDNN knows when the graph runs."""
+    """Insert the values of host scalars, which cuDNN logs on execution."""
     if entry.executions > 1 or entry.graph is None or _hides_subgraph(entry.graph, data):
         return
     with contextlib.suppress(GraphError):
@@ -623,7 +623,7 @@ def _add_values(entry: LoggedGraph, data: dict[str, Any]) -> None:
 
 
 def _hides_subgraph(graph: Graph | GraphError, data: dict[str, Any]) -> bool:
-    """Return whether cuDNN may have left out a sub-graph: its backward attention can have one since 9.21."""
+    """Return whether cuDNN may have omitted a sub-graph, as for backward attention since 9.21."""
     number = data.get("cudnnVersion")
     if not isinstance(number, int) or number < 92100 or isinstance(graph, GraphError):
         return False

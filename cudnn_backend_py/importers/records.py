@@ -46,7 +46,7 @@ V = TypeVar("V")
 
 
 class Recent(Generic[K, V]):
-    """A dict that gives up what was not used for the longest time."""
+    """A bounded dict that evicts the least recently used entry."""
 
     def __init__(self, size: int) -> None:
         self.size = size
@@ -58,7 +58,7 @@ class Recent(Generic[K, V]):
         return self.items.get(key)
 
     def put(self, key: K, value: V) -> V | None:
-        """Keep the value, and return the one that had to go."""
+        """Store the value, and return an evicted one."""
         self.items[key] = value
         self.items.move_to_end(key)
         return self.items.popitem(last=False)[1] if len(self.items) > self.size else None
@@ -66,7 +66,7 @@ class Recent(Generic[K, V]):
 
 @dataclass(frozen=True, slots=True)
 class FileRecord(LogRecord):
-    """A record of a log file: ``line`` is where it begins, counted from 1; ``whole`` is False if it is cut off.
+    """A record of a log file: ``line`` is its first line, counted from 1; ``whole`` is False if truncated.
 
     ``thread`` and ``process`` are 0 where the end of the record, which names them, is missing.
     """
@@ -119,7 +119,7 @@ def read_log(source: Source) -> Iterator[FileRecord]:
 
 @dataclass(frozen=True, slots=True)
 class Foreign:
-    """JSON that is not in a record: of cuDNN's frontend, or a whole file."""
+    """JSON outside of records: cudnn-frontend's, or a whole file."""
 
     text: str
     line: int
@@ -164,7 +164,7 @@ def scan(source: Source) -> Iterator[FileRecord | Foreign]:
 
 
 def _read_mark(line: str) -> tuple[str, str, str] | None:
-    """Return who wrote a line, its letter and its text; None if it is not cuDNN's."""
+    """Return writer, letter and text of a line; None if it is not cuDNN's."""
     if line[1:3] == "! " and (line[0] in "iwef" or (line[0] in "IWEF" and line.startswith(_HEAD, 3))):
         return "", line[0], line[3:]
     if "! " not in line[:240]:
@@ -196,7 +196,7 @@ def _pieces(source: Source) -> Iterator[str | bytes]:
 
 
 def _lines(source: Source) -> Iterator[tuple[str, bool]]:
-    """Yield each line without its end, and whether it was too long and is cut off."""
+    """Yield each line without its end, and whether it was truncated because of its length."""
     decode = codecs.getincrementaldecoder("utf-8")("replace").decode
     rest, skipping, begun = "", False, False
     for piece in _pieces(source):

@@ -1,4 +1,4 @@
-"""Interpreter of graphs in NumPy, operation by operation: what cuDNN's answer is compared with. Touches no cuDNN."""
+"""Interpreter of graphs in NumPy, operation by operation, to compare cuDNN's results with. Does not use cuDNN."""
 
 from __future__ import annotations
 

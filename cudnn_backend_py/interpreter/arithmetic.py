@@ -1,4 +1,4 @@
-"""Matmul and reductions; pointwise operations and convolutions are in files of their own."""
+"""Matmul and reductions."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ Floats = NDArray[np.float64]
 
 
 def align(values: Numbers, rank: int) -> Numbers:
-    """Return values with dims of 1 added at the end up to `rank`: one number per entry, whatever rank it came in."""
+    """Return values with trailing dims of 1 up to `rank`: one number per entry."""
     return values.reshape(*values.shape, *(1,) * (rank - values.ndim))
 
 
 def below(dims: tuple[int, ...], axis: int, lengths: Numbers) -> NDArray[np.bool_]:
-    """Return where the index along an axis is below the length of the entry."""
+    """Return where the index along an axis is below the entry's length."""
     shape = [1] * len(dims)
     shape[axis] = dims[axis]
     return np.arange(dims[axis]).reshape(shape) < align(lengths, len(dims))
 
 
 def matmul(a: Floats, b: Floats) -> Floats:
-    """Return a @ b; where a batch dim of one divides the other's, its matrices serve groups of that many."""
+    """Return a @ b; a batch dim that divides the other's is shared by groups of matrices."""
     batch = tuple(map(max, a.shape[:-2], b.shape[:-2]))
     product: Floats = _repeat(a, batch) @ _repeat(b, batch)
     return product
@@ -65,7 +65,7 @@ def run_matmul(run: Run, op: Matmul) -> None:
 
 
 def _largest(x: Floats, axes: tuple[int, ...]) -> Any:
-    """Return the largest number, NaN left out, as cuDNN does; -inf where there is none."""
+    """Return the largest number, ignoring NaN as cuDNN does; -inf where there is none."""
     return np.fmax.reduce(x, axes, initial=-np.inf)
 
 
@@ -102,7 +102,7 @@ def run_reduction(run: Run, op: Reduction) -> None:
 
 
 def _reduce(operator: ReduceTensorOp, x: Floats, y: Tensor) -> Floats:
-    """Reduce to y's dims; a dim of y that divides that of x holds groups of neighbours (query heads of one head)."""
+    """Reduce to y's dims; a dim of y that divides x's reduces groups of neighbours (query heads of one head)."""
     split = [part for small, big in zip(y.dims, x.shape, strict=True) for part in (small, big // small)]
     axes = tuple(range(1, len(split), 2))
     if math.prod(split) != x.size or operator not in REDUCTIONS:

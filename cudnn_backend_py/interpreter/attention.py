@@ -1,4 +1,4 @@
-"""Attention's own operations: random masks, diagonal bands, softmax, and the fused forward and backward passes."""
+"""Operations of attention: random masks, diagonal bands, softmax, fused forward and backward passes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _BLOCK = 128  # rows and columns of a block of the block mask
 
 
 def run_rng(run: Run, op: Operation) -> None:
-    """Write random numbers: 1 with the probability of BERNOULLI, else 0; of UNIFORM and NORMAL right in distribution.
+    """Write random numbers: for BERNOULLI exact 0 and 1, for UNIFORM and NORMAL only equal in distribution.
 
     Zeros and ones are those of cuDNN's attention kernels. The numbers cuDNN draws for the other distributions are not
     known: where they matter, give them in `inputs` under the name of y.
@@ -76,7 +76,7 @@ def _drawn(run: Run, seed: Tensor | int, offset: Tensor, dims: tuple[int, ...], 
 
 
 def _lengths(run: Run, op: Operation, which: str) -> Numbers | None:
-    """Return the real lengths [b, 1, 1, 1] of "q" or "kv", from the lengths or their running sum."""
+    """Return the sequence lengths [b, 1, 1, 1] of "q" or "kv", from lengths or their running sums."""
     lengths, sums = op.fields.get(f"seq_len_{which}"), op.fields.get(f"cu_seq_len_{which}")
     if lengths is not None:
         return align(run.read(lengths), 4)
@@ -84,7 +84,7 @@ def _lengths(run: Run, op: Operation, which: str) -> Numbers | None:
 
 
 def run_diagonal_band_mask(run: Run, op: Operation) -> None:
-    """Keep x where the comparison holds, else write b (-inf if not given).
+    """Keep x where the comparison is true, else write b (default -inf).
 
     CMP_GE, the right bound: row + shift_right_bound (+ seq_len_kv - seq_len_q) >= column. CMP_GT, the left bound:
     column + left_bound (- seq_len_kv + seq_len_q) > row. What is in brackets applies where both lengths are given.
@@ -114,14 +114,14 @@ def run_diagonal_band_mask(run: Run, op: Operation) -> None:
 
 
 def run_softmax(run: Run, op: Operation) -> None:
-    """Write y = exp(x - max) / sum over the last axis, and max, sum_exp and stats = max + log(sum) as requested."""
+    """Write y = exp(x - max) / sum over the last axis; max, sum_exp and stats = max + log(sum) if requested."""
     y, probabilities, sums = op.fields["y"], *_softmax(run, op, run.floats(op.fields["x"]))
     run.row_sums[y.uid] = run.undivided(probabilities, sums)
     run.write(y, probabilities)
 
 
 def _softmax(run: Run, op: Operation | None, x: Floats) -> tuple[Floats, Floats]:
-    """Return the softmax and its row sums, and write what the operation wants to know.
+    """Return the softmax and its row sums, and write the requested statistics.
 
     A sink joins the maximum and the sum.
     """
@@ -149,7 +149,7 @@ def _softmax(run: Run, op: Operation | None, x: Floats) -> tuple[Floats, Floats]
 
 @dataclass
 class _Scores:
-    """What both passes make of q and k."""
+    """The scores and what both passes compute from q and k."""
 
     q: Floats  # [b, h, s_q, d], 0 beyond the real lengths, as k and v
     k: Floats
@@ -182,7 +182,7 @@ def _scores(run: Run, op: Operation) -> _Scores:
 
 
 def _inside(x: Floats, lengths: Numbers | None) -> NDArray[np.bool_]:
-    """Return which rows of x [b, h, s, d] are below the lengths, [b, 1, s, 1]."""
+    """Return the mask of rows of x [b, h, s, d] below the lengths, [b, 1, s, 1]."""
     return below((1, 1, x.shape[2], 1), 2, np.full((1, 1, 1, 1), x.shape[2]) if lengths is None else lengths)
 
 
@@ -195,7 +195,7 @@ def _is_block_scale(scale: Tensor) -> bool:
 
 
 def _operand(run: Run, op: Operation, name: str, lengths: Numbers | None = None) -> Floats:
-    """Return q, k or v as [b, h, s, d]: gathered from its pages, times its block scales."""
+    """Return q, k or v as [b, h, s, d]: gathered from pages and dequantized."""
     values = run.floats(op.fields[name])
     table = op.fields.get(f"page_table_{name}")
     if table is not None:
@@ -211,7 +211,7 @@ def _operand(run: Run, op: Operation, name: str, lengths: Numbers | None = None)
 
 
 def _seq_kv(op: Operation, table: Tensor, page_size: int) -> int:
-    """Return s_kv of paged keys: that of the scores where the operation holds such a tensor, else all of the pages."""
+    """Return s_kv of paged keys: that of the scores if the operation has such a tensor, else of all pages."""
     dims: tuple[int, ...] | None = None
     if "subgraph" in op.fields:
         dims = op.fields["subgraph"].tensor(op.fields["subgraph_input_uid"]).dims
@@ -221,7 +221,7 @@ def _seq_kv(op: Operation, table: Tensor, page_size: int) -> int:
 
 
 def _block_masked(run: Run, op: Operation, score: Floats) -> Floats:
-    """Mask the 128 x 128 blocks with element 0, or bit 0: uint8 masks with an eighth of the columns hold bits.
+    """Mask the 128 x 128 blocks whose element, or bit in packed uint8 masks, is 0.
 
     Assumed: the lowest bit is the first column.
     """
@@ -238,7 +238,7 @@ def _block_masked(run: Run, op: Operation, score: Floats) -> Floats:
 
 
 def _dropout(run: Run, op: Operation, dims: tuple[int, ...]) -> Floats | None:
-    """Return the mask of dropout over the keep probability, None without dropout.
+    """Return the dropout mask divided by the keep probability, None without dropout.
 
     ``dropout_probability`` is that of dropping a score, as the header says of the backward pass.
     """
@@ -295,7 +295,7 @@ def run_sdpa_forward(run: Run, op: Operation) -> None:
 
 
 def _make_softmax(op: Operation) -> Operation | None:
-    """Return a softmax operation with the statistics that hang on the pass itself, as before cuDNN 9.21."""
+    """Return a softmax operation with statistics of the pass itself, as before cuDNN 9.21."""
     stats = op.fields.get("stats")
     if stats is None:
         return None
@@ -323,7 +323,7 @@ def run_sdpa_backward(run: Run, op: Operation) -> None:
     small, full = op.fields["q"].data_type, DataType.FLOAT
 
     def write_product(name: str, a: Floats, b: Floats, inside: NDArray[np.bool_]) -> None:
-        """Write a @ b, summed over the query heads that share a head, 0 beyond the real lengths."""
+        """Write a @ b summed over the query heads that share a head, with 0 beyond the sequence lengths."""
         whole = run.round_to_type(matmul(a, b), full)
         batch, heads, *rest = op.fields[name].dims
         run.write(op.fields[name], np.where(inside, whole.reshape(batch, heads, -1, *rest).sum(axis=2), 0.0))
@@ -346,12 +346,12 @@ def run_sdpa_backward(run: Run, op: Operation) -> None:
 
 
 def hidden(run: Run, op: Operation) -> NDArray[np.bool_]:
-    """Return which scores of a forward pass are masked, by its sub-graph, its blocks or the lengths."""
+    """Return the masked scores of a forward pass: by sub-graph, block mask or lengths."""
     return np.asarray(_scores(run.exact(), op).masked == -np.inf)
 
 
 def attend(run: Run, op: Operation) -> tuple[Floats, Floats]:
-    """Return O [b, h, s_q, d_v] and the statistics of the forward pass that a backward pass is the gradient of.
+    """Return O [b, h, s_q, d_v] and statistics of the forward pass that belongs to a backward pass.
 
     Rows without a key are NaN.
     """
@@ -371,7 +371,7 @@ def _d_sink(run: Run, op: Operation, stats: Floats, rows: Floats) -> Floats:
 
 
 def _slope(run: Run, op: Operation, score: Floats) -> Floats:
-    """Return how the sub-graph's result changes with each score: central differences of fourth order, error 1e-12."""
+    """Return the derivative of the sub-graph by each score: fourth-order central differences, error 1e-12."""
     if "subgraph" not in op.fields:
         return np.ones(1)
     exact = run.exact()

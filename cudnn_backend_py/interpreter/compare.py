@@ -1,4 +1,4 @@
-"""Whether other graphs compute what a graph does: both are interpreted on small data, and their results compared.
+"""Check whether other graphs compute the same as a graph, by interpreting both on small data.
 
 What the caller does with the data is taken from the changes: copied, padded with zeros, repeated, cut.
 """
@@ -30,14 +30,14 @@ from .data import make_inputs
 __all__ = ["Comparison", "compare"]
 
 Numbers = NDArray[Any]
-Held = dict[int, Numbers]
+Slot = dict[int, Numbers]
 State = tuple[Graph, ...]
 _D = DescriptorType
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """What a comparison of results showed.
+    """The result of a comparison.
 
     Parameters
     ----------
@@ -52,7 +52,7 @@ class Comparison:
 
 
 class _CannotError(Exception):
-    """There is nothing to compare, for the reason that the text gives."""
+    """A comparison is impossible, for the reason in the text."""
 
 
 #: Kinds of data, and whether every tensor is rounded to its type. Whole numbers are exact in any order; hostile data
@@ -65,7 +65,7 @@ _CHEAP, _MOST = 1 << 21, 1 << 28
 
 
 def compare(graph: Graph, solution: Solution, seed: int = 0, *, shrink: bool = True) -> Comparison:
-    """Return whether the graphs of a solution compute what the graph does, where the caller does what the titles say.
+    """Return whether the graphs of a solution compute the same, if the caller follows the titles.
 
     Results are compared without rounding (to 1e-9 of the largest number of an output; whole numbers may differ by 1
     where they are cut off), and with every tensor rounded to its type: then the relative Frobenius norm of the
@@ -91,7 +91,7 @@ def compare(graph: Graph, solution: Solution, seed: int = 0, *, shrink: bool = T
 
 
 def _replay(graph: Graph, solution: Solution) -> list[State]:
-    """Return the graphs before the first step, and after each."""
+    """Return the graphs before the first step and after each one."""
     states: list[State] = [(graph,)]
     found = Solution.of(solution.steps[0])
     states.append(found.graphs)
@@ -137,7 +137,7 @@ def _compare_first(sizes: Iterable[list[State]], solution: Solution, seed: int) 
     raise last or _CannotError("its sizes are too large for the interpreter")
 
 
-def _original(graph: Graph, kind: str, rounding: bool, seed: int) -> tuple[Held, Mapping[str, Numbers]]:
+def _original(graph: Graph, kind: str, rounding: bool, seed: int) -> tuple[Slot, Mapping[str, Numbers]]:
     try:
         inputs = make_inputs(graph, kind, seed)
     except (ArithmeticError, LookupError, MemoryError, TypeError, ValueError) as error:  # tensors may be anything
@@ -146,8 +146,8 @@ def _original(graph: Graph, kind: str, rounding: bool, seed: int) -> tuple[Held,
     return held, interpret(graph, inputs, rounding=rounding)
 
 
-def _changed(states: list[State], solution: Solution, inputs: Held, rounding: bool) -> dict[str, Numbers]:
-    """Return the results of the changed graphs, by name, as the caller of the original would have them."""
+def _changed(states: list[State], solution: Solution, inputs: Slot, rounding: bool) -> dict[str, Numbers]:
+    """Return the results of the changed graphs by name, in the form of the original's."""
     held = inputs | {
         tensor.uid: np.full(tensor.dims, tensor.value)
         for tensor in states[0][0].tensors
@@ -156,7 +156,7 @@ def _changed(states: list[State], solution: Solution, inputs: Held, rounding: bo
     steps = list(zip(solution.steps, solution.members, states, states[1:], strict=False))
     for change, member, before, after in steps:
         held |= _carry(change, before[member], after, held, _into)
-    results: Held = {}
+    results: Slot = {}
     for graph in states[-1]:
         needed: dict[str | int, ArrayLike] = {
             tensor.uid: held[tensor.uid]
@@ -178,9 +178,9 @@ def _changed(states: list[State], solution: Solution, inputs: Held, rounding: bo
 Move = Callable[[Change, Graph, Tensor, Tensor, Numbers], Numbers]
 
 
-def _carry(change: Change, before: Graph, after: State, held: Held, move: Move) -> Held:
-    """Return the values of tensors after a change, for those whose description changed."""
-    moved: Held = {}
+def _carry(change: Change, before: Graph, after: State, held: Slot, move: Move) -> Slot:
+    """Return the values of tensors after a change, for those with a changed description."""
+    moved: Slot = {}
     new = {tensor.uid: tensor for graph in after for tensor in graph.tensors}
     for old in before.tensors:
         other = new.get(old.uid)
@@ -193,7 +193,7 @@ def _into(change: Change, before: Graph, old: Tensor, new: Tensor, values: Numbe
     """Convert the inputs of a graph to those of the changed graph."""
     if (start := _viewed(change, before, old, new)) is not None:
         return _seen(old, new, values, start)
-    if turned := _turned(change, before, old):
+    if turned := _flipped_axes(change, before, old):
         return np.flip(values, turned)
     if _stays(change, old, new):
         return values
@@ -223,7 +223,7 @@ def _back(change: Change, before: Graph, old: Tensor, new: Tensor, values: Numbe
     """Convert the outputs of the changed graph to those of the original graph."""
     if _viewed(change, before, old, new) is not None:
         return _seen(new, old, values, 0)
-    if turned := _turned(change, before, old):
+    if turned := _flipped_axes(change, before, old):
         return np.flip(values, turned)
     if _stays(change, old, new):
         return values
@@ -245,7 +245,7 @@ def _back(change: Change, before: Graph, old: Tensor, new: Tensor, values: Numbe
 
 
 def _stays(change: Change, old: Tensor, new: Tensor) -> bool:
-    """Return whether the same data are in the same places, or have the same dims, which is all that counts here."""
+    """Return whether a tensor keeps its place in memory, or its dims if only those matter."""
     if old.ragged_offset is None and new.ragged_offset is None:
         return old.dims == new.dims
     if (old.dims, old.strides) == (new.dims, new.strides) or change.kind in ("unified", "composite"):
@@ -254,7 +254,7 @@ def _stays(change: Change, old: Tensor, new: Tensor) -> bool:
 
 
 def _viewed(change: Change, before: Graph, old: Tensor, new: Tensor) -> int | None:
-    """Return from which element on a tensor is described with other dims or strides; None where data are copied."""
+    """Return the first element of a tensor described with other dims or strides; None where data are copied."""
     described = (old.dims, old.strides) != (new.dims, new.strides) and old.ragged_offset is None
     if change.kind in ("unified", "composite") and described and math.prod(old.dims) == math.prod(new.dims):
         return 0
@@ -271,8 +271,8 @@ def _seen(old: Tensor, new: Tensor, values: Numbers, start: int) -> Numbers:
     return strided_view(memory[start:], new.dims, new.strides).copy()
 
 
-def _turned(change: Change, before: Graph, old: Tensor) -> tuple[int, ...]:
-    """Return the axes along which a filter is turned around."""
+def _flipped_axes(change: Change, before: Graph, old: Tensor) -> tuple[int, ...]:
+    """Return the axes along which a filter is flipped."""
     if "the filter turned around" not in change.title or old.uid not in _filters(before):
         return ()
     return tuple(range(2, old.rank))
@@ -293,7 +293,7 @@ def _groups(graph: Graph) -> int:
 
 
 def _between_groups(values: Numbers, new: Tensor) -> Numbers:
-    """Return the filter of a convolution with groups as that of one without, zeros elsewhere."""
+    """Return the filter of a grouped convolution as that of an ungrouped one, with zeros elsewhere."""
     filters, depth = values.shape[:2]
     groups = new.dims[1] // depth
     wide = np.zeros(new.dims, values.dtype)
@@ -315,13 +315,13 @@ def _explicit_padding(change: Change, before: Graph, image: Tensor) -> list[tupl
 
 
 def _smaller(states: list[State]) -> Iterator[list[State]]:
-    """Yield the graphs with large dims made small, and as they are: first what costs little and keeps dims apart."""
+    """Yield the graphs with large dims reduced, then unchanged: cheap ones with distinct dims first."""
     if sum(_cost(op) for graph in (*states[0], *states[-1]) for op in all_ops(graph)) <= _CHEAP:
         yield states
         return
     left = _unchanged(states)
     spatial = {dim for graph in states[0] for op in graph.ops for dim in _spatial(op)}
-    for new in (_primes, _eights):
+    for new in (_distinct_sizes, _size_with_same_remainder):
         for sizes in (left, left - spatial) if left & spatial else (left,):
             made = _with_sizes(states, new(sorted(sizes), states[0][0]))
             if made is not None:
@@ -330,7 +330,7 @@ def _smaller(states: list[State]) -> Iterator[list[State]]:
 
 
 def _unchanged(states: list[State]) -> set[int]:
-    """Return the large dims that no change touches, and that are in no dims of a tensor that a change touches."""
+    """Return the large dims that no change affects, and that no affected tensor has."""
     dims: dict[int, set[tuple[int, ...]]] = {}
     for graph in itertools.chain.from_iterable(states):
         for tensor in graph.tensors:
@@ -354,20 +354,20 @@ def _spatial(op: Op) -> Iterator[int]:
             yield from tensor.dims[2:]
 
 
-def _primes(sizes: Sequence[int], graph: Graph) -> dict[int, int]:
-    """Return a small size for each, no two the same."""
+def _distinct_sizes(sizes: Sequence[int], graph: Graph) -> dict[int, int]:
+    """Return distinct small sizes."""
     used = {dim for tensor in graph.tensors for dim in tensor.dims}
     free = [size for size in (3, 5, 7, 11, 13, 17, 19, 23, 29, 31) if size not in used]
     return {size: new for size, new in zip(sizes, free, strict=False) if new < size}
 
 
-def _eights(sizes: Sequence[int], _graph: Graph) -> dict[int, int]:
-    """Return the size from 8 to 15 with the same remainder, so that what is divided stays so."""
+def _size_with_same_remainder(sizes: Sequence[int], _graph: Graph) -> dict[int, int]:
+    """Return a size from 8 to 15 with the same remainder, so that divisibility is kept."""
     return {size: _SMALL + size % _SMALL for size in sizes}
 
 
 def _with_sizes(states: list[State], sizes: Mapping[int, int]) -> list[State] | None:
-    """Return the graphs with these dims of other sizes, wherever they are; None where that is not possible."""
+    """Return the graphs with these dims replaced everywhere; None if impossible."""
 
     def resize(graph: Graph) -> Graph:
         new = {}
@@ -384,7 +384,7 @@ def _with_sizes(states: list[State], sizes: Mapping[int, int]) -> list[State] | 
 
 
 def _cost(op: Op) -> int:
-    """Return about how many multiply-adds or elements an operation is in NumPy."""
+    """Return about how many multiply-adds or elements an operation takes in NumPy."""
     ports = dict(op.ports())
     elements = max((math.prod(tensor.dims) for tensor in ports.values()), default=1)
     if isinstance(op, Matmul):
@@ -405,7 +405,7 @@ _LEAVES_OUT = ("drop_stats", "drop_bias")  # kinds of changes whose titles say t
 
 
 def _left_out(solution: Solution, missing: Collection[str]) -> str:
-    """Return which outputs are not written any more; nothing where the titles say so."""
+    """Return the outputs that are no longer written; empty where the titles announce it."""
     if not missing or any(step.kind in _LEAVES_OUT for step in solution.steps):
         return ""
     return f"{', '.join(sorted(missing))} is not written any more"
@@ -414,7 +414,7 @@ def _left_out(solution: Solution, missing: Collection[str]) -> str:
 def _difference(
     graph: Graph, wanted: Mapping[str, Numbers], found: Mapping[str, Numbers], kind: str, rounding: bool
 ) -> str:
-    """Return which output differs and by how much; nothing where none does. Outputs that are left out are not."""
+    """Return which output differs and by how much; empty without differences. Omitted outputs do not count."""
     for tensor in graph.outputs:
         if tensor.name not in found:
             continue
@@ -439,7 +439,7 @@ def _difference(
 
 
 def _tolerance(graph: Graph) -> float:
-    """Return the relative Frobenius norm by which a rounded result may differ."""
+    """Return the allowed relative Frobenius norm of a rounded result's error."""
     given = [DATA_TYPES[tensor.data_type].tolerance for tensor in graph.tensors]
     return 4 * max((tolerance for tolerance in given if tolerance is not None), default=_LEAST)
 

@@ -1,4 +1,4 @@
-"""Convolutions and their gradients: a matrix product for each tap of the filter.
+"""Convolutions and their gradients: one matrix product per filter tap.
 
 Sums are in float64 and rounded once, to the compute type, in a run that rounds. A tap that is on padding is a product
 with 0: an infinite weight makes NaN of it in the forward pass, as it does in a matrix product.
@@ -27,7 +27,7 @@ Index = tuple[Any, ...]
 
 
 def refuse_beta(op: Operation) -> float:
-    """Return the factor of the result; refuse to add to what the memory held before, which is not known here."""
+    """Return alpha; refuse a beta that adds to previous memory, which is unknown here."""
     if op.fields.get("beta"):
         raise GraphError(
             f"{op.kind.name.removeprefix('OPERATION_').lower()} that adds to its result (beta) cannot be interpreted",
@@ -38,7 +38,7 @@ def refuse_beta(op: Operation) -> float:
 
 
 def run_forward(run: Run, op: Operation) -> None:
-    """Slide w [k, c / groups, taps ..] over x [n, c, sizes ..] with zeros around it; CONVOLUTION turns w around."""
+    """Slide w [k, c / groups, taps ..] over zero-padded x [n, c, sizes ..]; CONVOLUTION flips w."""
     alpha, window = refuse_beta(op), _Window(op)
     y = op.fields["y"]
     x, w = window.padded(run.floats(op.fields["x"])), window.split(run.floats(op.fields["w"]))
@@ -49,7 +49,7 @@ def run_forward(run: Run, op: Operation) -> None:
 
 
 def run_backward_data(run: Run, op: Operation) -> None:
-    """Write the gradient with respect to x: what each dy sends back through each tap."""
+    """Write the gradient with respect to x: the sum of dy times each tap."""
     alpha, window = refuse_beta(op), _Window(op)
     dx, dy = op.fields["dx"], op.fields["dy"]
     response, w = window.flat(run.floats(dy)), window.split(run.floats(op.fields["w"]))
@@ -61,7 +61,7 @@ def run_backward_data(run: Run, op: Operation) -> None:
 
 
 def run_backward_filter(run: Run, op: Operation) -> None:
-    """Write the gradient with respect to w: dy times what each tap met."""
+    """Write the gradient with respect to w: the product of dy and the image under each tap."""
     alpha, window = refuse_beta(op), _Window(op)
     dw = op.fields["dw"]
     x, response = window.padded(run.floats(op.fields["x"])), window.flat(run.floats(op.fields["dy"]))
@@ -72,7 +72,7 @@ def run_backward_filter(run: Run, op: Operation) -> None:
 
 
 class _Window:
-    """Where each tap of a filter meets the padded image."""
+    """The positions of each filter tap on the padded image."""
 
     def __init__(self, op: Operation) -> None:
         image, weights, response = (op.fields[port].dims for port in CONVOLUTIONS[op.kind])
@@ -110,11 +110,11 @@ class _Window:
             yield (..., *tap), (slice(None), slice(None), *place)
 
     def split(self, w: Floats) -> Floats:
-        """Return weights in groups, [groups, k / groups, c / groups, taps ..]."""
+        """Return weights by groups, [groups, k / groups, c / groups, taps ..]."""
         return w.reshape(self.groups, -1, *w.shape[1:])
 
     def flat(self, x: Floats) -> Floats:
-        """Return [n, c, sizes ..] as [n, groups, c / groups, places]."""
+        """Return [n, c, sizes ..] as [n, groups, c / groups, positions]."""
         return x.reshape(x.shape[0], self.groups, x.shape[1] // self.groups, -1)
 
 

@@ -1,4 +1,4 @@
-"""Data for a graph: each tensor is filled according to its meaning, and laid out in memory.
+"""Input data for a graph: each tensor is filled according to its role and laid out in memory.
 
 ``uniform``
     Floats between -1 and 1.
@@ -67,7 +67,7 @@ Role = Callable[[Op, str, Tensor, Random, str], Numbers]  # operation, its port,
 
 
 def in_memory(tensor: Tensor, numbers: ArrayLike) -> NDArray[Any]:
-    """Return the memory of a tensor that holds these numbers, gaps between its elements zero.
+    """Return the memory of a tensor with these numbers; gaps are zero.
 
     Parameters
     ----------
@@ -99,7 +99,7 @@ def in_memory(tensor: Tensor, numbers: ArrayLike) -> NDArray[Any]:
 
 
 def from_memory(tensor: Tensor, image: NDArray[Any]) -> Numbers:
-    """Return the numbers in a tensor's memory: the way back of :func:`in_memory`."""
+    """Return the numbers in a tensor's memory: the inverse of :func:`in_memory`."""
     flat = _unpack(image, tensor)
     if tensor.ragged_offset is not None:
         codes = flat
@@ -119,12 +119,12 @@ def _is_transposed(tensor: Tensor) -> bool:
 
 
 def is_unordered(tensor: Tensor) -> bool:
-    """Return whether the order of a tensor's elements in memory is not known here: only equal ones can be given."""
+    """Return whether the order of elements in memory is unknown here, so that only equal values can be given."""
     return tensor.reordering not in (TensorReordering.NONE, TensorReordering.F8_128x4)
 
 
 def _pack(codes: NDArray[Any], bits: int) -> NDArray[Any]:
-    """Return elements of less than a byte as bytes, the first one in the lowest bits."""
+    """Pack elements of less than a byte, the first one in the lowest bits."""
     if bits >= 8:
         return codes
     if bits == 1:
@@ -147,7 +147,7 @@ def _unpack(image: NDArray[Any], tensor: Tensor) -> NDArray[Any]:
 
 
 def read_tensors(graph: Graph) -> list[Tensor]:
-    """Return the tensors that have to be given: in memory or by value, read, not written, without a value."""
+    """Return the tensors to be given: in memory or by value, read but not written, without a value."""
     written = {tensor.uid for tensor in graph.outputs}
     return [
         tensor
@@ -157,7 +157,7 @@ def read_tensors(graph: Graph) -> list[Tensor]:
 
 
 def memory_of(graph: Graph, inputs: Mapping[str | int, Numbers]) -> dict[int, Any]:
-    """Return the memory image, or the number, of the values of :func:`make_inputs`."""
+    """Return the memory image or number for the values of :func:`make_inputs`."""
     found: dict[int, Any] = {}
     for tensor in read_tensors(graph):
         numbers = inputs[tensor.uid]
@@ -172,7 +172,7 @@ def memory_of(graph: Graph, inputs: Mapping[str | int, Numbers]) -> dict[int, An
 
 
 def load_arrays(path: str | Path, graph: Graph) -> dict[str, Numbers]:
-    """Return the arrays of an ``.npz`` file by name: numbers, with the dims of the tensors of the graph.
+    """Return the arrays of an ``.npz`` file by name, with the dims of the graph's tensors.
 
     Raises
     ------
@@ -209,7 +209,7 @@ def _existing(path: str | Path) -> str | Path:
 def make_inputs(
     graph: Graph, kind: str = "uniform", seed: int = 0, given: Mapping[str, ArrayLike] | None = None
 ) -> dict[str | int, Numbers]:
-    """Return the numbers a graph is run on, by uid, as its types hold them: what the interpreter and cuDNN get.
+    """Return the input numbers of a graph by uid, rounded to their types, for interpreter and cuDNN.
 
     Parameters
     ----------
@@ -249,7 +249,7 @@ def make_inputs(
 
 
 def check_given(graph: Graph, shapes: Mapping[str, tuple[int, ...]]) -> None:
-    """Check that data of these shapes, by the names of tensors, fit what a graph reads.
+    """Check that data of these shapes, by tensor name, fit the graph's inputs.
 
     Raises
     ------
@@ -269,7 +269,7 @@ def check_given(graph: Graph, shapes: Mapping[str, tuple[int, ...]]) -> None:
 
 
 def _pooled(graph: Graph, held: Mapping[str | int, Numbers]) -> dict[str | int, Numbers]:
-    """Return the results of pools whose gradients read image and result."""
+    """Return the pooling results for gradients that read image and result."""
     found: dict[str | int, Numbers] = {}
     for op in graph.ops:
         x, y = (op.inputs().get(port) for port in ("x", "y"))
@@ -283,13 +283,13 @@ def _pooled(graph: Graph, held: Mapping[str | int, Numbers]) -> dict[str | int, 
 
 
 def _as_held(tensor: Tensor, numbers: ArrayLike) -> Numbers:
-    """Return numbers as the type of a tensor holds them."""
+    """Return numbers rounded to the type of a tensor."""
     codes = encode(numbers, tensor.data_type)
     return codes.astype(np.int64) if is_integer(tensor.data_type) else decode(codes, tensor.data_type)
 
 
 def _ports(graph: Graph) -> Iterator[tuple[Op, str, Tensor]]:
-    """Yield every operation with its ports, sub-graphs included; ports inside an operation lose what is before them."""
+    """Yield every operation with its ports, including sub-graphs; inner ports lose their prefix."""
     for op in graph.ops:
         for port, tensor in op.ports():
             yield op, port.rpartition(".")[2].partition("[")[0], tensor
@@ -298,7 +298,7 @@ def _ports(graph: Graph) -> Iterator[tuple[Op, str, Tensor]]:
 
 
 def known_values(graph: Graph) -> dict[int, Any]:
-    """Return the values of inputs with a known meaning: ragged offsets, and those of attention by their names."""
+    """Return the values of inputs with a known role: ragged offsets, and inputs of attention by name."""
     known: dict[int, Any] = {}
     for tensor in graph.variant_pack_tensors:
         offset = tensor.ragged_offset
@@ -327,7 +327,7 @@ def known_values(graph: Graph) -> dict[int, Any]:
 
 
 class _Meaning:
-    """What the tensors of a graph mean: by the operations that read them, and in attention by their names."""
+    """The roles of a graph's tensors: by the operations that read them, and in attention by name."""
 
     def __init__(self, graph: Graph, kind: str, seed: int) -> None:
         self.kind, self.seed = kind, seed
@@ -348,7 +348,7 @@ class _Meaning:
             self._set_lengths(graph, use.problem.batch, {"q": use.problem.seq_q, "kv": use.problem.seq_kv})
 
     def _set_lengths(self, graph: Graph, batch: int, longest: Mapping[str, int]) -> None:
-        """Draw the lengths of attention's sequences, and where ragged ones begin: the first of them is full."""
+        """Draw the sequence lengths of attention and the ragged offsets; the first sequence has full length."""
         tensors = {tensor.name: tensor for tensor in graph.tensors}
         for number, (side, most) in enumerate(longest.items()):
             if f"seq_len_{side}" not in tensors:
@@ -388,7 +388,7 @@ class _Meaning:
 
 
 def _meets_zeros(op: Op, port: str) -> bool:
-    """Return whether a tensor is multiplied by zeros that are nowhere in memory: NaN and infinity stay, or do not.
+    """Return whether a tensor is multiplied by virtual zeros, where NaN and infinity may or may not remain.
 
     The filter, and in its gradient dY, meet the padding of the image, neighbours the weights of interpolation, and what
     was normalized gradients that a ReLU clipped.
@@ -411,7 +411,7 @@ def _token_axis(tensor: Tensor) -> int:
 
 
 def _draw_lengths(random: Random, dims: tuple[int, ...], most: int, kind: str) -> Numbers:
-    """Return lengths from 1 on, the first of them the largest; of hostile data the last is 0."""
+    """Return lengths of at least 1, the first one the largest; in hostile data the last is 0."""
     found = random.integers(1, most + 1, dims)
     found.flat[0] = most
     if kind == "hostile" and found.size > 1:
@@ -437,11 +437,11 @@ def _draw(tensor: Tensor, dims: tuple[int, ...], kind: str, random: Random, sign
     if kind == "integers":
         return random.integers(-3, 4, dims).astype(np.float64)
     values = random.uniform(-1, 1, dims)
-    return _spoil(values, tensor, random, sign) if kind == "hostile" and values.size > 1 else values
+    return _add_difficult_rows(values, tensor, random, sign) if kind == "hostile" and values.size > 1 else values
 
 
-def _spoil(values: Numbers, tensor: Tensor, random: Random, sign: float) -> Numbers:
-    """Return numbers of which rows are what kernels get wrong; `sign` makes q and k of attention point apart.
+def _add_difficult_rows(values: Numbers, tensor: Tensor, random: Random, sign: float) -> Numbers:
+    """Return numbers with rows that are difficult for kernels; `sign` makes q and k of attention point apart.
 
     In three of four heads of each, so that in 9 of 16 every score is far below -88.
 
@@ -489,7 +489,7 @@ def _lengths(op: Op, port: str, tensor: Tensor, random: Random, kind: str) -> Nu
 
 
 def _longest(op: Op, port: str) -> int:
-    """Return the size of what a length is of."""
+    """Return the size of the axis that a length limits."""
     fields = dict(op.ports())
     if port in _OVERRIDES:
         name, axis = _OVERRIDES[port]
@@ -508,7 +508,7 @@ _OVERRIDES = {"m_override": ("c", -2), "n_override": ("c", -1), "k_override": ("
 
 
 def _pages(op: Op, port: str, tensor: Tensor, random: Random, kind: str) -> Numbers:
-    """Return pages in any order; where a table names more than there are, some twice."""
+    """Return page numbers in any order; some repeat where a table has more entries than there are pages."""
     fields = dict(op.ports())
     container = fields.get("container") or fields[port[-1]]
     return np.resize(random.permutation(container.dims[0]), tensor.dims)
@@ -526,21 +526,21 @@ def _token_index(op: Op, port: str, tensor: Tensor, random: Random, kind: str) -
     assert isinstance(op, Operation)
     count = math.prod(tensor.dims)
     if op.fields["mode"] is MoeGroupedMatmulMode.SCATTER:
-        return np.asarray(_places(op, count) // op.fields.get("top_k", 1)).reshape(tensor.dims)
+        return np.asarray(_scatter_targets(op, count) // op.fields.get("top_k", 1)).reshape(tensor.dims)
     return random.integers(0, op.fields["token"].dims[1], tensor.dims)
 
 
 def _token_ks(op: Op, port: str, tensor: Tensor, random: Random, kind: str) -> Numbers:
     assert isinstance(op, Operation)
-    return np.asarray(_places(op, math.prod(tensor.dims)) % op.fields.get("top_k", 1)).reshape(tensor.dims)
+    return np.asarray(_scatter_targets(op, math.prod(tensor.dims)) % op.fields.get("top_k", 1)).reshape(tensor.dims)
 
 
-def _places(op: Operation, count: int) -> NDArray[np.int64]:
-    """Return where scattered rows go, one place for each."""
+def _scatter_targets(op: Operation, count: int) -> NDArray[np.int64]:
+    """Return the target rows of a scatter, without repetition."""
     return np.random.default_rng(count).permutation(count)
 
 
-def _taps(op: Op, port: str, tensor: Tensor, random: Random, kind: str) -> Numbers:
+def _pool_indices(op: Op, port: str, tensor: Tensor, random: Random, kind: str) -> Numbers:
     """Return the number of a tap inside the image for each window of a max pool."""
     assert isinstance(op, Operation)
     facts, image = op.fields["resample"].fields, op.fields["dx"].dims[2:]
@@ -609,7 +609,7 @@ _ROLES: dict[str, Role] = {
     "first_token_offset": _offsets,
     "token_index": _token_index,
     "token_ks": _token_ks,
-    "idx": _taps,
+    "idx": _pool_indices,
     "flag": _flag,
     "seed": _constant(1234),
     "offset": _constant(1),

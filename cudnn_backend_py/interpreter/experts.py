@@ -1,4 +1,4 @@
-"""Matmuls of mixtures of experts: one product for each expert over its rows.
+"""Expert matmuls: one product for each expert over its rows.
 
 Rows before the first offset go to the first expert, as cuDNN 9.19 does on an H200; in the backward pass, which was not
 measured, to none. Rows after an offset that says where the last expert's end go to none, which was not measured
@@ -27,7 +27,7 @@ _M = MoeGroupedMatmulMode
 
 
 def _rows(run: Run, op: Operation, rows: int, experts: int) -> Iterator[tuple[int, slice]]:
-    """Yield (number of the offset, rows of its expert)."""
+    """Yield (index of the offset, rows of its expert)."""
     tensor = op.fields["first_token_offset"]
     offsets = run.read(tensor).reshape(-1).tolist()
     if not ends_experts(len(offsets), experts):
@@ -44,7 +44,7 @@ def _rows(run: Run, op: Operation, rows: int, experts: int) -> Iterator[tuple[in
 
 
 def _indices(run: Run, op: Operation, name: str, below: int) -> NDArray[np.int64]:
-    """Return a tensor of indices, each of them checked."""
+    """Return a tensor of indices after checking each."""
     values = run.read(op.fields[name]).reshape(-1)
     wrong = values[(values < 0) | (values >= below)]
     if wrong.size:
@@ -57,7 +57,7 @@ def _indices(run: Run, op: Operation, name: str, below: int) -> NDArray[np.int64
 
 
 def run_moe(run: Run, op: Operation) -> None:
-    """Write each row of tokens [1, rows, K] times the weights [experts, K, N] of its expert.
+    """Multiply each row of tokens [1, rows, K] by the weights [experts, K, N] of its expert.
 
     Offsets may be batches times experts: the experts take turns.
     """

@@ -1,4 +1,4 @@
-"""O and the statistics that a backward pass of attention reads, as the forward pass before it writes them.
+"""O and statistics for a backward pass of attention, computed by its forward pass.
 
 Made-up ones would be no softmax: exp(scores - stats) would grow beyond every type. They are computed with the
 operations of the backward graph itself, so that every mask, bound and modifier counts as that graph has it.
@@ -64,7 +64,7 @@ def _run_until(last: Op, graph: Graph, held: Mapping[str | int, Numbers]) -> Run
 
 
 def _of_one(graph: Graph, held: Mapping[str | int, Numbers]) -> tuple[Floats, Floats] | None:
-    """Return O and the statistics of a graph with the one operation, None if there is none."""
+    """Return O and the statistics of a graph with one SDPA operation, None without one."""
     run = _run(graph, held)
     for op in graph.ops:
         if isinstance(op, Operation) and op.kind is DescriptorType.OPERATION_SDPA_BWD:
@@ -74,7 +74,7 @@ def _of_one(graph: Graph, held: Mapping[str | int, Numbers]) -> tuple[Floats, Fl
 
 
 def _of_many(graph: Graph, held: Mapping[str | int, Numbers], stats: Tensor) -> tuple[Floats, Floats] | None:
-    """Return them of a graph of matmuls and pointwise operations.
+    """Return O and the statistics of a composite graph.
 
     Without the statistics, what the exponential is taken of are the masked scores; with them, what the matmul with dO
     takes are the probabilities.

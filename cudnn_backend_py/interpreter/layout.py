@@ -1,4 +1,4 @@
-"""Operations that move elements (reshape, transpose, slice, concat, pages, signals) or scale blocks of them."""
+"""Operations that move elements (reshape, transpose, slice, concat, pages, signals) or scale blocks."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def run_reshape(run: Run, op: Operation) -> None:
 
 
 def _reread(values: Numbers, strides: tuple[int, ...], y: Tensor) -> Numbers | None:
-    """Write values with `strides` and read them with y's; None unless both use the same places, each once."""
+    """Write values with `strides` and read them with y's; None unless both cover the same places once."""
     same = 0  # leading axes that both have in common take no part
     for left, right in zip(zip(values.shape, strides, strict=True), zip(y.dims, y.strides, strict=True), strict=False):
         if left != right:
@@ -66,7 +66,7 @@ def _reread(values: Numbers, strides: tuple[int, ...], y: Tensor) -> Numbers | N
 
 
 def run_transpose(run: Run, op: Operation) -> None:
-    """Axis i of y is axis permutation[i] of x, as in NumPy."""
+    """Transpose: axis i of y is axis permutation[i] of x, as in NumPy."""
     run.write(op.fields["y"], run.read(op.fields["x"]).transpose(op.fields["permutation"]))
 
 
@@ -83,7 +83,7 @@ def run_concat(run: Run, op: Operation) -> None:
 
 
 def run_signal(run: Run, op: Operation) -> None:
-    """Pass x on. SET writes the flag; WAIT needs the flag to hold its value already: nothing else runs meanwhile."""
+    """Return x. SET writes the flag; WAIT requires it to be set already, as nothing runs concurrently."""
     fields = op.fields
     flag, value = fields["flag"], fields["value"]
     if fields["mode"] is SignalMode.SET:
@@ -102,7 +102,7 @@ def run_signal(run: Run, op: Operation) -> None:
 
 
 def run_paged_cache_load(run: Run, op: Operation) -> None:
-    """Gather y [b, h, s, d] from pages; [b, h, d, s] if its dims say so, or its strides where s is d."""
+    """Gather y [b, h, s, d] from pages; [b, h, d, s] by its dims, or by its strides where s equals d."""
     y = op.fields["y"]
     container = run.floats(op.fields["container"])
     d = container.shape[3]
@@ -114,7 +114,7 @@ def run_paged_cache_load(run: Run, op: Operation) -> None:
 
 
 def pages(run: Run, op: Operation, container: Floats, page_table: Tensor, lengths: Numbers, seq: int) -> Floats:
-    """Return [b, h, seq, d] from a container [pages, h, page size, d]; 0 from the length of an entry on.
+    """Return [b, h, seq, d] from a container [pages, h, page size, d], with 0 beyond an entry's length.
 
     The page table is [b, 1, pages per sequence, 1].
     """
@@ -140,7 +140,7 @@ def pages(run: Run, op: Operation, container: Floats, page_table: Tensor, length
 
 
 def _blocks(op: Operation, dims: tuple[int, ...], scale: Tensor) -> tuple[int, ...]:
-    """Return how many elements along each axis share a scale."""
+    """Return the number of elements along each axis that share a scale."""
     given = op.fields.get("block_size", 32)
     sizes = given if isinstance(given, tuple) else (given,)
     order = block_axes(dims, sizes, scale.dims)
@@ -154,7 +154,7 @@ def _blocks(op: Operation, dims: tuple[int, ...], scale: Tensor) -> tuple[int, .
 
 
 def dequantize(run: Run, op: Operation, x: Floats, scale: Tensor) -> Floats:
-    """Return x times the scale of each element's block; scales in their logical order, one for each block."""
+    """Multiply x by the block scales, given in logical order."""
     factors = run.floats(scale)
     for axis, size in enumerate(_blocks(op, x.shape, scale)):
         factors = np.repeat(factors, size, axis)
@@ -162,12 +162,12 @@ def dequantize(run: Run, op: Operation, x: Floats, scale: Tensor) -> Floats:
 
 
 def run_block_scale_dequantize(run: Run, op: Operation) -> None:
-    """Multiply each element by its scale; the sign of a scale counts, whether or not ``neg_scale`` announces it."""
+    """Multiply each element by its scale, including the scale's sign with or without ``neg_scale``."""
     run.write(op.fields["y"], dequantize(run, op, run.floats(op.fields["x"]), op.fields["scale"]))
 
 
 def run_block_scale_quantize(run: Run, op: Operation) -> None:
-    """Scale each block so that its largest absolute value becomes y's largest number; a block of zeros stays so.
+    """Scale each block so that its largest absolute value is y's largest number; a zero block stays zero.
 
     scale = amax / largest(y), and y = x / scale. In a run that rounds, an E8M0 scale is the next power of two above.
     """

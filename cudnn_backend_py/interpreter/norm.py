@@ -28,7 +28,7 @@ _BY_SCALE = (NormMode.LAYER_NORM, NormMode.RMS_NORM, NormMode.ADA_LAYER_NORM)  #
 
 
 def _split(x: tuple[int, ...], sets: tuple[int, ...]) -> list[int]:
-    """Return dims in which x is cut into sets: (sets, members) for each axis."""
+    """Return dims that split each axis of x into (sets, members)."""
     return [part for few, all_of in zip(sets, x, strict=True) for part in (few, all_of // few)]
 
 
@@ -41,8 +41,8 @@ def _sum(x: Floats, sets: tuple[int, ...]) -> Floats:
     return np.asarray(x.reshape(_split(x.shape, sets)).sum(axis=tuple(range(1, 2 * x.ndim, 2))))
 
 
-def _spread(values: Floats, dims: tuple[int, ...]) -> Floats:
-    """Return one number for each set as one for each element; sets of whole axes broadcast by themselves."""
+def _broadcast_sets(values: Floats, dims: tuple[int, ...]) -> Floats:
+    """Return one number per set, broadcast to its elements."""
     for axis, (few, size) in enumerate(zip(values.shape, dims, strict=True)):
         if 1 < few < size:
             values = np.repeat(values, size // few, axis)
@@ -50,7 +50,7 @@ def _spread(values: Floats, dims: tuple[int, ...]) -> Floats:
 
 
 def _sets(op: Operation) -> tuple[int, ...]:
-    """Return the dims of the statistics: those of the tensors that hold them, else what the mode says."""
+    """Return the dims of the statistics: from their tensors, else from the mode."""
     x, scale = op.fields["x"], op.fields.get("scale")
     for name in ("inv_variance", "mean"):
         if name in op.fields:
@@ -81,12 +81,12 @@ def _float32(run: Run, values: Any) -> Floats:
     return run.round_to_type(np.asarray(values, dtype=np.float64), DataType.FLOAT)
 
 
-def _of_sets(
+def _statistics(
     run: Run, x: Floats, sets: tuple[int, ...], epsilon: float, centered: bool
 ) -> tuple[Floats, Floats, Floats]:
-    """Return mean, variance and 1 / sqrt(variance + epsilon) of each set; of RMS the mean is 0."""
+    """Return mean, variance and 1 / sqrt(variance + epsilon) of each set; the mean is 0 for RMS."""
     mean = _float32(run, _mean(x, sets)) if centered else np.zeros(sets)
-    variance = _mean((x - _spread(mean, x.shape)) ** 2, sets)
+    variance = _mean((x - _broadcast_sets(mean, x.shape)) ** 2, sets)
     return mean, variance, _float32(run, 1 / np.sqrt(variance + epsilon))
 
 
@@ -109,7 +109,7 @@ def run_norm_forward(run: Run, op: Operation) -> None:
         inverse = run.floats(fields["inv_variance"])
         mean = run.floats(fields["mean"]) if "mean" in fields else np.zeros(sets)
     else:
-        mean, variance, inverse = _of_sets(run, x, sets, _scalar(run, op, "epsilon"), centered)
+        mean, variance, inverse = _statistics(run, x, sets, _scalar(run, op, "epsilon"), centered)
     if training:
         _write(run, fields.get("mean"), mean)
         _write(run, fields.get("inv_variance"), inverse)
@@ -120,7 +120,7 @@ def run_norm_forward(run: Run, op: Operation) -> None:
             if f"output_running_{name}" in fields and f"input_running_{name}" in fields:
                 before = run.floats(fields[f"input_running_{name}"])
                 run.write(fields[f"output_running_{name}"], (1 - factor) * before + factor * value)
-    normal = (x - _spread(mean, x.shape)) * _spread(inverse, x.shape)
+    normal = (x - _broadcast_sets(mean, x.shape)) * _broadcast_sets(inverse, x.shape)
     shift = run.floats(fields["bias"]) if "bias" in fields else 0.0
     run.write(y, normal * _scale(run, op) + shift)
 
@@ -147,13 +147,13 @@ def run_norm_backward(run: Run, op: Operation) -> None:
         inverse = run.floats(fields["inv_variance"])
         mean = run.floats(fields["mean"]) if "mean" in fields else np.zeros(sets)
     else:
-        mean, _, inverse = _of_sets(run, x, sets, _scalar(run, op, "epsilon"), centered)
-    inverse = _spread(inverse, x.shape)
-    normal = (x - _spread(mean, x.shape)) * inverse
+        mean, _, inverse = _statistics(run, x, sets, _scalar(run, op, "epsilon"), centered)
+    inverse = _broadcast_sets(inverse, x.shape)
+    normal = (x - _broadcast_sets(mean, x.shape)) * inverse
     g = dy * scale
-    slope = g - normal * _spread(_mean(g * normal, sets), x.shape)
+    slope = g - normal * _broadcast_sets(_mean(g * normal, sets), x.shape)
     if centered:
-        slope = slope - _spread(_mean(g, sets), x.shape)
+        slope = slope - _broadcast_sets(_mean(g, sets), x.shape)
     run.write(fields["dx"], inverse * slope)
     for name, values in (("dscale", dy * normal), ("dbias", dy)):
         if name in fields:
@@ -169,7 +169,7 @@ def run_gen_stats(run: Run, op: Operation) -> None:
 
 
 def run_bn_finalize(run: Run, op: Operation) -> None:
-    """Write what the sums of a batch make of a batch norm, y = eq_scale * x + eq_bias.
+    """Write the batch norm parameters from the sums: y = eq_scale * x + eq_bias.
 
     TRAINING: mean = sum / count, variance = sqsum / count - mean^2, and running statistics as of a norm's training.
     INFERENCE: the running statistics are the mean and the variance.

@@ -1,4 +1,4 @@
-"""Arrays of ``.npz`` files of others: what a file says of their sizes is checked before memory is allocated."""
+"""Read untrusted ``.npz`` files: sizes are checked before memory is allocated."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _MOST_MEMBERS = 100_000
 
 @dataclass(frozen=True, slots=True)
 class ArrayHeader:
-    """What a file says of one array; `compressed` is whether its bytes are packed."""
+    """The header of one array; `compressed` tells whether its data are compressed."""
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
@@ -39,12 +39,12 @@ class ArrayHeader:
 
     @property
     def size_bytes(self) -> int:
-        """Bytes that it takes in memory."""
+        """Size in memory in bytes."""
         return math.prod(self.shape) * self.dtype.itemsize
 
 
 def read_headers(path: str | os.PathLike[str], *, code: str) -> dict[str, ArrayHeader]:
-    """Return shapes and types of the arrays in a file by name; none of them is read.
+    """Return shapes and types of the arrays in a file by name, without reading them.
 
     Raises
     ------
@@ -134,7 +134,7 @@ def _header(file: zipfile.ZipFile, info: zipfile.ZipInfo) -> ArrayHeader:
 
 
 def _header_text(stream: IO[bytes]) -> tuple[str, int]:
-    """Return the header of an array and where its elements begin; its length is checked before it is read."""
+    """Return the header text of an array and the position of its elements; its length is checked first."""
     magic = stream.read(8)
     version = np.lib.format.read_magic(io.BytesIO(magic))
     if version not in _LENGTH:

@@ -35,7 +35,7 @@ def _philox(counter: tuple[Words, Words, Words, Words], key: int) -> tuple[Words
 
 
 def _random16(seed: int, offset: int, dims: tuple[int, int, int, int]) -> NDArray[np.uint32]:
-    """Return the 16-bit random number of every score.
+    """Return the 16-bit random number for every score.
 
     Rows and columns are cut into 16 x 16 tiles, numbered column by column: the tile is words 2 and 3 of the counter.
     Words 0 and 1 are offset, row in a group of 8 (halved), head and column in a group of 8. A block of four words
@@ -63,7 +63,7 @@ def _random16(seed: int, offset: int, dims: tuple[int, int, int, int]) -> NDArra
 
 
 def dropout_mask(seed: Any, offset: Any, dims: tuple[int, ...], probability: float) -> NDArray[np.float64]:
-    """Return the mask [b, h, s_q, s_kv] that cuDNN's attention kernels draw: 1 keeps, with `probability`.
+    """Return the mask [b, h, s_q, s_kv] of cuDNN's attention kernels: 1 keeps, with `probability`.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Every pointwise mode, with the defaults of the header's parameters, and what cuDNN does at the edges.
+"""All pointwise modes, with the header's default parameters and cuDNN's behavior in edge cases.
 
 Measured on an H200 with cuDNN 9.19, all modes in float16 and float32, and done so here:
 
@@ -50,7 +50,7 @@ _DEFAULTS = {
 
 
 def _number(op: Pointwise, name: str) -> float:
-    """Return a number of the operation, or what holds where it was not set."""
+    """Return a number of the operation, or its default."""
     value = getattr(op, name)
     return float(_DEFAULTS[name] if value is None else value)
 
@@ -64,7 +64,7 @@ def _sigmoid(x: Floats) -> Floats:
 
 
 def _relu(x: Floats, op: Pointwise) -> ArrayLike:
-    """Return the larger of x up to the upper clip and, with a slope, of the line through the lower clip."""
+    """Return ReLU of x with clips and, with a slope, the line below the lower clip."""
     low, slope = _number(op, "relu_lower_clip"), _number(op, "relu_lower_clip_slope")
     leak = (low + slope * (x - low) if low else slope * x) if slope else low  # 0 * -inf would be NaN
     clipped = np.minimum(x, _number(op, "relu_upper_clip"))
@@ -72,7 +72,7 @@ def _relu(x: Floats, op: Pointwise) -> ArrayLike:
 
 
 def _relu_gradient(dy: Floats, x: Floats, op: Pointwise) -> ArrayLike:
-    """Return dy or 0; with an upper clip or a slope, dy times 1, 0 or the slope: at the clips that of the far side."""
+    """Return the ReLU gradient: dy times 0, 1 or the slope; at a clip the value of the outer side applies."""
     low, high = _number(op, "relu_lower_clip"), _number(op, "relu_upper_clip")
     slope = _number(op, "relu_lower_clip_slope")
     if not slope and math.isinf(high):
@@ -82,12 +82,12 @@ def _relu_gradient(dy: Floats, x: Floats, op: Pointwise) -> ArrayLike:
 
 
 def _larger(x: Floats, b: Floats) -> Floats:
-    """Return the larger number; the number next to a NaN, and +0 of both zeros."""
+    """Return the larger number; with a NaN the other one, and +0 of both zeros."""
     return np.asarray(np.where(x == b, np.where(np.signbit(x), b, x), np.fmax(x, b)))
 
 
 def _smaller(x: Floats, b: Floats) -> Floats:
-    """Return the smaller number; the number next to a NaN, and -0 of both zeros."""
+    """Return the smaller number; with a NaN the other one, and -0 of both zeros."""
     return np.asarray(-_larger(-x, -b))
 
 
@@ -220,7 +220,7 @@ lose their angle, which is 0 from somewhere between 10^6 and 10^10 on; from ther
 
 
 def run_pointwise(run: Run, op: Pointwise) -> None:
-    """Compute in float64; alpha1 and alpha2 are factors of x and b."""
+    """Compute a pointwise operation in float64; alpha1 and alpha2 are factors of x and b."""
     plain(op, Pointwise)
     out = op.y if op.y is not None else op.dx
     assert out is not None
@@ -238,7 +238,7 @@ def run_pointwise(run: Run, op: Pointwise) -> None:
 
 
 def _keep_row_sums(run: Run, op: Pointwise, out: Tensor, computed: Floats) -> None:
-    """Keep what the probabilities of attention are quotients by, and products of them: what has one number a row."""
+    """Keep the divisors of attention's probabilities, and their products, where there is one number per row."""
     if op.x is None or op.b is None or not op.x.virtual:
         return
     if op.mode is _M.MUL and op.x.uid in run.row_sums:
@@ -248,12 +248,12 @@ def _keep_row_sums(run: Run, op: Pointwise, out: Tensor, computed: Floats) -> No
 
 
 def _has_product(graph: Graph) -> bool:
-    """Return whether a matmul or a convolution is among the operations of a graph: other engines run it then."""
+    """Return whether a graph has a matmul or a convolution, as other engines run it then."""
     return any(op.kind in _PRODUCTS for op in graph.ops)
 
 
 def _converted(values: Floats, kind: DataType, *, holds: bool) -> Floats:
-    """Return numbers with those that cuDNN converts in another way than :func:`~..formats.encode` as it does.
+    """Return numbers converted as cuDNN does, where that differs from :func:`~..formats.encode`.
 
     Integers are rounded to the nearest, ties to even, and held in range; NaN is 0, and the least INT64. 8-bit floats
     are held at their largest number where a product `holds` them, infinity too. Without one they are not: beyond it
@@ -273,7 +273,7 @@ def _converted(values: Floats, kind: DataType, *, holds: bool) -> Floats:
 
 
 def _computed(run: Run, values: Floats, op: Pointwise) -> Floats:
-    """Return numbers as the type of computation holds them, if that is a float."""
+    """Return numbers rounded to the compute type, if that is a float."""
     return run.round_to_type(values, op.compute_type) if DATA_TYPES[op.compute_type].kind == "float" else values
 
 

@@ -1,4 +1,4 @@
-"""Operations by position: rotary embeddings, and matrices as bands of their diagonals.
+"""Position-dependent operations: rotary embeddings, and band matrices.
 
 The header documents neither. Of rotations, cudnn-frontend 1.32 says that the last `rope_dim` elements of a head are
 rotated, that the whole head is scaled, and that kernels read the first half of the columns of the angles only; an
@@ -23,7 +23,7 @@ Floats = NDArray[np.float64]
 
 
 def run_rope(run: Run, op: Operation) -> None:
-    """Rotate the last `rope_dim` elements of each head by the angles of their position, and scale the whole head.
+    """Rotate the last `rope_dim` elements of each head by the angles of their position, and scale the head.
 
     Angles are [positions, 1, 1, rope_dim], or [1, 1, positions, rope_dim]; the first half of their columns is read:
     (x1, x2) becomes (x1 * cos - x2 * sin, x2 * cos + x1 * sin). The gradient turns the other way.
@@ -45,7 +45,7 @@ def run_rope(run: Run, op: Operation) -> None:
 
 
 def _places(op: Operation, rows: int, columns: int) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Return the column of each element of the band, [rows, lower + upper + 1], and whether there is one."""
+    """Return the column of each band element, [rows, lower + upper + 1], and whether it exists."""
     if op.fields["axis"] != op.fields["x"].rank - 1:
         raise GraphError(
             f"a band along axis {op.fields['axis']} of {op.fields['x'].rank} cannot be interpreted",
@@ -66,7 +66,7 @@ def _places(op: Operation, rows: int, columns: int) -> tuple[NDArray[np.int64], 
 
 
 def run_expand_band(run: Run, op: Operation) -> None:
-    """Write a matrix with the elements of a band around its diagonal, and `pad_value` elsewhere."""
+    """Write a matrix from its diagonal band, with `pad_value` elsewhere."""
     x, y = run.floats(op.fields["x"]), op.fields["y"]
     places, inside = _places(op, x.shape[-2], y.dims[-1])
     made = np.full(y.dims, float(op.fields.get("pad_value", DEFAULTS[op.kind]["pad_value"])))
@@ -76,7 +76,7 @@ def run_expand_band(run: Run, op: Operation) -> None:
 
 
 def run_contract_band(run: Run, op: Operation) -> None:
-    """Write the elements around the diagonal of a matrix as a band, with `pad_value` where it leaves the matrix."""
+    """Write the diagonal band of a matrix, with `pad_value` outside of the matrix."""
     x, y = run.floats(op.fields["x"]), op.fields["y"]
     places, inside = _places(op, x.shape[-2], x.shape[-1])
     taken = np.take_along_axis(x, np.broadcast_to(places, (*x.shape[:-1], places.shape[1])), -1)

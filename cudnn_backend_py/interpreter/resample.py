@@ -1,4 +1,4 @@
-"""Pooling and resampling, forward and backward: one step for each element of the window.
+"""Pooling and resampling, forward and backward: one step per window element.
 
 Measured with cuDNN 9.19 on an H200: the index of MAXPOOL counts the elements of a window in row-major order, padding
 included, and names the first of equal ones; the largest of a window of -inf is the lowest finite number of y's type, in
@@ -57,7 +57,7 @@ class _Pool:
             )
 
     def taps(self) -> Iterator[tuple[int, list[NDArray[np.int64]], Floats | float]]:
-        """Yield (number, its place along each spatial dim for each result, its weight), for each tap of the window.
+        """Yield (number, position along each spatial dim per result, weight) of each tap of the window.
 
         Places are in the image, below 0 and beyond its sizes where they are on padding.
         """
@@ -77,7 +77,7 @@ class _Pool:
             yield number, places, weight
 
     def inside(self, places: list[NDArray[np.int64]]) -> NDArray[np.bool_]:
-        """Return which results find this tap in the image, [sizes ..]."""
+        """Return which results have this tap inside the image, [sizes ..]."""
         found = np.ones(self.out, np.bool_)
         for axis, (at, size) in enumerate(zip(places, self.image, strict=True)):
             shape = [1] * len(self.out)
@@ -86,7 +86,7 @@ class _Pool:
         return found
 
     def clip(self, places: list[NDArray[np.int64]]) -> tuple[Any, ...]:
-        """Return the index of the tap's elements, those on padding moved to the edge."""
+        """Return the index of the tap's elements, with padding clipped to the edge."""
         return _whole(np.clip(at, 0, size - 1) for at, size in zip(places, self.image, strict=True))
 
     def values(self, x: Floats, places: list[NDArray[np.int64]]) -> Floats:
@@ -98,7 +98,7 @@ class _Pool:
         return np.where(self.inside(places), found, outside)
 
     def divisor(self) -> Floats | float:
-        """Return by how much the sum over a window is divided."""
+        """Return the divisor of the sum over a window."""
         if self.mode is not _R.AVGPOOL_EXCLUDE_PADDING:
             return 1.0 if self.mode is _R.BILINEAR else float(prod(self.window))
         count = np.zeros(self.out)
@@ -126,7 +126,7 @@ class _Pool:
 
 
 def run_resample_forward(run: Run, op: Operation) -> None:
-    """Write the largest element of each window, or the average of its elements; AVGPOOL counts padding as elements."""
+    """Write the maximum or average of each window; AVGPOOL counts padding as elements."""
     alpha, x = refuse_beta(op), run.floats(op.fields["x"])
     pool = _Pool(op, x.shape, op.fields["y"].dims)
     if pool.mode is _R.MAXPOOL:
@@ -148,7 +148,7 @@ def run_resample_forward(run: Run, op: Operation) -> None:
 
 
 def run_resample_backward(run: Run, op: Operation) -> None:
-    """Write dx: each dy goes to the largest element of its window, by the index or found in x, or to all in parts."""
+    """Write dx: dy goes to the maximum of its window, by index or found in x, or is divided among all elements."""
     alpha, dx, dy = refuse_beta(op), op.fields["dx"], run.floats(op.fields["dy"])
     pool = _Pool(op, dx.dims, dy.shape)
     index: NDArray[Any] | None = None
@@ -175,7 +175,7 @@ def run_resample_backward(run: Run, op: Operation) -> None:
 
 
 def _whole(places: Iterable[NDArray[Any]]) -> tuple[Any, ...]:
-    """Return an index of places along the spatial dims, for all n and c; masks are places, too."""
+    """Return positions along the spatial dims as an index for all n and c; masks are allowed."""
     return (slice(None), slice(None), *np.ix_(*places))
 
 

@@ -1,4 +1,4 @@
-"""The state of one run: what every tensor holds, and how that is in ragged memory."""
+"""The state of one run: the value of every tensor, also in ragged memory."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _WITH_DROPOUT = (DescriptorType.OPERATION_SDPA_FWD, DescriptorType.OPERATION_SDP
 
 
 class Run:
-    """What every tensor holds while a graph runs.
+    """The values of all tensors during the run of a graph.
 
     Tensors are kept with their dims, ragged ones too; only what goes in and comes out is a ragged buffer.
 
@@ -66,13 +66,13 @@ class Run:
 
     @cached_property
     def _handed_on(self) -> set[int]:
-        """What operations write and others read, by uid."""
+        """Tensors written by one operation and read by another, by uid."""
         read, written = ({item.uid for _, item, writes in self._walk if writes is what} for what in (False, True))
         return read & written
 
     @cached_property
     def _least_stride(self) -> dict[int, int]:
-        """The smallest token stride of the tensors that share offsets, by the uid of those."""
+        """The smallest token stride among tensors that share offsets, by the offsets' uid."""
         found: dict[int, int] = {}
         for item in self.graph.tensors:
             if item.ragged_offset is not None:
@@ -107,7 +107,7 @@ class Run:
             ) from error
 
     def subgraph(self, graph: Graph, source: int, target: int, values: Numbers) -> Numbers:
-        """Run a sub-graph with tensor `source` holding `values`, and return what `target` holds."""
+        """Run a sub-graph with tensor `source` set to `values`, and return the value of `target`."""
         self._values[source] = values
         for op in graph.ops:
             self.operation(op)
@@ -130,7 +130,7 @@ class Run:
         return self.read(tensor).flat[0].item()
 
     def write(self, tensor: Tensor, values: ArrayLike) -> None:
-        """Store what an operation writes, rounded if this run rounds; dims of 1 are not stretched."""
+        """Store an operation's result, rounded if this run rounds; dims of 1 are not broadcast."""
         given = np.asarray(values)
         if given.shape != tensor.dims:
             raise GraphError(
@@ -147,7 +147,7 @@ class Run:
         self._values[tensor.uid] = stored
 
     def round_to_type(self, values: NDArray[np.float64], data_type: DataType) -> NDArray[np.float64]:
-        """Return values as `data_type` holds them if this run rounds, else as they are."""
+        """Return values rounded to `data_type` if this run rounds, else unchanged."""
         return round_to(values, data_type) if self.rounding else values
 
     def undivided(self, probabilities: NDArray[np.float64], sums: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -161,16 +161,16 @@ class Run:
     def round_undivided(
         self, values: NDArray[np.float64], sums: NDArray[np.float64], data_type: DataType
     ) -> NDArray[np.float64]:
-        """Return quotients, numerators rounded to `data_type` if this run rounds; rows without a key have no sum."""
+        """Return quotients with numerators rounded to `data_type` if this run rounds; fully masked rows have no sum."""
         sums = np.where(sums > 0, sums, 1.0)
         return round_to(values * sums, data_type) / sums if self.rounding else values
 
     def computed(self, op: Op, values: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return the result of an operation before it is converted to its data type."""
+        """Return the result of an operation before conversion to its data type."""
         return values
 
     def extra(self, name: str) -> NDArray[np.float64] | None:
-        """Return an input that belongs to no tensor, if it is given."""
+        """Return an input that belongs to no tensor, if given."""
         value = self._given.get(name)
         return None if value is None else np.asarray(value, dtype=np.float64)
 
@@ -179,13 +179,13 @@ class Run:
         return self._input(tensor) if tensor.uid in self._given else None
 
     def exact(self) -> Run:
-        """Return a run that does not round, from the same point on."""
+        """Return a run from the same state that does not round."""
         other = copy.copy(self)
         other.rounding, other._values = False, dict(self._values)
         return other
 
     def result(self, tensor: Tensor) -> Numbers:
-        """Return the value to hand out: the array, or the ragged buffer of a tensor in memory."""
+        """Return the value to return to the caller: the array, or the ragged buffer of a tensor in memory."""
         values = self.read(tensor)
         if tensor.ragged_offset is None or tensor.virtual:
             return values
@@ -210,7 +210,7 @@ class Run:
     # inputs
 
     def _checked_inputs(self, inputs: Mapping[str | int, ArrayLike]) -> dict[str | int, ArrayLike]:
-        """Return the inputs by uid; those that belong to an operation keep their name."""
+        """Return the inputs by uid; inputs that belong to an operation keep their name."""
         uids: dict[str | int, int] = {}
         for tensor in self.graph.tensors:
             uids[tensor.name] = uids[tensor.uid] = tensor.uid
@@ -268,7 +268,7 @@ class Run:
         return self._convert(values, tensor.data_type)
 
     def _offsets(self, tensor: Tensor) -> NDArray[np.int64]:
-        """Return where the entries begin, and the end of the last one, in elements of this tensor.
+        """Return the start of each entry and the end of the last one, in elements of this tensor.
 
         What an operation of the graph hands another one in memory may have a larger token stride than the tensor whose
         offsets it shares (gradients per query head with the offsets of grouped heads): its offsets grow with it.
@@ -287,7 +287,7 @@ class Run:
         return offsets
 
     def _places(self, tensor: Tensor) -> NDArray[np.int64]:
-        """Return where each element of a ragged tensor is in its buffer."""
+        """Return the position of each element of a ragged tensor in its buffer."""
         starts = self._offsets(tensor)[:-1].reshape(-1, *(1,) * (tensor.rank - 1))
         return starts + find_places(tensor.dims[1:], tensor.strides[1:])
 
@@ -302,7 +302,7 @@ class Run:
 
 
 def plain(op: Op, kind: type[Any]) -> None:
-    """Refuse an operation of a fixed kind that is written as a generic one."""
+    """Refuse an operation of a known kind that is given as a generic one."""
     if not isinstance(op, kind):
         raise GraphError(
             f"{op.kind.name} as a generic operation cannot be interpreted",
@@ -313,7 +313,7 @@ def plain(op: Op, kind: type[Any]) -> None:
 
 
 def find_places(dims: tuple[int, ...], strides: tuple[int, ...]) -> NDArray[np.int64]:
-    """Return the place in memory of every element."""
+    """Return the position of every element in memory."""
     places = np.zeros(dims, np.int64)
     for axis, (dim, stride) in enumerate(zip(dims, strides, strict=True)):
         shape = [1] * len(dims)
@@ -323,7 +323,7 @@ def find_places(dims: tuple[int, ...], strides: tuple[int, ...]) -> NDArray[np.i
 
 
 def _token_axis(tensor: Tensor) -> int:
-    """Return the axis of s: the last but one, or the last one where the tensor is given transposed."""
+    """Return the axis of s: the second to last, or the last one if the tensor is given transposed."""
     last = tensor.rank - 1
     transposed = tensor.dims[last] > 1 and tensor.strides[last] > tensor.strides[last - 1]
     return last if transposed or tensor.rank == 1 else last - 1
@@ -334,7 +334,7 @@ def _token_stride(tensor: Tensor) -> int:
 
 
 def _walk(graph: Graph) -> Iterator[tuple[Op, Tensor, bool]]:
-    """Yield (operation, tensor, whether it is written), ragged offsets and sub-graphs included."""
+    """Yield (operation, tensor, whether written), including ragged offsets and sub-graphs."""
     for op in graph.ops:
         for port, tensor in op.ports():
             yield op, tensor, op.is_output(port)

@@ -1,4 +1,4 @@
-"""Known issues of cuDNN: one table of graphs that it accepts and fails on, checked on building and judging."""
+"""Known issues of cuDNN: graphs it accepts but fails on, checked when building and judging."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ __all__ = [
 def find_known_issues(
     graph: Graph, sm: int, version: VersionTuple, sharing: Sharing | None = None, engine: int | None = None
 ) -> list[KnownIssue]:
-    """Return the known issues that a graph may meet on an architecture with a cuDNN version.
+    """Return the known issues of a graph on an architecture with a cuDNN version.
 
     Parameters
     ----------
@@ -57,5 +57,5 @@ def find_known_issues(
 
 
 def find_ending_problems(graph: Graph, sm: int, version: VersionTuple) -> list[KnownIssue]:
-    """Return the known issues by which cuDNN ends the process, or fails, before a graph runs; see find_known_issues."""
+    """Return the known issues in which cuDNN ends the process or fails before a graph runs."""
     return [fault for fault in find_known_issues(graph, sm, version) if fault.step != "run"]

@@ -18,7 +18,7 @@ __all__ = ["ATTENTION_BACKWARD"]
 
 
 def _backward_with_key_tail(use: Use) -> bool:
-    """A backward pass with keys that do not fill their tiles, and without padding."""
+    """A backward pass with partial key tiles and without padding mask."""
     return use.backward and not use.problem.padding and use.problem.seq_kv % 128 != 0
 
 
@@ -29,7 +29,7 @@ def _hopper_training_head_dims(use: Use) -> bool:
 
 
 def _unequal_training_head_dims(use: Use) -> bool:
-    """The head dims that TransformerEngine refuses from 9.11 on."""
+    """The head dims that TransformerEngine refuses since 9.11."""
     dims = (use.problem.head_dim, use.problem.head_dim_v)
     return use.backward and min(dims) >= 128 and dims[0] != dims[1] and dims != (192, 128)
 
@@ -41,7 +41,7 @@ def _backward_head_dim_256(use: Use) -> bool:
 
 
 def _bias_gradient_above_2_31(use: Use) -> bool:
-    """A gradient of a bias that takes 2^31 bytes and more."""
+    """A gradient of a bias that takes 2^31 bytes or more."""
     p = use.problem
     return use.backward and p.dbias and p.bias is not None and math.prod(p.bias) * ELEMENT_BITS[p.data_type] >= 1 << 34
 
@@ -61,8 +61,8 @@ def _padded_before_stats(graph: Graph) -> bool:
     )
 
 
-def _query_gradient_lies_apart(graph: Graph) -> bool:
-    """A backward pass with bounded totals and a gradient of Q with offsets and strides of its own."""
+def _query_gradient_has_own_layout(graph: Graph) -> bool:
+    """A backward pass with bounded totals and a dQ with offsets and strides of its own."""
     products = look.matmuls(graph)
     if len(products) != 5:
         return False
@@ -80,7 +80,7 @@ def _query_gradient_lies_apart(graph: Graph) -> bool:
 
 
 def find_row_sums(graph: Graph) -> Tensor | None:
-    """Return rowsum(dO * O) of a backward pass of many operations."""
+    """Return rowsum(dO * O) of a composite backward pass."""
     if len(look.matmuls(graph)) != 5:
         return None
     products = {op.y.uid for op in look.of_mode(graph, PointwiseMode.MUL) if op.y is not None and op.y.dims[3] > 1}
@@ -235,7 +235,7 @@ ATTENTION_BACKWARD: tuple[KnownIssue, ...] = (
         source=MEASURED_ON_GPU,
         evidence="measured with 9.19.0 on sm_90",
         sm=(90,),
-        graph=_query_gradient_lies_apart,
+        graph=_query_gradient_has_own_layout,
     ),
     KnownIssue(
         "dbias-above-2-31",

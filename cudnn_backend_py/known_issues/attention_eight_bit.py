@@ -37,7 +37,7 @@ def _fp8_ragged(use: Use) -> bool:
 
 
 def _fp8_backward_with_key_tail(use: Use) -> bool:
-    """A backward pass in 8 bits with a last tile of keys that is not full, without lengths or a mask."""
+    """An 8-bit backward pass with a partial last key tile, without lengths or a mask."""
     p = use.problem
     return use.backward and p.is_fp8 and not p.padding and p.right_bound is None and p.seq_kv % 128 != 0
 

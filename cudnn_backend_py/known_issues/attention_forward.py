@@ -27,7 +27,7 @@ def _long_window_not_causal(use: Use) -> bool:
 
 
 def _long_keys_not_causal(use: Use) -> bool:
-    """More than 1024 keys, unless all that hides some is a causal mask."""
+    """More than 1024 keys, with anything but a causal mask hiding some."""
     p = use.problem
     causal = p.right_bound == 0 and p.left_bound is None and p.alignment == "top_left" and not p.padding
     return p.seq_kv > 1024 and not causal and half_attention(use)
@@ -47,7 +47,7 @@ def _decoding_groups_with_ragged_stats(use: Use) -> bool:
 
 
 def _stats_written(graph: Graph) -> list[Tensor]:
-    """Return the logarithms of the sums of exponentials that a forward pass writes."""
+    """Return the log-sum-exp tensors that a forward pass writes."""
     found = [
         tensor
         for op in look.of_kind(graph, DescriptorType.OPERATION_SDPA_FWD, DescriptorType.OPERATION_SOFTMAX)
@@ -60,7 +60,7 @@ def _stats_written(graph: Graph) -> list[Tensor]:
 
 
 def _scores(graph: Graph) -> tuple[int, ...]:
-    """Return the dims of Q @ K^T where a graph is attention of many operations, nothing otherwise."""
+    """Return the dims of Q @ K^T if a graph is composite attention, else an empty tuple."""
     found = look.matmuls(graph)
     return found[0].c.dims if len(found) in (2, 5) else ()
 
@@ -101,7 +101,7 @@ def _boolean_bias(graph: Graph) -> bool:
 
 
 def _offsets_too_short(use: Use) -> bool:
-    """Ragged offsets of 32 bits into a tensor that may hold 2^31 elements and more."""
+    """32-bit ragged offsets into a tensor that may have 2^31 elements or more."""
     p = use.problem
     sizes = [math.prod(p.dims(name)) for name in "qkvo"]
     return p.ragged and p.offset_type is DataType.INT32 and max(sizes) >= 1 << 31
@@ -116,7 +116,7 @@ def _infinite_masks(graph: Graph) -> bool:
 
 
 def _eight_bit_bias(graph: Graph) -> bool:
-    """A bias of 8 bits, of Q that is none."""
+    """An 8-bit bias with a Q of another type."""
     products = look.matmuls(graph)
     short = (DataType.INT8, DataType.UINT8, *FP8_TYPES)
     whole = len(products) > 0 and products[0].a.data_type not in FP8_TYPES
@@ -124,7 +124,7 @@ def _eight_bit_bias(graph: Graph) -> bool:
 
 
 def _scaled_below_0(graph: Graph) -> bool:
-    """A forward pass with scores multiplied by a number that is not above 0."""
+    """A forward pass with scores multiplied by a number that is zero or negative."""
     factors = [
         op.fields["scale"] for op in look.of_kind(graph, DescriptorType.OPERATION_SDPA_FWD) if "scale" in op.fields
     ]
@@ -136,8 +136,8 @@ def _scaled_below_0(graph: Graph) -> bool:
     return any(factor.by_value and factor.value is not None and factor.value <= 0 for factor in factors)
 
 
-def _drawn_otherwise(graph: Graph) -> bool:
-    """Attention with random numbers that are not zeros and ones."""
+def _random_mask_is_not_binary(graph: Graph) -> bool:
+    """Attention with random numbers other than zeros and ones."""
     return len(look.matmuls(graph)) > 1 and any(
         op.fields["rng"].fields.get("distribution", RngDistribution.BERNOULLI) is not RngDistribution.BERNOULLI
         for op in look.of_kind(graph, DescriptorType.OPERATION_RNG)
@@ -462,6 +462,6 @@ ATTENTION_FORWARD: tuple[KnownIssue, ...] = (
         source=MEASURED_ON_GPU,
         evidence=f"{ON_SM90}, with two distributions of each",
         sm=(90,),
-        graph=_drawn_otherwise,
+        graph=_random_mask_is_not_binary,
     ),
 )

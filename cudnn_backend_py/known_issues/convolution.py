@@ -59,7 +59,7 @@ _SCALE_AND_BIAS = [PointwiseMode.MUL, PointwiseMode.ADD]
 
 
 def _before_weight_gradients(graph: Graph) -> Iterator[list[PointwiseMode]]:
-    """Yield for each weight gradient the first two of the pointwise operations that make its image."""
+    """Yield, for each weight gradient, the first two pointwise operations that compute its image."""
     first: dict[int, list[PointwiseMode]] = {}
     for op in graph.ops:  # in an order in which nothing is read before it is written
         if isinstance(op, Pointwise) and op.y is not None:
@@ -70,17 +70,17 @@ def _before_weight_gradients(graph: Graph) -> Iterator[list[PointwiseMode]]:
 
 
 def _weight_gradient_of_part_of_a_norm(graph: Graph) -> bool:
-    """A weight gradient of pointwise operations that do not begin with a scale and a bias."""
+    """A weight gradient of an image computed by pointwise operations that do not begin with scale and bias."""
     return any(modes and modes != _SCALE_AND_BIAS for modes in _before_weight_gradients(graph))
 
 
 def _weight_gradient_of_a_norm(graph: Graph) -> bool:
-    """A weight gradient of a scale, a bias and what follows them."""
+    """A weight gradient of an image computed by scale, bias and further operations."""
     return any(modes == _SCALE_AND_BIAS for modes in _before_weight_gradients(graph))
 
 
 def _eight_bits_by_product(graph: Graph) -> bool:
-    """A result of 8-bit floats of elementwise operations after a matmul or a convolution."""
+    """An 8-bit result of elementwise operations after a matmul or a convolution."""
     product = any(look.matmuls(graph)) or any(look.convolutions(graph))
     return product and any(
         isinstance(op, Pointwise) and tensor.data_type in FP8_TYPES and not tensor.virtual
@@ -105,7 +105,7 @@ _LATER = "the versions between were not measured"
 
 
 def _makers(elementwise: Sequence[Pointwise]) -> dict[int, int]:
-    """Return which elementwise operations alone make each tensor, directly or not: by uid, a bit for each."""
+    """Return, by uid, a bit mask of the elementwise operations that compute each tensor, directly or not."""
     makers: dict[int, int] = {}
     for number, op in enumerate(elementwise):  # in an order in which nothing is read before it is written
         bits = 1 << number
@@ -125,7 +125,7 @@ def _response(item: look.Convolution) -> Tensor:
 
 
 def _part_of_rows(graph: Graph) -> bool:
-    """A convolution, and not before it an operand with some of the dims that are the rows of its matrix, not all.
+    """A convolution followed by an operand that varies along only some of the row dims of its matrix.
 
     Rows are batch and spatial dims; of the gradient of a filter, channels and taps are the columns. Operations on other
     tensors than the result are fused as those after it.
@@ -150,12 +150,12 @@ def _part_of_rows(graph: Graph) -> bool:
 
 
 def _is_part(operand: Tensor, rank: int, wide: tuple[int, ...]) -> bool:
-    """Return whether a tensor has more than one element along some of these axes, and one along the others."""
+    """Return whether a tensor has more than one element along some of these axes but not all."""
     return operand.rank == rank and len({operand.dims[axis] > 1 for axis in wide}) == 2
 
 
 def _strided_rows(graph: Graph) -> bool:
-    """The data gradient of a convolution with a stride, and after it an operand of rows that has no channels."""
+    """A strided data gradient followed by an operand with rows but without channels."""
     ranks = {
         operand.rank
         for op in graph.ops
@@ -172,7 +172,7 @@ def _strided_rows(graph: Graph) -> bool:
 
 
 def _padded_unevenly(graph: Graph) -> bool:
-    """A gradient of a convolution with other padding before than after."""
+    """A gradient of a convolution with unequal padding before and after."""
     return any(
         not item.forward and tuple(_sides(item)["pre_paddings"]) != tuple(_sides(item)["post_paddings"])
         for item in look.convolutions(graph)
@@ -180,7 +180,7 @@ def _padded_unevenly(graph: Graph) -> bool:
 
 
 def _second_unaligned(graph: Graph) -> bool:
-    """A convolution of row-major tensors, the first of which has no multiple of 128 bytes.
+    """A convolution of row-major tensors, the first of which is not a multiple of 128 bytes.
 
     The engines lay both out again, channels last, one right after the other in the workspace: the second of them, the
     filter or, of the filter's gradient, the image, begins where the first ends, and is read from the 128 bytes before.
@@ -197,30 +197,30 @@ def _second_unaligned(graph: Graph) -> bool:
     return False
 
 
-def _packed_forward(graph: Graph) -> bool:
-    """A forward convolution of packed images."""
+def _vectorized_forward(graph: Graph) -> bool:
+    """A forward convolution of vectorized images."""
     return any(item.forward and look.is_row_major_only(item.image) for item in look.convolutions(graph))
 
 
 def _forward_into_half(graph: Graph) -> bool:
-    """A forward convolution alone, into float16."""
+    """A forward convolution without fusion, into float16."""
     return len(graph.ops) == 1 and any(
         item.forward and item.op.fields["y"].data_type is DataType.HALF for item in look.convolutions(graph)
     )
 
 
-def _packed_behind(graph: Graph) -> bool:
-    """A convolution of packed images that elementwise operations make."""
+def _vectorized_computed_image(graph: Graph) -> bool:
+    """A convolution of vectorized images computed by elementwise operations."""
     return any(item.image.virtual and look.is_row_major_only(item.image) for item in look.convolutions(graph))
 
 
-def _between(graph: Graph) -> bool:
-    """The gradient of a filter with operations before and after it."""
+def _filter_gradient_fused_both_sides(graph: Graph) -> bool:
+    """A filter gradient with operations before and after it."""
     return any(op.fields["x"].virtual and op.fields["dw"].virtual for op in look.of_kind(graph, _FILTER))
 
 
 def _filter_of_three(graph: Graph) -> bool:
-    """The gradient of a filter of three taps along each dim, one apart."""
+    """A filter gradient with three taps along each dim and stride 1."""
     return any(
         item.op.kind is _FILTER and set(item.weights.dims[2:]) == {3} and set(_sides(item)["filter_strides"]) == {1}
         for item in look.convolutions(graph)
@@ -228,7 +228,7 @@ def _filter_of_three(graph: Graph) -> bool:
 
 
 def _filter_in_bfloat16(graph: Graph) -> bool:
-    """The gradient of a filter alone, in bfloat16."""
+    """A filter gradient without fusion, in bfloat16."""
     return len(graph.ops) == 1 and any(
         op.fields["dw"].data_type is DataType.BFLOAT16 for op in look.of_kind(graph, _FILTER)
     )
@@ -238,7 +238,7 @@ _NORMED = [PointwiseMode.MUL, PointwiseMode.ADD, PointwiseMode.RELU_FWD]
 
 
 def _modes_before(writers: Mapping[int, Op], tensor: Tensor) -> Iterator[PointwiseMode]:
-    """Yield the modes of the elementwise operations that make a tensor, the last first, by the writers of all."""
+    """Yield the modes of the elementwise operations that compute a tensor, the last first."""
     op = writers.get(tensor.uid)
     while isinstance(op, Pointwise):
         yield op.mode
@@ -246,7 +246,7 @@ def _modes_before(writers: Mapping[int, Op], tensor: Tensor) -> Iterator[Pointwi
 
 
 def _normed_and_reduced(graph: Graph) -> bool:
-    """A forward convolution of a float16 image, scaled, biased and through a ReLU; its result changed, then reduced.
+    """A forward convolution of a float16 image after scale, bias and ReLU, with its result changed and reduced.
 
     A sum for each image is no such reduction.
     """
@@ -469,7 +469,7 @@ CONVOLUTION: tuple[KnownIssue, ...] = (
         sm=(90,),
         engines=(7,),
         depends_on="the engine",
-        graph=_packed_forward,
+        graph=_vectorized_forward,
     ),
     KnownIssue(
         "packed-images-behind",
@@ -481,7 +481,7 @@ CONVOLUTION: tuple[KnownIssue, ...] = (
         sm=(90,),
         engines=(4,),
         depends_on="the engine",
-        graph=_packed_behind,
+        graph=_vectorized_computed_image,
     ),
     KnownIssue(
         "convolution-minus-infinity",
@@ -503,7 +503,7 @@ CONVOLUTION: tuple[KnownIssue, ...] = (
         source=MEASURED_ON_GPU,
         evidence="measured with 9.19.0 and 9.28.0 on sm_90, over two and three dims; without those before it is right",
         sm=(90,),
-        graph=_between,
+        graph=_filter_gradient_fused_both_sides,
     ),
     KnownIssue(
         "filter-gradient-transformed",

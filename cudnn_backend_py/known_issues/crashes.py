@@ -1,4 +1,4 @@
-"""Conditions of the native crash guards, evaluated on the lowered values of a graph."""
+"""Conditions of the native crash guards, applied to the lowered values of a graph."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _BY_CODE = {crash.code: crash for crash in CRASHING_GRAPHS}
 
 
 def crashes(issue: str) -> Callable[[Graph], bool]:
-    """Return the condition of the crash guard of this known issue, as one on graphs."""
+    """Return the condition of this known issue's crash guard, as a condition on graphs."""
     crash = _BY_CODE[issue]
 
     def condition(graph: Graph) -> bool:
@@ -35,7 +35,7 @@ def versions_of_crash(issue: str) -> Window:
 
 
 def _part(value: DescriptorValue, made: dict[int, Part]) -> Part:
-    """Return a descriptor value as crash guards see native descriptors; `made` is by the identity of values."""
+    """Return a descriptor value in the form of crash guards; `made` caches by identity."""
     if id(value) not in made:
         given = {}
         for facts in value.attributes:

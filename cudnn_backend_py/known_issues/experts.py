@@ -15,7 +15,7 @@ __all__ = ["EXPERTS"]
 
 
 def _gathered_by_32_bits(graph: Graph) -> bool:
-    """A matmul of experts that gathers its rows by indices of 32 bits."""
+    """An expert matmul that gathers its rows by 32-bit indices."""
     experts = look.of_kind(graph, DescriptorType.OPERATION_MOE_GROUPED_MATMUL)
     return any(
         op.fields["mode"] is MoeGroupedMatmulMode.GATHER and op.fields["token_index"].data_type is DataType.INT32
@@ -30,7 +30,7 @@ def _fp8_expert_matmul(graph: Graph) -> bool:
 
 
 def _operand_of_experts(graph: Graph) -> bool:
-    """A matmul of experts, and after it an operand in memory that has more than rows."""
+    """An expert matmul followed by an operand in memory that varies along more than rows."""
     experts = look.of_kind(graph, DescriptorType.OPERATION_MOE_GROUPED_MATMUL)
     return any(
         not (operand.virtual or operand.by_value) and not operand.dims[1] > operand.dims[2] == 1
@@ -41,7 +41,7 @@ def _operand_of_experts(graph: Graph) -> bool:
 
 
 def _scattered(graph: Graph) -> bool:
-    """A matmul of experts that scatters its rows."""
+    """An expert matmul that scatters its rows."""
     experts = look.of_kind(graph, DescriptorType.OPERATION_MOE_GROUPED_MATMUL)
     return any(op.fields["mode"] is MoeGroupedMatmulMode.SCATTER for op in experts)
 

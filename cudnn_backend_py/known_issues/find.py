@@ -1,4 +1,4 @@
-"""The lookup of known issues, used by explain, the attention builder, the frontend and plans."""
+"""Find known issues, for explain, the attention builder, the frontend and plans."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Iterable, Iterator
 
 from ..graph.attention.known_issue import KnownIssue, Sharing, Use
-from ..graph.attention.known_issues import FURTHER_CHECKS, concerns, find_among, refuse
+from ..graph.attention.known_issues import FURTHER_CHECKS, find_among, issue_applies, refuse
 from ..graph.attention.recognize import read_attention
 from ..graph.ir import Graph, Op
 from ..graph.replace import attempt
@@ -24,7 +24,7 @@ __all__ = [
 
 
 class KnownIssueWarning(UserWarning):
-    """A graph is built that this cuDNN is known to get wrong on this architecture."""
+    """Warns that a graph is built which this cuDNN is known to get wrong on this architecture."""
 
 
 _warned: set[tuple[type[KnownIssueWarning], str]] = set()  # with codes of faults
@@ -39,7 +39,7 @@ def find_reported_issues(
     sharing: Sharing | None = None,
     engine: int | None = None,
 ) -> Iterator[KnownIssue]:
-    """Return the known issues that a use of attention, or a graph, meets with a version on an architecture.
+    """Return the known issues of a use of attention or a graph with a version on an architecture.
 
     See :func:`~cudnn_backend_py.graph.attention.known_issues.find_among`.
     """
@@ -49,7 +49,7 @@ def find_reported_issues(
 def name_failure(
     graph: Graph, wrong: Iterable[str], *, engine: int | None, version: VersionTuple, sm: int
 ) -> list[KnownIssue]:
-    """Return the known issues that explain the wrong results of a run; empty if one stays unexplained.
+    """Return the known issues that explain the wrong results of a run; empty if one is unexplained.
 
     A fault says why an output is wrong only if its condition holds for what that output is computed from, too, and if
     it was seen on the engine that ran. Conditions on attention are those of the whole graph.
@@ -65,7 +65,7 @@ def name_failure(
     found: list[KnownIssue] = []
     for name in dict.fromkeys(wrong):
         part = _upstream(graph, name)
-        says = [fault for fault in met if fault.graph is None or part is None or concerns(fault, None, part)]
+        says = [fault for fault in met if fault.graph is None or part is None or issue_applies(fault, None, part)]
         if not says:
             return []
         found += [fault for fault in says if fault not in found]
@@ -73,7 +73,7 @@ def name_failure(
 
 
 def _upstream(graph: Graph, name: str) -> Graph | None:
-    """Return the operations that a tensor is computed by, None if they are no graph."""
+    """Return the operations that compute a tensor, None if they do not form a graph."""
     needed = {tensor.uid for tensor in graph.tensors if tensor.name == name}
     ops: list[Op] = []
     for op in reversed(graph.ops):
@@ -84,7 +84,7 @@ def _upstream(graph: Graph, name: str) -> Graph | None:
 
 
 def warn_of(faults: Iterable[KnownIssue], category: type[KnownIssueWarning] = KnownIssueWarning) -> None:
-    """Warn about known issues, each once per process."""
+    """Warn about known issues, once each per process."""
     for fault in faults:
         said = fault.evidence or fault.source
         warn_once(
@@ -95,14 +95,14 @@ def warn_of(faults: Iterable[KnownIssue], category: type[KnownIssueWarning] = Kn
 
 
 def warn_once(code: str, text: str, category: type[KnownIssueWarning]) -> None:
-    """Warn by a text that names its code, of each code once in a process."""
+    """Warn with a text that names its code, once per code and process."""
     if (category, code) not in _warned:
         _warned.add((category, code))
         warnings.warn(text, category, stacklevel=4)
 
 
 def check_reported_issues(use: Use) -> None:
-    """Refuse or warn about a use of attention by the whole table: builders call this, see ``FURTHER_CHECKS``.
+    """Refuse or warn about a use of attention by all known issues; builders call this through ``FURTHER_CHECKS``.
 
     The warning, :class:`KnownIssueWarning`, needs the version and, where the fault is bound to some, the architecture.
 

@@ -1,4 +1,4 @@
-"""What conditions share: operations of a kind, convolutions, layouts of tensors in memory, properties of attention."""
+"""Helpers for conditions: operations by kind, convolutions, memory layouts, properties of attention."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ __all__ = [
 
 
 class Convolution(NamedTuple):
-    """A convolution of any direction by the roles of its tensors."""
+    """A convolution in any direction, by the roles of its tensors."""
 
     op: Operation
     image: Tensor
@@ -59,12 +59,12 @@ def convolutions(graph: Graph) -> Iterator[Convolution]:
 
 
 def of_kind(graph: Graph, *kinds: DescriptorType) -> Iterator[Operation]:
-    """Yield the operations of some kinds."""
+    """Yield the operations of the given kinds."""
     return (op for op in graph.ops if isinstance(op, Operation) and op.kind in kinds)
 
 
 def of_mode(graph: Graph, *modes: PointwiseMode) -> Iterator[Pointwise]:
-    """Yield the pointwise operations of some modes."""
+    """Yield the pointwise operations of the given modes."""
     return (op for op in graph.ops if isinstance(op, Pointwise) and op.mode in modes)
 
 
@@ -74,7 +74,7 @@ def matmuls(graph: Graph) -> list[Matmul]:
 
 
 def the_matmul(graph: Graph) -> Matmul | None:
-    """Return the matmul of a graph that has one; None for none, and for several, as attention has."""
+    """Return the only matmul of a graph; None for none or several, as in attention."""
     found = matmuls(graph)
     return found[0] if len(found) == 1 else None
 
@@ -85,12 +85,12 @@ def in_memory(graph: Graph) -> Iterator[Tensor]:
 
 
 def has_gaps(tensor: Tensor) -> bool:
-    """Return whether there is memory between the elements of a tensor that is none of its own."""
+    """Return whether unused memory lies between the elements of a tensor."""
     return tensor.span_elements > math.prod(tensor.dims)
 
 
 def is_row_major(tensor: Tensor) -> bool:
-    """Return whether the last axis runs fastest, without gaps; axes of one element may have any stride."""
+    """Return whether a tensor is packed with the last axis fastest; axes of one element may have any stride."""
     wanted = zip(tensor.dims, tensor.strides, packed_strides(tensor.dims), strict=True)
     return all(dim == 1 or have == need for dim, have, need in wanted)
 
@@ -101,7 +101,7 @@ def is_row_major_only(tensor: Tensor) -> bool:
 
 
 def pointwise_after(graph: Graph, tensors: Iterable[Tensor]) -> Iterator[Pointwise]:
-    """Yield the elementwise operations that read any of the tensors, or what such operations make of them."""
+    """Yield the elementwise operations that depend on any of the tensors through elementwise operations only."""
     reached = {tensor.uid for tensor in tensors}
     for op in graph.ops:
         if isinstance(op, Pointwise) and any(item.uid in reached for item in op.inputs().values()):

@@ -15,26 +15,26 @@ __all__ = ["MATMUL"]
 
 
 def _fused_matmul_with_gaps(graph: Graph) -> bool:
-    """A matmul with pointwise operations, of which some tensor in memory has gaps."""
+    """A matmul with pointwise operations and a tensor in memory that has gaps."""
     fused = look.the_matmul(graph) is not None and len(graph.ops) > 1
     return fused and any(look.has_gaps(tensor) for tensor in look.in_memory(graph))
 
 
 def _fp8_matmul_of_few_rows(graph: Graph) -> bool:
-    """A matmul of 8-bit floats with few rows in each batch."""
+    """An 8-bit matmul with few rows per batch."""
     op = look.the_matmul(graph)
     return op is not None and op.a.data_type in FP8_TYPES and op.a.rank > 2 and op.a.dims[-2] <= 64
 
 
 def _block_scaled_matmul(graph: Graph) -> bool:
-    """A matmul of two tensors that are scaled back before it."""
+    """A matmul of two dequantized block-scaled tensors."""
     op = look.the_matmul(graph)
     scaled = {item.fields["y"].uid for item in look.of_kind(graph, DescriptorType.OPERATION_BLOCK_SCALE_DEQUANTIZE)}
     return op is not None and {op.a.uid, op.b.uid} <= scaled
 
 
 def _block_scaled_matmul_with_factor(graph: Graph) -> bool:
-    """Such a matmul, and a multiplication of its result by one element."""
+    """Such a matmul with its result multiplied by one element."""
     op = look.the_matmul(graph)
     return (
         op is not None
@@ -48,7 +48,7 @@ def _block_scaled_matmul_with_factor(graph: Graph) -> bool:
 
 
 def _float32_product_of_other_rank(graph: Graph) -> bool:
-    """A matmul of float32 into memory, of tensors that have neither 3 dims nor the 4 that are refused."""
+    """A float32 matmul into memory of tensors with a rank other than 3 or 4."""
     op = look.the_matmul(graph)
     return (
         op is not None
@@ -66,7 +66,7 @@ def _float_product(graph: Graph) -> bool:
 
 
 def _float_into_half(graph: Graph) -> bool:
-    """A matmul alone of float32 into 16 bits."""
+    """A float32 matmul without fusion into 16 bits."""
     op = look.the_matmul(graph)
     return op is not None and len(graph.ops) == 1 and op.a.data_type is DataType.FLOAT and op.c.data_type in HALF_TYPES
 

@@ -2,20 +2,20 @@
 
 from typing import TYPE_CHECKING
 
-from ..system.later import import_later
+from ..system.lazy_import import make_lazy_getattr
 
 if TYPE_CHECKING:
     from . import capi
     from .descriptor import Descriptor, Handle
     from .driver import Driver, current_device, load_driver
     from .from_values import build
-    from .libcudnn import Answer, Library, library, loaded_library
+    from .libcudnn import ErrorText, Library, library, loaded_library
     from .log import Log, LogRecord, capture_log
 
 __all__ = [
-    "Answer",
     "Descriptor",
     "Driver",
+    "ErrorText",
     "Handle",
     "Library",
     "Log",
@@ -29,9 +29,9 @@ __all__ = [
     "loaded_library",
 ]
 
-__getattr__ = import_later(
+__getattr__ = make_lazy_getattr(
     __name__,
-    Answer="libcudnn",
+    ErrorText="libcudnn",
     Descriptor="descriptor",
     Driver="driver",
     Handle="descriptor",

@@ -1,4 +1,4 @@
-"""Exceptions of Python code that C calls: kept in their thread while C runs, raised when it has returned.
+"""Exceptions of Python callbacks called from C: stored per thread while C runs, raised after it returns.
 
 An exception cannot pass through a C function. cuDNN's log callback calls Python: a logger or callback of the user may
 raise there, and so may a signal's handler, wherever it finds Python running. Such an exception is kept, and every way
@@ -25,7 +25,7 @@ __all__ = ["Exceptions", "LogCallback", "exceptions"]
 
 
 class DebugInfo(ctypes.Structure):
-    """``cudnnDebug_t``: what cuDNN says about a log message."""
+    """``cudnnDebug_t``: the source of a log message."""
 
     _fields_ = (
         ("cudnn_version", ctypes.c_uint),
@@ -48,7 +48,7 @@ Receiver = Callable[[int, int | None, Any, int], None]  # of severity, user data
 
 
 class Exceptions:
-    """The exceptions that wait to be raised, in the compiled library.
+    """Stored exceptions that wait to be raised, in the compiled library.
 
     Attributes
     ----------
@@ -63,11 +63,11 @@ class Exceptions:
         self.raise_kept: Callable[[], None] = compiled.cudnn_backend_py_raise
 
     def may_come(self) -> bool:
-        """Return whether an exception waits, or may be raised at this moment."""
+        """Return whether an exception is stored, or may be raised at this moment."""
         return bool(self.waiting.value or self._inside.value)
 
     def callback(self, receiver: Receiver) -> Any:
-        """Return the C callback that calls `receiver`, of which there is one in a process; it lives for ever."""
+        """Return the C callback that calls `receiver`; there is one per process, and it is never freed."""
 
         def receive(severity: int, user_data: int, info: int, message: int) -> None:
             receiver(severity, user_data or None, ctypes.pointer(DebugInfo.from_address(info)), message)
@@ -76,12 +76,12 @@ class Exceptions:
         return LogCallback(ctypes.cast(self._compiled.cudnn_backend_py_receive, ctypes.c_void_p).value or 0)
 
     def guard(self, function: Callable[..., None]) -> Callable[..., None]:
-        """Return a function for Python to call where no one can catch what it raises: that is kept."""
+        """Return a wrapper of a function called where exceptions cannot be caught: it stores them instead."""
         return function
 
 
 class _InPython(Exceptions):
-    """The same where there is no compiled library."""
+    """The same in Python, where there is no compiled library."""
 
     def __init__(self) -> None:
         self.waiting = ctypes.c_int()
@@ -134,7 +134,7 @@ class _InPython(Exceptions):
         return guarded
 
     def _watch(self, function: Callable[..., None]) -> None:
-        """Keep what a function of ours raises outside its ``try``."""
+        """Store exceptions that our functions raise outside their ``try``."""
         self._guards.add(function.__code__)
         if getattr(sys.unraisablehook, "__self__", None) is not self:
             self._before = sys.unraisablehook

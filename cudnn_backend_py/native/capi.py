@@ -66,7 +66,7 @@ _Owning = TypeVar("_Owning", Descriptor, Handle)
 
 
 def _check_owning(value: Any, kind: type[_Owning]) -> _Owning:
-    """Return `value` if it is a descriptor or handle of this package; an address of another's is not taken."""
+    """Return `value` if it is a descriptor or handle of this package; other addresses are refused."""
     if type(value) is kind:
         return value
     null = value is None or (type(value) is int and value == 0)
@@ -77,7 +77,7 @@ def _check_owning(value: Any, kind: type[_Owning]) -> _Owning:
 
 
 def _arguments(handle: Handle, plan: Descriptor, variant_pack: Descriptor) -> tuple[Any, Any, Any]:
-    """Return the pointers of the three arguments every function that runs a plan takes."""
+    """Return pointers for the three arguments that every plan execution function takes."""
     for descriptor, kind in (
         (_check_owning(plan, Descriptor), DescriptorType.EXECUTION_PLAN),
         (_check_owning(variant_pack, Descriptor), DescriptorType.VARIANT_PACK),
@@ -145,7 +145,7 @@ def cudnnGetStream(handle: Handle) -> int:
 
 
 def cudnnQueryRuntimeError(handle: Handle, mode: ErrQueryMode) -> Status:
-    """Return the status a kernel left after. Deprecated by cuDNN."""
+    """Return the status that a kernel reported after it ran. Deprecated by cuDNN."""
     status, number = ctypes.c_int(), _int(mode, "cudnnErrQueryMode_t")
     if number not in library().enumerators[ErrQueryMode]:
         raise UsageError(f"{number} is no ErrQueryMode", code="unknown-enumerator")
@@ -165,7 +165,7 @@ def cudnnSetCallback(
     if function is not None and not callable(function):
         raise UsageError(f"cudnnCallback_t is a function, got {show(function)}", code="wrong-argument")
     address = None if user_data is None else _address(user_data, "user data")
-    from .log import log_hub  # few programs set a callback
+    from .log import log_hub  # read_per_dim programs set a callback
 
     log_hub(library()).listen(_int(mask, "a severity mask"), address, function)
 
@@ -188,7 +188,7 @@ def cudnnBackendDestroyDescriptor(descriptor: Descriptor) -> None:
 
 
 def cudnnBackendInitialize(descriptor: Descriptor) -> None:
-    """Empty an open descriptor; deprecated by cuDNN, which makes new ones ready on creation."""
+    """Reset an open descriptor; deprecated by cuDNN, which initializes descriptors on creation."""
     _check_owning(descriptor, Descriptor).initialize()
 
 

@@ -1,4 +1,4 @@
-"""What is written in C, loaded and given the functions of Python's stable ABI; nothing where it was not built."""
+"""The compiled C library: loaded with the functions of Python's stable ABI; absent if it was not built."""
 
 from __future__ import annotations
 
@@ -71,17 +71,17 @@ _python = _Python(
 )
 
 
-def _yes() -> bool:
+def _true() -> bool:
     return True
 
 
 @cache
 def compiled_library() -> Any:
-    """Return the compiled functions, None where they were not built, or threads run without Python's lock.
+    """Return the compiled functions; None if they were not built or Python runs without its lock.
 
     That lock is what keeps two threads out of one row of addresses, and a dict as it is while it is read.
     """
-    if not getattr(sys, "_is_gil_enabled", _yes)():  # since Python 3.13
+    if not getattr(sys, "_is_gil_enabled", _true)():  # since Python 3.13
         return None
     for path in find_built("_fast_call"):
         try:
@@ -131,7 +131,7 @@ _names = {"_Run": b"run", "_Call": b"call", "_Mapping": b"mapping", "_End": b"en
 
 
 def make_builtin(name: str, flags: int, subject: tuple[Any, ...]) -> Any:
-    """Return a compiled function as a builtin function of Python, which ctypes has no part in."""
+    """Return a compiled function as a builtin function of Python, called without ctypes."""
     return _new_function(ctypes.addressof(_method(name, flags)), subject, None)
 
 

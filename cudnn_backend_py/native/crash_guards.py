@@ -1,4 +1,4 @@
-"""Crash guards: measured inputs that end the process inside cuDNN, each refused here first.
+"""Crash guards: refuse inputs that were measured to end the process inside cuDNN.
 
 Every row was seen to crash the process or to corrupt its memory; the version it was measured with is next to it.
 The checks look at what C will be given: plain ints, texts and bytes, never an object of the caller; of a descriptor
@@ -38,7 +38,7 @@ _NEEDED: dict[DescriptorType, tuple[Attr, ...]] = {
 
 
 def _refuse_training_mode(_attribute: Attr, values: Sequence[Any]) -> None:
-    """9.28: heuristics crash for a graph marked so with a norm for inference."""
+    """9.28: heuristics crash for a graph in training mode that has an inference norm."""
     if values[0] == OperationGraphMode.NORM_FWD_TRAIN:
         raise UsageError(
             "CUDNN_OPERATIONGRAPH_MODE_NORM_FWD_TRAIN kills cuDNN on a graph whose norm is for inference",
@@ -47,13 +47,13 @@ def _refuse_training_mode(_attribute: Attr, values: Sequence[Any]) -> None:
 
 
 def _check_concat_axis(_attribute: Attr, values: Sequence[Any]) -> None:
-    """9.28: an axis beyond 32 bits is cut to fit, passes the check and is then used whole."""
+    """9.28: an axis beyond 32 bits is truncated, passes cuDNN's check and is then used untruncated."""
     if not 0 <= values[0] < DIM_MAX:
         raise UsageError(f"axis {values[0]} is none of the {DIM_MAX} possible dims", code="axis-out-of-range")
 
 
 def _check_spatial_dims(attribute: Attr, values: Sequence[Any]) -> None:
-    """9.14 to 9.28: with its log on, cuDNN prints as many paddings and strides as this says, from a few dims' room."""
+    """9.14 to 9.28: with logging on, cuDNN prints as many paddings and strides as this count, from a short array."""
     if values[0] > DIM_MAX:
         raise UsageError(
             f"{attribute.c_name} {values[0]}: cuDNN has at most {DIM_MAX} dims", code="spatial-dims-out-of-range"
@@ -61,7 +61,7 @@ def _check_spatial_dims(attribute: Attr, values: Sequence[Any]) -> None:
 
 
 def _check_block_size(attribute: Attr, values: Sequence[Any]) -> None:
-    """9.28: the dims of a scale in the order F8_128x4 are divided by it."""
+    """9.28: cuDNN divides the dims of a scale with F8_128x4 reordering by it."""
     if 0 in values:
         raise UsageError(
             f"{attribute.c_name} is {list(values)}: a block has at least 1 element", code="block-size-not-positive"
@@ -69,7 +69,7 @@ def _check_block_size(attribute: Attr, values: Sequence[Any]) -> None:
 
 
 def _refuse_cpp_object(attribute: Attr, _values: Sequence[Any]) -> None:
-    """9.28: the address is read as that of a C++ ``std::vector``, so one of plain numbers is wild memory."""
+    """9.28: the address is read as a C++ ``std::vector``; an array of plain numbers is invalid memory."""
     raise UsageError(
         f"{attribute.c_name} takes the address of a C++ std::vector, which Python cannot make",
         code="attribute-takes-cpp-object",
@@ -77,7 +77,7 @@ def _refuse_cpp_object(attribute: Attr, _values: Sequence[Any]) -> None:
 
 
 def _check_json(attribute: Attr, values: Sequence[Any]) -> None:
-    """9.28: text nested some 100,000 deep overflows the stack of cuDNN's parser; Python's stops before."""
+    """9.28: text nested about 100,000 deep overflows the stack of cuDNN's parser; Python's parser stops before."""
     _pairs(attribute, values[0])
 
 
@@ -92,8 +92,8 @@ def _check_device_json(attribute: Attr, values: Sequence[Any]) -> None:
 
 
 def _pairs(attribute: Attr, text: str) -> list[tuple[str, Any]]:
-    """Return every key and value of a JSON text, twins included: which of two cuDNN reads is its own affair."""
-    import json  # few programs give a descriptor JSON
+    """Return every key and value of a JSON text, duplicates included, as cuDNN may read either."""
+    import json  # read_per_dim programs give a descriptor JSON
 
     pairs: list[tuple[str, Any]] = []
     try:
@@ -118,7 +118,7 @@ _BEFORE_SET: dict[Attr, Callable[[Attr, Sequence[Any]], None]] = {
 
 
 def check_before_set(attribute: Attr, values: Sequence[Any]) -> None:
-    """Refuse a value known to kill cuDNN when it is set, or later.
+    """Refuse a value that is known to crash cuDNN when it is set or later.
 
     Raises
     ------
@@ -132,7 +132,7 @@ def check_before_set(attribute: Attr, values: Sequence[Any]) -> None:
 
 
 def check_constant(value: Any) -> bytes:
-    """Return the element of a constant tensor, which must be given as its bytes.
+    """Return the element of a constant tensor, which must be given as bytes.
 
     9.28 reads as many bytes as the data type has from any address it is given, so addresses are not taken.
 
@@ -168,7 +168,7 @@ def _check_tensor(given: Given) -> None:
 
 
 def _check_plan(given: Given) -> None:
-    """9.28: a plan read from JSON queries its device for the architecture, and has none."""
+    """9.28: a plan read from JSON has no device, but cuDNN queries it for the architecture."""
     if Attr.EXECUTION_PLAN_JSON_REPRESENTATION in given and not (
         Attr.EXECUTION_PLAN_HANDLE in given or Attr.EXECUTION_PLAN_DEVICEPROP in given
     ):
@@ -203,7 +203,7 @@ def _check_graph_mode(given: Given) -> None:
 
 def _check_operations(given: Given, version: VersionTuple) -> None:
     for crash in CRASHING_GRAPHS:
-        if version in crash.versions and crash.met_by(given[Attr.OPERATIONGRAPH_OPS]):
+        if version in crash.versions and crash.matches(given[Attr.OPERATIONGRAPH_OPS]):
             what = f"{crash.what} ends the process inside cuDNN ({crash.code})"
             raise UsageError(what, code="graph-kills-cudnn", fix=crash.fix)
 
@@ -240,7 +240,7 @@ _UNCOUNTABLE = {Attr.OPERATIONGRAPH_IS_SAME_TOPOLOGY, Attr.KERNEL_CACHE_IS_ENGIN
 
 
 def check_before_get(attribute: Attr, *, count_only: bool = False) -> None:
-    """Refuse to read an attribute that is known to kill cuDNN.
+    """Refuse to read an attribute that is known to crash cuDNN.
 
     Raises
     ------

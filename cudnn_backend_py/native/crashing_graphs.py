@@ -1,4 +1,4 @@
-"""Graphs that end the process while engines are chosen for them or a plan is built, whatever the GPU.
+"""Graphs that end the process while cuDNN selects engines or builds a plan, on any GPU.
 
 Each condition looks at descriptors as C gets them: set on native descriptors, or lowered from a graph.
 """
@@ -19,20 +19,20 @@ Given = Mapping[Attr, Sequence[Any]]  # the values of each attribute that was se
 
 
 class Part(NamedTuple):
-    """A descriptor inside another one: its kind and its attributes."""
+    """A descriptor inside another one: its type and its attributes."""
 
     kind: DescriptorType
     given: Given
 
     def all(self, *path: Attr) -> tuple[Any, ...]:
-        """Return the values of an attribute of a part inside a part; none where that is not known."""
+        """Return the values of a nested attribute; empty if unknown."""
         values: Sequence[Any] = (self,)
         for attribute in path:
             values = values[0].given.get(attribute, ()) if values and isinstance(values[0], Part) else ()
         return tuple(values)
 
     def one(self, *path: Attr) -> Any:
-        """Return the first of these values, None where there is none."""
+        """Return the first of these values, None if there is none."""
         return next(iter(self.all(*path)), None)
 
 
@@ -50,7 +50,7 @@ _GRADIENTS = tuple(mode for mode in PointwiseMode if mode.name.endswith("_BWD"))
 
 
 def _has_normed_gradient(ops: Sequence[Part]) -> bool:
-    """A norm of rows in float32, and the gradient of an activation that reads its result from no memory."""
+    """A norm of rows in float32 and an activation gradient that reads the norm's virtual result."""
     by_kind = {op.kind: op for op in ops}
     norm, gradient = by_kind[_NORM], by_kind[_POINTWISE]
     return (
@@ -71,7 +71,7 @@ def _has_bilinear_line(ops: Sequence[Part]) -> bool:
 
 
 def _max_pool_gradients(ops: Sequence[Part]) -> Iterator[Part]:
-    """Yield the gradients of max pools, channels last."""
+    """Yield the gradients of max pooling with channels last."""
     for op in ops:
         dy = op.one(Attr.OPERATION_RESAMPLE_BWD_DYDESC)
         if (
@@ -83,7 +83,7 @@ def _max_pool_gradients(ops: Sequence[Part]) -> Iterator[Part]:
 
 
 def _has_max_pool_gradient_of_both(ops: Sequence[Part]) -> bool:
-    """The gradient of a max pool, channels last, from its image and its result instead of an index."""
+    """The gradient of max pooling, channels last, computed from image and result instead of an index."""
     both = {Attr.OPERATION_RESAMPLE_BWD_XDESC, Attr.OPERATION_RESAMPLE_BWD_YDESC}
     return any(
         both <= op.given.keys() and Attr.OPERATION_RESAMPLE_BWD_IDXDESC not in op.given
@@ -92,14 +92,14 @@ def _has_max_pool_gradient_of_both(ops: Sequence[Part]) -> bool:
 
 
 def _has_max_pool_gradient_of_line(ops: Sequence[Part]) -> bool:
-    """The gradient of a max pool over one dim, channels last."""
+    """The gradient of max pooling over one dim, channels last."""
     return any(
         len(op.all(Attr.OPERATION_RESAMPLE_BWD_DYDESC, Attr.TENSOR_DIMENSIONS)) == 3 for op in _max_pool_gradients(ops)
     )
 
 
 def _selects_vector_product(ops: Sequence[Part]) -> bool:
-    """The product of a matrix and a vector in memory, and BINARY_SELECT by a whole mask after it.
+    """A matrix-vector product of tensors in memory, followed by BINARY_SELECT with a full-size mask.
 
     The engine for such products has no other operations than elementwise ones, without indices, no parts of tensors,
     and booleans only in multiples of eight.
@@ -139,7 +139,7 @@ def _is_channels_last(dims: Sequence[int], strides: Sequence[int]) -> bool:
 
 
 class CrashingGraph(NamedTuple):
-    """A kind of graph that ends the process, and the versions in which it does.
+    """A class of graphs that end the process, with the affected versions.
 
     ``code`` is also that of the row in the table of known issues. ``kinds`` decides by the kinds of the operations
     alone; ``condition`` is called only for operations that it lets through.
@@ -152,8 +152,8 @@ class CrashingGraph(NamedTuple):
     kinds: Callable[[Sequence[DescriptorType]], bool]
     condition: Callable[[Sequence[Part]], bool]
 
-    def met_by(self, ops: Sequence[Part]) -> bool:
-        """Return whether a graph of these operations is of this kind."""
+    def matches(self, ops: Sequence[Part]) -> bool:
+        """Return whether a graph of these operations is in this class."""
         return self.kinds([op.kind for op in ops]) and self.condition(ops)
 
 

@@ -1,4 +1,4 @@
-"""The CUDA driver's part of running a plan: addresses, contexts, memory, events, and CUDA graphs.
+"""CUDA driver functions to run a plan: addresses, contexts, memory, events, CUDA graphs.
 
 C: ``cuda.h``, driver API 12 and later. Only where :func:`~cudnn_backend_py.native.driver.load_driver` found the real
 driver, and after a handle has made a context current.
@@ -61,7 +61,7 @@ def _driver() -> ctypes.CDLL:
 
 
 class PointerFacts(NamedTuple):
-    """Where an address is: ``kind`` is ``device``, ``host`` (pinned) or ``unknown`` to CUDA.
+    """What CUDA knows about an address: ``kind`` is ``device``, ``host`` (pinned) or ``unknown``.
 
     ``device`` is the GPU's ordinal, ``bytes_left`` the bytes from the address to the end of its allocation; None where
     CUDA does not say.
@@ -102,7 +102,7 @@ def current_context() -> int:
 
 @contextmanager
 def in_context(context: int) -> Iterator[None]:
-    """Make a CUDA context current in this thread for a while; 0 leaves what is. C: ``cuCtxPushCurrent``.
+    """Make a CUDA context current in this thread for a block; 0 keeps the current one. C: ``cuCtxPushCurrent``.
 
     Raises
     ------
@@ -121,7 +121,7 @@ def in_context(context: int) -> Iterator[None]:
 
 @contextmanager
 def same_context() -> Iterator[None]:
-    """Leave the current CUDA context as it is, whatever is called meanwhile. C: ``cuCtxSetCurrent``."""
+    """Restore the current CUDA context after a block. C: ``cuCtxSetCurrent``."""
     context = current_context()
     try:
         yield
@@ -131,7 +131,7 @@ def same_context() -> Iterator[None]:
 
 @contextmanager
 def on_device(ordinal: int) -> Iterator[None]:
-    """Make a GPU's primary context current in this thread for a while, if none of that GPU is.
+    """Make a GPU's primary context current in this thread for a block, unless one of that GPU is current.
 
     C: ``cuDevicePrimaryCtxRetain``, ``cuCtxPushCurrent``.
 
@@ -155,7 +155,7 @@ def on_device(ordinal: int) -> Iterator[None]:
 
 @cache
 def _primary_context(device: int) -> int:
-    """Return the address of a GPU's primary context, which stays for the process. C: ``cuDevicePrimaryCtxRetain``."""
+    """Return the address of a GPU's primary context, retained for the process. C: ``cuDevicePrimaryCtxRetain``."""
     context = ctypes.c_void_p()
     run_driver("cuDevicePrimaryCtxRetain", ctypes.byref(context), device)
     return context.value or 0
@@ -186,7 +186,7 @@ def make_current(stream: int, device: int) -> None:
 
 @contextmanager
 def relaxed_capture() -> Iterator[None]:
-    """Let this thread do for a while what would spoil a capture going on elsewhere.
+    """Allow calls in a block that would otherwise invalidate a stream capture in progress.
 
     C: ``cuThreadExchangeStreamCaptureMode``.
     """
@@ -199,7 +199,7 @@ def relaxed_capture() -> Iterator[None]:
 
 
 def driver_function(name: str) -> Any:
-    """Return a function of the driver, which answers its status unchecked."""
+    """Return a function of the driver, whose status is returned unchecked."""
     return _driver()[name]
 
 
@@ -216,7 +216,7 @@ def run_driver(name: str, *arguments: Any) -> None:
 
 
 def driver_error(name: str, status: int) -> CudnnBackendError:
-    """Return the error for a status that a function of the driver answered."""
+    """Return the error for a status of a driver function."""
     text = ctypes.c_char_p()
     _driver().cuGetErrorName(status, ctypes.byref(text))
     return CudnnBackendError(f"{name} answered {(text.value or b'?').decode()} ({status})", code="cuda-driver")
@@ -233,7 +233,7 @@ def is_capturing(stream: int) -> bool:
 
 
 def captured_graph(stream: int) -> tuple[int, int] | None:
-    """Return the number of the capture a CUDA stream is in, and the address of the ``CUgraph`` it makes, or None.
+    """Return the id of the stream's capture and the address of its ``CUgraph``; None if it is not captured.
 
     C: ``cuStreamGetCaptureInfo_v2``.
     """
@@ -249,7 +249,7 @@ _kept: dict[int, tuple[Any, object]] = {}
 
 
 def keep_for_cuda_graph(graph: int, what: object) -> None:
-    """Keep an object for as long as a ``CUgraph``, its clones and what was instantiated from them exist.
+    """Keep an object alive as long as a ``CUgraph``, its clones and their executable graphs exist.
 
     Where they end CUDA may be called by no one, in whichever thread that is, so their end is but noted, by C's own
     ``sem_post``: the object goes when the next one is kept, or by :func:`release_ended`.
@@ -277,7 +277,7 @@ def keep_for_cuda_graph(graph: int, what: object) -> None:
 
 
 def release_ended() -> None:
-    """Let go what was kept for CUDA graphs that are gone."""
+    """Release the objects kept for CUDA graphs that no longer exist."""
     if not _kept:
         return
     count, sem_getvalue = ctypes.c_int(), ctypes.CDLL(None).sem_getvalue
@@ -296,7 +296,7 @@ def release_ended() -> None:
 
 
 def _forget_kept() -> None:
-    """Leave to the parent what CUDA graphs of a forked process keep: they are not here, and nothing ends."""
+    """Forget, in a forked child, the objects kept for CUDA graphs of the parent."""
     global _kept
     _lost.append(_kept)
     _kept = {}
@@ -327,7 +327,7 @@ class Memory:
             self.free()
 
     def allocate(self, size_bytes: int) -> int:
-        """Return the address of new memory, 0 for no bytes; also while a stream is captured.
+        """Return the address of new memory, 0 for 0 bytes; allowed while a stream is captured.
 
         C: ``cuMemAlloc``, ``cuThreadExchangeStreamCaptureMode``.
 
@@ -345,7 +345,7 @@ class Memory:
         return address.value
 
     def zeros(self, size_bytes: int) -> int:
-        """Return the address of new memory that is zero. C: ``cuMemsetD8``."""
+        """Return the address of new zeroed memory. C: ``cuMemsetD8``."""
         address = self.allocate(size_bytes)
         if size_bytes:
             with on_device(self._device):
@@ -353,17 +353,17 @@ class Memory:
         return address
 
     def clear(self, address: int, size_bytes: int, stream: int) -> None:
-        """Set memory to zero when a stream comes to it. C: ``cuMemsetD8Async``."""
+        """Set memory to zero in stream order. C: ``cuMemsetD8Async``."""
         self.fill(address, size_bytes, 0, stream)
 
     def fill(self, address: int, size_bytes: int, byte: int, stream: int) -> None:
-        """Set every byte of memory when a stream comes to it. C: ``cuMemsetD8Async``."""
+        """Set every byte of memory in stream order. C: ``cuMemsetD8Async``."""
         value, size = ctypes.c_ubyte(byte), ctypes.c_size_t(size_bytes)
         with on_device(self._device):
             run_driver("cuMemsetD8Async", ctypes.c_uint64(address), value, size, ctypes.c_void_p(stream))
 
     def copy_in(self, array: Any) -> int:
-        """Return the address of new memory with what a C-contiguous NumPy array holds. C: ``cuMemcpyHtoD``."""
+        """Copy a C-contiguous NumPy array into new device memory; return its address. C: ``cuMemcpyHtoD``."""
         address = self.allocate(array.nbytes)
         if array.nbytes:
             host, size = ctypes.c_void_p(array.ctypes.data), ctypes.c_size_t(array.nbytes)
@@ -379,7 +379,7 @@ class Memory:
                 run_driver("cuMemcpyDtoH_v2", host, ctypes.c_uint64(address), size)
 
     def synchronize(self, stream: int) -> None:
-        """Wait until a stream has nothing left to do. C: ``cuStreamSynchronize``.
+        """Wait until a stream is idle. C: ``cuStreamSynchronize``.
 
         Raises
         ------
@@ -390,14 +390,14 @@ class Memory:
             run_driver("cuStreamSynchronize", ctypes.c_void_p(stream))
 
     def free(self) -> None:
-        """Free all of it, also while a stream is captured; this waits for the device. C: ``cuMemFree``."""
+        """Free all of it, after waiting for the device; allowed while a stream is captured. C: ``cuMemFree``."""
         with on_device(self._device), relaxed_capture():
             while self._addresses:
                 run_driver("cuMemFree_v2", ctypes.c_uint64(self._addresses.pop()))
 
 
 class Timer:
-    """Marks in the work of a stream, and the GPU time between them. C: ``cuEventCreate``, ``cuEventRecord``.
+    """Events in a stream and the GPU time between them. C: ``cuEventCreate``, ``cuEventRecord``.
 
     Parameters
     ----------
@@ -421,12 +421,12 @@ class Timer:
         self.close()
 
     def mark(self, number: int, stream: int) -> None:
-        """Note the moment a stream comes to this place in its work."""
+        """Record an event in the stream."""
         with on_device(self._device):
             run_driver("cuEventRecord", self._events[number], ctypes.c_void_p(stream))
 
     def microseconds(self, first: int, last: int) -> float:
-        """Return the GPU time between two marks; waits for the last. C: ``cuEventElapsedTime``."""
+        """Return the GPU time between two events, after waiting for the second. C: ``cuEventElapsedTime``."""
         found = ctypes.c_float()
         with on_device(self._device):
             run_driver("cuEventSynchronize", self._events[last])
@@ -441,7 +441,7 @@ class Timer:
 
 
 class Fence:
-    """The moment at which streams have come past all they were given; none of them may be captured.
+    """Events recorded in several streams, none of which may be captured, to see when all have passed them.
 
     Made and asked while the context of the streams is current. C: ``cuEventCreate``, ``cuEventRecord``.
     """
@@ -456,7 +456,7 @@ class Fence:
                 run_driver("cuEventRecord", event, ctypes.c_void_p(stream))
 
     def is_passed(self) -> bool:
-        """Return whether that moment has come. C: ``cuEventQuery``."""
+        """Return whether all streams have passed their events. C: ``cuEventQuery``."""
         return not any(_driver().cuEventQuery(event) == _NOT_READY for event in self._events)
 
     def close(self) -> None:
@@ -507,7 +507,7 @@ class CudaGraphHandle:
         run_driver("cuGraphInstantiateWithFlags", ctypes.byref(self.executable), self.graph, ctypes.c_uint64(0))
 
     def update(self) -> None:
-        """Bring changes of the graph into the executable form, or make that again where CUDA cannot.
+        """Apply changes of the graph to the executable form; instantiate it again where CUDA cannot update it.
 
         C: ``cuGraphExecUpdate``.
         """
@@ -522,11 +522,11 @@ class CudaGraphHandle:
         run_driver("cuGraphLaunch", self.executable, ctypes.c_void_p(stream))
 
     def bound(self, stream: int) -> Callable[[], int]:
-        """Return a call that launches it on a stream and answers the status: the shortest way."""
+        """Return a call that launches it on a stream and returns the status, with the lowest host time."""
         return partial(self._cuda["cuGraphLaunch"], self.executable, ctypes.c_void_p(stream))
 
     def close(self) -> None:
-        """Destroy both forms; harmless when repeated. Work on the device goes on."""
+        """Destroy both forms; harmless when repeated. Work on the device continues."""
         if self.executable:
             self._cuda.cuGraphExecDestroy(self.executable)
         if self.graph:

@@ -22,8 +22,8 @@ from ..generated.attributes import ATTRIBUTE_FACTS, ATTRIBUTE_OWNER, ATTRIBUTES,
 from ..generated.enums import AttributeName, AttributeType, DescriptorType, Status
 from .crash_guards import check_before_finalize, check_before_get, check_before_set, check_constant
 from .crashing_graphs import Part
+from .destructors import End
 from .driver import current_device
-from .ends import End
 from .libcudnn import DescriptorPointer, HandlePointer, Library, Native, library
 from .values import C_TYPES, convert, from_c, is_a, read, read_number, show, show_typed
 
@@ -31,7 +31,7 @@ __all__ = ["Descriptor", "Handle"]
 
 
 class _Owner:
-    """One native object, from before it is made; destroyed when the last holder releases it."""
+    """One native object; destroyed when its last holder releases it."""
 
     __slots__ = ("_end", "device", "needs", "pointer")
 
@@ -42,7 +42,7 @@ class _Owner:
         self._end = end((pointer, self.needs), ctypes.addressof(pointer))
 
     def held_pointer(self) -> Any:
-        """Return the pointer as a value that holds this owner, so that close() in another thread frees nothing."""
+        """Return the pointer as an object that keeps this owner alive, also when another thread calls close()."""
         pointer = type(self.pointer)(self.pointer.value)
         pointer.owner = self
         return pointer
@@ -60,7 +60,7 @@ _RENUMBERED = {
 
 
 def _create(lib: Library, kind: DescriptorType) -> _Owner:
-    owner = _Owner(DescriptorPointer(), lib.end_of("cudnnBackendDestroyDescriptor"))
+    owner = _Owner(DescriptorPointer(), lib.destructor_type("cudnnBackendDestroyDescriptor"))
     number = _RENUMBERED.get(kind, kind) if lib.version == (9, 10, 0) else kind
     lib.cudnnBackendCreateDescriptor(number, ctypes.byref(owner.pointer))
     return owner
@@ -94,7 +94,7 @@ class Handle(Native, wraps=True):
         self._owner: _Owner | None = None
         self._library = _chosen_library(on)
         self._pid = os.getpid()
-        owner = _Owner(HandlePointer(), self._library.end_of("cudnnDestroy"))
+        owner = _Owner(HandlePointer(), self._library.destructor_type("cudnnDestroy"))
         self._library.cudnnCreate(ctypes.byref(owner.pointer))
         self.device = owner.device = current_device()
         self._owner = owner
@@ -388,7 +388,7 @@ class Descriptor(Native, wraps=True):
         return owner
 
     def get(self, attribute: AttributeName, *, type: AttributeType | None = None) -> Any:
-        """Return an attribute as a Python value: one value, a tuple where it may hold several, text for CHAR.
+        """Return an attribute as a Python value: one value, a tuple for arrays, a str for CHAR.
 
         C: ``cudnnBackendGetAttribute``. Descriptor-valued attributes come back as new, finalized descriptors.
 
@@ -428,7 +428,7 @@ class Descriptor(Native, wraps=True):
     def _get_children(
         self, owner: _Owner, attribute: AttributeName, kind: DescriptorType, count: int
     ) -> tuple[Descriptor, ...]:
-        """Offer cuDNN `count` descriptors and keep those it fills; the others never become Python objects."""
+        """Give cuDNN `count` empty descriptors and return those that it fills."""
         lib = self._library
         offered = [_create(lib, kind) for _ in range(count)]
         array = (DescriptorPointer * count)(*[item.pointer for item in offered])
@@ -450,7 +450,7 @@ class Descriptor(Native, wraps=True):
         return children
 
     def count(self, attribute: AttributeName, element: AttributeType | None = None) -> int:
-        """Return how many elements cuDNN holds for an attribute: as many as ``get`` returns.
+        """Return the number of elements of an attribute.
 
         For ``ENGINEHEUR_RESULTS`` these are the candidates; how many survive their support check is known only from
         ``get``.
@@ -498,7 +498,7 @@ class Descriptor(Native, wraps=True):
     # checks
 
     def _one_device(self, owner: _Owner, others: Sequence[_Owner], attribute: AttributeName | None) -> int | None:
-        """Return the GPU that all of these are bound to, None if none is bound."""
+        """Return the GPU that all of these belong to; None if none is bound to a GPU."""
         devices = {item.device for item in (owner, *others) if item.device is not None}
         if len(devices) > 1:
             raise self._misuse(
@@ -564,7 +564,7 @@ class Descriptor(Native, wraps=True):
     def _convert(
         self, values: Sequence[Any], facts: AttributeFacts, asked: AttributeType | None
     ) -> tuple[AttributeType, Sequence[Any]]:
-        """Return the element type requested, or the first that fits, and the values as C will be given them."""
+        """Return the requested element type, or the first that fits, and the values converted to it."""
         kinds = facts.types if asked is None else (self._read_type(facts, asked),)
         if len(kinds) > 1 and values and type(values[0]) is Descriptor and AttributeType.BACKEND_DESCRIPTOR in kinds:
             kinds = (AttributeType.BACKEND_DESCRIPTOR,)
@@ -623,7 +623,7 @@ def _handle_owner(value: Any) -> _Owner:
 
 
 def _about(error: CudnnStatusError, kind: DescriptorType, attribute: AttributeName | None = None) -> CudnnStatusError:
-    """Return the same exception with the descriptor and attribute it is about."""
+    """Return the same exception with the descriptor and attribute added to its message."""
     subject = f"{kind.c_name}, {attribute.c_name}" if attribute is not None else kind.c_name
     return type(error)(
         f"{error.headline} for {subject}",

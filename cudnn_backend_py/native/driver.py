@@ -1,4 +1,4 @@
-"""The CUDA driver library this process judges with: the real one, our stub, or none.
+"""The CUDA driver library that this process uses: the real one, our stub, or none.
 
 cuDNN's runtime-compiled engines resolve ``libcuda.so.1`` before they judge anything. Where no driver is installed
 the stub built from ``driver_stub.c`` takes that SONAME. It is tried only after the loader found no real library.
@@ -26,7 +26,7 @@ _driver: Driver | None = None
 
 
 class Driver(NamedTuple):
-    """What answers to ``libcuda.so.1`` here.
+    """The library loaded as ``libcuda.so.1``.
 
     ``path`` is the file that is loaded, of a real one as the system says. ``version`` is ``cuDriverGetVersion``'s
     number (13000 for CUDA 13.0), None where it is no driver, ``devices`` the number of GPUs it sees, ``note`` says why,
@@ -46,7 +46,7 @@ def stub_path() -> Path | None:
 
 
 def load_driver() -> Driver:
-    """Load the driver library once per process and say what it is; a missing one is an answer, not an error."""
+    """Load the driver library once per process and describe it; a missing one is reported, not raised."""
     global _driver
     with _lock:
         if _driver is None:

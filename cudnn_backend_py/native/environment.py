@@ -1,4 +1,4 @@
-"""The environment of libcudnn, read from files and libraries: sub-libraries, NVRTC, the driver.
+"""The environment of libcudnn, read from files and libraries: sub-libraries, NVRTC, driver.
 
 Answers that cannot change while the process lives are kept, so each is paid for once.
 """
@@ -41,7 +41,7 @@ _SUBLIBRARY = re.compile(r"libcudnn_(?P<name>[a-z_]+)\.so(?:\.(?P<version>\d+(?:
 
 @dataclass(frozen=True, slots=True)
 class Nvrtc:
-    """What a libnvrtc says of itself.
+    """Version and architectures that a libnvrtc reports.
 
     ``version`` is that of its CUDA, ``architectures`` are those it compiles for (90 for sm_90). ``refusal`` is what
     it said instead of compiling an empty kernel, empty if it compiled; ``builtins`` the file it needs for that.
@@ -54,7 +54,7 @@ class Nvrtc:
 
     @property
     def builtins(self) -> str:
-        """File name of the library of builtins that belongs to it."""
+        """File name of the matching builtins library."""
         return "libnvrtc-builtins.so.{}.{}".format(*self.version)
 
 
@@ -111,7 +111,7 @@ def driver_initialisation() -> int | None:
 
 @lru_cache
 def load_refusal(path: str) -> str:
-    """Load a library of cuDNN by its path and return what the loader says against it, nothing if it loads.
+    """Load a cuDNN library by its path and return the loader's error, empty if it loads.
 
     cuDNN loads it anyway sooner or later, so nothing is loaded that would not be.
     """
@@ -143,7 +143,7 @@ def sublibraries(folder: Path) -> dict[str, list[Path]]:
 
 @lru_cache
 def absent_engines(path: str, version: tuple[int, ...], cuda_major: int) -> tuple[str, ...]:
-    """Return the sub-libraries with engines that are not next to the libcudnn at `path`, by name.
+    """Return the engine sub-libraries missing next to the libcudnn at `path`, by name.
 
     A jit wheel has ``engines_runtime_compiled`` alone, and so has a full one that lost files: what such a library
     refuses, the absent engines were not judged. Nothing is absent where no sub-library is next to it at all:
@@ -157,7 +157,7 @@ def absent_engines(path: str, version: tuple[int, ...], cuda_major: int) -> tupl
 
 
 def mapped_cudnn() -> tuple[list[str], list[str]]:
-    """Return the paths of every libcudnn and of every sub-library of cuDNN in this process.
+    """Return the paths of every libcudnn and cuDNN sub-library mapped into this process.
 
     Source: ``/proc/self/maps``.
     """
@@ -167,7 +167,7 @@ def mapped_cudnn() -> tuple[list[str], list[str]]:
 
 
 def name_version(path: Path) -> tuple[int, ...] | None:
-    """Return the version in the name of the file a path leads to, ``(9, 19, 0)``; None if it has no full one."""
+    """Return the full version in the resolved file name of a path, ``(9, 19, 0)``; None without one."""
     match = _SUBLIBRARY.fullmatch(path.resolve().name)
     if match is None or match["version"] is None:
         return None
@@ -185,13 +185,13 @@ def loader_folders() -> list[Path]:
 
 
 def loader_preloads() -> list[Path]:
-    """Return the files of ``LD_PRELOAD``, which the loader takes before all others."""
+    """Return the files of ``LD_PRELOAD``, which the loader uses before all others."""
     return [Path(item) for item in re.split("[: ]", _at_start("LD_PRELOAD")) if item]
 
 
 @lru_cache
 def _at_start(name: str) -> str:
-    """Return a variable as this process was started with it; what it is now where the system does not say."""
+    """Return a variable as it was when this process started; its current value if the system does not report that."""
     try:
         variables = Path("/proc/self/environ").read_bytes().split(b"\0")
     except OSError as error:

@@ -1,4 +1,4 @@
-"""A whole call in one compiled function, where this package was built with a C compiler; ctypes does without it.
+"""A whole call in one compiled function, if the package was built with a C compiler; else ctypes is used.
 
 What ``fast_call.c`` does could be done from here, function by function, and is where it is missing: each call of ctypes
 costs more than what most of these functions do.
@@ -33,6 +33,7 @@ from .libcudnn import Library
 __all__ = [
     "LOOK_CLOSER",
     "OTHER_STREAM",
+    "BufferRequirement",
     "Call",
     "Exchange",
     "Filler",
@@ -40,9 +41,8 @@ __all__ = [
     "Kernel",
     "Launch",
     "MappedCall",
-    "Wanted",
     "compiled_library",
-    "quicken",
+    "use_compiled_call",
 ]
 
 LOOK_CLOSER, OTHER_STREAM = -1, -2
@@ -60,7 +60,7 @@ _pointer, _int = ctypes.c_void_p, ctypes.c_int
 
 
 class Filler(ctypes.Structure):
-    """How to fill a variant pack of some uids."""
+    """How to fill a variant pack with some uids."""
 
     _fields_ = (
         *((name, _pointer) for name in ("initialize", "set", "finalize")),
@@ -71,7 +71,7 @@ class Filler(ctypes.Structure):
 
     @classmethod
     def of(cls, library: Library, uids: Sequence[int]) -> Filler:
-        """Return the one of these uids."""
+        """Return the filler for these uids."""
         row = (ctypes.c_int64 * len(uids))(*uids)
         made = cls(
             *(address_of(library.unchecked(name)) for name in FUNCTIONS[:3]),
@@ -88,7 +88,7 @@ class Filler(ctypes.Structure):
 
 
 class HandleState(ctypes.Structure):
-    """A thread's handle, the stream it was last given, and the CUDA context it was made in.
+    """A thread's handle, its current stream, and the CUDA context in which it was made.
 
     Whoever gives the handle another stream writes that here.
     """
@@ -100,14 +100,14 @@ class HandleState(ctypes.Structure):
 
     @classmethod
     def of(cls, handle: ctypes.c_void_p) -> HandleState:
-        """Return it for a handle that was made in the context that is current now; the native handle lives as long."""
+        """Return the state of a handle made in the current context; the native handle stays alive with it."""
         made = cls(handle.value, 0, current_context(), *map(address_of, context_functions()))
         made.keeps = handle
         return made
 
 
 class Kernel(ctypes.Structure):
-    """A kernel of ours that runs on the stream before a plan, and where its parameters are."""
+    """A kernel of this package that runs on the stream before a plan, and where its parameters are."""
 
     _fields_ = (
         ("launch", _pointer),
@@ -174,8 +174,8 @@ class _Mapping(ctypes.Structure):
     )
 
 
-class Wanted(NamedTuple):
-    """What a tensor of the graph needs of a buffer.
+class BufferRequirement(NamedTuple):
+    """The requirements of a graph tensor for its buffer.
 
     ``bytes`` from the first element to the last one, ``alignment`` in bytes, ``bits`` of an element (0 for any),
     ``codes`` of DLPack's types that will do (none for any).
@@ -188,7 +188,7 @@ class Wanted(NamedTuple):
 
 
 class Exchange(NamedTuple):
-    """DLPack's C functions of a framework, as addresses, for objects of one Python type.
+    """DLPack's C functions of a framework for objects of one Python type, as addresses.
 
     ``fetch`` is none of DLPack's: it has what ``read`` will read on its way from memory, of many objects at once.
     """
@@ -199,8 +199,8 @@ class Exchange(NamedTuple):
     current_stream: int
 
 
-def quicken(kind: type) -> None:
-    """Have objects of a class called by compiled code, where it is there and they have a ``_fast``.
+def use_compiled_call(kind: type) -> None:
+    """Call objects of a class by compiled code if that is available and they have a ``_fast``.
 
     That is the :attr:`Call.subject` of a call, which is made if its buffers are given by position by its own thread,
     or None; everything else is done by what was ``__call__`` before.
@@ -215,7 +215,7 @@ def quicken(kind: type) -> None:
 
 
 class Launch:
-    """What is launched: a plan with a thread's handle, on a stream.
+    """A launch: a plan with a thread's handle on a stream.
 
     Parameters
     ----------
@@ -278,14 +278,14 @@ class Launch:
         raise self.library.status_error(status, FUNCTIONS[function])
 
     def bind(self, pack: Any) -> Callable[[], None]:
-        """Return a call without arguments that does what :meth:`run` does. It holds the pack."""
+        """Return a call without arguments that does what :meth:`run` does, and keeps the pack alive."""
         if compiled_library() is None:
             return partial(self.run, pack)
         bound: Callable[[], None] = make_builtin("launch", NO_ARGUMENTS, subject_of(self.with_pack(pack)))
         return bound
 
     def with_pack(self, pack: Any, prepare: Kernel | None = None) -> _Run:
-        """Return the launch of a variant pack in C, with the launch that precedes it."""
+        """Return the C launch of a variant pack, with the launch that precedes it."""
         fail = self._fail
         run = _Run(
             address_of(self._execute),
@@ -325,7 +325,7 @@ class Call:
         exchange: Exchange | None,
         *,
         given: int,
-        wanted: Sequence[Wanted] | None,
+        wanted: Sequence[BufferRequirement] | None,
         tail: Sequence[int],
         workspace: int,
         device: int,
@@ -355,20 +355,20 @@ class Call:
         self._keeps = (run, run.keeps, filler, exchange, table)
         self._call.thread = threading.get_ident()
         self.address = ctypes.addressof(self._call)
-        #: For :func:`quicken`.
+        #: For :func:`use_compiled_call`.
         self.subject = subject_of(self._call, row, *self._keeps)
         #: Launches with a tuple of as many buffers as are given; answers 0, LOOK_CLOSER, OTHER_STREAM or a status.
         self.go: Callable[[tuple[Any, ...]], int] = make_builtin("call", ONE_ARGUMENT, self.subject)
 
     def move(self, tail: Sequence[int], workspace: int) -> None:
-        """Replace the addresses of missing buffers."""
+        """Replace the addresses of buffers that the caller does not give."""
         self._row[self._given :] = list(tail)
         self._call.workspace = workspace
         self._call.filled = 0
 
     @property
     def failed(self) -> str:
-        """The C function that answered the last status."""
+        """Name of the C function that returned the last status."""
         return FUNCTIONS[self._call.run.failed]
 
 
@@ -464,7 +464,7 @@ class MappedCall:
         self._mapping.context = current_context() or None
 
     def error(self, status: int) -> CudnnStatusError:
-        """Return the exception for an answer of :attr:`go` above 0."""
+        """Return the exception for a result of :attr:`go` above 0."""
         return self._library.status_error(status & 0xFFFF, FUNCTIONS[status >> 16])
 
 

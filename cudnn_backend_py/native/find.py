@@ -1,4 +1,4 @@
-"""Find shared libraries: libcudnn, NVRTC, the CUDA driver. Nothing is loaded here.
+"""Find shared libraries: libcudnn, NVRTC, the CUDA driver. Loads nothing.
 
 Each candidate place is visited in order and remembered with what was there, so that a failure can list them all.
 The working folder is no place: who runs a program in a folder does not mean to run the libraries that are there.
@@ -50,7 +50,7 @@ CUBLAS_WHEELS = (
 
 
 class Place(NamedTuple):
-    """One place that was looked at.
+    """One searched place.
 
     ``path`` is a file to load, or a bare SONAME to leave to the loader; ``None`` if nothing was there.
     """
@@ -64,13 +64,13 @@ class Place(NamedTuple):
 
 
 def find_built(stem: str) -> list[Path]:
-    """Return the libraries that this package was built with: as setup.py names one, then as other builders would."""
+    """Return the libraries this package was built with, as named by setup.py or by other build tools."""
     named = (Path(__file__).with_name(stem + suffix) for suffix in reversed(EXTENSION_SUFFIXES))
     return [path for path in named if path.exists()]
 
 
 def find_loaded(stem: str) -> list[str]:
-    """Return the paths of libraries already mapped into this process with file names that start with `stem`.
+    """Return the paths of mapped libraries with file names that start with `stem`.
 
     Source: ``/proc/self/maps``; empty where that does not exist.
     """
@@ -92,8 +92,8 @@ def _in_wheels(soname: str, wheels: tuple[tuple[str, str], ...]) -> Iterator[Pla
             yield Place(f"wheel {owner}", None, f"no {folder}/{soname} on sys.path")
 
 
-def _beside(cudnn: str | None, soname: str, wheels: tuple[tuple[str, str], ...]) -> Iterator[Place]:
-    """Yield the places of a libcudnn's runpath: its own folder, the wheels next to its wheel, the version store."""
+def _runpath_folders(cudnn: str | None, soname: str, wheels: tuple[tuple[str, str], ...]) -> Iterator[Place]:
+    """Yield the folders of a libcudnn's runpath: its own, the wheels next to its wheel, the version store."""
     if cudnn is not None:
         own = Path(cudnn).parent
         beside = [own.parent.parent.joinpath(*Path(folder).parts[1:]) for folder, _ in wheels]
@@ -109,7 +109,7 @@ def _beside(cudnn: str | None, soname: str, wheels: tuple[tuple[str, str], ...])
 
 
 def _import_folders() -> list[str]:
-    """Return ``sys.path`` without the working folder, which ``python -c`` and ``python -m`` put there unasked."""
+    """Return ``sys.path`` without the working folder that ``python -c`` and ``python -m`` add."""
     folders = [entry for entry in sys.path if os.path.isabs(entry)]
     if not sys.flags.safe_path and getattr(sys.modules.get("__main__"), "__spec__", None) is not None:  # python -m
         with contextlib.suppress(ValueError, FileNotFoundError):
@@ -118,7 +118,7 @@ def _import_folders() -> list[str]:
 
 
 def library_folders() -> dict[Path, str]:
-    """Return the folders of the system where libraries usually are, those that exist, each with what leads there.
+    """Return the existing library folders of the system, each with the setting that names it.
 
     Relative and empty entries of ``LD_LIBRARY_PATH``, which the loader takes for the working folder, are left out.
     """
@@ -165,7 +165,7 @@ def _name_place(how: str, value: str, soname: str) -> Place:
 
 
 def find_version(version: str) -> str | None:
-    """Return the libcudnn of an installed version, of the version store or of a wheel on ``sys.path``; None if absent.
+    """Return the libcudnn of a version from the version store or a wheel on ``sys.path``; None if absent.
 
     Raises
     ------
@@ -182,7 +182,7 @@ def find_version(version: str) -> str | None:
 
 
 def cudnn_places(explicit: str | os.PathLike[str] | None = None) -> Iterator[Place]:
-    """Yield where libcudnn may be, best first.
+    """Yield the places to search for libcudnn, best first.
 
     An explicit path or ``CUDNN_BACKEND_LIBRARY`` ends the search: where one library is named, never load another.
     """
@@ -220,7 +220,7 @@ def _nvrtc_majors() -> set[str]:
 
 
 def _wheel_library(library: str) -> StoredLibrary | None:
-    """Return version, kind and CUDA major of the installed wheel with a libcudnn; None where no metadata names them."""
+    """Return version, kind and CUDA major of the installed wheel that contains a libcudnn; None without metadata."""
     folder = Path(library).parents[1]  # nvidia/cudnn or nvidia/cudnn_jit
     pattern = re.compile(rf"nvidia_{folder.name}_cu(12|13)-([0-9]+(?:\.[0-9]+)+)\.dist-info")
     found = filter(None, map(pattern.fullmatch, os.listdir(folder.parents[1])))
@@ -229,7 +229,7 @@ def _wheel_library(library: str) -> StoredLibrary | None:
 
 
 def nvrtc_places(cuda_major: int, cudnn: str | None = None) -> Iterator[Place]:
-    """Yield where the NVRTC of CUDA `cuda_major` (the one libcudnn was built for) may be, best first.
+    """Yield the places to search for the NVRTC of CUDA `cuda_major` (that of libcudnn), best first.
 
     `cudnn` is the absolute path of the libcudnn that is loaded.
     """
@@ -239,15 +239,15 @@ def nvrtc_places(cuda_major: int, cudnn: str | None = None) -> Iterator[Place]:
     for path in find_loaded(soname):
         yield Place("already loaded in this process", path, path)
     yield from _in_wheels(soname, NVRTC_WHEELS)
-    yield from _beside(cudnn, soname, NVRTC_WHEELS)
+    yield from _runpath_folders(cudnn, soname, NVRTC_WHEELS)
     yield from _in_system(soname)
 
 
 def cublaslt_places(cuda_major: int, cudnn: str | None = None) -> Iterator[Place]:
-    """Yield where the cuBLASLt of CUDA `cuda_major` may be, best first; `cudnn` as for :func:`nvrtc_places`."""
+    """Yield the places to search for the cuBLASLt of CUDA `cuda_major`; `cudnn` as for :func:`nvrtc_places`."""
     soname = f"libcublasLt.so.{cuda_major}"
     for path in find_loaded(soname):
         yield Place("already loaded in this process", path, path)
     yield from _in_wheels(soname, CUBLAS_WHEELS)
-    yield from _beside(cudnn, soname, CUBLAS_WHEELS)
+    yield from _runpath_folders(cudnn, soname, CUBLAS_WHEELS)
     yield from _in_system(soname)

@@ -1,4 +1,4 @@
-"""Descriptor values to native descriptors."""
+"""Native descriptors from descriptor values."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["build"]
 
 
 def build(value: DescriptorValue, *, on: Library, built: dict[int, Descriptor] | None = None) -> Descriptor:
-    """Return the finalized native descriptor of a value and, inside it, of everything it refers to.
+    """Return the finalized native descriptor of a value, including all descriptors it refers to.
 
     Parameters
     ----------
@@ -52,7 +52,7 @@ def build(value: DescriptorValue, *, on: Library, built: dict[int, Descriptor] |
 
 
 def _factor_type(value: DescriptorValue, field: str) -> AttributeType | None:
-    """Return the element type of a factor of a convolution, None if the value decides.
+    """Return the element type of a convolution's alpha or beta; None if the value decides.
 
     The attributes take several, and cuDNN reads the bytes in the type that the convolution computes in: those of a
     float32 taken for a double are next to 0.

@@ -1,4 +1,4 @@
-"""The shortest way from addresses to a running plan: variant packs kept by the addresses inside them.
+"""Launch plans from addresses with the lowest host time: variant packs cached by their addresses.
 
 A finalized variant pack cannot be changed, so new addresses need a new one; the same addresses do not. Everything
 else a launch needs is bound once: the plan, the order of uids, the C functions, which answer their status unchecked
@@ -18,7 +18,7 @@ from ..errors import UsageError
 from ..generated.enums import AttributeName as Attr
 from ..generated.enums import AttributeType, DescriptorType
 from .descriptor import Descriptor, Handle
-from .ends import End
+from .destructors import End
 from .fast_call import FUNCTIONS, Exchange, Filler, MappedCall, compiled_library
 from .libcudnn import Library
 from .values import read_integers, read_sequence, show_typed
@@ -41,17 +41,17 @@ _ONE = ctypes.c_int64(1)
 _one_address = struct.Struct("Q").pack
 
 
-def _count_references() -> int:
-    """Return the result of ``sys.getrefcount`` for a value held by one local variable: it differs between versions."""
+def _measure_refcount() -> int:
+    """Return ``sys.getrefcount`` of a value in one local variable, which differs between Python versions."""
     value = object()
     return getrefcount(value)
 
 
-_ONLY_HERE = _count_references()
+_ONLY_HERE = _measure_refcount()
 
 
 class _Pack:
-    """A variant pack; destroyed with its last reference, so a thread that runs it keeps it alive."""
+    """A variant pack, destroyed with its last reference; a thread that runs it keeps it alive."""
 
     __slots__ = ("_end", "holds", "pointer", "seen")  # Python lets them go in this order, by name
 
@@ -63,7 +63,7 @@ class _Pack:
 
 
 class Launcher:
-    """A plan with the order in which addresses of its tensors are given.
+    """A plan with a fixed order of the addresses of its tensors.
 
     Owns: the variant packs it keeps, :data:`PACKS_KEPT` at most; the one made first goes first. Holds the plan.
     Threads may share one: a pack in use is held by its caller, and cuDNN has read it when a launch returns.
@@ -101,7 +101,7 @@ class Launcher:
         self._initialize = unchecked("cudnnBackendInitialize", brief=True)
         self._set = unchecked("cudnnBackendSetAttribute", brief=True)
         self._finalize = unchecked("cudnnBackendFinalize", brief=True)
-        self._end = self._library.end_of("cudnnBackendDestroyDescriptor", is_brief=True)
+        self._end = self._library.destructor_type("cudnnBackendDestroyDescriptor", is_brief=True)
         self.filler = Filler.of(self._library, self.uids)
         self._compiled_fill = None if compiled_library() is None else compiled_library().cudnn_backend_py_fill
 
@@ -118,7 +118,7 @@ class Launcher:
         return pack
 
     def pack(self, row: bytes, workspace: int = 0, overrides: Overrides | None = None) -> _Pack:
-        """Return a new variant pack of a row of addresses, with other dims and strides for some uids.
+        """Return a new variant pack for a row of addresses, with other dims and strides for some uids.
 
         C: ``CUDNN_ATTR_VARIANT_PACK_*``; overrides are (uids, dims, strides), since cuDNN 9.18, for graphs with
         ``CUDNN_ATTR_OPERATIONGRAPH_IS_OVERRIDE_SHAPE_ENABLED``.
@@ -133,14 +133,14 @@ class Launcher:
         return self._fill(self.empty_pack(), row, workspace, overrides)
 
     def empty_pack(self) -> _Pack:
-        """Return a new variant pack with nothing in it."""
+        """Return a new empty variant pack."""
         pack = _Pack(self._end)
         if status := self._create(_PACK, ctypes.byref(pack.pointer)):
             raise self._library.status_error(status, "cudnnBackendCreateDescriptor")
         return pack
 
     def _fill(self, pack: _Pack, row: bytes, workspace: int, overrides: Overrides | None = None) -> _Pack:
-        """Empty a pack, set its attributes, finalize and return it."""
+        """Reset a pack, set its attributes, finalize and return it."""
         if self._compiled_fill is not None and overrides is None:
             failed = ctypes.c_int()
             status = self._compiled_fill(
@@ -168,7 +168,7 @@ class Launcher:
     def _override(
         self, to: ctypes.c_void_p, uids: Sequence[int], dims: Sequence[Sequence[int]], strides: Sequence[Sequence[int]]
     ) -> object:
-        """Set other dims and strides; return what must live as long as the pack."""
+        """Set other dims and strides; return the objects that must live as long as the pack."""
         named = read_integers(uids, "uids to override")
         rows = int64_rows(dims), int64_rows(strides)
         if not len(named) == len(rows[0].keeps[1]) == len(rows[1].keeps[1]):
@@ -203,7 +203,7 @@ class Launcher:
             raise self._library.status_error(status, "cudnnBackendExecute")
 
     def stream_of(self, handle: Handle) -> int | None:
-        """Return the stream a launch with a handle goes to, None if cuDNN does not say. C: ``cudnnGetStream``."""
+        """Return the stream of a handle, None if cuDNN does not report one. C: ``cudnnGetStream``."""
         stream = ctypes.c_void_p()
         refused = self._get_stream(handle.owner.pointer, ctypes.byref(stream))
         return None if refused else stream.value or 0
@@ -213,7 +213,7 @@ class Launcher:
         return MappedCall(self._library, self._plan, self.empty_pack(), self.filler, exchange, keys, **options)
 
     def check_handle(self, handle: Handle) -> None:
-        """Check that a handle is of the GPU the plan was made for.
+        """Check that a handle belongs to the GPU the plan was made for.
 
         Raises
         ------
@@ -263,7 +263,7 @@ class Launcher:
             raise self._library.status_error(status, name)
 
     def close(self) -> None:
-        """Destroy the packs that are kept; those in use by other threads go when they are done."""
+        """Destroy the cached packs; those in use by other threads are destroyed after use."""
         self._packs.clear()
 
 

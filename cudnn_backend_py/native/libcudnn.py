@@ -1,4 +1,4 @@
-"""The one loaded libcudnn of this process and its checked functions.
+"""The libcudnn loaded in this process, and its functions with checked arguments.
 
 Every function of ``cudnn_graph.h`` becomes a function with the header's argument types when it is first used, and every
 one that returns a status gets the same check, so no caller can forget it.
@@ -19,18 +19,18 @@ from ..generated.prototypes import FUNCTIONS
 from ..system.interruption import pass_interruption
 from ..system.version import Version, version_text
 from .callbacks import LogCallback, exceptions
+from .destructors import End, make_destructor_type
 from .driver import Driver, load_driver
-from .ends import End, end_with
 from .find import LIBRARY_VARIABLE, Place, cublaslt_places, cudnn_places, find_loaded, find_version, nvrtc_places
 from .version_store import VersionRequest
 
-__all__ = ["Answer", "Library", "library", "loaded_library"]
+__all__ = ["ErrorText", "Library", "library", "loaded_library"]
 
 LAST_ERROR_BYTES = 65536
 
 
 class Pointer(ctypes.c_void_p):
-    """An opaque pointer; a function of :class:`Library` takes only its own kind: no integers, None, other handles."""
+    """An opaque pointer; functions of :class:`Library` accept only its own type: no ints, None or other handles."""
 
 
 class DescriptorPointer(Pointer):
@@ -42,7 +42,7 @@ class HandlePointer(Pointer):
 
 
 class Native:
-    """What a wrapper of a native object cannot do: have subclasses, which could be about it, or copies."""
+    """Base of native objects: refuses subclasses and copies, which could share the pointer."""
 
     __slots__ = ()
 
@@ -111,7 +111,7 @@ _DATA = ctypes.c_int.__mro__[-2]  # every ctypes object
 
 
 def _check_kinds(name: str, types: Sequence[Any], kinds: tuple[type, ...]) -> None:
-    """Check that ctypes can convert arguments without any code of Python; pointers are exactly of their kind."""
+    """Check that ctypes can convert the arguments without running Python code; pointers must be of their own type."""
     if len(kinds) != len(types):
         raise UsageError(f"{name} takes {len(types)} arguments, got {len(kinds)}", code="wrong-argument")
     for place, (needed, kind) in enumerate(zip(types, kinds, strict=True), 1):
@@ -124,8 +124,8 @@ def _check_kinds(name: str, types: Sequence[Any], kinds: tuple[type, ...]) -> No
             )
 
 
-class Answer:
-    """What ``cudnnGetLastErrorString`` said after a question; ``truncated`` if it filled the buffer."""
+class ErrorText:
+    """The text of ``cudnnGetLastErrorString`` after a query; ``truncated`` if it filled the buffer."""
 
     __slots__ = ("text", "truncated")
 
@@ -134,7 +134,7 @@ class Answer:
 
 
 class _Enumerators(dict[type[CudnnEnum], frozenset[int]]):
-    """For each enum the numbers that a version of cuDNN knows."""
+    """The numbers of each enum that a version of cuDNN knows."""
 
     def __init__(self, version: Version) -> None:
         self._version = version
@@ -182,7 +182,7 @@ class Library:
         return f"<cuDNN {self.version_text} at {self.path}>"
 
     def too_new(self, enumerator: CudnnEnum) -> UsageError:
-        """Return the exception for an enumerator that is newer than this library.
+        """Return the exception for an enum value that is newer than this library.
 
         A number cuDNN does not know is no refusal to it: 9.14 to 9.24 die of the data types of 9.25 and 9.26.
         """
@@ -203,7 +203,7 @@ class Library:
         return function
 
     def _bind(self, name: str) -> Any:
-        """Return a function of the header that checks its arguments before ctypes gets them.
+        """Return a function of the header that checks its arguments before ctypes converts them.
 
         In ctypes' own conversions no code of Python may run: what is raised there becomes another exception.
         """
@@ -232,7 +232,7 @@ class Library:
         return call
 
     def _function(self, cdll: ctypes.CDLL, name: str) -> Any:
-        """Return a function of the header as a new ctypes function; a library that is too old has not all of them."""
+        """Return a function of the header as a new ctypes function; old libraries lack some of them."""
         try:
             return cdll[name]
         except AttributeError:
@@ -245,7 +245,7 @@ class Library:
             ) from None
 
     def unchecked(self, name: str, *, brief: bool = False) -> Any:
-        """Return a C function that answers its status instead of raising, for calls that are made all the time.
+        """Return a C function that returns its status instead of raising, for frequent calls.
 
         Its arguments are not converted: pointers and 64-bit numbers must be ctypes objects or bytes, plain ints are C
         ints; whoever calls it raises :meth:`status_error`. `brief` is for functions that only write to host memory:
@@ -258,20 +258,20 @@ class Library:
         return function
 
     def bare(self, name: str, *, brief: bool = False) -> Any:
-        """Return a C function as :meth:`unchecked` does, which raises nothing at all: see :meth:`raise_kept`."""
+        """Return a C function like :meth:`unchecked` that never raises stored exceptions: see :meth:`raise_kept`."""
         path: Any = self._cdll._name
         cdll = (ctypes.PyDLL if brief else ctypes.CDLL)(path, handle=self._cdll._handle)
         function = self._function(cdll, name)
         function.restype = ctypes.c_int
         return function
 
-    def end_of(self, destroy: str, *, is_brief: bool = False) -> End:
-        """Return how native objects end that a function of the header destroys: see :func:`end_with`."""
+    def destructor_type(self, destroy: str, *, is_brief: bool = False) -> End:
+        """Return the destructor type for a function of the header that destroys objects."""
         end = self._ends.get((destroy, is_brief))
         if end is None:
             # Not of plans alone: what they are made of may be the last to hold code on the device.
             has_gpu = self.driver.devices > 0 and not is_brief
-            end = self._ends[destroy, is_brief] = end_with(
+            end = self._ends[destroy, is_brief] = make_destructor_type(
                 self.unchecked(destroy, brief=is_brief),
                 is_brief=is_brief,
                 beside_captures=has_gpu,
@@ -279,8 +279,8 @@ class Library:
             )
         return end
 
-    def hear(self, is_heard: bool) -> None:
-        """Note whether cuDNN's log callback calls Python: whether functions have to look whether that raised anything.
+    def set_listening(self, is_heard: bool) -> None:
+        """Note whether cuDNN's log callback calls Python, so that functions check for stored exceptions.
 
         Looking costs as much as a short C function, so it is done as long as something may come, and no longer.
         """
@@ -294,7 +294,7 @@ class Library:
                 del function.errcheck
 
     def _looking(self) -> Callable[[Any, Any, Any], Any]:
-        """Return the ``errcheck`` that raises what waits: one for ever, since ctypes does not hold it during a call."""
+        """Return the ``errcheck`` that raises stored exceptions; it lives for ever, as ctypes does not own it."""
         waiting, raise_kept = self._exceptions.waiting, self._exceptions.raise_kept
 
         def look(answer: Any, _function: Any, _arguments: Any) -> Any:
@@ -305,12 +305,14 @@ class Library:
         return look
 
     def _watch(self, function: Any) -> None:
-        self._functions.append(function)  # before it is queried: `hear` of another thread finds it, or was heard of
+        self._functions.append(
+            function
+        )  # before it is queried: `set_listening` of another thread finds it, or was heard of
         if self._is_heard:
             function.errcheck = self._look
 
     def status_error(self, number: int, function: str) -> CudnnStatusError:
-        """Return the exception for a status, with cuDNN's last-error text taken from this thread.
+        """Return the exception for a status, with cuDNN's last-error text of this thread.
 
         An exception that waits in this thread is raised instead.
         """
@@ -322,22 +324,22 @@ class Library:
         return kind(f"{function} answered {name}", status=status, function=function, last_error=answer.text)
 
     def raise_kept(self) -> None:
-        """Raise the exception that Python code raised which C called in this thread, if there is one."""
+        """Raise the stored exception of Python code that C called in this thread, if any."""
         if self._exceptions.waiting.value:
             self._exceptions.raise_kept()
 
-    def _read_last_error(self) -> Answer:
+    def _read_last_error(self) -> ErrorText:
         buffer = getattr(self._thread, "buffer", None)
         if buffer is None:
             buffer = self._thread.buffer = ctypes.create_string_buffer(LAST_ERROR_BYTES)
         buffer[0] = b"\0"
         self.cudnnGetLastErrorString(buffer, LAST_ERROR_BYTES)
         raw = buffer.value
-        return Answer(raw.decode("utf-8", "replace"), truncated=len(raw) >= LAST_ERROR_BYTES - 1)
+        return ErrorText(raw.decode("utf-8", "replace"), truncated=len(raw) >= LAST_ERROR_BYTES - 1)
 
     @contextmanager
-    def asking(self) -> Iterator[Answer]:
-        """Collect cuDNN's messages next to its status: drain, call, read, in this thread.
+    def collect_messages(self) -> Iterator[ErrorText]:
+        """Collect cuDNN's messages for a call: clear the last error, call, read it, in this thread.
 
         C: ``cudnnGetLastErrorString``. The text is per thread, cleared by reading and left in place by later
         successful calls, so an old one must be drained before the question. Status errors pass through with
@@ -348,7 +350,7 @@ class Library:
         Answer
             Filled when the block ends.
         """
-        answer = Answer()
+        answer = ErrorText()
         self._read_last_error()
         try:
             yield answer
@@ -367,7 +369,7 @@ _library: Library | None = None
 
 
 def loaded_library() -> Library | None:
-    """Return the library if this process has loaded one through this package; load nothing."""
+    """Return the library if this package has loaded one in this process; load nothing."""
     return _library
 
 
@@ -451,7 +453,7 @@ def _load(path: str | os.PathLike[str] | None) -> Library:
 
 
 def _load_first(name: str, places: Iterator[Place]) -> Place:
-    """Load the first of `places` that can be, so that cuDNN finds it by SONAME wherever it is installed."""
+    """Load the first of `places` that loads, so that cuDNN finds it by its SONAME."""
     looked = []
     for place in places:
         if place.path is not None:

@@ -60,7 +60,7 @@ class LogRecord:
 
     @property
     def function(self) -> str | None:
-        """Name of the cuDNN function that spoke, e.g. ``cudnnBackendFinalize``."""
+        """Name of the cuDNN function that logged the message, e.g. ``cudnnBackendFinalize``."""
         match = re.search(_HEADER, self.text)
         return match["function"] if match else None
 
@@ -78,7 +78,7 @@ class LogRecord:
 
     @property
     def body(self) -> str:
-        """The message without its first line (who spoke) and its last two (when, and from where)."""
+        """The message without its first line (function) and its last two (time and place)."""
         return "\n".join(self.text.splitlines()[1:-2])
 
     def json(self) -> list[tuple[str, Any]]:
@@ -96,7 +96,7 @@ class LogRecord:
 
 @dataclass(slots=True)
 class Log:
-    """What was logged in a block: a growing list of records."""
+    """The log of a block: a growing list of records."""
 
     records: list[LogRecord] = field(default_factory=list)
 
@@ -128,7 +128,7 @@ class _Capture:
     logger: logging.Logger | None
 
     def take(self, record: LogRecord) -> bool:
-        """Keep a record if it is wanted; return whether a logger wants it, too."""
+        """Store a record if it is wanted; return whether a logger wants it as well."""
         is_wanted = record.severity <= self.level and self.thread in (None, record.thread)
         if is_wanted:
             self.log.records.append(record)
@@ -141,7 +141,7 @@ class _Capture:
 
 @dataclass(frozen=True, slots=True)
 class _Listener:
-    """Who heard the log before the captures: `function` of our caller or at `address`, or the environment's log."""
+    """The receiver of the log outside captures: the caller's `function`, one at `address`, or the environment's log."""
 
     mask: int = 0
     user_data: int | None = None
@@ -149,8 +149,8 @@ class _Listener:
     function: Callable[[int, int | None, Any, int], object] | None = None
 
 
-class _Hub:
-    """The one callback of the process and who listens to it: captures, and the function our caller has set.
+class _LogHub:
+    """The one log callback of the process and its receivers: captures, and the function the caller has set.
 
     cuDNN may be in it in any thread at any time, so it is made once and never freed. Once installed it stays: taking
     it back would empty the environment's log file, or, where no log was requested, leave cuDNN printing its errors to
@@ -167,7 +167,7 @@ class _Hub:
         self._callback = exceptions().callback(self._receive)
         self._address = ctypes.cast(self._callback, ctypes.c_void_p).value  # `self` keeps the callback
         self._former = _Listener()
-        atexit.register(self._leave)
+        atexit.register(self._remove_callback)
         # A child must find the lock free, whatever another thread did when it was forked.
         os.register_at_fork(
             before=self._lock.acquire, after_in_parent=self._lock.release, after_in_child=self._lock.release
@@ -178,7 +178,7 @@ class _Hub:
         return tuple(capture for held in self._references if (capture := held()) is not None)
 
     def listen(self, mask: int, user_data: int | None, function: Callable[..., object] | None) -> None:
-        """Let `function` hear what is in `mask`, or no one but the captures and the environment's log."""
+        """Set the function that receives the severities in `mask`; None leaves captures and the environment's log."""
         with self._lock:
             if function is None:
                 self._set(mask, user_data, LogCallback())
@@ -210,7 +210,7 @@ class _Hub:
         self._library.raise_kept()
 
     def _listener(self) -> _Listener:
-        """Return the receiver of cuDNN's messages."""
+        """Return the current receiver of cuDNN's messages."""
         mask, user_data, function = ctypes.c_uint(), ctypes.c_void_p(), ctypes.c_void_p()
         self._get_callback(ctypes.byref(mask), ctypes.byref(user_data), ctypes.byref(function))
         there: Any = LogCallback(function.value) if function.value else None
@@ -225,13 +225,13 @@ class _Hub:
     def _set(self, mask: int, user_data: int | None, callback: Any) -> None:
         is_ours = callback is self._callback and mask != 0
         if is_ours:
-            self._library.hear(True)
+            self._library.set_listening(True)
         self._set_callback(ctypes.c_uint(mask), ctypes.c_void_p(user_data), callback)
         if not is_ours:
-            self._library.hear(False)
+            self._library.set_listening(False)
 
-    def _leave(self) -> None:
-        """Take the callback back when the interpreter ends and no one waits for the log."""
+    def _remove_callback(self) -> None:
+        """Remove the callback when the interpreter exits."""
         with contextlib.suppress(Exception):
             former = self._former
             environment = former.function is None and former.mask
@@ -239,7 +239,7 @@ class _Hub:
                 self._set(former.mask, former.user_data, LogCallback(former.address or 0))
 
     def _receive(self, severity: int, user_data: int | None, info: Any, message: int) -> None:
-        """Hear cuDNN. What is raised here, by whatever it calls too, is raised again when the C function returns."""
+        """Receive a message from cuDNN. Exceptions raised here are raised again when the C function returns."""
         former, captures = self._former, self._captures
         wanted = former.mask & 1 << severity
         calls: list[Callable[[], object]] = []
@@ -257,11 +257,11 @@ class _Hub:
                     stack.callback(call)
 
 
-CALLED_BY_C.add(_Hub._receive.__code__)
+CALLED_BY_C.add(_LogHub._receive.__code__)
 
 
 def _read_strings(address: int) -> str:
-    """Return cuDNN's message: NUL-terminated lines up to an empty one. cuDNN keeps the memory during the call."""
+    """Return cuDNN's message: NUL-terminated lines up to an empty one, valid only during the call."""
     lines = []
     while line := ctypes.string_at(address):
         lines.append(line.decode("utf-8", "replace"))
@@ -270,7 +270,7 @@ def _read_strings(address: int) -> str:
 
 
 def _write_on(record: LogRecord) -> None:
-    """Write a message where ``CUDNN_LOGDEST_DBG`` wants it (stderr if it says nothing), in the form cuDNN writes it."""
+    """Write a message to the destination of ``CUDNN_LOGDEST_DBG`` (stderr by default), in cuDNN's own form."""
     destination = os.environ.get("CUDNN_LOGDEST_DBG") or "stderr"
     if destination in _unwritable:
         return
@@ -296,18 +296,18 @@ def _write_on(record: LogRecord) -> None:
 _unwritable: set[str] = set()  # destinations that failed once: the warning is given once, not for each message
 
 
-_hubs: dict[int, _Hub] = {}
+_hubs: dict[int, _LogHub] = {}
 _hubs_lock = threading.Lock()
 
 
-def log_hub(lib: Library) -> _Hub:
-    """Return the one hub of a library, made when it is first requested."""
+def log_hub(lib: Library) -> _LogHub:
+    """Return the one log hub of a library."""
     hub = _hubs.get(id(lib))
     if hub is None:
         with _hubs_lock:
             hub = _hubs.get(id(lib))
             if hub is None:
-                hub = _hubs[id(lib)] = _Hub(lib)
+                hub = _hubs[id(lib)] = _LogHub(lib)
     return hub
 
 
@@ -342,13 +342,13 @@ def capture_log(
 
 
 class _Block(AbstractContextManager[Log]):
-    """A block with a captured log; not a generator: its end would run code where an exception is lost."""
+    """A block with a captured log; not a generator, in which an exception at the end could be lost."""
 
     def __init__(
         self, level: Severity, this_thread_only: bool, logger: logging.Logger | str | None, on: Library | None
     ) -> None:
         self._asked = level, this_thread_only, logger, on
-        self._captures: list[tuple[_Hub, _Capture]] = []
+        self._captures: list[tuple[_LogHub, _Capture]] = []
 
     def __enter__(self) -> Log:
         level, this_thread_only, logger, on = self._asked

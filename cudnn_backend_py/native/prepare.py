@@ -1,4 +1,4 @@
-"""The one CUDA kernel of this package: lengths, ragged offsets and page tables, written where a plan reads them.
+"""The package's one CUDA kernel: writes lengths, ragged offsets and page tables to where a plan reads them.
 
 It clears the rows that the plan will leave as they are, too.
 
@@ -32,7 +32,7 @@ _functions: dict[int, ctypes.c_void_p] = {}  # by context; each lives as long as
 
 
 class Prepare:
-    """The kernel on one stream, in the CUDA context that is current when this is made. One thread at a time.
+    """The kernel on one stream, in the CUDA context current at construction. For one thread at a time.
 
     Parameters
     ----------
@@ -57,11 +57,11 @@ class Prepare:
         self._launch = driver_function("cuLaunchKernel")
 
     def kernel(self, blocks: int) -> Kernel:
-        """Return the same for the compiled call, which gets the row from its caller."""
+        """Return the kernel for the compiled call, which gets its argument row from the caller."""
         return Kernel(ctypes.cast(self._launch, ctypes.c_void_p).value, self._function, self._pointers, blocks, THREADS)
 
     def launch(self, blocks: int, *row: int) -> None:
-        """Launch it with a :data:`ROW`; returns before the device has finished. C: ``cuLaunchKernel``.
+        """Launch the kernel with a :data:`ROW`; returns before the device has finished. C: ``cuLaunchKernel``.
 
         Any number of blocks is right for the tables; to clear rows there must be as many as there are sequences.
 
@@ -77,7 +77,7 @@ class Prepare:
 
 
 def _load(context: int) -> ctypes.c_void_p:
-    """Return the kernel in a context, which is current. C: ``cuModuleLoadData``, ``cuModuleGetFunction``."""
+    """Return the kernel in the current context. C: ``cuModuleLoadData``, ``cuModuleGetFunction``."""
     with _lock:
         function = _functions.get(context)
         if function is None:

@@ -1,4 +1,4 @@
-"""Python values to plain ones, plain ones to C arrays, and back.
+"""Convert Python values to plain ones, plain ones to C arrays, and C arrays back.
 
 Whatever a caller gives is first counted, then read once, element by element, into exact ints, floats, bools, texts,
 bytes and pairs of these: :func:`read`. Only such values are looked at afterwards, by the conversions to the element
@@ -62,7 +62,7 @@ _BITS = {AttributeType.INT64: 64, AttributeType.INT32: 32}
 
 
 def is_a(value: object, kind: type) -> bool:
-    """Return whether the type of `value` is `kind` or comes from it, whatever its ``__class__`` says."""
+    """Return whether the type of `value` is `kind` or a subclass, regardless of its ``__class__``."""
     return issubclass(type(value), kind)
 
 
@@ -76,7 +76,7 @@ _brief.maxlong = _brief.maxstring = _brief.maxother = _SHOWN
 
 
 def show(value: object) -> str:
-    """Return a value for a message: its ``repr`` if it has one, in one line of bounded length."""
+    """Return the ``repr`` of a value for a message, in one line of bounded length."""
     if type(value) is int and value.bit_length() > 3 * _SHOWN:
         return f"<int of {value.bit_length()} bits>"
     try:
@@ -106,7 +106,7 @@ def _in_one_line(text: str) -> str:
 
 
 def read(value: object, facts: AttributeFacts) -> tuple[Any, ...]:
-    """Return the elements of a value for an attribute: itself if it is one, its items if it is a sequence of them.
+    """Return the elements of an attribute value: the value itself, or the items of a sequence.
 
     Descriptors, handles and what is no plain value at all come back as they are.
 
@@ -130,7 +130,7 @@ def read(value: object, facts: AttributeFacts) -> tuple[Any, ...]:
 
 
 def read_sequence(value: Any, what: AttributeName | str, low: int, high: int | None) -> tuple[Any, ...]:
-    """Return the items of a sequence or row of numbers; they are counted before the first is looked at.
+    """Return the items of a sequence or row of numbers, after checking their count.
 
     Raises
     ------
@@ -163,7 +163,7 @@ def _name(what: AttributeName | str) -> str:
 
 
 def is_row(value: Any) -> bool:
-    """Return whether a value is a sequence, or an array of one dim."""
+    """Return whether a value is a sequence or a one-dimensional array."""
     try:
         return issubclass(type(value), Sequence) or bool(hasattr(type(value), "tolist") and value.ndim == 1)
     except Exception as error:
@@ -190,7 +190,7 @@ def _has_utf8(text: str) -> bool:
 
 
 def _read_one(value: Any) -> Any:
-    """Return the plain value of an object that means one: a subclass of a plain type, a NumPy number."""
+    """Return the plain value of an equivalent object: a subclass of a plain type, or a NumPy number."""
     kind = type(value)
     if kind is int or kind is float or kind is bool or value is None or issubclass(kind, CudnnEnum):
         return value
@@ -237,7 +237,7 @@ def _read_pair(value: Any) -> Any:
 
 
 def read_integers(value: Any, what: str) -> list[int]:
-    """Return the items of a sequence as integers of 64 bits.
+    """Return the items of a sequence as 64-bit integers.
 
     Raises
     ------
@@ -248,7 +248,7 @@ def read_integers(value: Any, what: str) -> list[int]:
 
 
 def read_number(value: Any, what: str, low: int, high: int) -> int:
-    """Return an argument that C takes as an integer from `low` to `high`.
+    """Return an argument as an integer from `low` to `high`.
 
     Raises
     ------
@@ -363,7 +363,7 @@ def convert(values: Sequence[Any], kind: AttributeType, library: Library | None)
 
 
 def matches(value: object, kind: AttributeType) -> bool:
-    """Return whether `value` is taken as a `kind`; how one of several accepted element types is chosen."""
+    """Return whether `value` can be of type `kind`; selects one of several accepted element types."""
     one = _CONVERT.get(kind)
     if one is None:
         return False
@@ -375,7 +375,7 @@ def matches(value: object, kind: AttributeType) -> bool:
 
 
 def from_c(array: ctypes.Array[Any], count: int, kind: AttributeType) -> tuple[Any, ...]:
-    """Return the first `count` elements as Python values; enumerators newer than our header stay plain ints."""
+    """Return the first `count` elements as Python values; enum values newer than our header stay ints."""
     values = tuple(array[:count])
     enum = ENUM_OF_TYPE.get(kind)
     if enum is not None:

@@ -1,4 +1,4 @@
-"""The environment variables with which cuDNN, NVRTC and cuBLASLt change their answers or the code that they compile.
+"""The environment variables that change the answers or compiled code of cuDNN, NVRTC and cuBLASLt.
 
 The names were found by recording every ``getenv`` of these libraries (tests/library/native/test_variables.py does so
 again for each cuDNN that is installed). A rule by prefix covers the variables that a later version adds.
@@ -39,7 +39,7 @@ _OURS = "CUDNN_BACKEND_"
 
 
 def library_variables(environ: Mapping[str, str] | None = None) -> Variables:
-    """Return the variables of an environment, of this process if not given, that may change cuDNN's answer."""
+    """Return the variables of an environment (by default this process's) that may change cuDNN's answer."""
     given = os.environ if environ is None else environ
     return tuple(sorted((name, value) for name, value in given.items() if _is_read(name)))
 

@@ -1,4 +1,4 @@
-"""The version store: cuDNN wheels unpacked in the user's cache folder. Finds the newest; loads nothing.
+"""The version store: cuDNN wheels unpacked in the user's cache folder. Finds libraries, loads none.
 
 ``cudnn-backend cudnn install`` fills it (:mod:`cudnn_backend_py.versions`). Its layout::
 
@@ -53,7 +53,7 @@ _LIBRARIES = ("nvidia/cudnn/lib/libcudnn.so.9", "nvidia/cudnn_jit/lib/libcudnn.s
 
 
 class StoredLibrary(NamedTuple):
-    """A libcudnn of the version store: its version, whether it is the full wheel, CUDA major, and path."""
+    """A libcudnn of the version store: version, full or JIT wheel, CUDA major, path."""
 
     version: tuple[int, ...]
     is_full: bool
@@ -62,7 +62,7 @@ class StoredLibrary(NamedTuple):
 
 
 def default_root() -> Path:
-    """Return the folder of all versions: ``CUDNN_BACKEND_CACHE``, else one in the user's cache folder."""
+    """Return the store's folder: ``CUDNN_BACKEND_CACHE``, else one in the user's cache folder."""
     if override := os.environ.get(STORE_VARIABLE):
         return Path(override)
     return user_folder("cudnn")
@@ -88,12 +88,12 @@ def open_store(root: Path | None = None) -> PrivateFolder:
 
 
 def shared_folder(root: Path, package: str, cuda: str) -> Path:
-    """Return the folder of ``nvrtc`` or ``cublas`` that all versions for a CUDA major share."""
+    """Return the ``nvrtc`` or ``cublas`` folder that all versions for a CUDA major share."""
     return root / f"{package}-cu{cuda}"
 
 
 class VersionRequest(NamedTuple):
-    """A version that somebody names: leading numbers, and the wheel and CUDA major where they are named."""
+    """A requested version: leading numbers, and wheel and CUDA major if given."""
 
     numbers: tuple[int, ...]
     flavor: Flavor | None
@@ -139,20 +139,20 @@ class VersionRequest(NamedTuple):
         return cls(numbers, *wheels or (None,), *majors or (None,))
 
     def matches(self, library: StoredLibrary) -> bool:
-        """Return whether this names a library of the store."""
+        """Return whether the request matches a library of the store."""
         numbers = library.version[: len(self.numbers)] == self.numbers
         wheel = self.flavor in (None, "full" if library.is_full else "jit")
         return numbers and wheel and self.cuda in (None, library.cuda)
 
     @property
     def arguments(self) -> str:
-        """The arguments of ``cudnn-backend cudnn install``."""
+        """The matching arguments of ``cudnn-backend cudnn install``."""
         text = version_text(self.numbers) or "latest"
         return text + (f" --cuda {self.cuda}" if self.cuda else "") + (f" --{self.flavor}" if self.flavor else "")
 
     @property
     def as_wheel(self) -> str:
-        """The end of a sentence: ``" as the full wheel"``, or empty."""
+        """The end of a sentence: ``" as the full wheel"``, or an empty text."""
         return f" as the {self.flavor} wheel" if self.flavor else ""
 
     def __str__(self) -> str:
@@ -169,7 +169,7 @@ def check_cuda(cuda: Cuda) -> Cuda:
 
 
 def newest_stored(nvrtc: Collection[str] = (), wanted: VersionRequest | None = None) -> StoredLibrary | None:
-    """Return the newest library that can judge, preferably one with an NVRTC; None where there is none.
+    """Return the newest library that can judge graphs, preferably one with an NVRTC; None without one.
 
     Parameters
     ----------
@@ -186,7 +186,7 @@ def newest_stored(nvrtc: Collection[str] = (), wanted: VersionRequest | None = N
 
 
 def stored_libraries() -> list[StoredLibrary]:
-    """Return the libraries of the store that can judge, in no order; none of a store that others can write to."""
+    """Return the store's libraries that can judge, unordered; none if other users can write to the store."""
     root = default_root().expanduser()
     with suppress(OSError, ValueError):
         status = os.stat(root)

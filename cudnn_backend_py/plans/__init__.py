@@ -1,1 +1,1 @@
-"""From a graph to a plan: lowered, judged, chosen, built once, kept on disk."""
+"""From a graph to a plan: lower, query engine configs, select, build once, cache on disk."""

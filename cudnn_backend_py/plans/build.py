@@ -1,4 +1,4 @@
-"""``build``: from a graph to its plan, which is found in this process or on disk, or built once.
+"""``build``: return the plan of a graph from this process or from disk, or build it once.
 
 A plan is looked for in this process, then on disk (:mod:`~cudnn_backend_py.plans.cache`), where one that was tuned
 comes before the heuristics' choice, and built only if it is in neither.
@@ -47,7 +47,7 @@ def build(
     selection: Selection | None = None,
     cache: bool | PlanCache = True,
 ) -> Plan:
-    """Return the :class:`Plan` of a graph, built if it is not known.
+    """Return the :class:`Plan` of a graph, built if it is not cached.
 
     The same question gives the same :class:`Plan` object while that is alive and not closed; two threads that ask at
     the same time build once. The last 128 plans are kept alive. :func:`~cudnn_backend_py.plan` returns the same as an
@@ -112,7 +112,7 @@ def build(
     key = plan_key(graph, chosen, {"selection": wanted.to_dict()})
 
     def made() -> Plan:
-        found = None if disk is None else _kept(disk, graph, chosen, wanted, key)
+        found = None if disk is None else _find_cached(disk, graph, chosen, wanted, key)
         if found is None:
             found = _build(graph, chosen, wanted)
             if disk is not None:
@@ -124,7 +124,7 @@ def build(
 
 
 def build_plans(configs: Sequence[EngineConfig], *, workers: int | None = None) -> list[Plan | CudnnStatusError]:
-    """Build the plans of several engine configs at a time, such as all candidates of one graph. Keeps none of them.
+    """Build the plans of several engine configs in parallel, such as all candidates of one graph. Caches none of them.
 
     Parameters
     ----------
@@ -183,8 +183,8 @@ def _selection(mode: HeurMode | str, engine: int | None, knobs: Knobs | None, se
     return replace(selection or Selection(modes=(heur_mode(mode),)), **changes)
 
 
-def _kept(disk: PlanCache, graph: Graph, target: Target, wanted: Selection, key: str) -> Plan | None:
-    """Return the tuned plan if there is one and the heuristics' first choice is wanted, else the one of the key."""
+def _find_cached(disk: PlanCache, graph: Graph, target: Target, wanted: Selection, key: str) -> Plan | None:
+    """Return the tuned plan for the heuristics' first choice if there is one, else the cached plan of the key."""
     found = None
     if wanted.modes[0] is HeurMode.A:
         found = disk.get(plan_key(graph, target, tuned_options(wanted, target)), target, graph=graph)
@@ -192,7 +192,7 @@ def _kept(disk: PlanCache, graph: Graph, target: Target, wanted: Selection, key:
 
 
 def _build(graph: Graph, target: Target, wanted: Selection) -> Plan:
-    """Build the first config that can be: a failed compilation shows only here."""
+    """Build the first config that can be built: a failed compilation shows only here."""
     chosen = select(graph, target, wanted)
     first: CudnnStatusError | None = None
     for config in (chosen.config, *chosen.alternatives):
@@ -211,28 +211,28 @@ def _build(graph: Graph, target: Target, wanted: Selection) -> Plan:
 
 
 def forget_plans() -> None:
-    """Drop the plans of this process, so that :func:`build` looks at the disk again; those in use stay."""
+    """Forget the plans of this process, so that :func:`build` reads the disk again; plans in use stay valid."""
     _process.plans = _Plans()
 
 
 class _Plans:
-    """Plans of this process: every living one by its key, the last used ones kept alive, each built once at a time."""
+    """Plans of this process by key: recently used ones are kept alive, and each is built by one thread at a time."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._alive: WeakValueDictionary[Hashable, Plan] = WeakValueDictionary()
-        self._kept: OrderedDict[Hashable, Plan] = OrderedDict()
-        self._building: WeakValueDictionary[Hashable, _Turn] = WeakValueDictionary()
+        self._find_cached: OrderedDict[Hashable, Plan] = OrderedDict()
+        self._building: WeakValueDictionary[Hashable, _KeyLock] = WeakValueDictionary()
 
     def get(self, key: Hashable, make: Callable[[], Plan]) -> Plan:
-        """Return the plan of a key, made by the first that requests it."""
+        """Return the plan of a key, built by the first thread that requests it."""
         with self._lock:
             found = self._find(key)
             if found is not None:
                 return found
             turn = self._building.get(key)
             if turn is None:
-                turn = self._building[key] = _Turn()
+                turn = self._building[key] = _KeyLock()
         with turn.lock:
             with self._lock:
                 found = self._find(key)
@@ -249,27 +249,27 @@ class _Plans:
         handle = found.target.handle
         if found.descriptor.closed or (handle is not None and handle.closed):
             del self._alive[key]
-            self._kept.pop(key, None)
+            self._find_cached.pop(key, None)
             return None
         self._keep(key, found)
         return found
 
     def _keep(self, key: Hashable, plan: Plan) -> None:
-        self._alive[key] = self._kept[key] = plan
-        self._kept.move_to_end(key)
-        if len(self._kept) > PLANS_KEPT:
-            self._kept.popitem(last=False)
+        self._alive[key] = self._find_cached[key] = plan
+        self._find_cached.move_to_end(key)
+        if len(self._find_cached) > PLANS_KEPT:
+            self._find_cached.popitem(last=False)
 
 
-class _Turn:
-    """A lock that can be referred to weakly: gone when no one waits for it."""
+class _KeyLock:
+    """A lock that supports weak references, so that it disappears when no thread waits for it."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
 
 
-class _Process:
-    """What the callers of one process share."""
+class _ProcessState:
+    """State shared by all callers in a process."""
 
     def __init__(self) -> None:
         self.plans = _Plans()
@@ -277,19 +277,19 @@ class _Process:
         self.lock = threading.Lock()
 
 
-_process = _Process()
+_process = _ProcessState()
 
 
 def _after_fork() -> None:
     global _process
-    _process = _Process()  # handles do not survive a fork, and locks may be held by threads that are not here
+    _process = _ProcessState()  # handles do not survive a fork, and locks may be held by threads that are not here
 
 
 os.register_at_fork(after_in_child=_after_fork)
 
 
 def shared_target(target: Target | Profile | str | None = None) -> Target:
-    """Return the target of that name, one and the same for all callers of this process: do not close it.
+    """Return the target of that name, shared by all callers of this process: do not close it.
 
     For the GPU here that is one target for each CUDA device, so that plans of one graph are found again.
 

@@ -1,4 +1,4 @@
-"""``PlanCache``: plans kept on disk, so that no process builds what another has built.
+"""``PlanCache``: plans stored on disk, so that each is built once for all processes.
 
 A plan holds code that runs on the GPU. So the folder is the user's own and no one else may write to it, and every byte
 of an entry is under a SHA-256 that is compared before anything of it is used. Entries are files, ``<key>.plan``: one
@@ -54,12 +54,12 @@ _BUS_WIDTH_SINCE = (9, 27, 0)
 
 
 class PlanCacheWarning(CacheWarning):
-    """A cached plan was not used, or a plan could not be kept; it is built instead."""
+    """Warns that a cached plan was not used or a plan could not be cached; it is built instead."""
 
 
 @dataclass(frozen=True, slots=True)
 class CacheEntry:
-    """What a cache holds under one key.
+    """The content of a cache entry.
 
     Attributes
     ----------
@@ -136,7 +136,7 @@ def _plain(value: Any) -> Any:
 
 
 class PlanCache:
-    """Plans in a folder of the user, each in a file of its own.
+    """Plans in a folder of the user, one file each.
 
     What is wrong with an entry (damaged, of another schema, not readable by this cuDNN) is a
     :class:`PlanCacheWarning`, and the entry counts as absent; so is a plan that cannot be written. Any number of
@@ -168,11 +168,11 @@ class PlanCache:
 
     @property
     def folder(self) -> Path:
-        """Where the files are."""
+        """The folder of the files."""
         return self._files.folder
 
     def get(self, key: str, target: Target, *, graph: Graph | None = None) -> Plan | None:
-        """Return the plan of a key, ready on `target`; None if there is none that can be used.
+        """Return the plan of a key, ready on `target`; None if there is no usable one.
 
         Parameters
         ----------
@@ -210,7 +210,7 @@ class PlanCache:
         return None if entry is None else entry.get("evidence")
 
     def put(self, key: str, plan: Plan, evidence: Mapping[str, Any] | None = None) -> None:
-        """Store a plan, replacing the one of the key.
+        """Store a plan under the key, replacing an older one.
 
         Parameters
         ----------
@@ -289,7 +289,7 @@ def default_cache() -> PlanCache | None:
 
 
 def plan_files(folder: str | os.PathLike[str], max_bytes: int) -> EntryFolder:
-    """Return the files of a :class:`PlanCache`, which know nothing of plans."""
+    """Return the :class:`PlanCache` files as a folder, without reading plans."""
     private = PrivateFolder(
         folder,
         title="plan cache",

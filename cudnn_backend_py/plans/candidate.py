@@ -1,4 +1,4 @@
-"""``Candidate``: an engine config that was considered, where it came from, and what became of it. Plain data."""
+"""``Candidate``: an engine config with its origin and its outcome. Plain data."""
 
 from __future__ import annotations
 
@@ -67,12 +67,12 @@ class Candidate:
 
     @classmethod
     def from_deselected(cls, config: EngineConfig, why: str) -> Candidate:
-        """Return the candidate for a config that a selection refuses."""
+        """Return the candidate for a config that the selection excludes."""
         return cls(config.origin, config.engine, config.choice.c_knobs, DESELECTED, (Reason("", why),))
 
     @property
     def choice(self) -> EngineChoice | None:
-        """The engine and the knobs that were chosen; None where cuDNN named no engine."""
+        """The engine and its knob values; None where cuDNN named no engine."""
         return None if self.engine is None else EngineChoice.from_log(self.engine, self.knobs)
 
     @property
@@ -82,17 +82,17 @@ class Candidate:
 
     @property
     def by_cudnn(self) -> bool:
-        """Whether cuDNN refused it, and not a selection."""
+        """Whether cuDNN refused it, as opposed to the selection."""
         return self.state in ("refused", "build failed")
 
     @property
     def reason(self) -> str:
-        """Why it was refused, in one line: the innermost reason."""
+        """The innermost reason for the refusal, in one line."""
         return str(self.reasons[0]) if self.reasons else "cuDNN gives no reason"
 
     @property
     def words(self) -> str:
-        """cuDNN's whole chain of reasons, one a line; empty where it gave none, or did not refuse it."""
+        """cuDNN's whole chain of reasons, one per line; empty where it gave none or did not refuse the config."""
         return "\n".join(map(str, self.reasons)) if self.by_cudnn else ""
 
     def __repr__(self) -> str:
@@ -103,5 +103,5 @@ class Candidate:
 
 
 def read_candidates(mode: str, text: str) -> list[Candidate]:
-    """Return the refused candidates in cuDNN's error text for a question in `mode`, in cuDNN's order."""
+    """Return the refused candidates from cuDNN's error text for a query in `mode`, in cuDNN's order."""
     return [Candidate(mode, item.engine, item.knobs, "refused", item.reasons) for item in read_refusals(text)]

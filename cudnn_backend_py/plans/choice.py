@@ -1,4 +1,4 @@
-"""``EngineChoice``: an engine and its knob values, and how both are written in tags and in what cuDNN logs."""
+"""``EngineChoice``: an engine and its knob values, with their text form in tags and in cuDNN's log."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _MAX_KNOBS = 100
 
 @dataclass(frozen=True, slots=True)
 class EngineChoice:
-    """An engine by its global index, and the values of the knobs that are chosen, in whatever order.
+    """An engine by its global index, and the values of its chosen knobs.
 
     Knobs are enumerators; one that the header has not is its number or, from a log, its C name.
     """
@@ -36,13 +36,13 @@ class EngineChoice:
 
     @classmethod
     def from_log(cls, engine: int, knobs: Mapping[str, int]) -> EngineChoice:
-        """Return the choice that cuDNN logs with knobs by C name; those it says -1 of are left to cuDNN."""
+        """Return the choice that cuDNN logs with knobs by C name; a logged -1 means that cuDNN chooses."""
         known = _by_c_name()
         return cls(engine, {known.get(name, name): value for name, value in knobs.items() if value != _LEFT_TO_CUDNN})
 
     @classmethod
     def parse(cls, tag: str) -> EngineChoice:
-        """Return the choice of a tag such as ``eng2_k24=7``.
+        """Parse a tag such as ``eng2_k24=7``.
 
         Raises
         ------
@@ -57,7 +57,7 @@ class EngineChoice:
 
     @property
     def tag(self) -> str:
-        """Text such as ``eng5_k14=3_k24=2``, as cudnn-frontend writes it: knobs in the order of their numbers."""
+        """Text such as ``eng5_k14=3_k24=2``, as cudnn-frontend writes it: knobs sorted by number."""
         named = ((knob if isinstance(knob, str) else int(knob), value) for knob, value in self.knobs.items())
         ordered = sorted(named, key=lambda item: (isinstance(item[0], str), item[0]))
         return "_".join([f"eng{self.engine}", *(f"k{knob}={value}" for knob, value in ordered)])
@@ -69,7 +69,7 @@ class EngineChoice:
 
 
 def read_logged_choice(config: Any) -> tuple[int, dict[str, int]] | None:
-    """Return engine and knobs of an engine config in cuDNN's JSON, verbatim; None where it is not complete.
+    """Return engine and knobs of an engine config in cuDNN's JSON, verbatim; None if incomplete.
 
     Knobs that are left to cuDNN are among them: :meth:`EngineChoice.from_log` leaves them out.
     """

@@ -20,7 +20,7 @@ from ..generated.enums import (
     NumericalNote,
 )
 from ..graph.ir import Graph, check_writes
-from ..native import Answer, Descriptor, Library, build
+from ..native import Descriptor, ErrorText, Library, build
 from ..target import Target, open_target
 from .choice import EngineChoice, Knobs
 from .lower import lower
@@ -68,7 +68,7 @@ class Knob(NamedTuple):
 
 
 class EngineConfig:
-    """An engine with its knob choices for one operation graph; properties are read from cuDNN when requested.
+    """An engine with its knob choices for one operation graph; properties are read from cuDNN on demand.
 
     C: ``CUDNN_BACKEND_ENGINECFG_DESCRIPTOR``.
 
@@ -85,7 +85,7 @@ class EngineConfig:
 
     @property
     def mode(self) -> HeurMode | None:
-        """The heuristics mode that proposed it, None where none did."""
+        """The heuristics mode that proposed the config; None for a config made otherwise."""
         return HeurMode.__members__.get(self.origin)
 
     @cached_property
@@ -106,22 +106,22 @@ class EngineConfig:
 
     @cached_property
     def behavior_notes(self) -> tuple[BehaviorNote, ...]:
-        """What using the engine entails: runtime compilation, CUDA graph support, required layouts."""
+        """Behavior notes of the engine: runtime compilation, CUDA graph support, required layouts."""
         return tuple(self._engine.get(Attr.ENGINE_BEHAVIOR_NOTE))
 
     @cached_property
     def numerical_notes(self) -> tuple[NumericalNote, ...]:
-        """Numerical properties: tensor cores, reduced precision, nondeterminism."""
+        """Numerical notes of the engine: tensor cores, reduced precision, nondeterminism."""
         return tuple(self._engine.get(Attr.ENGINE_NUMERICAL_NOTE))
 
     @cached_property
     def workspace_bytes(self) -> int:
-        """Workspace the config needs, known before a plan is built. Since cuDNN 9.2."""
+        """Workspace of the config in bytes, known before a plan is built. Since cuDNN 9.2."""
         return int(self.descriptor.get(Attr.ENGINECFG_WORKSPACE_SIZE))
 
     @cached_property
     def shared_memory_bytes(self) -> int:
-        """Shared memory per block the config needs. Since cuDNN 9.2."""
+        """Shared memory per block of the config in bytes. Since cuDNN 9.2."""
         return int(self.descriptor.get(Attr.ENGINECFG_SHARED_MEMORY_USED))
 
     @property
@@ -131,7 +131,7 @@ class EngineConfig:
 
     @property
     def tag(self) -> str:
-        """Short text such as ``eng2_k24=7``: engine and knob choices, to compare and to log."""
+        """Short text of engine and knob choices such as ``eng2_k24=7``, to compare and to log."""
         return self.choice.tag
 
     def __repr__(self) -> str:
@@ -140,7 +140,7 @@ class EngineConfig:
 
 @dataclass(slots=True)
 class Heuristics:
-    """What cuDNN answered to a heuristics query.
+    """cuDNN's answer to a heuristics query.
 
     ``candidates`` were considered, ``configs`` survived their support check, in cuDNN's order, and ``answer`` has the
     reasons of the others: cuDNN's last-error text if none survived, else what it logs, where that was requested.
@@ -149,23 +149,23 @@ class Heuristics:
     mode: HeurMode
     candidates: int
     configs: list[EngineConfig] = field(default_factory=list)
-    answer: Answer = field(default_factory=Answer)
+    answer: ErrorText = field(default_factory=ErrorText)
 
 
 _CHECKS = "_engine_config_support_checks"
 
 
 _TF32_FROM_SM = 80
-_asked_with_tf32: set[int] = set()  # ids of libraries, which live as long as the process
+_queried_with_tf32: set[int] = set()  # ids of libraries, which live as long as the process
 
 
-def _ask_with_tf32(lib: Library) -> None:
-    """Query cuDNN for a GPU with TF32, once in a process.
+def _query_with_tf32(lib: Library) -> None:
+    """Query cuDNN for a GPU with TF32 enabled; cached per process.
 
     At the first question of a process cuDNN 9.14 to 9.28 note whether its GPU has TF32. Where that was an older one,
     no TF32 kernel is proposed for any GPU later: float32 products and convolutions are refused, or get fewer configs.
     """
-    if id(lib) in _asked_with_tf32:
+    if id(lib) in _queried_with_tf32:
         return
     from ..graph.builder import GraphBuilder  # only where an old GPU is judged
 
@@ -173,11 +173,11 @@ def _ask_with_tf32(lib: Library) -> None:
     g.matmul(g.tensor("a", (1, 64, 64)), g.tensor("b", (1, 64, 64)), virtual=False)
     with suppress(CudnnBackendError), closing(open_target(f"sm{_TF32_FROM_SM}", on=lib)) as target:
         OperationGraph(g.graph(), target).heuristics()
-    _asked_with_tf32.add(id(lib))
+    _queried_with_tf32.add(id(lib))
 
 
 class OperationGraph:
-    """A graph finalized by cuDNN, and the questions one can judge it on a target.
+    """A graph finalized by cuDNN, and queries for its engines and engine configs on a target.
 
     C: ``CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR``.
 
@@ -218,7 +218,7 @@ class OperationGraph:
         self.target = target
         lib = target.library
         if target.device is not None and target.sm < _TF32_FROM_SM:
-            _ask_with_tf32(lib)
+            _query_with_tf32(lib)
         values = lower(graph)
         built: dict[int, Descriptor] = {}
         ops = [build(value, on=lib, built=built) for value in values]
@@ -255,14 +255,14 @@ class OperationGraph:
             question.set(Attr.ENGINEHEUR_DEVICEPROP, self.target.device)
         if sm_count is not None:
             question.set(Attr.ENGINEHEUR_SM_COUNT_TARGET, sm_count)
-        with lib.asking() as answer:
+        with lib.collect_messages() as answer:
             question.finalize()
             candidates = question.count(Attr.ENGINEHEUR_RESULTS)
             with _listen(lib) if reasons else nullcontext() as log:
                 found = question.get(Attr.ENGINEHEUR_RESULTS) if candidates else ()
         if log and len(found) < candidates and not answer.text:
             checks = [record.body for record in log.records if (record.function or "").endswith(_CHECKS)]
-            answer = Answer("\n".join(checks))
+            answer = ErrorText("\n".join(checks))
         configs = [EngineConfig(descriptor, self, chosen.name) for descriptor in found]
         return Heuristics(chosen, candidates, configs, answer)
 
@@ -302,7 +302,7 @@ class OperationGraph:
         )
 
     def config(self, engine: int, knobs: Knobs | None = None, *, origin: str = "named") -> EngineConfig:
-        """Return the engine config with these knob choices; knobs left out are cuDNN's to choose.
+        """Return the engine config with these knob choices; cuDNN chooses the others.
 
         Parameters
         ----------

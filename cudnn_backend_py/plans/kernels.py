@@ -1,4 +1,4 @@
-"""``Kernel``: what cuDNN compiled for a plan, read from the plan's serialization: name, code, size, registers."""
+"""``Kernel``: a compiled kernel, read from a plan's serialization: name, code, size, registers."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def _sections(elf: bytes) -> Iterator[tuple[str, bytes]]:
 
 
 def _reads_globals(section: str, body: bytes) -> bool:
-    """Whether a section may be that of code which finds global data."""
+    """Whether a section may contain the code that locates global data."""
     if not section.startswith(".text."):
         return section.startswith(_RELOCATED) and bool(body)
     return len(body) % 16 > 0 or any(
@@ -111,7 +111,7 @@ def _reads_globals(section: str, body: bytes) -> bool:
 
 
 def _registers(info: bytes) -> Iterator[int]:
-    """Yield the registers of each function, of a section ``.nv.info``."""
+    """Yield the register count of each function from a section ``.nv.info``."""
     at = 0
     while at + 4 <= len(info):
         form, attribute, length = struct.unpack_from("<BBH", info, at)

@@ -19,7 +19,7 @@ __all__ = ["lower"]
 
 
 def lower(graph: Graph) -> tuple[d.DescriptorValue, ...]:
-    """Return the operation descriptors of a graph, in its order.
+    """Return the operation descriptors of a graph, in the order of its operations.
 
     C: the values of ``CUDNN_ATTR_OPERATIONGRAPH_OPS``.
     """
@@ -27,7 +27,7 @@ def lower(graph: Graph) -> tuple[d.DescriptorValue, ...]:
 
 
 def newer_parts(graph: Graph, version: VersionTuple) -> dict[str, VersionTuple]:
-    """Return the parts of a graph that are newer than a cuDNN version, by C name, with their version; newest first.
+    """Return the parts of a graph that need a newer cuDNN, by C name, with their version; newest first.
 
     Of the attributes of a descriptor that came together, one.
     """
@@ -57,7 +57,7 @@ def newer_parts(graph: Graph, version: VersionTuple) -> dict[str, VersionTuple]:
 
 
 class _Lowering:
-    """Remembers what a tensor and a parameter descriptor became, so that each is made once."""
+    """Maps tensors and parameters to their descriptors, so that each is made once."""
 
     def __init__(self) -> None:
         self._tensors: dict[int, d.Tensor] = {}

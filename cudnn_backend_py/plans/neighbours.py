@@ -1,4 +1,4 @@
-"""Engine configs with knob values near those that the heuristics propose."""
+"""Engine configs with knob values near those proposed by the heuristics."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["neighbouring_configs", "neighbours"]
 def neighbours(
     knobs: tuple[Knob, ...], seeds: list[Mapping[KnobType | int, int]], values: int = 8
 ) -> Iterator[dict[KnobType, int]]:
-    """Yield knob choices near those of the seeds: none at all, each seed, each seed with one knob changed.
+    """Yield knob choices near the seeds: none, each seed, and each seed with one knob changed.
 
     Parameters
     ----------
@@ -48,7 +48,7 @@ def neighbours(
 def neighbouring_configs(
     question: OperationGraph, known: list[EngineConfig], selection: Selection, may_go_on: Callable[[], bool]
 ) -> Iterator[EngineConfig]:
-    """Yield configs near the known ones that pass the selection and cuDNN's check, one of each engine in turn.
+    """Yield configs near the known ones that pass the selection and cuDNN's check, alternating between engines.
 
     Parameters
     ----------
@@ -80,7 +80,7 @@ def _next_config(
     seen: set[EngineChoice],
     may_go_on: Callable[[], bool],
 ) -> EngineConfig | None:
-    """Return the next config of an engine that passes cuDNN's check, None if there is none or the time is up."""
+    """Return the next config of an engine that passes cuDNN's check; None at the end or at the time limit."""
     for knobs in choices:
         choice = EngineChoice(engine, knobs)
         if choice in seen:

@@ -45,14 +45,14 @@ class Plan(ShownAsHtml):
         return int(self.descriptor.get(Attr.EXECUTION_PLAN_WORKSPACE_SIZE))
 
     def json(self) -> str:
-        """Return cuDNN's own serialization, compiled kernels included.
+        """Return cuDNN's serialization of the plan, including compiled kernels.
 
         C: ``CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION``.
         """
         return str(self.descriptor.get(Attr.EXECUTION_PLAN_JSON_REPRESENTATION))
 
     def kernels(self) -> tuple[Kernel, ...] | None:
-        """The kernels that cuDNN compiled for the plan; None if they are in cuDNN's libraries, or unknown."""
+        """The kernels that cuDNN compiled for the plan; None if they come from cuDNN's libraries or are unknown."""
         from .kernels import read_kernels
 
         try:
@@ -61,7 +61,7 @@ class Plan(ShownAsHtml):
             return None
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the plan with its graph, cuDNN version and target, so that a load can check them."""
+        """Write the plan with its graph, cuDNN version and target, which are checked on loading."""
         from .record import save_record
 
         save_record(self.record(), path)
@@ -113,7 +113,7 @@ def build_plan(
 
 
 def load_plan(path: str | os.PathLike[str], target: Target | str | None = None) -> Plan:
-    """Read a plan that :meth:`Plan.save` wrote and make it ready on `target`.
+    """Load a plan that :meth:`Plan.save` wrote, ready on `target`.
 
     Without a target it is the GPU of this process, or, where there is none, the described GPU of the plan's file. A
     plan holds code that runs on the GPU: load only files you trust.

@@ -1,4 +1,4 @@
-"""``PlanRecord``: a plan as data in files, caches and bytes, with the checks that it is whole and fits a target."""
+"""``PlanRecord``: a plan as data in files, caches and bytes, with checks of its integrity and target."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from typing import Any
 from ..errors import EnvironmentNotReady, GraphError
 from ..graph import Graph, graph_from_json
 from ..printable import brief
+from ..system.atomic_file import write_atomically
 from ..system.strict import read_json
-from ..system.whole_file import write_whole
 from ..target import Target
 
 __all__ = ["PlanRecord", "is_plan", "load_record", "record_from", "save_record", "seal"]
@@ -27,7 +27,7 @@ _ENVELOPE = ("schema", "version", "sha256")
 
 @dataclass(frozen=True, slots=True, repr=False)
 class PlanRecord:
-    """A plan as plain data, without the envelope of the file, the cache or the bytes it is kept in.
+    """A plan as plain data, without the envelope of a file or cache.
 
     Attributes
     ----------
@@ -53,7 +53,7 @@ class PlanRecord:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any], source: str) -> PlanRecord:
-        """Read the record from plain data, which may have other keys; `source` is named in the message.
+        """Read the record from plain data, ignoring other keys; messages name `source`.
 
         Raises
         ------
@@ -84,7 +84,7 @@ class PlanRecord:
         return graph_from_json(self.graph)
 
     def check_fits(self, target: Target, source: str) -> None:
-        """Check that the plan can be made ready on a target; `source` is named in the message.
+        """Check that the plan can be used on a target; messages name `source`.
 
         Raises
         ------
@@ -112,13 +112,13 @@ def seal(data: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def save_record(record: PlanRecord, path: str | os.PathLike[str]) -> None:
-    """Write a plan file."""
+    """Write a plan file atomically."""
     sealed = seal({"schema": SCHEMA, "version": SCHEMA_VERSION, **record.to_dict()})
-    write_whole(path, json.dumps(sealed) + "\n")
+    write_atomically(path, json.dumps(sealed) + "\n")
 
 
 def load_record(path: str | os.PathLike[str]) -> PlanRecord:
-    """Return the record of a plan file; nothing of it is used before its hash was compared.
+    """Return the record of a plan file, after comparing its hash.
 
     Raises
     ------
@@ -129,12 +129,12 @@ def load_record(path: str | os.PathLike[str]) -> PlanRecord:
 
 
 def is_plan(data: Any) -> bool:
-    """Return whether JSON says that it is a plan file."""
+    """Return whether JSON is that of a plan file."""
     return isinstance(data, dict) and data.get("schema") == SCHEMA
 
 
 def record_from(data: Any, source: str) -> PlanRecord:
-    """Return the record in the JSON of a plan file, as :func:`load_record`; `source` is named in messages."""
+    """Return the record from the JSON of a plan file, as :func:`load_record`; messages name `source`."""
     found = (data.get("schema"), data.get("version")) if isinstance(data, dict) else None
     if found != (SCHEMA, SCHEMA_VERSION) or type(found[1]) is not int:
         raise GraphError(

@@ -1,4 +1,4 @@
-"""Parser of cuDNN's last-error text: the refused engine configs, each with its chain of reasons."""
+"""Parse cuDNN's last-error text into refused engine configs, each with its chain of reasons."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _Config = tuple[int, int | None, dict[str, int]]  # engine, architecture, knobs
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """One line of cuDNN's explanation: a status, what it says, and the expression that failed, if it names one.
+    """One line of cuDNN's explanation: a status, a statement, and the failed expression if given.
 
     Addresses in it are masked, as :func:`without_addresses` does.
     """
@@ -37,12 +37,12 @@ class Reason:
 
     @property
     def statement(self) -> str:
-        """What comes before `` at: ``."""
+        """The text before `` at: ``."""
         return self.text.partition(" at: ")[0].strip()
 
     @property
     def expression(self) -> str | None:
-        """What comes after `` at: ``: the C++ condition that was met."""
+        """The text after `` at: ``: the C++ condition that holds."""
         return self.text.partition(" at: ")[2].strip() or None
 
     def __str__(self) -> str:
@@ -51,7 +51,7 @@ class Reason:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """One refused engine config and why, innermost reason first; ``engine`` None where cuDNN named no config."""
+    """A refused engine config with its reasons, innermost first; ``engine`` is None where cuDNN named no config."""
 
     engine: int | None
     sm: int | None
@@ -60,7 +60,7 @@ class Refusal:
 
     @property
     def choice(self) -> EngineChoice | None:
-        """The engine and the knobs that were chosen; None where cuDNN named no config."""
+        """The engine and its knob values; None where cuDNN named no config."""
         return None if self.engine is None else EngineChoice.from_log(self.engine, self.knobs)
 
     @property
@@ -104,7 +104,7 @@ def read_refusals(text: str) -> list[Refusal]:
 
 
 def _parse(text: str) -> _Config | None:
-    """Return engine, architecture and knobs of a config, or None if it is not whole."""
+    """Return engine, architecture and knobs of a config, None if incomplete."""
     try:
         config = parse_json(text.strip().removesuffix(";"), "an engine config", code="log-graph")
     except GraphError:
@@ -117,7 +117,7 @@ def _parse(text: str) -> _Config | None:
 
 
 def read_error(error: CudnnStatusError) -> tuple[Reason, ...]:
-    """Return the reasons in the last-error text of an exception, at least one: its status, where cuDNN said no more."""
+    """Return the reasons in an exception's last-error text; only its status if cuDNN gave no text."""
     parsed = tuple(reason for refusal in read_refusals(error.last_error) for reason in refusal.reasons)
     name = getattr(error.status, "c_name", str(int(error.status)))
     if not parsed:
@@ -136,7 +136,7 @@ _PLAIN = "CUDNN_STATUS_NOT_SUPPORTED"
 
 
 def furthest_reason(refused: Iterable[_Explained]) -> Reason | None:
-    """Return the innermost reason of the engine config that came furthest: the one with the longest chain of reasons.
+    """Return the innermost reason of the engine config with the longest chain of reasons, which passed most checks.
 
     The chain is cuDNN's call stack, so an engine that looked only at the architecture has a short one. Of equally long
     ones a plain NOT_SUPPORTED says less than NOT_SUPPORTED with a kind, and then the first in cuDNN's order counts.

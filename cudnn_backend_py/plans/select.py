@@ -1,4 +1,4 @@
-"""Selection of an engine config by requirements, with the reasons against the others."""
+"""Select an engine config by requirements, and collect the reasons against the others."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def _member(kind: type[_Enum], name: str | int) -> _Enum:
 
 @dataclass(frozen=True, kw_only=True)
 class Selection:
-    """What an engine config may need and must promise.
+    """Requirements for an engine config.
 
     Enumerators may be given as names (``"TENSOR_CORE"``), one alone without a tuple, and knobs as a mapping.
 
@@ -126,7 +126,7 @@ class Selection:
             yield _member(KnobType, knob), value
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the settings that differ from the defaults as plain data: names, numbers and lists."""
+        """Return the settings that differ from the defaults as plain data."""
         plain: dict[str, Any] = {}
         for item in fields(self):
             value = getattr(self, item.name)
@@ -146,7 +146,7 @@ class Selection:
 
 
 class NothingSelected(NotSupported):
-    """No engine config is left: cuDNN proposed none, or the selection refuses those it proposed.
+    """No engine config is left: cuDNN proposed none, or the selection excludes all proposed ones.
 
     Attributes
     ----------
@@ -175,12 +175,12 @@ class Candidates:
 
     @property
     def origins(self) -> list[str]:
-        """Where each config comes from: its heuristics mode, ``named`` or ``deterministic``."""
+        """The origin of each config: its heuristics mode, ``named`` or ``deterministic``."""
         return [config.origin for config in self.configs]
 
     @cached_property
     def refused(self) -> tuple[Candidate, ...]:
-        """Those the selection refused, then those cuDNN refused; one that several modes propose is there once."""
+        """The configs excluded by the selection, then those refused by cuDNN, each once."""
         from .candidate import read_candidates
 
         found = [*self.deselected, *self.by_status]
@@ -190,13 +190,13 @@ class Candidates:
 
     @property
     def error_text(self) -> str:
-        """cuDNN's error texts, each once; empty where it gave none."""
+        """cuDNN's distinct error texts; empty where it gave none."""
         return "\n".join(dict.fromkeys(text.strip() for text in self.texts if text.strip()))
 
 
 @dataclass(frozen=True)
 class Selected:
-    """The engine config that was chosen, those that would do as well, and why the others were refused."""
+    """The selected engine config, the alternatives, and why the others were refused."""
 
     config: EngineConfig
     alternatives: tuple[EngineConfig, ...]
@@ -204,7 +204,7 @@ class Selected:
 
     @property
     def refused(self) -> tuple[Candidate, ...]:
-        """Every config that was refused, with the reason."""
+        """Every refused config, with the reason."""
         return self.found.refused
 
 
@@ -214,7 +214,7 @@ def select(
     selection: Selection | None = None,
     **options: Any,
 ) -> Selected:
-    """Choose the engine config of a graph.
+    """Select the engine config of a graph.
 
     Parameters
     ----------
@@ -250,7 +250,7 @@ def select(
 
 
 def tuned_options(selection: Selection | None, target: Target) -> dict[str, Any]:
-    """Return the options by which the plan that was tuned for a selection on a target is kept in a plan cache.
+    """Return the options in the plan cache key of the tuned plan for a selection on a target.
 
     Which modes were queried is not among them: tuning asks several. The GPU's name is: the key of a plan does not
     report an H100 from an H200, but what is fastest on one need not be on the other.
@@ -260,7 +260,7 @@ def tuned_options(selection: Selection | None, target: Target) -> dict[str, Any]
 
 
 def candidates(question: OperationGraph, selection: Selection, *, every_mode: bool = True) -> Candidates:
-    """Return the engine configs that pass a selection, in the order of preference, each once.
+    """Return the engine configs that pass a selection, in order of preference, without duplicates.
 
     Parameters
     ----------
@@ -287,12 +287,12 @@ def candidates(question: OperationGraph, selection: Selection, *, every_mode: bo
 def _propose(
     question: OperationGraph, selection: Selection, found: Candidates, every_mode: bool
 ) -> Iterator[EngineConfig]:
-    """Yield configs; what cuDNN says about others goes to `found`."""
+    """Yield configs; add cuDNN's messages about others to `found`."""
     if selection.knobs and selection.engine is not None:
-        yield from _try_choice(question, EngineChoice(selection.engine, selection.knob_values), "named", found)
+        yield from _add_choice(question, EngineChoice(selection.engine, selection.knob_values), "named", found)
         return
     if selection.deterministic and (known := _deterministic_choice(question)) is not None:
-        yield from _try_choice(question, known, "deterministic", found)
+        yield from _add_choice(question, known, "deterministic", found)
     for mode in selection.modes:
         if found.configs and not every_mode:
             return
@@ -306,10 +306,10 @@ def _propose(
             found.texts.append(answer.answer.text)
         yield from answer.configs
     if selection.engine is not None and not found.configs:
-        yield from _try_choice(question, EngineChoice(selection.engine), "named", found)
+        yield from _add_choice(question, EngineChoice(selection.engine), "named", found)
 
 
-def _try_choice(
+def _add_choice(
     question: OperationGraph, choice: EngineChoice, origin: str, found: Candidates
 ) -> Iterator[EngineConfig]:
     try:
@@ -331,13 +331,13 @@ def _add_refused(found: Candidates, origin: str, choice: EngineChoice | None, er
 
 
 def refusal(question: OperationGraph, selection: Selection) -> Callable[[EngineConfig], str | None]:
-    """Return the function that says why a selection refuses a config, None if it does not."""
+    """Return a function that gives the reason why a selection excludes a config, None if it does not."""
     filters = list(_filters(question, selection))
     return lambda config: next((reason for refuse in filters if (reason := refuse(config)) is not None), None)
 
 
 def _filters(question: OperationGraph, selection: Selection) -> Iterator[_Reason]:
-    """Yield functions that say why a config is refused, None if it is not; cheap questions first."""
+    """Yield functions that give the reason to exclude a config or None; cheap checks first."""
     if (engine := selection.engine) is not None:
         yield lambda config: None if config.engine == engine else f"it is engine {config.engine}, {engine} is wanted"
     for kind in ("behavior", "numerical"):
@@ -366,7 +366,7 @@ def _by_notes(kind: str, wanted: Iterable[CudnnEnum], unwanted: Iterable[CudnnEn
 
 
 def find_excess(config: EngineConfig, **limits: int | None) -> str | None:
-    """Return the first limit a config exceeds, as found and allowed; None where it keeps all of them.
+    """Return the first exceeded limit of a config as found and allowed; None if it exceeds none.
 
     Parameters
     ----------
@@ -406,7 +406,7 @@ def _is_attention_backward(graph: Graph) -> bool:
 
 
 def _deterministic_choice(question: OperationGraph) -> EngineChoice | None:
-    """Return engine and knobs of the deterministic kernel, None where any of the heuristics' will do, or none."""
+    """Return engine and knobs of the deterministic kernel; None where heuristics suffice or there is none."""
     if not _is_attention_backward(question.graph) or _why_not_deterministic(question) is not None:
         return None
     from ..graph.attention import deterministic_config
@@ -416,7 +416,7 @@ def _deterministic_choice(question: OperationGraph) -> EngineChoice | None:
 
 
 def _why_not_deterministic(question: OperationGraph) -> str | None:
-    """Return why no config of an attention backward graph is deterministic, None if that depends on the config."""
+    """Return why no config of an attention backward graph is deterministic; None if that depends on the config."""
     graph, version, sm = question.graph, question.target.library.version, question.target.sm
     if not _is_attention_backward(graph):
         return None
@@ -437,7 +437,7 @@ def _why_not_deterministic(question: OperationGraph) -> str | None:
 
 
 def nothing_selected(question: OperationGraph, selection: Selection, found: Candidates) -> NothingSelected:
-    """Return the error for a selection that leaves nothing; it says who refused, and quotes cuDNN where it spoke."""
+    """Return the error for a selection without a match; it says who refused and quotes cuDNN."""
     from ..target.environment import problem_of_refusal  # only for a refusal
 
     target = question.target

@@ -1,4 +1,4 @@
-"""Dims that belong together, and the effect of padding them with zeros. Pure, knows nothing of cuDNN."""
+"""Dims that must change together, and the effect of padding them with zeros. Pure functions."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _D, _P, _R = DescriptorType, PointwiseMode, ReduceTensorOp
 
 @dataclass(frozen=True)
 class DimClass:
-    """Dims of one size that can only change together; ``fixed`` where one of them belongs to what is not known here."""
+    """Dims of one size that can only change together; ``fixed`` if one of them has unknown relations."""
 
     size: int
     axes: frozenset[Axis]
@@ -57,7 +57,7 @@ def _class(members: set[Axis], tensors: dict[int, Tensor], fixed: set[Axis]) -> 
 
 
 def resize(graph: Graph, classes: Iterable[DimClass], size: int) -> Graph | None:
-    """Return the graph with these dims of another size, None if that is not possible."""
+    """Return the graph with these dims resized; None if impossible."""
     chosen = list(classes)
     if any(item.fixed for item in chosen):
         return None
@@ -101,11 +101,11 @@ _KEEPS_SUM = {_R.ADD, _R.AMAX, _R.NORM1, _R.NORM2}
 
 
 class _InexactError(Exception):
-    """The padded part reaches the results."""
+    """The padded part affects the results."""
 
 
 def is_exact(graph: Graph, classes: Iterable[DimClass]) -> bool:
-    """Return whether zeros in the padded part of the inputs leave the rest of the outputs as it was.
+    """Return whether zeros in the padded part of the inputs leave the rest of the outputs unchanged.
 
     A sum over the padded dim must add zeros only; where a row is normalised over it, it is not exact. A sequence of
     keys may be padded where the graph is reported the real lengths.

@@ -1,4 +1,4 @@
-"""Fusion of attention: many operations as one, and back, where both compute the same. Pure, knows nothing of cuDNN."""
+"""Fuse attention into one operation, or expand it, where both compute the same. Pure functions."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _STATISTICS = ("stats", "max", "sum_exp")
 
 @dataclass(frozen=True)
 class _Softmax:
-    """A softmax in a graph: its operations, what goes in and comes out, and the statistics in memory."""
+    """A softmax in a graph: its operations, input, output, and statistics in memory."""
 
     ops: tuple[Op, ...]
     x: Tensor
@@ -40,7 +40,7 @@ class _Softmax:
 
 
 class _Names:
-    """Uids and names that a graph does not use yet."""
+    """Unused uids and names of a graph."""
 
     def __init__(self, graph: Graph) -> None:
         self._uids = free_uids(graph)
@@ -58,7 +58,7 @@ class _Names:
 
 
 def as_unified(graph: Graph) -> Graph | None:
-    """Return a forward pass of two matmuls and a softmax as the one SDPA operation, or None if it is none.
+    """Return a forward pass of two matmuls and a softmax as one SDPA operation; None if it is something else.
 
     What happens between the scaled scores and the softmax becomes the sub-graph. Real lengths, pages, dropout and
     8-bit factors are not supported.
@@ -97,20 +97,20 @@ def _has_lengths(op: Matmul) -> bool:
 
 
 def _rounds(ops: list[Op]) -> bool:
-    """Return whether operations round or cut off between them what one operation would not."""
+    """Return whether operations round or truncate between them, which one operation would not."""
     kinds = {tensor.data_type for op in ops for tensor in op.outputs().values() if tensor.virtual}
     kinds |= {op.compute_type for op in ops if isinstance(op, Matmul | Pointwise | Reduction)}
     return not kinds <= {DataType.FLOAT, *HALF_TYPES, *FP8_TYPES}
 
 
 def _is_modifier(ops: Sequence[Op]) -> bool:
-    """Return whether operations can be the sub-graph of attention: pointwise ones and masks, without results."""
+    """Return whether operations can form attention's sub-graph: only pointwise operations and masks, no outputs."""
     others = [op for op in ops if isinstance(op, Operation) and op.kind is not _D.OPERATION_DIAGONAL_BAND_MASK]
     return not others and all(tensor.virtual for op in ops for tensor in op.outputs().values())
 
 
 def is_in_float(graph: Graph) -> bool:
-    """Return whether virtual tensors but the operands of matmuls, and all computation, are float32 or of indices."""
+    """Return whether virtual tensors apart from matmul operands, and all computation, are float32 or indices."""
     computed = {op.compute_type for op in graph.ops if isinstance(op, Matmul | Pointwise | Reduction)}
     if not computed <= {DataType.FLOAT, DataType.INT32, *BOOLEAN_TYPES}:
         return False
@@ -120,7 +120,7 @@ def is_in_float(graph: Graph) -> bool:
 
 
 def _find_scaling(graph: Graph, score: Tensor) -> Pointwise | None:
-    """Return the multiplication of the raw scores by one number, if there is one."""
+    """Return the multiplication of the raw scores by one number, if any."""
     for op in graph.ops:
         if isinstance(op, Pointwise) and op.mode is _P.MUL and op.x is not None and op.b is not None:
             number = not op.b.virtual and math.prod(op.b.dims) == 1
@@ -179,7 +179,7 @@ def _find_chain(graph: Graph) -> _Softmax | None:
 
 
 def expand_softmax(graph: Graph) -> Graph | None:
-    """Return the graph with each SOFTMAX operation written out, None if it has none that can be."""
+    """Return the graph with each SOFTMAX operation expanded; None if there is none that can be."""
     names = _Names(graph)
     ops: list[Op] = []
     for op in graph.ops:
@@ -212,7 +212,7 @@ def _chain(x: Tensor, y: Tensor, statistics: dict[str, Tensor], names: _Names) -
 
 
 def scale_scores(graph: Graph) -> Graph | None:
-    """Return attention that scales an operand of its first matmul with the scores scaled instead; S stays virtual."""
+    """Return attention with the scores scaled instead of an operand of the first matmul; S stays virtual."""
     matmuls = [op for op in graph.ops if isinstance(op, Matmul)]
     if len(matmuls) != 2:
         return None
@@ -238,7 +238,7 @@ _TAKEN = {"q", "k", "v", "o", "scale", "stats", "softmax", "subgraph", "subgraph
 
 
 def as_composite(graph: Graph) -> Graph | None:
-    """Return the one SDPA operation of a forward pass as many operations, or None where it does more than they can.
+    """Return a forward SDPA operation as several operations; None where they cannot express it.
 
     Real lengths, pages, dropout, a block mask, a sink and 8-bit factors are not supported.
     """
@@ -274,7 +274,7 @@ def as_composite(graph: Graph) -> Graph | None:
 
 
 def add_row_statistics(graph: Graph) -> Graph | None:
-    """Return attention with a hand-written softmax as the chain that attention kernels support.
+    """Return attention with a hand-written softmax in the form that attention kernels support.
 
     That is with the logarithm of the sums, also where no one reads it; P has the type of V. None where there is no such
     softmax, or it has them.
@@ -296,7 +296,7 @@ def add_row_statistics(graph: Graph) -> Graph | None:
 
 
 def _scale_by_product(op: Op, scores: Tensor) -> Op:
-    """Return the scaling of the scores as a product with a number, where it is a division by one that is known."""
+    """Return the scaling of the scores as a multiplication, where it is a division by a known number."""
     if not (isinstance(op, Pointwise) and op.mode is _P.DIV and op.y == scores and op.b is not None):
         return op
     if not op.b.by_value or not op.b.value:
@@ -305,7 +305,7 @@ def _scale_by_product(op: Op, scores: Tensor) -> Op:
 
 
 def as_composite_backward(graph: Graph) -> Graph | None:
-    """Return the one SDPA_BWD operation as many operations, or None where its options cannot all be read.
+    """Return an SDPA_BWD operation as several operations; None if its options cannot be read completely.
 
     Tensors of the caller keep their names, uids and memory; scratch tensors are added.
     """
@@ -325,7 +325,7 @@ def as_composite_backward(graph: Graph) -> Graph | None:
 
 
 def _read_bias(op: Operation, dims: tuple[int, ...] | None) -> dict[str, Tensor] | None:
-    """Return the bias of some dims, or none for None, that attention adds in its sub-graph; None if that does more."""
+    """Return the bias that attention adds in its sub-graph; None if the sub-graph does more."""
     inner = [one for sub in op.subgraphs() for one in all_ops(sub)]
     read = [tensor for one in inner for tensor in one.inputs().values()]
     if any(tensor.by_value and tensor.value is None for tensor in read):
@@ -347,7 +347,7 @@ _TAKEN_BACKWARD = {
 
 
 def _restore_tensors(graph: Graph, made: Graph, given: dict[str, Tensor]) -> Graph | None:
-    """Return the graph that was made, with the caller's tensors of the same names, as they are in memory.
+    """Return the new graph with the caller's tensors of the same names and their layouts.
 
     K and V have s and d swapped, where they are multiplied from the right; what a reshape makes of K is as K is again.
     """
@@ -370,7 +370,7 @@ def _restore_tensors(graph: Graph, made: Graph, given: dict[str, Tensor]) -> Gra
 
 
 def _free_name(tensor: Tensor, uid: int, names: set[str]) -> Tensor:
-    """Return a tensor with a uid, and a name that is not among `names`, which get it."""
+    """Return a tensor with a uid and an unused name, which is added to `names`."""
     name = tensor.name
     while name in names:
         name += "_"
@@ -379,7 +379,7 @@ def _free_name(tensor: Tensor, uid: int, names: set[str]) -> Tensor:
 
 
 def _as_given(tensor: Tensor, mine: Tensor) -> Tensor | None:
-    """Return the caller's tensor with the dims of another; None if it has another number of elements."""
+    """Return the caller's tensor with the dims of another; None if the number of elements differs."""
     if mine.by_value:
         return dataclasses.replace(tensor, uid=mine.uid, name=mine.name, value=mine.value)
     kept = _swap_last(mine) if tensor.name in ("k", "v") else mine

@@ -1,4 +1,4 @@
-"""The same graph with other dims, data types, attributes or options of attention, as a user requests them by name.
+"""A graph with other dims, data types, attributes or attention options, requested by name.
 
 Dims that belong together change together, and what an operation writes follows from what it reads. Pure, knows nothing
 of cuDNN.
@@ -38,7 +38,7 @@ def override(
     types: Mapping[str, str] | None = None,
     settings: Mapping[str, str] | None = None,
 ) -> Graph:
-    """Return a graph with the requested settings, then data types, then dims; everything else stays.
+    """Return a graph with the requested settings, then data types, then dims; everything else is unchanged.
 
     Parameters
     ----------
@@ -63,7 +63,7 @@ def override(
 
 
 def find_type(name: str) -> DataType:
-    """Return the data type of a name: cuDNN's, the short one of a graph's text, or that of a framework.
+    """Return the data type of a name: cuDNN's, the short one of a graph's text, or a framework's.
 
     Raises
     ------
@@ -96,7 +96,7 @@ def _short_floats(graph: Graph) -> list[Tensor]:
 
 
 def with_dims(graph: Graph, dims: Mapping[str, tuple[int, ...]]) -> Graph:
-    """Return a graph with other dims of tensors, and dims of all others inferred from them."""
+    """Return a graph with other dims of tensors; the dims of all others are inferred."""
     sizes = _Sizes(graph)
     for name, wanted in dims.items():
         tensor = graph.tensor(name)
@@ -110,7 +110,7 @@ def with_dims(graph: Graph, dims: Mapping[str, tuple[int, ...]]) -> Graph:
 
 
 class _Sizes:
-    """The dims of all tensors while some are changed."""
+    """The dims of all tensors while some are being changed."""
 
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
@@ -131,7 +131,7 @@ class _Sizes:
         return self._dims[axis[0]][axis[1]]
 
     def fix(self, axis: Axis, size: int) -> None:
-        """Give a dim, and those that are the same, a size that was requested."""
+        """Give a dim, and those equal to it, a requested size."""
         root = self._groups.root(axis)
         if self._fixed.get(root, size) != size:
             name = self._tensors[axis[0]].name
@@ -167,7 +167,7 @@ class _Sizes:
         raise _error("the dims requested contradict each other")
 
     def graph(self) -> Graph:
-        """Return the graph with the dims as they are now."""
+        """Return the graph with the current dims."""
         new: dict[int, Tensor] = {}
         for uid, tensor in self._tensors.items():
             dims = tuple(self._dims[uid])
@@ -189,7 +189,7 @@ class _Sizes:
 
 
 def _with_limits(op: Op, before: Mapping[int, Tensor]) -> Op:
-    """Return a slice that goes to the end of its tensor still doing so."""
+    """Return a slice extended to the new end of its tensor if it reached the old one."""
     if not isinstance(op, Operation) or op.kind is not _D.OPERATION_SLICE:
         return op
     old, x = before[op.fields["x"].uid].dims, op.fields["x"].dims
@@ -203,7 +203,7 @@ def _with_limits(op: Op, before: Mapping[int, Tensor]) -> Op:
 
 
 def with_settings(graph: Graph, settings: Mapping[str, str]) -> Graph:
-    """Return a graph with something set otherwise.
+    """Return a graph with other attributes or options.
 
     Parameters
     ----------
@@ -267,7 +267,7 @@ _ALIASES = {
 
 
 def _with_field(op: Op, name: str, text: str) -> Op:
-    """Return an operation with another attribute, its own or one of the parameters inside it."""
+    """Return an operation with another attribute, of its own or of an inner parameter."""
     names = _ALIASES.get(name, (name,))
     if not isinstance(op, Operation):
         for item in dataclasses.fields(op):  # type: ignore[arg-type]
@@ -297,7 +297,7 @@ def _no_field(op: Op, name: str) -> GraphError:
 
 
 def _read_value(text: str, held: Any, annotation: str = "") -> Any:
-    """Return a text as a value of the kind of the one that is replaced."""
+    """Return a text as a value of the replaced value's type."""
     if isinstance(held, tuple):
         parts = text.split(",")
         parts = parts * len(held) if len(parts) == 1 else parts
@@ -331,7 +331,7 @@ def _flag(text: str) -> bool:
 
 
 def _with_options(graph: Graph, settings: Mapping[str, str]) -> Graph:
-    """Return attention built again with other options."""
+    """Return attention rebuilt with other options."""
     use = read_attention(graph)
     names = [item.name for item in dataclasses.fields(Attention)]
     if use is None:
@@ -415,7 +415,7 @@ _LAID_OUT = (
 
 
 def _change(options: dict[str, Any], key: str, text: str) -> None:
-    """Set one option of attention; sizes that were equal stay so, and tensors are without gaps again."""
+    """Set one option of attention; equal sizes stay equal, and tensors are packed again."""
     before = options[key]
     value = options[key] = _READERS.get(key, _whole_or_none)(text)
     options |= {same: value for same in _FOLLOWERS.get(key, ()) if options[same] == before}
@@ -438,7 +438,7 @@ def _change(options: dict[str, Any], key: str, text: str) -> None:
 
 
 def _layout_names(options: Mapping[str, Any]) -> Any:
-    """Return the layouts of attention's tensors by name, from their strides: that of heads next to that of tokens."""
+    """Return the layouts of attention's tensors by name, from the strides of heads and tokens."""
     layout = options["layout"]
     if isinstance(layout, str):
         return layout
@@ -453,7 +453,7 @@ def _layout_names(options: Mapping[str, Any]) -> Any:
 
 
 def scale_of(graph: Graph) -> Any:
-    """Return the factor of the scores: its number, ``tensor``, or ``none``."""
+    """Return the factor of the scores: a number, ``tensor``, or ``none``."""
     for op in graph.ops:
         if isinstance(op, Operation) and op.kind in (_D.OPERATION_SDPA_FWD, _D.OPERATION_SDPA_BWD):
             return _factor(op.fields.get("scale"))

@@ -1,4 +1,4 @@
-"""``reduce_failure``: the smallest form of a graph, and the simplest data, that still fails in the same way.
+"""``reduce_failure``: the smallest graph and simplest data that still fail in the same way.
 
 Delta debugging: one change at a time, those that take most away first, and each that still fails is kept. Outputs and
 operations go, then options, dims are halved, windows and layouts become plain. Pure: what fails is queried of the
@@ -42,7 +42,7 @@ _WINDOWS = {
 
 @dataclass
 class Reduced:
-    """A failure made small.
+    """A minimized failure.
 
     Attributes
     ----------
@@ -64,7 +64,7 @@ class Reduced:
 
 
 def reduce_failure(graph: Graph, data: str, fails: Fails, *, budget_s: float = 60.0, most: int = 500) -> Reduced:
-    """Return a smaller graph and simpler data for which `fails` still holds; those given are not judged again.
+    """Return a smaller graph and simpler data for which `fails` still holds; the given ones are not judged again.
 
     Parameters
     ----------
@@ -106,7 +106,7 @@ def reduce_failure(graph: Graph, data: str, fails: Fails, *, budget_s: float = 6
 
 
 def _weight(graph: Graph) -> tuple[Any, ...]:
-    """Return how large a graph is; each step makes it less."""
+    """Return the size of a graph, which each step reduces."""
     ops = list(all_ops(graph))
     windows = sum(
         abs(float(_number(part)) - plain)
@@ -158,7 +158,7 @@ def _parts(graph: Graph) -> Iterator[tuple[str, Graph]]:
 
 
 def _up_to(graph: Graph, op: Op) -> Graph:
-    """Return an operation with everything it depends on, its results in memory."""
+    """Return an operation with its dependencies, with its results in memory."""
     needed, ops = {tensor.uid for tensor in op.inputs().values()}, [op]
     for one in reversed(graph.ops[: graph.ops.index(op)]):
         if any(tensor.uid in needed for tensor in one.outputs().values()):
@@ -168,7 +168,7 @@ def _up_to(graph: Graph, op: Op) -> Graph:
 
 
 def _given(graph: Graph, op: Op) -> Graph:
-    """Return the graph without an operation and what only that needs: its results are given in memory."""
+    """Return the graph without an operation and its exclusive dependencies: its results become inputs."""
     rest = [one for one in graph.ops if one is not op]
     while True:  # what no one reads any more
         read = {tensor.uid for one in rest for tensor in one.inputs().values()}
@@ -181,7 +181,7 @@ def _given(graph: Graph, op: Op) -> Graph:
 
 
 def _between(graph: Graph, ops: list[Op]) -> Graph:
-    """Return a graph of some operations: what others would write or read of theirs is in memory."""
+    """Return a graph of some operations, with tensors shared with other operations in memory."""
     written = {tensor.uid: tensor for op in ops for tensor in op.outputs().values()}
     read = {tensor.uid: tensor for op in ops for tensor in op.inputs().values()}
     ends = {uid for uid in written if uid not in read} | {uid for uid in read if uid not in written}
@@ -191,7 +191,7 @@ def _between(graph: Graph, ops: list[Op]) -> Graph:
 
 
 def _in_memory(tensor: Tensor) -> Tensor:
-    """Return the tensor in memory; booleans stay inside, where they mean what they say."""
+    """Return the tensor in memory; boolean tensors stay virtual, as their memory format differs."""
     if tensor.data_type in BOOLEAN_TYPES:
         raise GraphError(f"{tensor.name!r} would be in memory as booleans", code="booleans-in-memory")
     return dataclasses.replace(tensor, virtual=False)
@@ -201,7 +201,7 @@ def _in_memory(tensor: Tensor) -> Tensor:
 
 
 def _without_fields(graph: Graph) -> Iterator[tuple[str, Graph]]:
-    """Yield the graph without each field that an operation need not have."""
+    """Yield the graph without each optional field of an operation."""
     for op in graph.ops:
         if not isinstance(op, Operation):
             yield from _without_numbers(graph, op)
@@ -264,7 +264,7 @@ def _less(size: int) -> list[int]:
 
 
 def _sized(graph: Graph, sizes: Mapping[tuple[int, int], int]) -> Graph | None:
-    """Return the graph with other dims, and those of convolved and pooled images that follow from them."""
+    """Return the graph with other dims and the derived dims of convolved and pooled images."""
     made = _set(graph, sizes)
     for _ in range(len(graph.ops) + 1):
         follows = {key: size for op in made.ops for key, size in _spatial(op).items()}
@@ -290,7 +290,7 @@ def _set(graph: Graph, sizes: Mapping[tuple[int, int], int]) -> Graph:
 
 
 def _spatial(op: Op) -> dict[tuple[int, int], int]:
-    """Return the sizes that a convolution or pooling makes of its image, where its result has others."""
+    """Return the output sizes of a convolution or pooling, where its result has others."""
     relation = relation_of(op)
     if not isinstance(relation, Window):
         return {}
@@ -308,7 +308,7 @@ def _spatial(op: Op) -> dict[tuple[int, int], int]:
 
 
 def _plain_windows(graph: Graph) -> Iterator[tuple[str, Graph]]:
-    """Yield the graph with a window that has no padding, stride or dilation."""
+    """Yield the graph with a window without padding, stride or dilation."""
     for op in graph.ops:
         for key, value in op.parameters().items():
             if not isinstance(op, Operation) or not isinstance(value, Parameters):
@@ -329,7 +329,7 @@ def _with_window(graph: Graph, old: Op, new: Op) -> Graph | None:
 
 
 def _plain_layouts(graph: Graph) -> Iterator[tuple[str, Graph]]:
-    """Yield the graph with tensors row-major, all of them or one, and in float32."""
+    """Yield the graph with all tensors or one of them row-major, and in float32."""
     wanted: list[tuple[str, list[Tensor], Callable[[Tensor], Tensor]]] = []
 
     def packed(tensor: Tensor) -> Tensor:

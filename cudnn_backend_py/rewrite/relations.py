@@ -1,4 +1,4 @@
-"""`relation_of`: how the dims of an operation's tensors depend on each other, one class for each kind of operation.
+"""`relation_of`: how the dims of an operation's tensors depend on each other, one class per kind of operation.
 
 Changes of dims, overrides and reductions all take from here which dims change together and what follows from them. The
 sizes themselves are computed by `graph/shapes.py`, as in builders.
@@ -42,7 +42,7 @@ NORMS = (_D.OPERATION_NORM_FORWARD, _D.OPERATION_NORM_BACKWARD)
 
 
 class AxisGroups:
-    """Axes of tensors in groups, which grow together where two of their axes turn out to be the same dim."""
+    """Axes of tensors in groups, merged when two of their axes are the same dim."""
 
     def __init__(self, tensors: Iterable[Tensor]) -> None:
         self._parent: dict[Axis, Axis] = {(t.uid, axis): (t.uid, axis) for t in tensors for axis in range(t.rank)}
@@ -51,18 +51,18 @@ class AxisGroups:
         return axis in self._parent
 
     def root(self, axis: Axis) -> Axis:
-        """Return the axis that means the group."""
+        """Return the axis that represents the group."""
         parent = self._parent
         while parent[axis] != axis:
             parent[axis] = axis = parent[parent[axis]]
         return axis
 
     def join(self, one: Axis, other: Axis) -> None:
-        """Make the groups of two axes one."""
+        """Merge the groups of two axes."""
         self._parent[self.root(one)] = self.root(other)
 
     def members(self) -> dict[Axis, list[Axis]]:
-        """Return the axes of each group, by the axis that means it."""
+        """Return the axes of each group by its representative."""
         found: dict[Axis, list[Axis]] = {}
         for axis in self._parent:
             found.setdefault(self.root(axis), []).append(axis)
@@ -70,14 +70,14 @@ class AxisGroups:
 
 
 class Relation:
-    """How the dims of one operation's tensors depend on each other. This class: of an operation that is not known."""
+    """Relations between the dims of one operation's tensors. This base class is for unknown operations."""
 
     def __init__(self, op: Op) -> None:
         self.op = op
         self.fields: Mapping[str, Any] = op.fields if isinstance(op, Operation) else {}
 
     def same(self, tensors: Mapping[int, Tensor]) -> Iterable[Link] | None:
-        """Return the axes that are the same dim; None where more may depend on a dim than is known here.
+        """Return the axes that are the same dim; None if further dims may be related.
 
         Parameters
         ----------
@@ -88,16 +88,16 @@ class Relation:
         return None
 
     def alike(self) -> Iterable[Link]:
-        """Return further axes that are the same dim as far as their places and sizes report."""
+        """Return further axes that are the same dim as far as positions and sizes show."""
         return ()
 
     def results(self, dims: DimsByUid) -> dict[int, Dims]:
-        """Return, by uid, the dims that follow from `dims` of other tensors by more than being the same."""
+        """Return, by uid, the dims that are computed from the `dims` of other tensors."""
         del dims
         return {}
 
     def needed(self, dims: DimsByUid) -> dict[int, Dims]:
-        """Return, by uid, the dims that cuDNN needs where other tensors have `dims`."""
+        """Return, by uid, the dims that cuDNN requires if other tensors have `dims`."""
         return self.results(dims)
 
 
@@ -131,12 +131,12 @@ class _Random(Relation):
 
 
 class Window(Relation):
-    """Of an operation that moves a window over an image: a convolution or a pooling, or a gradient of one."""
+    """Relation of an operation that moves a window over an image: convolution, pooling, or a gradient."""
 
     image: Tensor
 
     def windows(self, dims: DimsByUid) -> tuple[list[Tensor], Dims]:
-        """Return the tensors with one element for each window, and their spatial dims."""
+        """Return the tensors with one element per window, and their spatial dims."""
         raise NotImplementedError
 
 
@@ -172,7 +172,7 @@ class _Convolution(Window):
         return {self.response.uid: (*y[:2], *sizes)}  # the gradient that fits the image
 
     def _image_sizes(self, weights: Sequence[int], response: Sequence[int]) -> Dims:
-        """Return the spatial dims of the image: as much larger than the smallest one as they were."""
+        """Return the spatial dims of the image, with the same excess over the minimum as before."""
         sides, groups = self._sides(), self.image.dims[1] // self.weights.dims[1]
         before = convolution_input(self.response.dims, self.weights.dims, sides, groups)
         now = convolution_input(response, weights, sides, groups)
@@ -332,7 +332,7 @@ class _Attention(Relation):
 
 
 class _AroundTheLargest(Relation):
-    """Relate the dims of an operation's tensors: those of the largest one, or 1."""
+    """Relations of dims that equal those of the largest tensor, or are 1."""
 
     def alike(self) -> Iterable[Link]:
         tensors = [tensor for _, tensor in self.op.ports()]
@@ -386,13 +386,13 @@ _RELATIONS: dict[DescriptorType, type[Relation]] = {
 
 
 def relation_of(op: Op) -> Relation:
-    """Return how the dims of an operation's tensors depend on each other."""
+    """Return the relations between the dims of an operation's tensors."""
     return _RELATIONS.get(op.kind, Relation)(op)
 
 
 @contextmanager
 def naming_operation(op: Op) -> Iterator[None]:
-    """Refuse an operation without a relation of dims: cuDNN judges its numbers.
+    """Refuse an operation with unknown relations of dims.
 
     Raises
     ------

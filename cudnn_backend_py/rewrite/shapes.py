@@ -1,4 +1,4 @@
-"""Tensors of other shapes for the same: fewer axes, lengths, biases, padded images. Pure, knows nothing of cuDNN."""
+"""Equivalent graphs with reshaped tensors: merged axes, lengths, biases, padded images. Pure functions."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _RANK = 4  # of attention
 
 
 def flatten_leading(graph: Graph, rank: int) -> tuple[Graph, list[Tensor]] | None:
-    """Return the graph with its leading axes as one, so that tensors have `rank` dims, and those that need a copy.
+    """Return the graph with merged leading axes so that tensors have `rank` dims, and the tensors to copy.
 
     None where there are no more axes than that, or they are not the same everywhere: some operand has one of them and
     not the others, or an operation is of a kind whose axes have meanings.
@@ -70,7 +70,7 @@ def flatten_leading(graph: Graph, rank: int) -> tuple[Graph, list[Tensor]] | Non
 
 
 def _merge_strides(tensor: Tensor, gone: int) -> tuple[int, ...] | None:
-    """Return the strides with the first axes as one; None where no single stride does, or the tensor is virtual."""
+    """Return the strides with the leading axes merged; None if impossible or the tensor is virtual."""
     leading = zip(tensor.dims[: gone + 1], tensor.strides, strict=False)
     steps = [(dim, stride) for dim, stride in leading if dim > 1] or [(1, tensor.strides[gone])]
     fits = all(outer[1] == inner[0] * inner[1] for outer, inner in itertools.pairwise(steps))
@@ -85,7 +85,7 @@ def _shift_axes(op: Op, new: dict[int, Tensor], gone: int) -> Op:
 
 
 def add_leading(graph: Graph) -> Graph | None:
-    """Return a product of matrices with a batch of 1 before them: the same memory. None for other graphs."""
+    """Return a matrix product with a batch dim of 1 added, in the same memory; None for other graphs."""
     if any(tensor.rank != _MATRIX for tensor in graph.tensors) or not any(isinstance(op, Matmul) for op in graph.ops):
         return None
     if any(not isinstance(op, Matmul | Pointwise | Reduction) for op in graph.ops):
@@ -98,7 +98,7 @@ def add_leading(graph: Graph) -> Graph | None:
 
 
 def as_rows_and_columns(graph: Graph) -> Iterator[Graph]:
-    """Yield a graph that reduces rows or columns with tensors [rows, columns, 1, 1], channels last: the same memory.
+    """Yield a row or column reduction with tensors [rows, columns, 1, 1], channels last, in the same memory.
 
     For graphs of pointwise operations and reductions whose tensors are row-major and have all or none of their first
     axes, and all or none of the others.
@@ -119,7 +119,7 @@ def as_rows_and_columns(graph: Graph) -> Iterator[Graph]:
 
 
 def _view_in_two(tensor: Tensor, whole: tuple[int, ...], split: int) -> Tensor | None:
-    """Return the tensor as [rows, columns, 1, 1], None where it has some of the axes of a side and not others."""
+    """Return the tensor as [rows, columns, 1, 1]; None if it has only some of the axes of a side."""
     sides = ((tensor.dims[:split], whole[:split]), (tensor.dims[split:], whole[split:]))
     if any(own != full and math.prod(own) > 1 for own, full in sides):
         return None
@@ -131,7 +131,7 @@ def _view_in_two(tensor: Tensor, whole: tuple[int, ...], split: int) -> Tensor |
 
 
 def find_lengths_of_other_rank(graph: Graph) -> dict[int, tuple[int, ...]]:
-    """Return by uid the dims (n, 1, 1, 1) for lengths and ragged offsets of other dims."""
+    """Return by uid the dims (n, 1, 1, 1) for lengths and ragged offsets that have others."""
     found: dict[int, tuple[int, ...]] = {}
     for op in all_ops(graph):
         tensors = [tensor for port, tensor in op.inputs().items() if "seq_len" in port or port.endswith("_override")]
@@ -144,7 +144,7 @@ def find_lengths_of_other_rank(graph: Graph) -> dict[int, tuple[int, ...]]:
 
 
 def set_dims(graph: Graph, dims: dict[int, tuple[int, ...]]) -> Graph:
-    """Return the graph with tensors of other dims, by uid; row-major where the rank is another."""
+    """Return the graph with other tensor dims by uid, row-major if the rank differs."""
     new = {}
     for tensor in (tensor for op in all_ops(graph) for _, one in op.ports() for tensor in (one, one.ragged_offset)):
         if tensor is None or tensor.uid not in dims:
@@ -160,7 +160,7 @@ def set_dims(graph: Graph, dims: dict[int, tuple[int, ...]]) -> Graph:
 
 
 def find_biases(graph: Graph) -> Iterator[tuple[Tensor, tuple[int, ...], list[Tensor]]]:
-    """Yield each bias with dims of 1, the dims of the scores it is added to, and the gradients of its dims."""
+    """Yield each bias with dims of size 1, the dims of its scores, and the gradients of those dims."""
     by_dims: dict[tuple[int, ...], list[Tensor]] = {}
     for tensor in _find_sums(graph):
         by_dims.setdefault(tensor.dims, []).append(tensor)
@@ -175,7 +175,7 @@ def find_biases(graph: Graph) -> Iterator[tuple[Tensor, tuple[int, ...], list[Te
 
 
 def _find_sums(graph: Graph) -> Iterator[Tensor]:
-    """Yield the gradients of biases in memory: sums of tensors with the dims of the scores, or an operation's dbias."""
+    """Yield the gradients of biases in memory: sums of score-shaped tensors, or an operation's dbias."""
     for op in graph.ops:
         if isinstance(op, Reduction) and op.operator is _R.ADD and not op.y.virtual:
             yield op.y
@@ -187,7 +187,7 @@ def _find_sums(graph: Graph) -> Iterator[Tensor]:
 
 
 def pad_image(graph: Graph, op: Operation) -> tuple[Operation, Tensor] | None:
-    """Return a convolution of the graph with its image padded in memory instead, and that larger image.
+    """Return a convolution with its image padded in memory instead, and the larger image.
 
     None where it is padded the same on both sides, or its image is virtual or read elsewhere.
     """
@@ -210,7 +210,7 @@ def pad_image(graph: Graph, op: Operation) -> tuple[Operation, Tensor] | None:
 
 
 def widen_groups(graph: Graph, op: Operation, per_group: int) -> dict[int, tuple[int, ...]] | None:
-    """Return by uid the dims of what grows with so many input channels in each group of a convolution.
+    """Return by uid the dims that grow with the number of input channels per group of a convolution.
 
     None where the convolution has no groups, or the same channels are read from its result.
     """
@@ -237,7 +237,7 @@ def widen_groups(graph: Graph, op: Operation, per_group: int) -> dict[int, tuple
 
 
 def set_channels(graph: Graph, dims: dict[int, tuple[int, ...]], image: Tensor) -> Graph:
-    """Return the graph with tensors of other dims, by uid, all of them channels last where an image is."""
+    """Return the graph with other tensor dims by uid, all channels last if an image is."""
     wide = set_dims(graph, dims)
     if image.strides != channels_last(image.dims):  # one channel per group says nothing of the order
         return wide
@@ -249,7 +249,7 @@ def set_channels(graph: Graph, dims: dict[int, tuple[int, ...]], image: Tensor) 
 
 
 def wrong_dims(op: Op) -> dict[int, Dims]:
-    """Return by uid the dims that tensors of an operation need, given those of the others, where they have others."""
+    """Return by uid the dims that tensors of an operation need, where they have others."""
     with naming_operation(op):
         found = relation_of(op).needed({tensor.uid: tensor.dims for _, tensor in op.ports()})
     tensors = {tensor.uid: tensor for _, tensor in op.ports()}
@@ -258,7 +258,7 @@ def wrong_dims(op: Op) -> dict[int, Dims]:
 
 
 def whole_scales(graph: Graph) -> dict[int, tuple[int, ...]]:
-    """Return the dims of block scales in the order F8_128x4 by uid, if they are not multiples of what it needs."""
+    """Return by uid the dims of block scales in F8_128x4 order rounded up to whole tiles."""
     found = {}
     for op in graph.ops:
         if op.kind not in BLOCK_SCALES or not isinstance(op, Operation):
@@ -318,7 +318,7 @@ def relu_before(graph: Graph, op: Op, image: Tensor) -> Graph:
 
 
 def give_ports(graph: Graph, op: Operation, names: list[str]) -> Graph | None:
-    """Return the graph with tensors of a norm that it lacks: epsilon, statistics, scale and bias; None for others."""
+    """Return the graph with the missing tensors of a norm added: epsilon, statistics, scale, bias; else None."""
     uids, x = free_uids(graph), op.fields.get("x")
     pairs = {"mean": "inv_variance", "inv_variance": "mean", "scale": "bias", "bias": "scale", "dbias": "dscale"}
     given = {}

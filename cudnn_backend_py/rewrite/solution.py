@@ -1,4 +1,4 @@
-"""`Solution`: changes of a graph, one after the other, with all graphs that take its place. Pure."""
+"""`Solution`: a sequence of changes of a graph, with the graphs that replace it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ EFFECTS: tuple[Effect, ...] = ("exact", "changes numerics", "idea")
 
 @dataclass(frozen=True)
 class Solution:
-    """Graphs that together compute what one graph does.
+    """Graphs that together compute the same as one graph.
 
     Parameters
     ----------
@@ -40,7 +40,7 @@ class Solution:
         return cls((change,), (0,), change.graphs)
 
     def then(self, member: int, change: Change) -> Solution | None:
-        """Return the solution with one of its graphs changed further, None where the graphs no longer fit together.
+        """Return the solution with one of its graphs changed further; None if they no longer fit together.
 
         A tensor in memory of several graphs gets its new strides, type and alignment in all of them; its dims cannot
         change.
@@ -50,7 +50,7 @@ class Solution:
 
     @property
     def title(self) -> str:
-        """What changes, step by step."""
+        """The changes, step by step."""
         return "; then ".join(step.title for step in self.steps)
 
     @property
@@ -60,17 +60,17 @@ class Solution:
 
     @property
     def effect(self) -> Effect:
-        """The effect of all steps together."""
+        """The combined effect of all steps."""
         return max((step.effect for step in self.steps), key=EFFECTS.index)
 
     @property
     def tensors(self) -> tuple[str, ...]:
-        """Names of the tensors that change."""
+        """Names of the changed tensors."""
         return tuple(dict.fromkeys(name for step in self.steps for name in step.tensors))
 
 
 def find_solution(graph: Graph, kinds: Sequence[str], titles: Sequence[str], members: Sequence[int]) -> Solution | None:
-    """Return the solution with steps of these kinds and titles, None where the graph has no such changes."""
+    """Return the solution with steps of these kinds and titles; None if the graph has no such changes."""
     found: Solution | None = None
     for kind, title, member in zip(kinds, titles, members, strict=True):
         before = graph if found is None else found.graphs[member]
@@ -84,7 +84,7 @@ def find_solution(graph: Graph, kinds: Sequence[str], titles: Sequence[str], mem
 
 
 def _fit(graphs: tuple[Graph, ...], member: int, change: Change) -> tuple[Graph, ...] | None:
-    """Return the graphs with one changed, and what it shares with the others described as it is there."""
+    """Return the graphs with one changed, and its shared tensors changed in the others as well."""
     if not change.graphs:
         return None
     others = [one for at, one in enumerate(graphs) if at != member]

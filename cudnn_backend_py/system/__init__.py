@@ -1,1 +1,1 @@
-"""The world outside the process: child processes, private folders, files of others."""
+"""The operating system: child processes, private folders, untrusted files."""

@@ -1,4 +1,4 @@
-"""Actions after an import: what is done to a module as soon as a program imports it, before the program has it."""
+"""Run an action on a module as soon as it is imported, before the importing program can use it."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ __all__ = ["after_import"]
 
 
 def after_import(name: str, action: Callable[[], object]) -> Callable[[], None]:
-    """Call `action` once the module `name` is imported: now where it is, else right after it was executed.
+    """Call `action` once the module `name` is imported: now if it is, else right after its execution.
 
     What the action raises ends the import. The function that is returned forgets an action that was not called yet.
     """
     if name in sys.modules:
         action()
         return lambda: None
-    finder = _After(name, action)
+    finder = _ImportFinder(name, action)
     sys.meta_path.insert(0, finder)
     return finder.forget
 
 
-class _After(MetaPathFinder):
+class _ImportFinder(MetaPathFinder):
     def __init__(self, name: str, action: Callable[[], object]) -> None:
         self._name, self._action = name, action
 
@@ -40,11 +40,11 @@ class _After(MetaPathFinder):
         self.forget()
         spec = find_spec(fullname)
         if spec is not None and spec.loader is not None:
-            spec.loader = _Then(spec.loader, self._action)
+            spec.loader = _ActionLoader(spec.loader, self._action)
         return spec
 
 
-class _Then(Loader):
+class _ActionLoader(Loader):
     def __init__(self, loader: Any, action: Callable[[], object]) -> None:
         self._loader, self._action = loader, action
 

@@ -1,4 +1,4 @@
-"""Child processes: the very files of this package, numbered questions, a deadline, how they ended.
+"""Child processes that run this package: numbered queries, deadlines, and how the process ended.
 
 A child imports this package from where its parent has it, and nothing from the working folder. What the user names in
 ``PYTHONPATH`` or ``LD_LIBRARY_PATH`` is the user's choice and holds in the child as well.
@@ -41,8 +41,8 @@ __all__ = [
     "describe_ending",
     "end_with_parent",
     "loading_program",
-    "look_at",
     "module_command",
+    "poll_process",
     "run_command",
     "run_undisturbed",
     "script_command",
@@ -72,7 +72,7 @@ Result = TypeVar("Result")
 
 
 def loading_program() -> str:
-    """Return a program that loads this very package, whatever is in the working folder or is installed elsewhere."""
+    """Return a program that imports this copy of the package, whatever else is installed."""
     return f"""\
 import sys
 from importlib.util import module_from_spec, spec_from_file_location
@@ -117,7 +117,7 @@ def call_command(function: str, *arguments: str, program: str = "cudnn-backend")
 
 
 def script_command(script: str | os.PathLike[str], *arguments: str) -> list[str]:
-    """Return the command that runs a Python file, which imports this very package, in a new Python."""
+    """Return the command that runs a Python file in a new Python with this copy of the package."""
     return call_command(f"{__name__}:run_script", *arguments, program=os.path.abspath(script))
 
 
@@ -127,7 +127,7 @@ def module_command(module: str, *arguments: str) -> list[str]:
 
 
 def _python() -> list[str]:
-    """Return this Python, which is to import nothing from the working folder, nor what this one does not."""
+    """Return the command of this Python without the working folder on its import path."""
     flags = sys.flags
     return [sys.executable, "-P", *(["-E"] * bool(flags.ignore_environment)), *(["-s"] * bool(flags.no_user_site))]
 
@@ -138,7 +138,7 @@ def run_script() -> None:
 
 
 def describe_ending(code: int) -> str:
-    """Return how a process ended as text: ``exit code 3``, ``SIGSEGV``, ``signal 40``."""
+    """Describe how a process ended: ``exit code 3``, ``SIGSEGV``, ``signal 40``."""
     if code >= 0:
         return f"exit code {code}"
     try:
@@ -147,8 +147,8 @@ def describe_ending(code: int) -> str:
         return f"signal {-code}"
 
 
-def look_at(process: subprocess.Popen[bytes]) -> int | None:
-    """Return how a process ended, as ``Popen.returncode`` says it, or None while it lives.
+def poll_process(process: subprocess.Popen[bytes]) -> int | None:
+    """Return the return code of a process as ``Popen.returncode`` does, None while it runs.
 
     ``Popen.poll`` would also take its end from the system, and an exception of a signal's handler in it can leave its
     lock held: whoever waits for the process then waits for ever.
@@ -168,7 +168,7 @@ _LIFELINE = "CUDNN_BACKEND_LIFELINE"
 
 
 class _Lifeline:
-    """A pipe of which the child has one end and this process the other: where that is closed, the child is killed.
+    """A pipe shared with the child: when this process's end closes, the child is killed.
 
     So it ends with this process, however that ended, and not with the thread that started it.
     """
@@ -178,14 +178,14 @@ class _Lifeline:
         self.theirs, self.ours = FileIO(reading, "r"), FileIO(writing, "w")
 
     def start(self, command: list[str], environment: Mapping[str, str], **given: Any) -> subprocess.Popen[bytes]:
-        """Start the child, which has its end then."""
+        """Start the child with its end of the pipe."""
         with self.theirs as end:
             said = {**environment, _LIFELINE: str(end.fileno())}
             return subprocess.Popen(command, env=said, pass_fds=(end.fileno(),), **given)
 
 
 def end_with_parent() -> None:
-    """In a child that was given a :class:`_Lifeline`: have the system kill it when its parent is gone."""
+    """In a child with a :class:`_Lifeline`: let the system kill it when its parent ends."""
     named = os.environ.pop(_LIFELINE, "")
     with contextlib.suppress(OSError, ValueError):  # where the system cannot, as where there are no such signals
         lifeline = int(named)
@@ -203,7 +203,7 @@ def end_with_parent() -> None:
 def run_command(
     command: list[str], environment: Mapping[str, str], *, captured: bool = False
 ) -> subprocess.CompletedProcess[bytes]:
-    """Run a command to its end, as ``subprocess.run``. What ends this process ends that one, SIGTERM and SIGHUP first.
+    """Run a command to its end like ``subprocess.run``; signals that end this process also end the command.
 
     For the main thread: no other may set handlers of signals.
     """
@@ -239,7 +239,7 @@ _children: set[weakref.ref[Child]] = set()  # for a forked process to disown
 
 
 def _log_to_stderr(environment: Mapping[str, str]) -> tuple[Mapping[str, str], bool]:
-    """Return the environment of a child, and whether cuDNN writes its log to the standard error it shares with us.
+    """Return the environment of a child, and whether cuDNN writes its log to the shared standard error.
 
     A log on standard output goes there too: that is for reports.
     """
@@ -251,7 +251,7 @@ def _log_to_stderr(environment: Mapping[str, str]) -> tuple[Mapping[str, str], b
 
 
 class Child:
-    """A process that answers questions, one at a time, in JSON lines that carry the number of their question.
+    """A process that answers queries one at a time, in JSON lines with the query's number.
 
     What interrupts a question, be it an exception, a time limit or a fork, leaves the child unusable: it is never asked
     again, so that an answer can be missing and never be that of another question. A child no one holds is ended. In a
@@ -307,7 +307,7 @@ class Child:
 
     @classmethod
     def start(cls, function: str, environment: Mapping[str, str]) -> Self:
-        """Start a process that calls a function of this package, which calls :func:`serve`.
+        """Start a process that calls a function of this package, which must call :func:`serve`.
 
         Raises
         ------
@@ -324,18 +324,18 @@ class Child:
 
     @property
     def usable(self) -> bool:
-        """Whether it may be queried: alive, a child of this process, every question answered to the end."""
-        return self._may_be_queried() and look_at(self._process) is None
+        """Whether it can be queried: alive, a child of this process, no query in progress."""
+        return self._may_be_queried() and poll_process(self._process) is None
 
     def _may_be_queried(self) -> bool:
         return self._release.alive and not self._asked and not self.ending
 
     def end(self) -> None:
-        """Kill the process and release what belongs to it; may be repeated."""
+        """Kill the process and release its resources; harmless when repeated."""
         run_undisturbed(self._release)
 
     def run_query(self, asked: Mapping[str, Any], limit_s: float) -> Iterator[dict[str, Any]]:
-        """Yield the messages of the process for a query until it answers, ends, or the time is over; see ``ending``.
+        """Yield the messages of the process for a query until it answers, ends or times out; see ``ending``.
 
         Raises
         ------
@@ -368,23 +368,23 @@ class Child:
                 self._asked = False
                 raise CudnnBackendError(str(answer["failed"]), code="judging-failed", more=str(answer.get("more", "")))
             yield answer
-        self.last_words = self._last_words()
-        self.ending = self._how_it_ended(deadline)
+        self.last_words = self._last_output()
+        self.ending = self._describe_end(deadline)
 
-    def _last_words(self) -> str:
+    def _last_output(self) -> str:
         errors = self._errors.fileno()
         text = os.pread(errors, 4 * _SAID, max(0, os.fstat(errors).st_size - 4 * _SAID)).decode(errors="replace")
         return text[-_SAID:].strip()
 
-    def _how_it_ended(self, deadline: float) -> str:
+    def _describe_end(self, deadline: float) -> str:
         while time.monotonic() < deadline:
-            if (code := look_at(self._process)) is not None:
+            if (code := poll_process(self._process)) is not None:
                 return describe_ending(code)
             time.sleep(_PAUSE_S)
         return TIMED_OUT
 
     def _exchange(self, unsent: bytes, deadline: float) -> Iterator[bytes]:
-        """Send a line, and yield each line that comes until the process ends or the time is over."""
+        """Send a line; yield each line received until the process ends or times out."""
         searched = 0
         while (left := deadline - time.monotonic()) > 0:
             end = self._read.find(b"\n", searched)
@@ -399,7 +399,7 @@ class Child:
                 raise _damaged(f"a line of more than {_LONGEST_BYTES} bytes", bytes(self._read[:_SAID]))
             waiting = select.poll()
             waiting.register(self._socket, select.POLLIN | (select.POLLOUT if unsent else 0))
-            if not waiting.poll(min(left, _ALIVE_S) * 1000) and look_at(self._process) is None:
+            if not waiting.poll(min(left, _ALIVE_S) * 1000) and poll_process(self._process) is None:
                 continue
             try:
                 unsent = unsent and unsent[self._socket.send(unsent, socket.MSG_NOSIGNAL) :]
@@ -411,7 +411,7 @@ class Child:
             except OSError as error:
                 if error.errno not in (errno.EAGAIN, errno.ECONNRESET):
                     raise
-                if error.errno == errno.ECONNRESET or look_at(self._process) is not None:
+                if error.errno == errno.ECONNRESET or poll_process(self._process) is not None:
                     return
             else:
                 if not piece:
@@ -419,7 +419,7 @@ class Child:
                 self._read += piece
 
     def _disown(self) -> None:
-        """In a forked process: close the copies of the descriptors; the process itself is the parent's."""
+        """In a forked process: close the copied file descriptors; the child belongs to the parent."""
         self._release.detach()
         for held in (self._socket, self._errors, self._lifeline):
             held.close()
@@ -427,7 +427,7 @@ class Child:
 
 
 class LastingChild:
-    """A child process that is started when it is queried, and again where it has ended or a question was interrupted.
+    """A child process that is started on the first query, and again after it ended or a query was interrupted.
 
     A context manager. Not for several threads.
 
@@ -457,11 +457,11 @@ class LastingChild:
 
     @property
     def usable(self) -> bool:
-        """Whether the next question goes to the process that answered the one before."""
+        """Whether the next query goes to the process that answered the previous one."""
         return self._child is not None and self._child.usable
 
     def end(self) -> None:
-        """End the process; may be repeated. The next query starts another one."""
+        """End the process; harmless when repeated. The next query starts another one."""
         child, self._child = self._child, None
         if child is not None:
             child.end()
@@ -509,7 +509,7 @@ os.register_at_fork(after_in_child=_disown_children)
 
 
 def run_undisturbed(function: Callable[[], Result]) -> Result:
-    """Call a function where no signal handler of Python can raise, so that it is done whole: in another thread.
+    """Call a function in another thread, where no Python signal handler can interrupt it.
 
     What a handler raises here meanwhile is raised when the function is done, or before it begins. One of ``threading``
     is left half-started where its start is interrupted, and counted for ever.
@@ -551,7 +551,7 @@ def run_undisturbed(function: Callable[[], Result]) -> Result:
 
 
 def _check_answer(line: bytes, number: int) -> dict[str, Any]:
-    """Return a line of the answer to the question with this number."""
+    """Return one line of the answer to the query with this number."""
     try:
         said = json.loads(line)
     except (ValueError, RecursionError):
@@ -581,7 +581,7 @@ def _not_usable() -> UsageError:
 
 
 class Say(Protocol):
-    """Writes its arguments as a line of the answer."""
+    """Writes its arguments as one line of the answer."""
 
     def __call__(self, **line: Any) -> None: ...
 
@@ -590,7 +590,7 @@ def serve(
     answer: Callable[[dict[str, Any], Say], None],
     wants_fork: Callable[[dict[str, Any], Say], bool] = lambda _asked, _say: False,
 ) -> None:
-    """In a child: answer each question of the parent until there are no more.
+    """In a child: answer the parent's queries until its end of the pipe closes.
 
     An exception is reported to the parent, which raises it. Where the parent is gone, a question that takes more than
     its time ends the process.
@@ -611,7 +611,7 @@ def serve(
     with questions, contextlib.suppress(BrokenPipeError, ConnectionResetError), answers:
         for line in questions:
             question = json.loads(line)
-            say = _sayer(answers, question["number"])
+            say = _make_writer(answers, question["number"])
             forked, told = -1, False
             signal.setitimer(signal.ITIMER_REAL, question["limit_s"] + _PATIENCE_S)
             try:
@@ -637,7 +637,7 @@ def serve(
 
 
 def _follow(forked: int) -> None:
-    """Wait for a forked process, and end as it did where it did not end well."""
+    """Wait for a forked process; if it failed, end in the same way."""
     code = os.waitstatus_to_exitcode(os.waitpid(forked, 0)[1])
     if code < 0:
         os.kill(os.getpid(), -code)
@@ -645,7 +645,7 @@ def _follow(forked: int) -> None:
         os._exit(code)
 
 
-def _sayer(answers: IO[bytes], number: int) -> Say:
+def _make_writer(answers: IO[bytes], number: int) -> Say:
     def say(**line: Any) -> None:
         answers.write(json.dumps(line | {"number": number}).encode() + b"\n")
         answers.flush()

@@ -1,4 +1,4 @@
-"""Integrity of an installed cuDNN: its files against what was installed.
+"""Integrity of an installed cuDNN: compare its files with the installed ones.
 
 What was installed is on record: in ``installed.json`` of a version in the cache, in the RECORD of a wheel that pip
 installed. Presence, size and time of the files are looked at before each use; their SHA-256 where a time differs, where
@@ -48,7 +48,7 @@ _FOLDER = re.compile(r"(?P<version>.+)-cu(?P<cuda>12|13)")
 
 @dataclass(frozen=True, slots=True)
 class FileRecord:
-    """A file as it was installed; ``sha256`` in hex digits, ``mtime_ns`` None where no one noted it."""
+    """A file as installed; ``sha256`` in hex digits, ``mtime_ns`` None if not recorded."""
 
     sha256: str
     size_bytes: int
@@ -57,7 +57,7 @@ class FileRecord:
 
 @dataclass(frozen=True, slots=True)
 class Installation:
-    """The files of one wheel as they were installed.
+    """The files of one wheel as installed.
 
     Attributes
     ----------
@@ -81,7 +81,7 @@ class Installation:
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """Files that are not as they were installed: one line for each, and what repairs them."""
+    """Changed files of an installation, one line each, and the command that repairs them."""
 
     headline: str
     differences: tuple[str, ...]
@@ -89,7 +89,7 @@ class Damage:
 
 
 def read_installation(folder: Path) -> Installation:
-    """Return the record of a folder of the cache.
+    """Return the record of a folder in the store.
 
     Raises
     ------
@@ -133,7 +133,7 @@ def _inside(name: str) -> str:
 
 
 def installations_of(library: Path) -> list[Installation]:
-    """Return the records of the wheel a library is from: none if it is where no wheel puts it.
+    """Return the records of the wheel that contains a library; empty if it is outside any wheel.
 
     There are two where two wheels share a folder, as those of cuDNN for CUDA 12 and 13 do.
     """
@@ -152,7 +152,7 @@ def installations_of(library: Path) -> list[Installation]:
 
 
 def _read_record(path: Path) -> Installation | None:
-    """Return the entries of a RECORD for ``nvidia/``, None if it cannot be read."""
+    """Return the entries of a RECORD for ``nvidia/``, None if unreadable."""
     project, _, version = path.parent.name.removesuffix(".dist-info").partition("-")
     try:
         files = dict(_record_lines(_read_plain(path)))
@@ -221,7 +221,7 @@ def _difference(installation: Installation, name: str, record: FileRecord, full:
 
 
 def sign(status: os.stat_result) -> Signature:
-    """Return values that change with every change of a file: inode, size, times of content and inode in ns.
+    """Return inode, size and times of content and inode in ns, which change with every change of a file.
 
     No program can set the last, so a file that was replaced is noticed whatever its size and date. A new hard link
     changes it too, and the content is the same.
@@ -230,14 +230,14 @@ def sign(status: os.stat_result) -> Signature:
 
 
 class FileChangedError(OSError):
-    """A file does not have the signature that it had, or changed while it was read."""
+    """The file's signature differs from the expected one, or the file changed while it was read."""
 
 
 _remembered: dict[tuple[str, Signature], str] = {}  # SHA-256 of files that this process has read
 
 
 def find_sha256(path: str, signature: Signature) -> str | None:
-    """Return the SHA-256 of a file with this signature if this process knows it."""
+    """Return the SHA-256 of a file with this signature if this process has computed it."""
     return _remembered.get((path, signature))
 
 
@@ -248,7 +248,7 @@ def remember_sha256(path: str, signature: Signature, sha256: str) -> str:
 
 
 def read_sha256(path: str, signature: Signature | None = None) -> str:
-    """Read a file and return its SHA-256, which is remembered where the signature of the file is given.
+    """Return a file's SHA-256; with a signature, it is remembered.
 
     Raises
     ------
@@ -278,7 +278,7 @@ def _all_names(folder: Path) -> set[str]:
 
 
 def find_damage(library: str | os.PathLike[str], *, full: bool) -> Damage | None:
-    """Return how the wheel of a library differs from the installed one; None if it does not, or is unknown.
+    """Return how the wheel of a library differs from the installed one; None if equal or unknown.
 
     With `full` every byte is read, about a second for each GB, and again only after a file was touched.
     """
@@ -289,7 +289,7 @@ def find_damage(library: str | os.PathLike[str], *, full: bool) -> Damage | None
 
 
 def damage_of(installation: Installation, differences: tuple[str, ...]) -> Damage:
-    """Return the damage that these differences are."""
+    """Return the Damage with these differences."""
     count = f"{len(differences)} difference{'s' * (len(differences) != 1)}"
     headline = f"{installation.project} {installation.version} in {installation.folder} is not as it was installed"
     return Damage(f"{headline}, {count}: {differences[0]}", differences, installation.repair)

@@ -1,4 +1,4 @@
-"""``is_interruption``: whether an exception came from outside: a signal's handler, another thread, a callback.
+"""Recognize exceptions raised from outside: by signal handlers, other threads or callbacks.
 
 Code that treats what it calls as fallible (a rule, a value's own methods) must not take such an exception for its
 failure: it is the caller's, and passes through.
@@ -22,7 +22,7 @@ CALLED_BY_C: set[CodeType] = set()
 
 
 def is_interruption(error: BaseException) -> bool:
-    """Return whether an exception was not raised by the code that it comes out of.
+    """Return whether an exception was raised from outside the code that it left.
 
     That is known of what is no ``Exception``; of what passed a function that was given a frame, which are the handlers
     of signals and the functions of ``sys.settrace`` and ``sys.setprofile``; of what passed a callback that C called;
@@ -39,13 +39,13 @@ def is_interruption(error: BaseException) -> bool:
 
 
 def pass_interruption(error: BaseException) -> None:
-    """Raise an exception again that came from outside."""
+    """Raise the exception again if it came from outside."""
     if is_interruption(error):
         raise error
 
 
 class ignoring:  # noqa: N801  # like contextlib.suppress
-    """Ignore failures of these kinds in a block, as ``contextlib.suppress`` does, but no interruption."""
+    """Suppress exceptions of these types like ``contextlib.suppress``, except interruptions."""
 
     def __init__(self, *kinds: type[Exception]) -> None:
         self._kinds = kinds
@@ -81,7 +81,7 @@ def _is_raised(entry: TracebackType) -> bool:
 
 
 def _is_foreign(kind: type) -> bool:
-    """Return whether a class is neither Python's own, nor of this package and what it calls that is written in C."""
+    """Return whether a class comes neither from Python, nor from this package or its C dependencies."""
     module: object = vars(type)["__module__"].__get__(kind)  # without any code of a metaclass
     if not isinstance(module, str):
         return False

@@ -1,4 +1,4 @@
-"""Memory that this process may still take, for checks of sizes before something is allocated."""
+"""Memory available to this process, to check sizes before allocation."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _MEMINFO = "/proc/meminfo"
 
 
 def available_bytes() -> int | None:
-    """Return the bytes that can be allocated without swapping: the machine's, the container's or the process's limit.
+    """Return the bytes that can be allocated without swapping, by the limits of machine, container and process.
 
     None where the system does not say.
     """
@@ -23,7 +23,7 @@ def available_bytes() -> int | None:
 
 
 def memory_error(needed: int, what: str) -> str:
-    """Return the message for `what` that needs more bytes than are available, empty if it fits."""
+    """Return a message if `what` needs more bytes than are available; empty if it fits."""
     there = available_bytes()
     if there is None or needed <= there:
         return ""

@@ -1,4 +1,4 @@
-"""What somebody may have meant: the one name out of those known that a misspelt one is nearest to."""
+"""Suggestions for misspelt names: the nearest known one."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _ALIKE = 0.6  # of 1, the letters two names share in order
 
 
 def nearest(word: str, known: Iterable[str]) -> str | None:
-    """Return the name that `word` is nearest to, upper or lower case; None if none is near."""
+    """Return the known name nearest to `word`, ignoring case; None if none is near."""
     from difflib import get_close_matches
 
     names = {name.lower(): name for name in known}
@@ -19,6 +19,6 @@ def nearest(word: str, known: Iterable[str]) -> str | None:
 
 
 def did_you_mean(word: str, known: Iterable[str], prefix: str = "") -> str:
-    """Return the question that ends an error text, after a semicolon; nothing if no name is near."""
+    """Return the suggestion that ends an error text, after a semicolon; empty if no name is near."""
     found = nearest(word, known)
     return "" if found is None else f"; did you mean {prefix}{found}?"

@@ -1,4 +1,4 @@
-"""Values in notebooks: the drawing function is found through the package's root and imported on first use.
+"""Notebook display of values; the drawing function is imported on first use.
 
 So data knows none of the reports that show it, and a program that shows nothing imports none of them.
 """
@@ -27,7 +27,7 @@ class ShownAsHtml:
 
 
 class ShownAsSvg:
-    """A value that a notebook shows as a picture; as its text where a picture would help no one."""
+    """A value that a notebook shows as a picture, or as text where a picture does not help."""
 
     __slots__ = ()
 

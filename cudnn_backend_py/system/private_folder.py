@@ -1,4 +1,4 @@
-"""Folders that only their user can write, and files in them that are whole or absent.
+"""Folders that only their user can write, with files written atomically.
 
 Code is loaded from such a folder, or what is in it is believed: so the folder must belong to this user, no one else
 may write to it, and all is done through the file descriptor that was checked. Writers take turns by a lock that the
@@ -35,11 +35,11 @@ _CREATE = os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class CacheWarning(UserWarning):
-    """Something kept on disk was not used, or could not be kept; the work is done again instead."""
+    """Warns that something cached on disk was not used or not written; the work is done again instead."""
 
 
 class PrivateFolder:
-    """A folder that only its user can write; made with mode 0700 when it is first written to.
+    """A folder that only its user can write; created with mode 0700 on first write.
 
     Parameters
     ----------
@@ -81,7 +81,7 @@ class PrivateFolder:
 
     @contextmanager
     def open(self, *, create: bool = False) -> Iterator[OpenFolder]:
-        """Open the folder; all work uses its file descriptor, so the checked folder stays the used one.
+        """Open the folder; all later work uses its file descriptor, so the checked folder cannot be replaced.
 
         Raises
         ------
@@ -125,7 +125,7 @@ class PrivateFolder:
 
     @contextmanager
     def usable(self) -> Iterator[None]:
-        """Raise what the system says against the folder as an error of this package.
+        """Raise the system's error about the folder as an error of this package.
 
         Raises
         ------
@@ -146,14 +146,14 @@ class PrivateFolder:
 
 
 class OpenFolder:
-    """A folder that was found to be private, by its file descriptor; made by :meth:`PrivateFolder.open`."""
+    """A folder checked to be private, by its file descriptor; made by :meth:`PrivateFolder.open`."""
 
     def __init__(self, descriptor: int, path: Path) -> None:
         self.descriptor = descriptor
         self.path = path
 
     def files(self, name: re.Pattern[str]) -> list[tuple[str, os.stat_result]]:
-        """Yield files with such a name and their status."""
+        """Yield files with matching names and their status."""
         found = []
         with os.scandir(self.descriptor) as items:
             for item in items:
@@ -163,7 +163,7 @@ class OpenFolder:
         return found
 
     def read(self, name: str, max_bytes: int, *, touch: bool = False) -> bytes:
-        """Return the bytes of a plain file that only its user can write; with `touch`, note that it was used.
+        """Return the bytes of a regular file that only its user can write; with `touch`, update its time of use.
 
         Raises
         ------
@@ -189,7 +189,7 @@ class OpenFolder:
             os.close(descriptor)
 
     def write(self, name: str, data: bytes, *, durable: bool = True) -> None:
-        """Write a file that is whole or absent to everybody else, if `durable` even if power fails.
+        """Write a file atomically; with `durable`, also across a power failure.
 
         The caller holds the lock.
         """
@@ -210,7 +210,7 @@ class OpenFolder:
             os.fsync(self.descriptor)
 
     def remove(self, name: str) -> bool:
-        """Remove a file and return whether it was there."""
+        """Remove a file; return whether it existed."""
         try:
             os.unlink(name, dir_fd=self.descriptor)
         except FileNotFoundError:
@@ -218,12 +218,12 @@ class OpenFolder:
         return True
 
     def remove_rest(self) -> None:
-        """Remove what a killed writer left. The caller holds the lock."""
+        """Remove temporary files of killed writers. The caller has the lock."""
         self.remove(WRITING)
 
     @contextmanager
     def lock(self, wait_s: float | None = None) -> Iterator[int]:
-        """Hold the folder's lock, of which there is one; yield its file descriptor.
+        """Lock the folder for a block; yield the lock's file descriptor.
 
         A child process that is given the descriptor holds the lock too, until it ends.
 
@@ -256,7 +256,7 @@ class OpenFolder:
             os.close(lock)
 
     def _is_the_lock(self, lock: int) -> bool:
-        """Return whether the locked file is still the one others would lock: somebody may have removed it."""
+        """Return whether the locked file is still the folder's lock file, which another process may have removed."""
         try:
             return os.path.samestat(os.fstat(lock), os.stat(LOCK, dir_fd=self.descriptor, follow_symlinks=False))
         except FileNotFoundError:
@@ -264,7 +264,7 @@ class OpenFolder:
 
 
 class EntryFolder:
-    """JSON records by key, each a file of its own in a private folder.
+    """JSON records by key, each in a file of its own in a private folder.
 
     What is wrong with an entry is a warning, and the entry counts as absent; so is an entry that cannot be written.
     Any number of processes and threads may share a folder.
@@ -305,7 +305,7 @@ class EntryFolder:
         self._warning = warning
 
     def make(self) -> None:
-        """Make the folder if it is not there.
+        """Create the folder if it does not exist.
 
         Raises
         ------
@@ -326,7 +326,7 @@ class EntryFolder:
         return self.folder / self._name(key)
 
     def read(self, key: str) -> dict[str, Any] | None:
-        """Return the record of a key if all of it is as it was written, and note that it was used."""
+        """Return the record of a key if its hash matches, and update its time of use."""
         name = self._name(key)
         try:
             with self._private.open() as folder:
@@ -341,7 +341,7 @@ class EntryFolder:
         return None
 
     def read_all(self) -> Iterator[tuple[dict[str, Any], os.stat_result]]:
-        """Yield every record and its file's status, the last used first.
+        """Yield every record with its file's status, most recently used first.
 
         Raises
         ------
@@ -380,7 +380,7 @@ class EntryFolder:
         return None
 
     def clear(self) -> int:
-        """Remove every entry and return how many there were. Other files of the folder are left alone.
+        """Remove every entry and return their number; other files of the folder stay.
 
         Raises
         ------
@@ -393,7 +393,7 @@ class EntryFolder:
         return 0
 
     def warn(self, text: str) -> None:
-        """Warn whoever called the method that calls this."""
+        """Issue a warning at the caller of the calling method."""
         warnings.warn(text, self._warning, stacklevel=4)
 
     def _name(self, key: str) -> str:
@@ -422,7 +422,7 @@ class EntryFolder:
         return None
 
     def _check_entry(self, data: bytes, name: str) -> dict[str, Any]:
-        """Return the record of an entry, or raise ValueError; nothing is parsed before the hash was compared."""
+        """Return the record of an entry or raise ValueError; its hash is compared before parsing."""
         end = data.find(b"\n") + 1
         first, body = data[:end], data[end:]
         if first != self._first_line(body):
@@ -436,7 +436,7 @@ class EntryFolder:
         return record
 
     def _make_room(self, folder: OpenFolder, name: str, size: int) -> None:
-        """Remove the entries not used for the longest time until one more of this size is within bounds.
+        """Remove the least recently used entries until one more of this size fits.
 
         Before it is written and not after: a writer that is killed in between leaves too little, never too much.
         """

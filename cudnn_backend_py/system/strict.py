@@ -1,4 +1,4 @@
-"""Strict reading of files of others: of a bounded size, in UTF-8, and JSON in which nothing is said twice.
+"""Strict reading of untrusted files: bounded size, UTF-8, JSON without duplicate keys.
 
 All readers of files come here, so that each refuses the same things with an error of this package, under its own code.
 """
@@ -57,7 +57,7 @@ def read_json(path: str | os.PathLike[str], *, code: str, max_bytes: int = MAX_B
 
 
 def parse_json(text: str, what: str, *, code: str) -> Any:
-    """Return the value of a JSON text, which is called `what` in messages.
+    """Return the value of a JSON text; messages call it `what`.
 
     Strict: no key twice in an object, no NaN or infinite number, no number of more than ``MAX_NUMBER`` characters, no
     more than ``MAX_DEPTH`` lists and objects inside each other, and no text that UTF-8 cannot hold.
@@ -116,7 +116,7 @@ def _refuse_constant(word: str) -> None:
 
 
 def _check_values(value: Any) -> None:
-    """Check depth and texts, level by level: no recursion, whatever the value is."""
+    """Check depth and texts level by level, without recursion."""
     level, depth = [value], 0
     while level:
         depth += 1

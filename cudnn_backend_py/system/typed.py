@@ -1,4 +1,4 @@
-"""Plain data as typed values: every field of a file is checked against the annotation of its class.
+"""Plain data as typed values: fields are checked against the annotations of their class.
 
 What reads JSON into values of this package comes here, so that no damaged field reaches code that expects another type.
 """
@@ -25,7 +25,7 @@ _MOST = 1 << 63  # integers are of 64 bits: others fit no field of cuDNN
 
 
 class _Mismatch(Exception):
-    """A value that is not of the type of its field."""
+    """A value with a type that differs from its field's."""
 
 
 def read_as(
@@ -58,7 +58,7 @@ def read_as(
 def read_fields(
     hints: Mapping[str, Any], data: Any, what: str, *, code: str, error: type[CudnnBackendError] = UsageError
 ) -> dict[str, Any]:
-    """Return the fields of an object with these names and types, each as by :func:`read_as`; others are left out.
+    """Return the fields of an object with these names and types, read by :func:`read_as`; others are ignored.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""The folder of this package in the user's cache."""
+"""The package's folder in the user's cache."""
 
 from __future__ import annotations
 
@@ -9,6 +9,6 @@ __all__ = ["user_folder"]
 
 
 def user_folder(name: str) -> Path:
-    """Return the folder of a name in this package's part of the user's cache, as the XDG specification places it."""
+    """Return a folder in the package's part of the user's cache, placed by the XDG specification."""
     cache = os.environ.get("XDG_CACHE_HOME", "")
     return Path(cache if cache.strip() else os.path.expanduser("~/.cache"), "cudnn-backend-py", name)

@@ -1,4 +1,4 @@
-"""Versions: of this package, in its one place, and of cuDNN, as numbers, as text and as windows. Imports nothing of us.
+"""Versions of this package and of cuDNN, as numbers, texts and windows. Imports nothing of the package.
 
 What takes a version takes any tuple of three numbers; what gives one gives a :class:`Version`. cuDNN reports its
 version as one integer, its wheels and files are named with plain numbers, and none has letters: tuples compare those as
@@ -32,17 +32,17 @@ VersionTuple = tuple[int, int, int]
 
 
 def version_text(numbers: Iterable[int]) -> str:
-    """Return ``9.19.0`` for (9, 19, 0); also of the two or four numbers that a file or wheel is named with."""
+    """Return ``9.19.0`` for (9, 19, 0); two or four numbers are accepted as well."""
     return ".".join(map(str, numbers))
 
 
 def cuda_version_text(number: int) -> str:
-    """Return ``12.9`` for 12090, which is how CUDA writes its versions."""
+    """Return ``12.9`` for 12090, CUDA's version number."""
     return f"{number // 1000}.{number % 1000 // 10}"
 
 
 def version_numbers(text: str) -> tuple[int, ...]:
-    """Return the numbers of a text of one or more of them, to compare.
+    """Return the numbers in a version text, for comparison.
 
     Raises
     ------
@@ -53,7 +53,7 @@ def version_numbers(text: str) -> tuple[int, ...]:
 
 
 def leading_numbers(name: str) -> tuple[int, ...]:
-    """Return the numbers that a name begins with: (9, 19, 0) of ``9.19.0-full``, none of a path or a word."""
+    """Return the numbers at the start of a name: (9, 19, 0) for ``9.19.0-full``, none for a word."""
     found = re.match(r"[0-9]+(\.[0-9]+)+", name)
     return version_numbers(found[0]) if found else ()
 
@@ -75,12 +75,12 @@ class Version(NamedTuple):
 
     @staticmethod
     def of(version: VersionTuple) -> Version:
-        """Return a tuple of three numbers as a version."""
+        """Return a tuple of three numbers as a Version."""
         return version if isinstance(version, Version) else Version(*version)
 
     @staticmethod
     def from_text(text: str) -> Version:
-        """Return the version a text such as ``9.19.0`` names.
+        """Return the version in a text such as ``9.19.0``.
 
         Raises
         ------
@@ -92,7 +92,7 @@ class Version(NamedTuple):
 
     @staticmethod
     def from_number(number: int) -> Version:
-        """Return the version of a number as ``cudnnGetVersion`` gives it: 9.19.0 for 91900."""
+        """Return the version for a number from ``cudnnGetVersion``: 9.19.0 for 91900."""
         return Version(number // 10_000, number // 100 % 100, number % 100)
 
 
@@ -100,7 +100,7 @@ _FIRST = Version(9, 0, 0)  # the oldest cuDNN this package serves
 
 
 class Window(NamedTuple):
-    """The cuDNN versions something holds for: from ``since`` to before ``until``, other than those in ``except_``.
+    """A range of cuDNN versions: from ``since`` to before ``until``, without those in ``except_``.
 
     Where ``until`` is None it holds for all later ones.
     """

@@ -1,4 +1,4 @@
-"""Targets of a judgement: the GPU in this process, or a described one."""
+"""Targets: the GPU in this process, or a described one."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ __all__ = [
 
 @dataclass(slots=True, eq=False)
 class Target:
-    """What a query is judged for.
+    """The GPU that a graph is judged for.
 
     A described target holds a finalized ``CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR`` and needs no GPU; a live one holds a
     handle on the current CUDA device. ``close`` releases either.
@@ -69,7 +69,7 @@ class Target:
 
 
 def open_target(name: str | Profile | Target | None = None, *, on: Library | None = None) -> Target:
-    """Return the target called `name`, ready to be judged; close it when done.
+    """Return the target called `name`, opened; close it when done.
 
     Parameters
     ----------
@@ -133,7 +133,7 @@ def _described(profile: Profile, lib: Library) -> Target:
 
 
 def read_device(ordinal: int = 0, *, on: Library | None = None) -> dict[str, Any]:
-    """Return the properties of a GPU of this process, as cuDNN describes them.
+    """Return the properties of a GPU in this process, as cuDNN describes them.
 
     C: ``CUDNN_ATTR_DEVICEPROP_DEVICE_ID``, ``CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION`` (since 9.8.0).
 
@@ -160,7 +160,7 @@ def _check_device(ordinal: int, lib: Library) -> None:
 
 
 class _LazyRead(Mapping[str, Any]):
-    """A mapping of which some values are known, and that is read as a whole for the others."""
+    """A mapping with some known values, which reads the others on demand."""
 
     def __init__(self, known: dict[str, Any], read: Callable[[], dict[str, Any]]) -> None:
         self._known, self._read = known, cache(read)
@@ -176,7 +176,7 @@ class _LazyRead(Mapping[str, Any]):
 
 
 def device_profile(ordinal: int = 0, *, on: Library | None = None) -> Profile:
-    """Return a GPU of this process as a profile; before cuDNN 9.8 one that knows nothing, not even the architecture.
+    """Return the profile of a GPU in this process; before cuDNN 9.8 an empty one, without even the architecture.
 
     Architecture and name are the driver's word; cuDNN is queried, which takes some 10 ms, for the first other property.
 
@@ -197,7 +197,7 @@ def device_profile(ordinal: int = 0, *, on: Library | None = None) -> Profile:
 
 @contextlib.contextmanager
 def using(name: str | Profile | Target | None, *, on: Library | None = None) -> Iterator[Target]:
-    """Yield a target and close it if it was made here."""
+    """Yield a target; close it afterwards if it was opened here."""
     chosen = open_target(name, on=on)
     try:
         yield chosen

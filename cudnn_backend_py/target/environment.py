@@ -1,4 +1,4 @@
-"""``check_environment``: problems of the machine and the process, found before a graph is blamed."""
+"""``check_environment``: find problems of machine and process before a graph is blamed."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ _INITIALISATION = {
 
 @dataclass(frozen=True, slots=True)
 class EnvironmentProblem:
-    """Something wrong with the environment and how it is repaired.
+    """A problem of the environment, with its repair.
 
     ``blocks`` says that verdicts cannot be believed, or not be had, before it is repaired.
     """
@@ -106,14 +106,14 @@ class EnvironmentProblem:
         return f"{self.headline} ({self.code}); {self.repair}"
 
     def error(self) -> EnvironmentNotReady:
-        """Return the problem as the exception of a call that cannot go on."""
+        """Return the problem as an exception."""
         return EnvironmentNotReady(self.headline, code=self.code, where=self.detail, fix=self.repair)
 
 
 def check_environment(
     on: Library | None = None, target: Target | None = None, build: bool = False
 ) -> list[EnvironmentProblem]:
-    """Return the environment problems, those that prevent verdicts first.
+    """Return the environment problems; those that prevent verdicts come first.
 
     Parameters
     ----------
@@ -132,7 +132,7 @@ def check_environment(
     lib = on or (target.library if target is not None else loaded_library())
     if lib is None:
         path = _candidate()
-        faults = [] if path is None else _before_loading(path)
+        faults = [] if path is None else _check_files_to_load(path)
         if any(fault.blocks for fault in faults):
             return _add_damage(faults, path)
         try:
@@ -149,7 +149,7 @@ def check_environment(
 
 
 def _tf32() -> Iterator[EnvironmentProblem]:
-    """Yield the problem that TF32 is switched off, which cuDNN's reasons do not mention."""
+    """Yield the problem that TF32 is disabled, which cuDNN's messages do not mention."""
     if os.environ.get(_TF32_SWITCH) == "0":
         yield EnvironmentProblem(
             "tf32-switched-off",
@@ -178,7 +178,7 @@ def has_nvrtc(lib: Library) -> bool:
 
 
 def problem_after_crash(library: str, nvrtc: str, *, in_start: bool = False) -> EnvironmentProblem | None:
-    """Return the problem with the library files of a process that died, so that the graph is not blamed.
+    """Return the problem with the library files of a process that crashed, so that the graph is not blamed.
 
     Every byte of cuDNN and of its NVRTC is compared with what was installed: a second or more the first time, then
     less than 2 ms while the files stay as they are.
@@ -213,7 +213,7 @@ def _describe_damage(damage: Damage) -> EnvironmentProblem:
 
 
 def _add_damage(faults: list[EnvironmentProblem], *paths: str | None) -> list[EnvironmentProblem]:
-    """Return the problems, preceded by the damage to the wheels of these libraries that explains them."""
+    """Return the problems, preceded by damage to the wheels that explains them."""
     if not any(fault.code in _PERHAPS_DAMAGED for fault in faults):
         return faults
     found = (find_damage(path, full=True) for path in paths if path is not None)
@@ -221,13 +221,13 @@ def _add_damage(faults: list[EnvironmentProblem], *paths: str | None) -> list[En
 
 
 def _candidate() -> str | None:
-    """Return the path of the library that would be loaded, None if the loader is to search."""
+    """Return the path of the library to load, None if the loader searches for it."""
     place = next((place for place in cudnn_places() if place.path is not None), None)
     return None if place is None or place.path is None or "/" not in place.path else place.path
 
 
-def _before_loading(path: str) -> list[EnvironmentProblem]:
-    """Return the problems of the library that would be loaded, from its files alone."""
+def _check_files_to_load(path: str) -> list[EnvironmentProblem]:
+    """Return the problems of the library to load, found in its files alone."""
     if (damage := find_damage(path, full=False)) is not None:
         return [_describe_damage(damage)]
     try:
@@ -271,7 +271,7 @@ def _find_missing(path: str, version: Version | None) -> Iterator[EnvironmentPro
 
 
 def _find_misnamed(path: str, version: Version) -> Iterator[EnvironmentProblem]:
-    """Yield the sub-libraries with another version in their file names than cuDNN reports."""
+    """Yield the sub-libraries with a version in their file names that differs from the one cuDNN reports."""
     for name, files in sublibraries(Path(path).parent).items():
         versions = {found for file in files if (found := name_version(file)) is not None}
         if versions and not any(version[: len(found)] == found[:3] for found in versions):
@@ -286,7 +286,7 @@ def _find_misnamed(path: str, version: Version) -> Iterator[EnvironmentProblem]:
 
 
 def _find_unloadable(path: str) -> Iterator[EnvironmentProblem]:
-    """Yield the sub-libraries the loader refuses: those of another version lack each other's symbols."""
+    """Yield the sub-libraries that the loader refuses; sub-libraries of mixed versions lack each other's symbols."""
     present = sublibraries(Path(path).parent)
     for name in (*_VITAL, *_VITAL_SINCE, "heuristic", "engines_precompiled"):
         if name not in present:
@@ -306,7 +306,7 @@ def _find_unloadable(path: str) -> Iterator[EnvironmentProblem]:
 
 
 def _find_mapped(lib: Library) -> Iterator[EnvironmentProblem]:
-    """Yield libraries of other cuDNN versions than `lib` mapped into this process."""
+    """Yield libraries of other cuDNN versions that are mapped into this process."""
     shims, parts = mapped_cudnn()
     if len(shims) > 1:
         yield EnvironmentProblem(
@@ -340,7 +340,7 @@ def _names(folder: Path) -> frozenset[str]:
 
 
 def _find_shadowed(path: str) -> Iterator[EnvironmentProblem]:
-    """Yield libraries that the loader finds before the sub-libraries of `path`."""
+    """Yield libraries that the loader finds before the sub-libraries next to `path`."""
     own = Path(path).resolve().parent
     for folder in loader_folders():
         if "graph" in _names(folder) and folder.resolve() != own:
@@ -467,13 +467,13 @@ def _nvrtc(lib: Library, target: Target | None, build: bool) -> Iterator[Environ
 
 
 def _architectures_of(cuda: tuple[int, int]) -> tuple[int, ...]:
-    """Return the architectures of the NVRTC of a CUDA version: those of the newest known one of its major."""
+    """Return the architectures that the NVRTC of a CUDA version supports, by the newest known one of its major."""
     known = [version for version in NVRTC_ARCHITECTURES if version[0] == cuda[0] and version <= cuda]
     return NVRTC_ARCHITECTURES[max(known)] if known else ()
 
 
 def _architecture(major: int, target: Target | None, nvrtc: Nvrtc) -> Iterator[EnvironmentProblem]:
-    """Yield the problem that NVRTC does not know the target's architecture; precompiled engines may serve it."""
+    """Yield the problem that NVRTC does not support the target's architecture; precompiled engines may."""
     if target is not None and nvrtc.architectures and target.sm not in nvrtc.architectures:
         yield _describe_unknown_architecture(major, target.sm, nvrtc)
 
@@ -499,7 +499,7 @@ def _describe_unknown_architecture(major: int, sm: int, nvrtc: Nvrtc) -> Environ
 
 
 def _cublaslt(lib: Library) -> Iterator[EnvironmentProblem]:
-    """Full wheels only: the jit wheels have no use for cuBLASLt. The control graph, a matmul, is among what ends."""
+    """Yield problems of cuBLASLt, which only full wheels use; a control matmul would crash without it."""
     if lib.cublaslt.path is None and _is_full(lib.path):
         major = lib.cuda_version // 1000
         yield EnvironmentProblem(
@@ -512,12 +512,12 @@ def _cublaslt(lib: Library) -> Iterator[EnvironmentProblem]:
 
 
 def _is_full(path: str) -> bool:
-    """Return whether a libcudnn is that of a full wheel, by the files next to it."""
+    """Return whether a libcudnn belongs to a full wheel, by the files next to it."""
     return not _names(Path(path).parent).isdisjoint(_FULL)
 
 
 def nvrtc_needed(sm: int) -> tuple[int, int] | None:
-    """Return the oldest CUDA version in :data:`NVRTC_ARCHITECTURES` with an NVRTC that compiles for sm_`sm`, if any."""
+    """Return the oldest known CUDA version with an NVRTC that compiles for sm_`sm`, if any."""
     return min((version for version, architectures in NVRTC_ARCHITECTURES.items() if sm in architectures), default=None)
 
 

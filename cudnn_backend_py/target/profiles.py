@@ -1,4 +1,4 @@
-"""Described GPUs: one JSON file each, every number with its source. Loads no library."""
+"""Described GPUs: one JSON file each, with the source of every number. Loads no library."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ _OPTIONAL = {"smCountOrigin": 0, "oversizedSharedMemoryPerBlock": 0, "memoryBusW
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """A GPU as cuDNN sees it: ``properties`` is what ``CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION`` takes.
+    """A described GPU; ``properties`` is the value of ``CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION``.
 
     ``sources`` names for each property a key of ``citations``.
     """
@@ -71,7 +71,7 @@ class Profile:
 
     @property
     def sm(self) -> int:
-        """The architecture as in ``sm_89``: 89."""
+        """The architecture: 89 for ``sm_89``."""
         return int(self.properties["deviceVer"]) // 10
 
     def json(self) -> str:
@@ -80,7 +80,7 @@ class Profile:
 
 
 def check_properties(properties: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """Return `properties` with the keys newer cuDNN versions want filled in.
+    """Return `properties` completed with the keys that newer cuDNN versions require.
 
     Raises
     ------
@@ -134,7 +134,7 @@ def _check_property(key: str, value: Any, where: str) -> None:
 
 
 def load_profile(path: Path) -> Profile:
-    """Read a profile, or a bare device description as cuDNN prints it.
+    """Read a profile, or a device description as printed by cuDNN.
 
     Raises
     ------
@@ -193,7 +193,7 @@ def list_profiles() -> tuple[Profile, ...]:
 
 
 def find_profile(name: str) -> Profile:
-    """Return the profile called `name` (or ``sm89``, ``sm_89``), or the one in the JSON file of that path.
+    """Return the profile called `name` (or ``sm89``, ``sm_89``), or read the one in a JSON file.
 
     Raises
     ------
@@ -221,7 +221,7 @@ def find_profile(name: str) -> Profile:
 
 
 def _why_undescribed(wanted: str) -> str | None:
-    """Return why there is no GPU of the architecture that a name such as ``sm122`` requests; None for other names."""
+    """Return why no GPU of the architecture in a name such as ``sm122`` is described; None for other names."""
     match = re.fullmatch(r"sm([0-9]{2,4})[af]?", wanted)
     if match is None:
         return None

@@ -151,7 +151,7 @@ def exact_recipe(
         None,
         given=count,
         wanted=None,
-        tail=executable.tail(base),
+        tail=executable.extra_addresses(base),
         workspace=executable.plan_workspace(base),
         device=0,
         query_stream=False,

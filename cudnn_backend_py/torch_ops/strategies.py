@@ -15,7 +15,7 @@ from ..errors import CudnnBackendError, UsageError
 from ..execution.any_shape import RelatedPlans
 from ..execution.class_plan import ClassPlan, Sequences
 from ..execution.executable import Executable
-from ..execution.plan_pool import Held, shared_pool
+from ..execution.plan_pool import Slot, shared_pool
 from ..execution.returning import Returning
 from ..graph.attention import deterministic_config
 from ..graph.attention.problem import TensorLayout
@@ -231,11 +231,11 @@ class _Exact:
         has_lengths = named["seq_len_q"] is not None  # rows of sequences without keys are not written
         self._cleared = [name for name in (*MOVED[backward], "stats") if name in _WRITTEN[backward] and has_lengths]
         self._key = ("exact", key)
-        self._held: Held | None = None
+        self._held: Slot | None = None
         self._learned_limits: dict[Any, int] = {}
         self._patience = 0
 
-    def is_there(self, *, only_if_ran: bool = False) -> bool:
+    def is_built(self, *, only_if_ran: bool = False) -> bool:
         """Return whether the plan is there."""
         held = self._held
         if held is None or held.plan is None:
@@ -254,7 +254,7 @@ class _Exact:
         self._patience -= calls
         if self._patience < 0:
             self._patience = _PATIENCE
-            shared_pool().soon(self._key, self._build, torch.cuda.current_device())
+            shared_pool().build_soon(self._key, self._build, torch.cuda.current_device())
 
     def run(self, named: Named) -> None:
         """Launch on torch's current stream."""
@@ -263,7 +263,7 @@ class _Exact:
         pool, held = shared_pool(), self._held
         plan = None if held is None else held.plan
         while held is None or plan is None:
-            held = self._held = pool.hold(self._key, self._build, _current_stream())
+            held = self._held = pool.get_or_build(self._key, self._build, _current_stream())
             plan = held.plan
         held.used = pool.now
         if torch.cuda.is_current_stream_capturing():
@@ -353,7 +353,7 @@ class _ByClass:
         self._is_direct = self._is_direct and (operator_of(named) == DENSE or _has_usual_strides(named, r))
         self.is_shared = self._is_direct
 
-    def _find(self) -> tuple[Held, Any]:
+    def _find(self) -> tuple[Slot, Any]:
         """Return the place of a plan, and the key of the best one."""
         if self._is_exact:
             return self.kind.related_plans.find_exact(self._reading.needed, _current_stream())
@@ -506,7 +506,7 @@ class _Adaptive:
     @property
     def _settled(self) -> _Exact | _ByClass:
         """The way of calls now."""
-        return self._by_class if self._exact is None or not self._exact.is_there() else self._exact
+        return self._by_class if self._exact is None or not self._exact.is_built() else self._exact
 
     @property
     def learned_limits(self) -> dict[Any, int] | None:
@@ -540,7 +540,7 @@ class _Adaptive:
                 kind.add(self._shape, exact)
         if exact is not None:
             # A plan that never ran is not taken first within a capture: its kernels may not be loaded.
-            if exact.is_there(only_if_ran=torch.cuda.is_current_stream_capturing()):
+            if exact.is_built(only_if_ran=torch.cuda.is_current_stream_capturing()):
                 exact.run(named)
                 return
             exact.want()
@@ -577,7 +577,7 @@ class _Notice:
             if exact.is_unsupported():
                 return _HOPELESS if self._awaited is None else _UNTOLD
             exact.want(unreported + 1)
-            return -1 if exact.is_there() else 0
+            return -1 if exact.is_built() else 0
         returning = self._kind.returning
         returning.note_more(last, unreported)
         left = returning.calls_left(shape)

@@ -1,4 +1,4 @@
-"""pip as it is used here: which versions of a wheel there are, and one of them downloaded while its size is watched."""
+"""Run pip: list the versions of a wheel, and download one while its size is watched."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import EnvironmentNotReady
-from ..system.child import look_at, run_undisturbed
+from ..system.child import poll_process, run_undisturbed
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -57,7 +57,7 @@ def _pip(*arguments: str) -> list[str]:
 
 
 def _find_pip() -> tuple[str, str] | tuple[str]:
-    """Return the arguments with which this Python runs pip, that of the environment or a borrowed one."""
+    """Return the command that runs pip: the environment's own, or a borrowed one."""
     return ("-m", "pip") if _has_pip() else (str(_borrow_pip() / "pip"),)
 
 
@@ -73,7 +73,7 @@ def _bundled_pip() -> Path | None:
 
 @functools.cache
 def _borrow_pip() -> Path:
-    """Return a folder with the pip of this Python's ``ensurepip``, else one that uv gets; it goes with this process.
+    """Return a folder with pip from ``ensurepip`` or from uv; it is removed when this process ends.
 
     Raises
     ------
@@ -102,7 +102,7 @@ def _borrow_pip() -> Path:
 
 
 def _pip_environment() -> dict[str, str]:
-    """Return this environment with those settings of pip that say where wheels come from, and no others.
+    """Return this environment with only those pip settings that name package sources.
 
     In an environment without pip, which uv makes, uv's settings mean those of pip that are not set.
     """
@@ -121,7 +121,7 @@ def _pip_environment() -> dict[str, str]:
 
 
 def index_versions(project: str) -> tuple[list[str], str]:
-    """Return the cuDNN 9 versions that pip finds for this platform, or none and pip's last words."""
+    """Return the cuDNN 9 versions that pip finds for this platform, or none and pip's error text."""
     done = subprocess.run(
         _pip("index", "versions", project),
         env=_pip_environment(),
@@ -138,7 +138,7 @@ def index_versions(project: str) -> tuple[list[str], str]:
 
 
 def _last_words(output: str) -> str:
-    """Return pip's errors, or its last line where it names none."""
+    """Return pip's errors, or its last output line if it reports none."""
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     errors = [line for line in lines if line.startswith("ERROR")]
     return "\n".join(errors or lines[-1:]) or "nothing"
@@ -148,7 +148,7 @@ def _last_words(output: str) -> str:
 def _downloading(
     requirement: str, staging: Path, *held: int
 ) -> Iterator[tuple[subprocess.Popen[bytes], list[str], Path]]:
-    """Start pip with the download of one wheel into ``staging``; yield its process, its command, and its log.
+    """Start pip to download one wheel into ``staging``; yield its process, command and log.
 
     It inherits the descriptors `held`. It is ended with this.
     """
@@ -173,13 +173,13 @@ def _downloading(
 
 
 def download(requirement: str, staging: Path, bars: Progress, lock: int) -> Path:
-    """Download one wheel into ``staging``; pip checks the hash that the index gives.
+    """Download one wheel into ``staging``; pip checks the index's hash.
 
     pip holds the lock as well: where this process is killed, no one else takes the folder before pip has ended.
     """
     task = bars.add_task(f"downloading {requirement}", total=None)
     with _downloading(requirement, staging, lock) as (process, command, log):
-        while look_at(process) is None:
+        while poll_process(process) is None:
             bars.update(task, completed=_largest_wheel_bytes(staging), total=announced_bytes(_read_log(log)))
             time.sleep(_PAUSE_S)
     wheels = list((staging / "wheel").glob("*.whl"))
@@ -197,12 +197,12 @@ def download(requirement: str, staging: Path, bars: Progress, lock: int) -> Path
 
 
 def find_size(requirement: str, staging: Path) -> int | None:
-    """Return how many bytes the wheel of a requirement has; its download is begun and ended as soon as that is known.
+    """Return the size of a requirement's wheel in bytes, by starting its download and stopping at the announced size.
 
     None if the index does not report.
     """
     with _downloading(requirement, staging) as (process, _, log):
-        while (size_bytes := announced_bytes(_read_log(log))) is None and look_at(process) is None:
+        while (size_bytes := announced_bytes(_read_log(log))) is None and poll_process(process) is None:
             time.sleep(_PAUSE_S)
         return size_bytes or _largest_wheel_bytes(staging) or None
 
@@ -222,6 +222,6 @@ def _largest_wheel_bytes(folder: Path) -> int:
 
 
 def announced_bytes(log: str) -> int | None:
-    """Return the size from pip's line ``Downloading NAME.whl (18.5 MB)``, which is rounded."""
+    """Return the rounded size from pip's line ``Downloading NAME.whl (18.5 MB)``."""
     match = re.search(r"\.whl \(([0-9.]+) (bytes|kB|MB|GB)\)", log)
     return round(float(match[1]) * _SIZE_UNITS[match[2]]) if match else None

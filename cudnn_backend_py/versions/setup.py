@@ -1,4 +1,4 @@
-"""The setup of a judging process as a value: which libraries it loads, and the environment variables that they read.
+"""The setup of a judging process as a value: its library files and the environment variables they read.
 
 A setup is read once, where a question is queried. A judging process is started with exactly this value, and the files
 are compared with it again when a process starts and when it has answered. Nothing here loads a library.
@@ -51,7 +51,7 @@ _MOST_NAMED = 4  # changed files that an error names
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """What a judging process loads and reads also the graph and the target.
+    """The library files and environment variables of a judging process, apart from graph and target.
 
     Attributes
     ----------
@@ -75,11 +75,11 @@ class Setup:
 
     @property
     def is_known(self) -> bool:
-        """Whether the files are known that will be loaded: an answer can be kept only then."""
+        """Whether the files to load are known; only then can answers be cached."""
         return bool(self.library)
 
     def key(self) -> list[object]:
-        """Return the parts that decide an answer as plain data: the content of the files, and the variables.
+        """Return the parts that decide an answer as plain data: file contents and variables.
 
         The first time on a machine every file is read: some seconds for a full cuDNN.
         """
@@ -87,12 +87,12 @@ class Setup:
         return [contents, library_variables(dict(self.variables))]
 
     def environment(self) -> dict[str, str]:
-        """Return the environment to start a judging process with: that of this process, with the setup's variables."""
-        others = {name: value for name, value in os.environ.items() if not _belongs(name)}
+        """Return the environment to start a judging process with: this process's, with the setup's variables."""
+        others = {name: value for name, value in os.environ.items() if not _is_part_of_setup(name)}
         return {**others, **dict(self.variables)}
 
     def check(self) -> None:
-        """Compare the files with those at the time of the query.
+        """Check that the files are unchanged since the query.
 
         Raises
         ------
@@ -102,7 +102,7 @@ class Setup:
         now = tuple(_sign_files(self.library, self.nvrtc, dict(self.variables)))
         if now == self.files:
             return
-        changed = [path for path, _ in dict.fromkeys((*self.files, *now)) if _differ(path, self.files, now)]
+        changed = [path for path, _ in dict.fromkeys((*self.files, *now)) if _may_differ(path, self.files, now)]
         if not changed and [path for path, _ in self.files] == [path for path, _ in now]:
             return
         more = f" and {len(changed) - _MOST_NAMED} more" if len(changed) > _MOST_NAMED else ""
@@ -114,8 +114,8 @@ class Setup:
         )
 
 
-def _differ(path: str, before: Files, now: Files) -> bool:
-    """Return whether the content of a file is not known to be the same."""
+def _may_differ(path: str, before: Files, now: Files) -> bool:
+    """Return whether a file may have changed."""
     old, new = dict(before).get(path), dict(now).get(path)
     if old == new:
         return False
@@ -126,7 +126,7 @@ def _differ(path: str, before: Files, now: Files) -> bool:
 
 
 def read_setup(version: str | None, environ: Mapping[str, str] | None = None) -> Setup:
-    """Return the setup for an installed cuDNN version, or, for None, for the cuDNN that this process would load.
+    """Return the setup for an installed cuDNN version, or for the cuDNN that this process would load (None).
 
     Parameters
     ----------
@@ -154,11 +154,11 @@ def read_setup(version: str | None, environ: Mapping[str, str] | None = None) ->
     for name in ("LD_LIBRARY_PATH", "LD_PRELOAD"):
         if value := environment.get(name):
             environment[name] = _make_absolute(name, value)
-    variables = tuple(sorted((name, value) for name, value in environment.items() if _belongs(name)))
+    variables = tuple(sorted((name, value) for name, value in environment.items() if _is_part_of_setup(name)))
     return Setup(version, library, nvrtc, variables, tuple(_sign_files(library, nvrtc, environment)))
 
 
-def _belongs(name: str) -> bool:
+def _is_part_of_setup(name: str) -> bool:
     """Return whether a variable is part of a setup."""
     if name in _LOADING or name in LOG_VARIABLES or name in (LIBRARY_VARIABLE, NVRTC_VARIABLE):
         return True
@@ -166,7 +166,7 @@ def _belongs(name: str) -> bool:
 
 
 def _make_absolute(name: str, value: str) -> str:
-    """Return the paths of a variable of the dynamic loader as absolute ones: it takes relative ones from the folder
+    """Return a dynamic loader variable with absolute paths.
     that a process works in."""
     if name == "LD_PRELOAD":  # a name without a slash is searched for like any library
         return ":".join(os.path.abspath(one) if "/" in one else one for one in re.split("[: ]", value) if one)
@@ -174,7 +174,7 @@ def _make_absolute(name: str, value: str) -> str:
 
 
 def _sign_files(library: str, nvrtc: str, environment: Mapping[str, str]) -> Iterator[tuple[str, Signature]]:
-    """Yield every library file that a process with this environment may load."""
+    """Yield every library file that a process with this environment may load, with its signature."""
     for path in dict.fromkeys(_files(library, nvrtc, environment)):
         with ignoring(OSError):
             yield path, sign(os.stat(path))
@@ -232,7 +232,7 @@ def _digest(path: str, signature: Signature) -> str:
 
 
 def _find_digest(path: str, signature: Signature) -> str | None:
-    """Return the SHA-256 of a file with this signature if this process, or an earlier one, has read it."""
+    """Return the SHA-256 of a file with this signature if this or an earlier process has read it."""
     if (known := find_sha256(path, signature)) is not None:
         return known
     with suppress(CudnnBackendError):  # a folder that cannot be used costs time only

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Installed",
-    "Wholeness",
+    "IntegrityReport",
     "check_all",
     "child_environment",
     "default_cuda",
@@ -86,7 +86,7 @@ _NVRTC_FILE: dict[Cuda, str] = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Installed:
-    """One cuDNN in the cache.
+    """One installed cuDNN version.
 
     Attributes
     ----------
@@ -121,7 +121,7 @@ class Installed:
 
     @property
     def judges(self) -> bool:
-        """Return whether it can judge anything; see ``JIT_SINCE``."""
+        """Whether it can judge graphs without a GPU; see ``JIT_SINCE``."""
         return _judges(self.flavor, self.version)
 
     @property
@@ -147,7 +147,7 @@ def install(
     progress: bool = True,
     flavor: Flavor | None = None,
 ) -> Installed:
-    """Install a cuDNN version into the cache, and NVRTC where this environment has none.
+    """Install a cuDNN version into the store, and NVRTC if this environment has none.
 
     The wheels come through pip, from wherever the user's pip is configured to look. An environment without pip uses
     the one that its Python has for new environments, else one that uv gets, with uv's variables. A version given by
@@ -183,7 +183,7 @@ def install(
     """
     request = VersionRequest.read(version, cuda, flavor, latest=True)
     wanted, cuda, flavor = request.numbers, request.cuda or default_cuda(), request.flavor
-    with _changing(root) as (root, lock), _progress(progress) as bars:
+    with _locked_store(root) as (root, lock), _progress(progress) as bars:
         there = _installed(root, wanted, cuda, flavor) if len(wanted) > 2 else ()
         found = _newest_of(one for one in there if flavor is not None or one.judges)
         if found is not None:
@@ -193,20 +193,20 @@ def install(
             project, exact = _choose_wheel(wanted, cuda, flavor)
             bars.remove_task(lookup)
             folder = _folder_for(root, exact, cuda, _flavor_of(project, cuda))
-        _provide(f"{project}=={exact}", folder, _CUDNN_FILE, bars, lock)
+        _ensure_wheel(f"{project}=={exact}", folder, _CUDNN_FILE, bars, lock)
         if _environment_nvrtc(cuda) is None:
-            _provide(_NVRTC_REQUIREMENT[cuda], shared_folder(root, "nvrtc", cuda), _NVRTC_FILE[cuda], bars, lock)
+            _ensure_wheel(_NVRTC_REQUIREMENT[cuda], shared_folder(root, "nvrtc", cuda), _NVRTC_FILE[cuda], bars, lock)
         installed = _load_installed(folder)
         if installed is None:
             _refuse_foreign(folder, _CUDNN_FILE)
         if needs_cublas(installed):
             file, requirement = _CUBLAS[cuda]
-            _provide(requirement, shared_folder(root, "cublas", cuda), file, bars, lock)
+            _ensure_wheel(requirement, shared_folder(root, "cublas", cuda), file, bars, lock)
         return installed
 
 
 def list_installed(root: Path | None = None) -> list[Installed]:
-    """Return every version in the cache, oldest first; folders that are not ours are passed over.
+    """Return every installed version, oldest first; folders not made by install are skipped.
 
     One whose files are damaged is among them: :func:`child_environment` and :func:`verify` report.
 
@@ -221,7 +221,7 @@ def list_installed(root: Path | None = None) -> list[Installed]:
 
 
 def list_judging(root: Path | None = None) -> list[Installed]:
-    """Return the installed versions that can judge, oldest first, as :func:`list_installed` does all."""
+    """Return the installed versions that can judge graphs, oldest first."""
     return [one for one in list_installed(root) if one.judges]
 
 
@@ -258,7 +258,7 @@ def require_installed(
     wanted = VersionRequest.read(version, cuda, flavor)
     installed = _newest_of(_matches(wanted, root))
     if installed is None:
-        for rest in _rests(open_store(root).path, wanted.numbers, wanted.cuda):
+        for rest in _find_remnants(open_store(root).path, wanted.numbers, wanted.cuda):
             _refuse_changed(rest)
         have = ", ".join(dict.fromkeys(item.short for item in list_installed(root))) or "none"
         raise EnvironmentNotReady(
@@ -292,7 +292,7 @@ def remove(
         ``cudnn-version-not-installed``, ``cache-not-private``, ``cache-folder-unusable``.
     """
     wanted = VersionRequest.read(version, cuda, flavor)
-    with _changing(root) as (root, _):
+    with _locked_store(root) as (root, _):
         matches = _matches(wanted, root)
         if not matches:
             raise EnvironmentNotReady(
@@ -320,7 +320,7 @@ def remove(
 
 
 def verify(installed: Installed) -> None:
-    """Check every file against its SHA-256 of install time, and that no file was added; also a cached NVRTC.
+    """Compare every file with its SHA-256 from installation, look for added files, and check a cached NVRTC.
 
     Raises
     ------
@@ -331,8 +331,8 @@ def verify(installed: Installed) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Wholeness:
-    """What a check of one cuDNN found.
+class IntegrityReport:
+    """Result of checking one installed cuDNN.
 
     Attributes
     ----------
@@ -354,7 +354,7 @@ class Wholeness:
 
     @property
     def exit_code(self) -> int:
-        """0 whole, 1 damaged, 2 could not be checked."""
+        """0 intact, 1 damaged, 2 not checkable."""
         return ("whole", "damaged", "unchecked").index(self.state)
 
     def to_dict(self) -> dict[str, Any]:
@@ -362,8 +362,10 @@ class Wholeness:
         return {**asdict(self), "differences": list(self.differences)}
 
 
-def check_all(versions: Sequence[str] = (), *, environment: bool = False, root: Path | None = None) -> list[Wholeness]:
-    """Check every file of some versions, or of all in the cache if none is named, by its SHA-256.
+def check_all(
+    versions: Sequence[str] = (), *, environment: bool = False, root: Path | None = None
+) -> list[IntegrityReport]:
+    """Check every file of the named versions, or of all, by its SHA-256.
 
     Parameters
     ----------
@@ -385,42 +387,42 @@ def check_all(versions: Sequence[str] = (), *, environment: bool = False, root: 
     checked = []
     for wanted in [VersionRequest.read(version) for version in versions] or [VersionRequest((), None, None)]:
         found = sorted(_installed(cache, wanted.numbers, wanted.cuda, wanted.flavor), key=_sorting)
-        checked += [_wholeness(one) for one in found]
-        rests = list(_rests(cache, wanted.numbers, wanted.cuda))
-        checked += [Wholeness(rest.name, str(rest), "damaged", (_NO_RECORD,), _repair_of(rest)) for rest in rests]
+        checked += [_check_version(one) for one in found]
+        rests = list(_find_remnants(cache, wanted.numbers, wanted.cuda))
+        checked += [IntegrityReport(rest.name, str(rest), "damaged", (_NO_RECORD,), _repair_of(rest)) for rest in rests]
         if wanted.numbers and not found and not rests:
             repair = f"cudnn-backend cudnn install {wanted.arguments}"
-            checked.append(Wholeness(str(wanted), "", "unchecked", ("it is not installed",), repair))
+            checked.append(IntegrityReport(str(wanted), "", "unchecked", ("it is not installed",), repair))
     if environment:
         wheels = [Path(entry) / "nvidia" for entry in sys.path if os.path.isabs(entry)]
         libraries = dict.fromkeys(path for wheel in wheels for path in sorted(wheel.glob("*/lib/libcudnn.so.9")))
-        checked += [_environment_wholeness(library) for library in libraries]
+        checked += [_check_environment_wheel(library) for library in libraries]
     return checked
 
 
-def _wholeness(installed: Installed) -> Wholeness:
+def _check_version(installed: Installed) -> IntegrityReport:
     for folder in _folders(installed):
         installation = read_installation(folder)
         if differences := find_differences(installation, full=True):
-            return Wholeness(
+            return IntegrityReport(
                 installed.path.name, str(installed.path), "damaged", differences, _repair_of(installed.path)
             )
-    return Wholeness(installed.path.name, str(installed.path), "whole")
+    return IntegrityReport(installed.path.name, str(installed.path), "whole")
 
 
-def _environment_wholeness(library: Path) -> Wholeness:
+def _check_environment_wheel(library: Path) -> IntegrityReport:
     installations = installations_of(library)
     if not installations:
         reason = "no wheel has a RECORD of it"
-        return Wholeness("environment", str(library), "unchecked", (reason,), "ask whoever installed it")
+        return IntegrityReport("environment", str(library), "unchecked", (reason,), "ask whoever installed it")
     for one in installations:
         if differences := find_differences(one, full=True):
-            return Wholeness("environment", str(library), "damaged", differences, one.repair)
-    return Wholeness("environment", str(library), "whole")
+            return IntegrityReport("environment", str(library), "damaged", differences, one.repair)
+    return IntegrityReport("environment", str(library), "whole")
 
 
 def child_environment(installed: Installed, environ: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Return a copy of an environment with which a child of this package loads this cuDNN and its NVRTC.
+    """Return a copy of an environment in which a child process loads this cuDNN and its NVRTC.
 
     The environment is that of this process if not given.
 
@@ -441,7 +443,7 @@ def child_environment(installed: Installed, environ: Mapping[str, str] | None = 
 
 
 def environment_for(version: str | None) -> dict[str, str]:
-    """Return the environment of a child that judges with an installed version, or, for None, as this process would.
+    """Return the environment of a child that judges with an installed version, or (None) as this process would.
 
     Raises
     ------
@@ -510,7 +512,7 @@ def _choose_wheel(wanted: tuple[int, ...], cuda: Cuda, flavor: Flavor | None = N
 
 
 def _distance(wanted: tuple[int, ...], version: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return a sort key: nearest first, number by number, the newer of two equally near ones first."""
+    """Return a sort key by distance between versions, number by number; the newer of two equally near ones first."""
     have = version_numbers(version)
     return (
         tuple(abs(a - b) for a, b in zip(wanted, have, strict=False)),
@@ -519,7 +521,7 @@ def _distance(wanted: tuple[int, ...], version: str) -> tuple[tuple[int, ...], t
 
 
 def download_bytes(version: str, flavor: Flavor | None = None, *, cuda: Cuda | None = None) -> int | None:
-    """Return the bytes of cuDNN that an install of a version would fetch: 0 if it is there, None if unknown.
+    """Return the bytes of cuDNN that installing a version would download: 0 if installed, None if unknown.
 
     A download is begun and ended as soon as its size is known: some seconds.
 
@@ -541,10 +543,10 @@ def download_bytes(version: str, flavor: Flavor | None = None, *, cuda: Cuda | N
 # Folders
 
 
-def _provide(requirement: str, folder: Path, needed: str, bars: Progress, lock: int) -> None:
-    """See that a folder holds a wheel as it was installed: fetch it if it is missing, replace it if it is damaged."""
+def _ensure_wheel(requirement: str, folder: Path, needed: str, bars: Progress, lock: int) -> None:
+    """Ensure that a folder holds the wheel as installed: download it if missing, replace it if damaged."""
     if os.path.lexists(folder):
-        if _is_whole(folder, needed):
+        if _is_intact(folder, needed):
             return
         _check_replaceable(folder, needed)
     with _staging(folder.parent) as staging:
@@ -552,17 +554,17 @@ def _provide(requirement: str, folder: Path, needed: str, bars: Progress, lock: 
         _place_wheel(wheel, folder, needed, bars)
 
 
-def _is_whole(folder: Path, needed: str) -> bool:
+def _is_intact(folder: Path, needed: str) -> bool:
     try:
         installation = read_installation(folder)
     except (OSError, ValueError) as error:
         pass_interruption(error)
         return False
-    return _only(installation.files, needed) is not None and not find_differences(installation, full=True)
+    return _single_match(installation.files, needed) is not None and not find_differences(installation, full=True)
 
 
 def _check_replaceable(folder: Path, needed: str) -> None:
-    """Refuse a folder that holds something else than install puts there, and no record of an install."""
+    """Refuse a folder that install did not make."""
     if folder.is_symlink() or not folder.is_dir():
         _refuse_foreign(folder, needed)
     names = {path.name for path in folder.iterdir()}
@@ -593,7 +595,7 @@ def _refuse_foreign(folder: Path, needed: str) -> NoReturn:
 
 
 def _folder_for(root: Path, exact: str, cuda: Cuda, flavor: Flavor) -> Path:
-    """Return where a wheel goes: under a plain name if it is a jit one and that name is not taken by a full one."""
+    """Return the folder for a wheel: a plain name for a JIT wheel unless a full wheel has it."""
     plain = root / f"{exact}-cu{cuda}"
     there = _load_installed(plain)
     taken = flavor == "full" or (there is not None and there.flavor != flavor)
@@ -607,13 +609,13 @@ def _flavor_of(project: str, cuda: Cuda) -> Flavor:
 def _installed(
     root: Path, wanted: tuple[int, ...] = (), cuda: Cuda | None = None, flavor: Flavor | None = None
 ) -> list[Installed]:
-    """Return the versions in the cache that begin with these numbers, in no order."""
+    """Return the installed versions that begin with these numbers, unordered."""
     loaded = (_load_installed(folder) for folder in _version_folders(root, wanted, cuda))
     return [one for one in loaded if one is not None and flavor in (None, one.flavor)]
 
 
-def _rests(root: Path, wanted: tuple[int, ...], cuda: Cuda | None) -> Iterator[Path]:
-    """Yield the folders that are named like a version and hold no readable record of one."""
+def _find_remnants(root: Path, wanted: tuple[int, ...], cuda: Cuda | None) -> Iterator[Path]:
+    """Yield the folders that are named like a version but have no readable record."""
     return (folder for folder in _version_folders(root, wanted, cuda) if _load_installed(folder) is None)
 
 
@@ -629,7 +631,7 @@ def _version_folders(root: Path, wanted: tuple[int, ...], cuda: Cuda | None) -> 
 
 
 def _load_installed(folder: Path) -> Installed | None:
-    """Return the version in this folder as it is on record, or None if the folder is not one of ours."""
+    """Return the version recorded in this folder; None if install did not make it."""
     name = FOLDER.fullmatch(folder.name)
     if name is None:
         return None
@@ -640,7 +642,7 @@ def _load_installed(folder: Path) -> Installed | None:
         pass_interruption(error)
         return None
     flavors = {project.format(cuda): flavor for flavor, project in _PROJECT.items()}
-    library = _only(installation.files, _CUDNN_FILE)
+    library = _single_match(installation.files, _CUDNN_FILE)
     flavor = flavors.get(installation.project)
     if flavor is None or installation.version != name["version"] or library is None:
         return None
@@ -657,14 +659,14 @@ def _load_installed(folder: Path) -> Installed | None:
     )
 
 
-def _only(names: Iterable[str], pattern: str) -> str | None:
-    """Return the one name of this pattern, None if there is not one."""
+def _single_match(names: Iterable[str], pattern: str) -> str | None:
+    """Return the single file name that matches a pattern; None if there is not exactly one."""
     found = [name for name in names if name.count("/") == pattern.count("/") and fnmatch(name, pattern)]
     return found[0] if len(found) == 1 else None
 
 
 def _folders(installed: Installed) -> list[Path]:
-    """Return the folders of the cache that a version uses: its own, and a cached NVRTC's."""
+    """Return the folders that a version uses: its own, and that of a cached NVRTC."""
     root = installed.path.parent
     nvrtc, cublas = (shared_folder(root, package, installed.cuda) for package in ("nvrtc", "cublas"))
     folders = [installed.path]
@@ -731,7 +733,7 @@ _CUBLAS: dict[Cuda, tuple[str, str]] = {
 
 
 def needs_cublas(installed: Installed) -> bool:
-    """Return whether a version needs the cuBLASLt of the version store: a full wheel, where pip installed none."""
+    """Return whether a version needs cuBLASLt from the version store: a full wheel without an installed cuBLAS."""
     return installed.flavor == "full" and _environment_cublas(installed.cuda) is None
 
 
@@ -743,8 +745,8 @@ def _environment_cublas(cuda: Cuda) -> Path | None:
 
 
 @contextlib.contextmanager
-def _changing(root: Path | None) -> Iterator[tuple[Path, int]]:
-    """Hold the lock of the cache and yield its path and the lock; what killed installs left is removed."""
+def _locked_store(root: Path | None) -> Iterator[tuple[Path, int]]:
+    """Lock the store and yield its path and the lock; remnants of killed installs are removed."""
     private = open_store(root)
     with private.usable(), private.open(create=True) as folder, folder.lock(_INSTALL_WAIT_S) as lock:
         for left in private.path.glob(f"{_STAGING}*"):
@@ -754,7 +756,7 @@ def _changing(root: Path | None) -> Iterator[tuple[Path, int]]:
 
 @contextlib.contextmanager
 def _staging(root: Path) -> Iterator[Path]:
-    """Make a private temporary folder next to the versions, so that a rename is enough. The caller holds the lock."""
+    """Make a private temporary folder in the store, so that a rename completes an install. The caller has the lock."""
     staging = Path(tempfile.mkdtemp(prefix=_STAGING, dir=root))
     try:
         yield staging
@@ -770,7 +772,7 @@ def _remove_tree(path: Path) -> None:
 
 
 def _discard(folder: Path) -> None:
-    """Remove a folder of the cache in one step as others see it; harmless if it is gone already."""
+    """Remove a folder of the store atomically for other processes; harmless if it does not exist."""
     with _staging(folder.parent) as staging, contextlib.suppress(FileNotFoundError):
         folder.rename(staging / folder.name)
 

@@ -1,4 +1,4 @@
-"""A wheel's ``nvidia/`` files, unpacked into a folder: each under the hash of the wheel's RECORD, or none at all.
+"""Unpack the ``nvidia/`` files of a wheel into a folder, each checked against RECORD; all or none.
 
 A wheel comes from an index, so nothing in it is believed: names, types, sizes and counts are checked before a file is
 written.
@@ -37,7 +37,7 @@ _ENCRYPTED = 0x1
 
 
 def unpack_wheel(wheel: Path, tree: Path, bars: Progress) -> None:
-    """Unpack ``nvidia/`` of a wheel, every file checked against RECORD, and write ``installed.json``.
+    """Unpack ``nvidia/`` of a wheel, check every file against RECORD, and write ``installed.json``.
 
     Raises
     ------
@@ -89,7 +89,7 @@ def unpack_wheel(wheel: Path, tree: Path, bars: Progress) -> None:
 
 
 def refuse_wheel(wheel: Path, cause: str) -> NoReturn:
-    """Raise that a wheel does not enter the cache.
+    """Raise the error for a wheel that is not accepted.
 
     Raises
     ------
@@ -148,7 +148,7 @@ def _checked_members(wheel: Path, archive: zipfile.ZipFile) -> Iterator[tuple[zi
 
 
 def _problem_of(member: zipfile.ZipInfo) -> str:
-    """Return the reason not to unpack a member of the archive, from its entry alone."""
+    """Return the reason to refuse a member of the archive, from its entry alone."""
     name = member.filename
     parts = name.removesuffix("/").split("/")
     if name.startswith("/") or ".." in parts or "\\" in name:
@@ -191,7 +191,7 @@ def _check_sizes(wheel: Path, members: list[zipfile.ZipInfo]) -> None:
 
 
 def _read_record(wheel: Path, archive: zipfile.ZipFile) -> dict[str, tuple[str, str]]:
-    """Return hash and size by file name as the RECORD of this project and version says."""
+    """Return hash and size by file name from the RECORD of this project and version."""
     records = [name for name in archive.namelist() if name.count("/") == 1 and name.endswith(".dist-info/RECORD")]
     if len(records) != 1:
         refuse_wheel(wheel, f"it holds {len(records)} RECORD files, one is needed")

@@ -13,12 +13,12 @@ import click
 
 from ..command_line import Seconds, program_command
 from ..errors import CudnnBackendError
-from ..frontend.__main__ import start_of
+from ..frontend.__main__ import make_start
 from ..frontend.as_cudnn import describe_torch
 from ..printable import printable_lines, without_commands
 from ..system.after_import import after_import
+from ..system.atomic_file import write_atomically
 from ..system.nearest import did_you_mean
-from ..system.whole_file import write_whole
 from ..target.profiles import find_profile
 from .calls import Machine
 from .report import WhyReport
@@ -75,7 +75,7 @@ def _command(
     budget: float,
     program: tuple[str, ...],
 ) -> Callable[[], None]:
-    start = start_of(program)
+    start = make_start(program)
     where = None if output is None else Path(output).absolute()
     form = style or {".json": "json", ".html": "html"}.get(where.suffix if where else "", "text")
     if where is not None and not where.parent.is_dir():
@@ -129,7 +129,7 @@ def _report(watches: list[Any], target: str | None, where: Path | None, form: st
         if where is None:
             sys.stderr.write(printable_lines(text) if form == "text" else without_commands(text, markup=True))
         else:
-            write_whole(where, text)
+            write_atomically(where, text)
             print(f"why not cuDNN? {where}", file=sys.stderr)
     except (CudnnBackendError, OSError, ValueError) as error:  # the program's own ending matters more
         with contextlib.suppress(OSError, ValueError):  # ValueError: the program closed its standard error

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import click
 
 from ..command_line import Choice, Command, Seconds
-from ..execution.timing import uncollected
+from ..execution.timing import without_garbage_collection
 
 __all__ = ["TurnTime", "judge_pairs", "main", "median_interval", "notify", "take_time"]
 
@@ -165,7 +165,7 @@ def _measure(sizes: tuple[int, int, int], compiled: bool, device: str, seconds: 
         first = take_time(trainers["watched"][0], 1, device)
         times: dict[str, list[TurnTime]] = {"plain": [], "watched": []}
         called: dict[str, list[float]] = {"plain": [], "watched": []}
-        with uncollected():
+        with without_garbage_collection():
             deadline = time.perf_counter() + seconds
             while time.perf_counter() < deadline or len(times["plain"]) < 4:
                 for way in ("plain", "watched") if len(times["plain"]) % 2 else ("watched", "plain"):

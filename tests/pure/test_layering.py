@@ -93,14 +93,14 @@ def imported_file(name: str) -> Path | None:
 
 
 def named_modules(path: Path) -> Iterator[str]:
-    """Yield the modules of the package that texts of a file name: whole texts, and what ``import_later`` is given."""
+    """Yield the modules of the package named in texts of a file, also as arguments of ``make_lazy_getattr``."""
     package = ".".join(["cudnn_backend_py", *path.relative_to(PACKAGE).parent.parts])
     for node in ast.walk(parse(path)):
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             name = node.value.partition(":")[0]
             if re.fullmatch(r"cudnn_backend_py(\.\w+)+", name):
                 yield name
-        elif isinstance(node, ast.Call) and ast.unparse(node.func) == "import_later":
+        elif isinstance(node, ast.Call) and ast.unparse(node.func) == "make_lazy_getattr":
             for keyword in node.keywords:
                 assert isinstance(keyword.value, ast.Constant), f"{path}: the module of {keyword.arg} is no text"
                 yield resolve_name(f".{keyword.value.value}", package)
@@ -174,7 +174,10 @@ def test_modules_are_imported_by_name_in_known_places() -> None:
         for path in FILES
         if re.search(r"\b(import_module|__import__)\(", path.read_text(encoding="utf-8"))
     }
-    assert {name for name in found if LAYER_OF[room_of(PACKAGE / name)] < 2} == {"system/child.py", "system/later.py"}
+    assert {name for name in found if LAYER_OF[room_of(PACKAGE / name)] < 2} == {
+        "system/child.py",
+        "system/lazy_import.py",
+    }
 
 
 def test_no_files_import_each_other_in_a_cycle() -> None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from cudnn_backend_py import library
-from cudnn_backend_py.native.ends import end_with
+from cudnn_backend_py.native.destructors import make_destructor_type
 
 __all__ = ["Live", "counting"]
 
@@ -35,7 +35,7 @@ def counting(*, destroy: bool = True) -> Iterator[Live]:
     lib = library()
     live = Live()
     create_descriptor, name = lib.cudnnBackendCreateDescriptor, "cudnnBackendDestroyDescriptor"
-    ends = {is_brief: lib.end_of(name, is_brief=is_brief) for is_brief in (False, True)}
+    ends = {is_brief: lib.destructor_type(name, is_brief=is_brief) for is_brief in (False, True)}
 
     def counted_create(*arguments: Any) -> Any:
         status = create_descriptor(*arguments)
@@ -51,7 +51,7 @@ def counting(*, destroy: bool = True) -> Iterator[Live]:
             live.destroyed += 1
         return status
 
-    counted = end_with(_DESTROY(counted_destroy))
+    counted = make_destructor_type(_DESTROY(counted_destroy))
     vars(lib)["cudnnBackendCreateDescriptor"] = counted_create
     lib._ends.update({(name, is_brief): counted for is_brief in ends})
     try:

@@ -22,7 +22,7 @@ from statistics import median
 from typing import Any
 
 from cudnn_backend_py.audit.report import AuditReport
-from cudnn_backend_py.execution.timing import uncollected
+from cudnn_backend_py.execution.timing import without_garbage_collection
 from cudnn_backend_py.info import start_record, write_record
 from cudnn_backend_py.system.child import call_command
 from cudnn_backend_py.why.cost import TurnTime, judge_pairs, notify, take_time
@@ -295,7 +295,7 @@ def _pairs(
     audited: list[TurnTime] = []
     sampled: list[int] = []
     watch.start()
-    with uncollected():
+    with without_garbage_collection():
         deadline = time.perf_counter() + seconds
         while time.perf_counter() < deadline or len(plain) < 4:
             for is_audited in (False, True) if len(sampled) % 2 else (True, False):

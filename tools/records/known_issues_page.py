@@ -34,7 +34,7 @@ def _line(row: KnownIssue) -> str:
     where = [row.window.removeprefix("cuDNN ")] if row.until or row.since > (9, 0, 0) else []
     where += [f"sm_{sm}" for sm in row.sm]
     summary = re.split("[;:] ", row.evidence)[0]  # `explain` has the rest
-    link = f"[{row.reporter}]({row.source})" if row.source.startswith("https://") else ""
+    link = f"[{row.source_project}]({row.source})" if row.source.startswith("https://") else ""
     source = "; ".join(filter(None, (summary, link)))
     cells = (f"`{row.code}`{' (refused)' * row.refused}", row.what, row.effect, ", ".join(where), row.fix, source)
     return f"| {' | '.join(cell.replace('|', '&#124;') for cell in cells)} |\n"

@@ -274,7 +274,7 @@ def _ours(
 def _last_plan() -> str:
     """Return the engine config of the plan that the operators made last, and the bounds of a class."""
     pool = shared_pool()
-    held = pool.find(pool.keys_there()[-1])
+    held = pool.find(pool.list_keys()[-1])
     if held is None or held.plan is None:
         return ""
     made = getattr(held.plan, "executable", held.plan)

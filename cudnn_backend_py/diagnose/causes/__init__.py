@@ -1,1 +1,1 @@
-"""Causes of a refusal: from reasons to one cause, checked by judging variations."""
+"""Causes of a refusal: from cuDNN's reasons to one cause, checked by judging variations of the graph."""

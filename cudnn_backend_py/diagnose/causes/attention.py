@@ -1,4 +1,4 @@
-"""Rules about attention: head dims, types, options and pairs of them."""
+"""Rules about attention: head dims, types, options and pairs of options."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["options_refused"]
 
 @word_rule
 def head_dim(case: Case, reason: Reason) -> Cause | None:
-    """The head dim is not a multiple of what the kernels support, or too large.
+    """The head dim is too large, or not a multiple of what the kernels support.
 
     Problem
         "Embedding dim per head ... is not a multiple of 8", "is not less than equal to 128", "Only D=128".
@@ -45,7 +45,7 @@ def head_dim(case: Case, reason: Reason) -> Cause | None:
 
 @dataclass(frozen=True)
 class _HeadDims:
-    """Head dims that a reason is about, with the limits and the multiple that cuDNN's messages name."""
+    """The head dims that a reason is about, with limits and multiple from cuDNN's messages."""
 
     case: Case
     reason: Reason
@@ -65,11 +65,11 @@ class _HeadDims:
 
     @property
     def wrong(self) -> list[DimClass]:
-        """The head dims that are not the multiple that is needed, else the largest."""
+        """The head dims that are not the needed multiple, else the largest ones."""
         return [one for one in self.dims if self.multiple and one.size % self.multiple] or self.largest
 
     def blame(self, dims: list[DimClass], needed: str, basis: Basis, detail: str = "", remedy: str = "") -> Cause:
-        """Return a cause that names these head dims, their size (all have the same), and what is needed."""
+        """Return a cause that names these head dims, their common size, and the needed one."""
         headline = f"{name_dims(self.case.graph, dims)} {dims[0].size}, {needed}"
         return Cause("head-dim", headline + quote(self.reason), basis, detail, remedy)
 
@@ -79,11 +79,11 @@ class _HeadDims:
 
 
 def _explain_by_smaller_one(refused: _HeadDims) -> Cause | None:
-    """One of the two head dims, made smaller, is enough."""
+    """Making one of the two head dims smaller is enough."""
     case = refused.case
     if not refused.limits or refused.multiple:
         return None
-    alone = case.cure("smaller_head_dim", keep=lambda change: change.title.count("->") == 1)
+    alone = case.find_remedy("smaller_head_dim", keep=lambda change: change.title.count("->") == 1)
     if alone is None:
         return None
     what, found, limit = re.split(r": | -> ", alone.title)
@@ -96,7 +96,7 @@ def _explain_by_smaller_one(refused: _HeadDims) -> Cause | None:
 
 def _explain_by_padding(refused: _HeadDims) -> Cause | None:
     """With head dims padded with zeros, the graph is supported."""
-    change = refused.case.cure("pad_head_dim")
+    change = refused.case.find_remedy("pad_head_dim")
     if change is None:
         return None
     needed = "another is needed"
@@ -110,7 +110,7 @@ def _explain_by_padding(refused: _HeadDims) -> Cause | None:
 
 
 def _explain_by_multiple(refused: _HeadDims) -> Cause | None:
-    """A head dim is not the multiple that cuDNN's message names."""
+    """A head dim is not a multiple that cuDNN's message names."""
     case = refused.case
     if not refused.multiple or refused.size % refused.multiple == 0:
         return None
@@ -127,13 +127,13 @@ def _explain_by_limit(refused: _HeadDims) -> Cause | None:
         smaller = resize(case.graph, refused.dims, limit) if limit < refused.size else None
         if smaller is not None and case.supports(smaller):
             detail = f"with a head dim of {limit}, and nothing else changed, cuDNN supports the graph"
-            elsewhere = judge_for(case.elsewhere)
+            elsewhere = judge_for(case.supporting_architectures)
             return refused.blame(refused.largest, refused.at_most(limit), Basis.MEASURED, detail, elsewhere)
     return None
 
 
 def _state_limit(refused: _HeadDims) -> Cause | None:
-    """A head dim is above all limits that cuDNN's messages name."""
+    """A head dim exceeds all limits that cuDNN's messages name."""
     most = max(refused.limits, default=refused.size)
     return refused.blame(refused.largest, refused.at_most(most), Basis.RULE) if refused.size > most else None
 
@@ -151,14 +151,14 @@ _EXPLANATIONS: tuple[Callable[[_HeadDims], Cause | None], ...] = (
 
 
 def _is_about(change: Change, graph: Graph, one: DimClass) -> bool:
-    """Return whether a change of dims is one of these."""
+    """Return whether a change of dims concerns one of these."""
     names = {graph.tensor(uid).name for uid, _ in one.axes}
     return not names.isdisjoint(change.tensors)
 
 
 @word_rule
 def low_precision(case: Case, reason: Reason) -> Cause | None:
-    """8-bit (or smaller) floats on an architecture, or in a form, that has no kernels for them.
+    """8-bit or smaller floats, on an architecture or in a form without kernels for them.
 
     Problem
         "MHA only supports FP16/BF16 I/O for selected engine config", "FP8 Flash Attention is not supported for sm_80",
@@ -181,12 +181,12 @@ def low_precision(case: Case, reason: Reason) -> Cause | None:
         return said
     if near := blame_near(case, reason):
         return near
-    others = case.elsewhere
+    others = case.supporting_architectures
     if others:
         needed = f"with which this graph is supported on {', '.join(others)}, not on sm_{case.target.sm}"
         headline = f"{found}, {needed}{quote(reason)}"
         return Cause("data-type", headline, Basis.MEASURED, "the same graph was judged there", judge_for(others))
-    change = case.cure("data_type")
+    change = case.find_remedy("data_type")
     if change is not None:
         return blame_change("data-type", case, change, reason)
     return Cause("data-type", f"{found}, which sm_{case.target.sm} does not take{quote(reason)}", Basis.RULE)
@@ -212,7 +212,7 @@ def option(case: Case, reason: Reason) -> Cause | None:
     named = [tensor for tensor in case.graph.tensors if _is_named(tensor, reason.text)]
     what = f"{describe(named)}: " if named else ""
     words = statement(reason)
-    others = case.elsewhere
+    others = case.supporting_architectures
     if others:
         headline = f"{what}{words}; sm_{case.target.sm} was queried, the graph is supported on {', '.join(others)}"
         return Cause("option", headline, Basis.MEASURED, "the same graph was judged there")

@@ -1,4 +1,4 @@
-"""Why no plan of a graph compiles: variations of the graph are built, in a bounded time, until one can be.
+"""Why no plan of a graph compiles: build variations of it, in a bounded time, until one succeeds.
 
 The compiler's own log is not to be had: cuDNN keeps it, and says that NVRTC failed. That is quoted.
 """
@@ -40,7 +40,7 @@ BUILDING_KINDS = (
 
 
 def why_none_builds(case: Case) -> Cause | None:
-    """Engine configs pass their support check, and none of their plans can be built.
+    """Engine configs pass their support check, but no plan can be built.
 
     Problem
         INTERNAL_ERROR_COMPILATION_FAILED and the like from the finalization of every plan.
@@ -53,7 +53,7 @@ def why_none_builds(case: Case) -> Cause | None:
         Any version.
     """
     found = _first_that_builds(case)
-    others = [] if found is not None else case.elsewhere
+    others = [] if found is not None else case.supporting_architectures
     if found is None and not others:
         return None
     reasons = furthest_first(case.refused)
@@ -73,7 +73,7 @@ def _detail(case: Case, what: str) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class _Variation:
-    """A change that may compile: the problem of the graph, the difference, and the remedy."""
+    """A change that may make a plan compile: the problem, the difference, and the remedy."""
 
     change: Change
     headline: str

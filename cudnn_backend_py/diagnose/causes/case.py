@@ -1,4 +1,4 @@
-"""A refused graph, the variations cuDNN may be judged, and the text of its headline."""
+"""A refused graph with the variations that are judged, and texts for its headline."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from ...target import Target, open_target
 from ..fork import run_in_fork
 from ..verdict import Asked, Basis, Candidate, Cause
 from .options import Options, read_options
-from .phrases import explain_numbers, is_of_other_architecture, is_vague
+from .phrases import explain_numbers, is_about_other_architecture, is_vague
 from .refused_part import Blame, find_blame
 
 __all__ = [
@@ -58,7 +58,7 @@ _OPTION_QUESTIONS = 32  # about options of attention, next to them
 
 
 def supports(graph: Graph, target: Target, modes: Sequence[str]) -> bool:
-    """Return whether some engine config supports the graph; nothing is said of why not."""
+    """Return whether some engine config supports the graph, without the reasons."""
     try:
         question = OperationGraph(graph, target)
         return any(question.heuristics(mode).configs for mode in modes)
@@ -67,7 +67,7 @@ def supports(graph: Graph, target: Target, modes: Sequence[str]) -> bool:
 
 
 def known_to_fail(graph: Graph, target: Target) -> bool:
-    """Return whether no plan of a graph can be built although its support check passes, as was measured before."""
+    """Return whether no plan of a graph builds although its support check passes, by earlier measurements."""
     found = find_ending_problems(graph, target.sm, target.library.version)
     return any(fault.measured and not fault.depends_on for fault in found)
 
@@ -76,7 +76,7 @@ _PLANS = 4  # of a variation, of each mode, that are tried
 
 
 class Built(NamedTuple):
-    """Whether a plan could be built, and what that cost: as many as plans that do not compile would take as long."""
+    """Whether a plan could be built, and its cost relative to a plan that fails to compile."""
 
     found: bool = False
     cost: int = 0
@@ -86,12 +86,12 @@ _COMPILED = 7  # the cost of a plan that compiles, which takes up to a second; o
 
 
 def cost_of_plan(*, built: bool, behavior_notes: Iterable[str]) -> int:
-    """Return the cost of building a plan: less where its code is in cuDNN's libraries."""
+    """Return the cost of building a plan, which is less for code from cuDNN's libraries."""
     return _COMPILED if built and BehaviorNote.RUNTIME_COMPILATION.name in behavior_notes else 1
 
 
 def builds(graph: Graph, target: Target, modes: Sequence[str]) -> Built:
-    """Return whether a plan of the graph can be built; nothing is said of why not.
+    """Return whether a plan of the graph can be built, without the reasons.
 
     A variation that cuDNN refuses costs some 5 ms, one that does not compile 0.1 s, one that does up to a second.
     """
@@ -111,7 +111,7 @@ def builds(graph: Graph, target: Target, modes: Sequence[str]) -> Built:
 
 
 class Budget:
-    """Plans that may be built while variations are: counted, not timed, so that every machine finds the same.
+    """The number of plans that may still be built for variations; counted, not timed, so every machine agrees.
 
     Parameters
     ----------
@@ -123,12 +123,12 @@ class Budget:
         self.left = left
 
     def spend(self, built: Built) -> None:
-        """Count what was built."""
+        """Count a built plan."""
         self.left -= built.cost
 
 
 def _reasons(graph: Graph, target: Target, modes: Sequence[str]) -> set[str] | None:
-    """Return the innermost reasons of all refused candidates; None where the graph is supported, or is no graph."""
+    """Return the innermost reasons of all refused candidates; None where the graph is supported or invalid."""
     found: set[str] = set()
     try:
         question = OperationGraph(graph, target)
@@ -147,7 +147,7 @@ def _reasons(graph: Graph, target: Target, modes: Sequence[str]) -> set[str] | N
 
 @dataclass
 class Case:
-    """A refused graph, and the variations that are judged, 40 at most.
+    """A refused graph and its judged variations, at most 40.
 
     ``measure`` False asks none: for graphs whose variations crash cuDNN. With a ``budget`` a plan of each variation is
     requested, not its support check alone, each in a forked process; ``step`` is called before each. Variations are
@@ -177,12 +177,12 @@ class Case:
 
     @property
     def asked(self) -> Asked:
-        """How far cuDNN is queried about variations."""
+        """How thoroughly variations were checked."""
         return "support check" if self.budget is None else "built"
 
     @cached_property
     def options(self) -> Options | None:
-        """The options of the attention problem that the graph solves; None where cuDNN sees them otherwise.
+        """The options of the attention problem that the graph solves; None where cuDNN reads them differently.
 
         That is, where it refuses the same problem, built again, for other reasons than the graph.
         """
@@ -195,7 +195,7 @@ class Case:
 
     @cached_property
     def blame(self) -> Blame | None:
-        """Which options of attention are refused, alone or together; None where that cannot be reported."""
+        """The refused options of attention, alone or in combination; None where unknown."""
         options = self.options
         if options is None:
             return None
@@ -212,11 +212,11 @@ class Case:
         return find_blame(options.found, options.needs, run_query)
 
     def supports(self, graph: Graph, target: Target | None = None) -> bool:
-        """Return whether cuDNN supports a variation, also for another target; False where there were too many."""
+        """Return whether cuDNN supports a variation, also for another target; False beyond the limit of variations."""
         return self.run_query(graph, target) is True
 
     def run_query(self, graph: Graph, target: Target | None = None) -> bool | None:
-        """Return whether cuDNN supports a variation, also for another target; None where there were too many."""
+        """Return whether cuDNN supports a variation, also for another target; None beyond the limit of variations."""
         if not self._may_query():
             return None
         if self.budget is None:
@@ -227,7 +227,7 @@ class Case:
         return found.found
 
     def passes(self, graph: Graph, target: Target | None = None) -> bool:
-        """Return whether a variation passes its support check; it does not count among the forty questions."""
+        """Return whether a variation passes its support check; it does not count towards the limit of 40."""
         self.counted += 1
         self.count(self.counted)
         if self.counted in self.deadly:
@@ -239,8 +239,8 @@ class Case:
         self.questions -= 1
         return self.measure and self.questions >= 0 and (self.budget is None or self.budget.left > 0)
 
-    def cure(self, *kinds: str, keep: Callable[[Change], bool] = lambda _: True) -> Change | None:
-        """Return the first change of these kinds, and of one graph, after which cuDNN supports the graph."""
+    def find_remedy(self, *kinds: str, keep: Callable[[Change], bool] = lambda _: True) -> Change | None:
+        """Return the first change of these kinds to a single graph that cuDNN supports."""
         for change in changes(self.graph, kinds) if self.measure else ():
             if self.questions <= 0:
                 return None
@@ -249,17 +249,17 @@ class Case:
         return None
 
     def _helps(self, change: Change) -> bool:
-        """Return whether cuDNN supports the graphs of a change, which then may be claimed to be exact."""
+        """Return whether cuDNN supports the graphs of a change, which may then be claimed as exact."""
         return change.title not in self.wrong and all(map(self.supports, change.graphs)) and self.claim(change)
 
     def claim(self, change: Change) -> bool:
-        """Keep an exact change, to be checked if it is what the cause names; return True."""
+        """Store an exact change, to be verified if the cause names it; return True."""
         if change.effect == "exact":
             self.claims[change.title] = change
         return True
 
-    def cures(self, *kinds: str) -> list[Change]:
-        """Return all changes of these kinds after which cuDNN supports the graph."""
+    def find_remedies(self, *kinds: str) -> list[Change]:
+        """Return all changes of these kinds that make cuDNN support the graph."""
         found = []
         for change in changes(self.graph, kinds) if self.measure else ():
             if self.questions <= 0:
@@ -269,12 +269,12 @@ class Case:
         return found
 
     def near(self) -> Change | None:
-        """Return a change that leaves the results as they are, of a graph that is no attention: what to try first."""
+        """Return a change of a graph other than attention that preserves its results, to try first."""
         kinds = ("alignment", "layout", "pad_channels", "dims")
-        return None if self.is_attention else self.cure(*kinds, keep=lambda change: change.effect == "exact")
+        return None if self.is_attention else self.find_remedy(*kinds, keep=lambda change: change.effect == "exact")
 
     def split(self) -> Change | None:
-        """Return the first cut of the graph into two, both of which cuDNN supports."""
+        """Return the first split of the graph in two that cuDNN supports."""
         made = (change for change in changes(self.graph, ("split",)) if change.graphs)
         for change in islice(made, _CUTS) if self.measure else ():
             if self._helps(change):
@@ -283,7 +283,7 @@ class Case:
 
     @cached_property
     def is_attention(self) -> bool:
-        """Whether the graph has two products, or the operation of both; block scales without sums of rows are not."""
+        """Whether the graph has two products or an attention operation; block scales without row sums do not count."""
         kinds = [op.kind for op in self.graph.ops]
         rows = (DescriptorType.OPERATION_REDUCTION, DescriptorType.OPERATION_SOFTMAX)
         if any(kind in BLOCK_SCALES for kind in kinds) and not any(kind in rows for kind in kinds):
@@ -293,38 +293,38 @@ class Case:
 
     @cached_property
     def reasons(self) -> list[Reason]:
-        """The innermost reasons, each once; see :func:`furthest_first`. Those of other architectures' kernels last."""
+        """The distinct innermost reasons, see :func:`furthest_first`; those of other architectures' kernels last."""
         found = furthest_first(self.refused)
-        return sorted(found, key=lambda reason: is_of_other_architecture(reason.text, self.target.sm))
+        return sorted(found, key=lambda reason: is_about_other_architecture(reason.text, self.target.sm))
 
     @cached_property
-    def telling(self) -> list[Reason]:
-        """The reasons that say something about the graph on this architecture; the others only where none does."""
-        own = [one for one in self.reasons if not is_of_other_architecture(one.text, self.target.sm)]
+    def specific_reasons(self) -> list[Reason]:
+        """The reasons about the graph on this architecture; all others only if there are none."""
+        own = [one for one in self.reasons if not is_about_other_architecture(one.text, self.target.sm)]
         return [one for one in own if not is_vague(one.text)] or own or self.reasons
 
     @cached_property
-    def elsewhere(self) -> list[str]:
-        """The other architectures on which the graph is supported with this cuDNN."""
+    def supporting_architectures(self) -> list[str]:
+        """The other architectures on which this cuDNN supports the graph."""
         found = []
         for name in ARCHITECTURES if self.measure else ():
             other = open_target(name, on=self.target.library)
             try:
                 if other.sm != self.target.sm:
-                    found += [f"sm_{other.sm}"] if self._takes(other) else []
+                    found += [f"sm_{other.sm}"] if self._supports_on(other) else []
             finally:
                 other.close()
         return found
 
-    def _takes(self, other: Target) -> bool:
-        """Return whether another target supports the graph; those do not count among the forty questions."""
+    def _supports_on(self, other: Target) -> bool:
+        """Return whether another target supports the graph; this does not count towards the limit of 40."""
         if self.budget is not None:
             return self.supports(self.graph, other)
         return self.passes(self.graph, other)
 
 
 def furthest_first(refused: Iterable[Candidate]) -> list[Reason]:
-    """Return the innermost reasons, each once, that of the longest chain first, vague ones last."""
+    """Return the distinct innermost reasons, that of the longest chain first and vague ones last."""
     chains = [candidate.reasons for candidate in refused if candidate.reasons]
     chains.sort(key=lambda chain: (is_vague(chain[0].text), -len(chain)))
     return list(dict.fromkeys(chain[0] for chain in chains))
@@ -353,7 +353,7 @@ def type_word(kind: DataType) -> str:
 
 
 def contrast(graph: Graph, change: Change) -> str:
-    """Return tensors, values found and values needed of a change, such as "bias is float32, float16 is needed"."""
+    """Return tensors with values found and needed for a change: "bias is float32, float16 is needed"."""
     if change.kind in FORMS:
         return f"{FORMS[change.kind]}: {change.title}"
     if padded := _PADDED.match(change.title):
@@ -371,12 +371,14 @@ def contrast(graph: Graph, change: Change) -> str:
     parts = []
     for (what, found, needed), tensors in groups.items():
         has = "has" if len(tensors) == 1 else "have"
-        parts.append(f"{describe(tensors)} {has} {what} {found}, {needed} is needed{_like(graph, change, needed)}")
+        parts.append(
+            f"{describe(tensors)} {has} {what} {found}, {needed} is needed{_tensors_with_layout(graph, change, needed)}"
+        )
     return "; ".join(parts[:3]) or change.title
 
 
-def _like(graph: Graph, change: Change, layout: str) -> str:
-    """Return which other tensors have a layout already; nothing where none has, or it is no layout."""
+def _tensors_with_layout(graph: Graph, change: Change, layout: str) -> str:
+    """Return the other tensors that already have a layout; empty if none has, or it is not a layout."""
     memory = [t for t in graph.tensors if not t.virtual and t.rank >= _IMAGE and t.name not in change.tensors]
     same = [t for t in memory if layout in ("NHWC", "NCHW") and _layout_word(t) == layout]
     return f", as {describe(same)} {'has' if len(same) == 1 else 'have'}" if same else ""
@@ -414,7 +416,7 @@ def _strides_word(tensor: Tensor) -> str:
 
 
 def _layout_word(tensor: Tensor) -> str:
-    """Name a layout: NHWC, else NCHW (four dims and more) or row-major, column-major."""
+    """Name a layout: NHWC, NCHW (four dims or more), row-major or column-major."""
     row_major = tensor.strides == packed_strides(tensor.dims)
     if tensor.rank >= 4:
         return "NHWC" if tensor.strides == channels_last(tensor.dims) else "NCHW" if row_major else ""
@@ -427,7 +429,7 @@ def statement(reason: Reason) -> str:
 
 
 def quote(reason: Reason) -> str:
-    """Return the reason's statement for a headline; nothing where it is a bare C++ condition."""
+    """Return the reason's statement for a headline; empty for a bare C++ condition."""
     words = statement(reason)
     numbers = explain_numbers(words)
     return f" (cuDNN: {words}{f'; {numbers}' if numbers else ''})" if _is_readable(words) else ""
@@ -439,19 +441,19 @@ def _is_readable(words: str) -> bool:
 
 
 def quote_best(case: Case, reason: Reason) -> str:
-    """Return the statement of the reason, or of the furthest one that reads as a sentence."""
-    return quote(reason) or next(filter(None, map(quote, case.telling)), "")
+    """Return the statement of the reason, or of the furthest one that is a sentence."""
+    return quote(reason) or next(filter(None, map(quote, case.specific_reasons)), "")
 
 
 def blame_near(case: Case, reason: Reason) -> Cause | None:
-    """Return the cause that a change shows which leaves the results as they are; see :meth:`Case.near`."""
+    """Return the cause shown by a change that preserves the results; see :meth:`Case.near`."""
     change = case.near()
     codes = {"alignment": "alignment", "layout": "layout"}
     return None if change is None else blame_change(codes.get(change.kind, "shape"), case, change, reason)
 
 
 def blame_change(code: str, case: Case, change: Change, reason: Reason | None = None) -> Cause:
-    """Return the cause that a change which remedies it shows."""
+    """Return the cause proven by a successful change."""
     headline = contrast(case.graph, change) + (quote(reason) if reason else "")
     detail = "with that changed, and nothing else, cuDNN supports the graph"
     return Cause(code, headline, Basis.MEASURED, detail, change.advice)

@@ -1,4 +1,4 @@
-"""Remedies that are called exact: before one is shown, the interpreter compares its results with the graph's."""
+"""Verify exact remedies before they are shown: the interpreter compares their results with the graph's."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["check_claims", "compare_solution"]
 
 
 def check_claims(graph: Graph, cause: Cause, claims: Mapping[str, Change]) -> tuple[Cause, frozenset[str]]:
-    """Return a cause that states for each exact change why it was not compared, and the titles that are wrong.
+    """Return a cause that states why exact changes were not compared, and the titles of wrong ones.
 
     Parameters
     ----------
@@ -38,7 +38,7 @@ def check_claims(graph: Graph, cause: Cause, claims: Mapping[str, Change]) -> tu
 
 
 def compare_solution(graph: Graph, solution: Solution | None) -> Comparison | None:
-    """Compare the results of a solution with those of its graph; return None, and report it, where they differ."""
+    """Compare the results of a solution with those of its graph; return None and report it where they differ."""
     from ...interpreter.compare import Comparison, compare
 
     if solution is None:

@@ -1,4 +1,4 @@
-"""Choice of the cause: rules are requested each of cuDNN's reasons, that of the furthest engine config first.
+"""Select the cause: apply rules to each of cuDNN's reasons, that of the furthest engine config first.
 
 A measured cause is taken before any that is not. Where no rule knows the phrase, options, changes and architectures are
 tried; what is left is quoted.
@@ -27,7 +27,7 @@ from .attention import options_refused
 from .building import why_none_builds
 from .case import FORMS, Budget, Case, blame_change, statement
 from .claims import check_claims
-from .phrases import is_vague, needed_of_device, rules_for
+from .phrases import find_device_queries, is_vague, rules_for
 from .rules import (
     BLOCKS_FROM_SM,
     RULES,
@@ -70,7 +70,7 @@ def find_cause(
     build: bool = False,
     step: Callable[[str], object] = str,
 ) -> Cause | None:
-    """Return why a graph was refused, or None if cuDNN was silent.
+    """Return why a graph was refused; None if cuDNN gave no reason.
 
     Parameters
     ----------
@@ -111,7 +111,7 @@ def find_build_cause(
         As for :func:`find_cause`; the search is bounded by a :class:`.case.Budget`.
     """
     case = _case(failed, graph, target, modes, measure, True, step)
-    found = _find_in_fork(case, lambda one: _ask(why_none_builds, one))
+    found = _find_in_fork(case, lambda one: _apply_rule(why_none_builds, one))
     headline = f"{len(failed)} engine configs passed their support check and none of their plans can be built"
     cause = _with_request(case, found)
     return cause or Cause("no-plan-builds", headline, Basis.MEASURED, "the control graph's plan can be built here")
@@ -131,7 +131,7 @@ def _case(
 
 
 def _with_request(case: Case, cause: Cause | None) -> Cause | None:
-    """Return the cause with how far cuDNN was queried about its remedy, where the rule does not say it."""
+    """Return the cause with how thoroughly its remedy was checked, unless the rule states it."""
     if cause is None or not cause.remedy or cause.asked or cause.code in UNJUDGED:
         return cause
     return dataclasses.replace(cause, asked=case.asked if cause.basis is Basis.MEASURED else "not asked")
@@ -147,7 +147,7 @@ def find_graph_cause(
     build: bool = False,
     step: Callable[[str], object] = str,
 ) -> Cause | None:
-    """Return why cuDNN refused the operation graph itself, or None if no rule knows its error text."""
+    """Return why cuDNN refused the operation graph itself; None if no rule matches its error text."""
     refused = [Candidate("", None, {}, "refused", tuple(reasons))]
     case = _case(refused, graph, target, modes, measure, build, step)
     cause = _with_request(case, _find_in_fork(case, _of_graph))
@@ -155,7 +155,7 @@ def find_graph_cause(
 
 
 def _find_in_fork(case: Case, find: Callable[[Case], Cause | None]) -> Cause | None:
-    """Search for the cause in a forked process; repeat without the variation that crashes it.
+    """Search for the cause in a forked process; if a variation crashes it, repeat without that.
 
     Without querying cuDNN where that does not help.
     """
@@ -185,28 +185,28 @@ def _find_in_fork(case: Case, find: Callable[[Case], Cause | None]) -> Cause | N
 
 
 def _by_rules(case: Case) -> Cause | None:
-    """Return the cause of the first rule that recognizes the message alone."""
-    return next((cause for rule in RULES if (cause := _ask(rule, case)) is not None), None)
+    """Return the cause of the first rule that recognizes the message by itself."""
+    return next((cause for rule in RULES if (cause := _apply_rule(rule, case)) is not None), None)
 
 
-def _ask(rule: Callable[..., Cause | None], *given: Case | Reason) -> Cause | None:
-    """Return the cause of a rule; None if the rule fails, so that the next rule or cuDNN's message is used."""
+def _apply_rule(rule: Callable[..., Cause | None], *given: Case | Reason) -> Cause | None:
+    """Return the cause of a rule; None if the rule fails, so that the next rule or cuDNN's message applies."""
     return run_guarded(f"the rule {rule.__name__}", None, rule, *given)
 
 
 def _of_graph(case: Case) -> Cause | None:
     said = _by_phrases(case)
-    if nearer := _nearer(case, said):
+    if nearer := _more_specific(case, said):
         return nearer
-    return said if said is not None and said.basis is Basis.MEASURED else _ask(_one_change_away, case) or said
+    return said if said is not None and said.basis is Basis.MEASURED else _apply_rule(_one_change_away, case) or said
 
 
-def _nearer(case: Case, said: Cause | None) -> Cause | None:
-    """Return the refused unusual properties where no cause was measured, or the cause does not cover them."""
+def _more_specific(case: Case, said: Cause | None) -> Cause | None:
+    """Return the refused unusual properties where no cause was measured or the cause does not cover them."""
     measured = said if said is not None and said.basis is Basis.MEASURED else None
     if measured and run_guarded("the look at what is reported", True, is_reported, case, measured.headline):
         return None
-    found = _ask(unusual_refused, case)
+    found = _apply_rule(unusual_refused, case)
     if found is None or measured is None or not measured.remedy or measured.remedy in found.remedy:
         return found
     remedies = (measured.remedy, found.remedy)  # what rules find is more often exact
@@ -220,25 +220,25 @@ def _nearer(case: Case, said: Cause | None) -> Cause | None:
 
 
 def _most_certain(case: Case) -> Cause | None:
-    """Return the first measured cause, else the cause that cuDNN names, one change proves, or a rule gives."""
-    if blocks := _ask(block_scale, case):
+    """Return the first measured cause, else the one that cuDNN names, a change proves, or a rule gives."""
+    if blocks := _apply_rule(block_scale, case):
         return blocks
     said = _by_phrases(case)
-    if nearer := _nearer(case, said):
+    if nearer := _more_specific(case, said):
         return _with_others(case, nearer)
     if said is not None and said.basis is Basis.MEASURED:
         return _with_others(case, said)
     found = (
-        _ask(options_refused, case)
-        or _ask(pattern_removed, case)
-        or _ask(_one_change_away, case)
-        or _ask(_another_architecture, case)
+        _apply_rule(options_refused, case)
+        or _apply_rule(pattern_removed, case)
+        or _apply_rule(_one_change_away, case)
+        or _apply_rule(_another_architecture, case)
     )
-    return _with_others(case, found) if found is not None else said or all_candidates_alike(case)
+    return _with_others(case, found) if found is not None else said or most_specific_refusal(case)
 
 
 def _with_others(case: Case, cause: Cause) -> Cause:
-    """Return the cause with what else makes cuDNN support a graph that is no attention: together they are refused.
+    """Return the cause with the other changes that make cuDNN support a graph that is not attention.
 
     Problem
         A type, or operations in one graph, that cuDNN supports by themselves.
@@ -260,16 +260,16 @@ def _report_others(case: Case, cause: Cause) -> Cause:
         return cause
     said, remedies = [], [cause.remedy]
     if cause.code == "data-type":
-        alone = case.split() or case.cure("drop_operation")
+        alone = case.split() or case.find_remedy("drop_operation")
         said += [f"supported {'as ' if alone.kind == 'split' else ''}{alone.title}"] if alone else []
         remedies += [alone.advice] if alone else []
-    if cause.code != "data-type" and (change := case.cure("data_type", keep=_is_of_operands)):
+    if cause.code != "data-type" and (change := case.find_remedy("data_type", keep=_is_about_operands)):
         said.append(f"supported with {change.title}")
         remedies.append(change.advice)
-    if cause.code == "operation" and (change := case.cure("whole_pattern")):
+    if cause.code == "operation" and (change := case.find_remedy("whole_pattern")):
         said.append(f"supported {change.title}")
         remedies.append(f"{change.title} ({change.effect})")
-    if "sm_" not in cause.headline and (others := case.elsewhere):
+    if "sm_" not in cause.headline and (others := case.supporting_architectures):
         do = "do" if len(others) > 1 else "does"
         said.append(f"sm_{case.target.sm} does not support the graph as it is, {', '.join(others)} {do}")
         remedies.append(judge_for(others))
@@ -279,20 +279,20 @@ def _report_others(case: Case, cause: Cause) -> Cause:
     return dataclasses.replace(cause, headline="; ".join([cause.headline, *said]), remedy=remedy)
 
 
-def _is_of_operands(change: Change) -> bool:
+def _is_about_operands(change: Change) -> bool:
     return len(change.tensors) > 1
 
 
 def _by_phrases(case: Case) -> Cause | None:
-    """Return the first measured cause of the rules that know some reason's phrase, else the first that is not."""
+    """Return the first measured cause among the rules for the reasons' phrases, else the first cause."""
     first: Cause | None = None
     tried: set[str] = set()
-    for reason in case.telling:
+    for reason in case.specific_reasons:
         for name in rules_for(str(reason)):
             if name in tried or name == architecture.__name__:  # asked last: a change of the graph is nearer
                 continue
             tried.add(name)
-            cause = _ask(WORD_RULES[name], case, reason)
+            cause = _apply_rule(WORD_RULES[name], case, reason)
             if cause is not None and cause.basis is Basis.MEASURED:
                 return cause
             first = first or cause
@@ -317,7 +317,7 @@ def _name_device_need(case: Case, other: Cause | None) -> Cause | None:
         return other
     for candidate in case.refused:
         for reason in candidate.reasons:
-            what = needed_of_device(str(reason), case.target.sm)
+            what = find_device_queries(str(reason), case.target.sm)
             if what is not None and not (what.startswith("a cuBLASLt") and _is_of_no_format(case.graph)):
                 headline = f"engine {candidate.engine} queries the device for {what}, and there is none"
                 detail = "so this refusal says nothing about the graph; the other candidates were refused for it"
@@ -332,7 +332,7 @@ def _name_device_need(case: Case, other: Cause | None) -> Cause | None:
 
 
 def name_refused(graph: Graph, headline: str) -> str:
-    """Return the operations that cuDNN refused to finalize, with inputs, outputs and cuDNN's status.
+    """Return the operations that cuDNN failed to finalize, with inputs, outputs and cuDNN's status.
 
     Problem
         "cudnnBackendFinalize answered NOT_SUPPORTED for CUDNN_BACKEND_RESAMPLE_DESCRIPTOR".
@@ -357,7 +357,7 @@ def name_refused(graph: Graph, headline: str) -> str:
 
 
 def _modes(op: Op) -> list[tuple[str, Enum]]:
-    """Return the parameters of an operation that are enumerators, those of a resampling included."""
+    """Return the parameters of an operation that are enums, including those of a resampling."""
     given = op.parameters()
     inner = given.get("resample")
     fields = {**given, **(dict(inner.fields) if isinstance(inner, Parameters) else {})}
@@ -365,7 +365,7 @@ def _modes(op: Op) -> list[tuple[str, Enum]]:
 
 
 def _is_of_no_format(graph: Graph) -> bool:
-    """Return whether there are block scales of a size that is in none of the formats which cuBLASLt documents."""
+    """Return whether the graph has block scales of a size outside the formats that cuBLASLt documents."""
     return any(one.key.startswith("blocks ") for one in deviations(graph))
 
 
@@ -375,7 +375,7 @@ _CHEAP = ("alignment", "layout", *FORMS, *_VALUES)
 
 
 def suspects(graph: Graph) -> list[str]:
-    """Return unusual properties of the graph's tensors: the first suspects when cuDNN crashes."""
+    """Return unusual properties of the graph's tensors, the first suspects when cuDNN crashes."""
     lines = []
     for tensor in graph.tensors:
         zero = [axis for axis, dim in enumerate(tensor.dims) if dim > 1 and tensor.strides[axis] == 0]
@@ -392,7 +392,7 @@ def suspects(graph: Graph) -> list[str]:
 
 
 def _one_change_away(case: Case) -> Cause | None:
-    """No rule knows the phrase, and after one change cuDNN supports the graph.
+    """No rule matches the phrase, and one change makes cuDNN support the graph.
 
     Problem
         Any; the change reports.
@@ -403,27 +403,29 @@ def _one_change_away(case: Case) -> Cause | None:
     Since
         Any version.
     """
-    found = case.cure(*_CHEAP, keep=lambda change: change.effect == "exact") or case.cure("intermediate_type")
+    found = case.find_remedy(*_CHEAP, keep=lambda change: change.effect == "exact") or case.find_remedy(
+        "intermediate_type"
+    )
     if found is None and not case.is_attention and (said := two_graphs(case)):
         return said
     # An output that becomes virtual is another graph: any architecture that supports it as it is says more.
-    change = found or case.cure(*_CHEAP, keep=lambda one: one.effect != "exact" and one.kind != "virtual")
+    change = found or case.find_remedy(*_CHEAP, keep=lambda one: one.effect != "exact" and one.kind != "virtual")
     if change is None:
         return None
     code = {"pad_head_dim": "head-dim", "pad_channels": "shape", "data_type": "data-type", "scale": "virtual"}
     name = code.get(change.kind, change.kind).replace("_", "-")
-    return blame_change(name, case, change, case.telling[0] if case.telling else None)
+    return blame_change(name, case, change, case.specific_reasons[0] if case.specific_reasons else None)
 
 
 def _another_architecture(case: Case) -> Cause | None:
-    """No rule knows the phrase, and other architectures support the graph; see :func:`.rules.architecture`."""
+    """No rule matches the phrase, and other architectures support the graph; see :func:`.rules.architecture`."""
     named = [one for one in case.reasons if not is_vague(one.text) and architecture.__name__ in rules_for(str(one))]
-    reasons = [*named, *case.telling]
+    reasons = [*named, *case.specific_reasons]
     return architecture(case, reasons[0]) if reasons else None
 
 
 def _no_engine(case: Case) -> Cause | None:
-    """Name the operation for which cuDNN has no engine and gives no reason; None if it has engines.
+    """Name the operation for which cuDNN has no engine, if it gives no reason; None if it has engines.
 
     Problem
         Heuristics without any engine config, and without a reason.
@@ -444,8 +446,8 @@ def _no_engine(case: Case) -> Cause | None:
     return Cause("refused", headline, Basis.RULE, f"modes {', '.join(case.modes)} were queried")
 
 
-def all_candidates_alike(case: Case) -> Cause | None:
-    """What the most specific refusal says, where no better rule fits.
+def most_specific_refusal(case: Case) -> Cause | None:
+    """Return the cause from the most specific refusal, where no better rule applies.
 
     Problem
         Candidates refused for the architecture say the least about the graph. The one with the longest chain of
@@ -460,7 +462,7 @@ def all_candidates_alike(case: Case) -> Cause | None:
     innermost = [candidate.reasons[0] for candidate in case.refused if candidate.reasons]
     if not innermost:
         return _no_engine(case)
-    specific = [item for item in case.refused if item.reasons and item.reasons[0] in case.telling]
+    specific = [item for item in case.refused if item.reasons and item.reasons[0] in case.specific_reasons]
     reason = furthest_reason(specific or case.refused)
     assert reason is not None
     count = sum(1 for other in innermost if other.text == reason.text)

@@ -1,4 +1,4 @@
-"""Options of a refused attention problem, each of which can be left out: the graph rebuilt with some of them.
+"""Options of a refused attention problem, and the graph rebuilt without some of them.
 
 The problem is read from the graph by its data flow, and built again as a graph of the same form. Only where cuDNN
 refuses that graph for the very reasons it gave for the given one are its answers taken for answers about it.
@@ -29,7 +29,7 @@ _PLAIN_DIM, _SEQUENCE = 64, 128  # a head dim every kernel has, and what a plain
 
 @dataclass(frozen=True)
 class Option:
-    """One way in which a problem differs from plain attention.
+    """One difference between a problem and plain attention.
 
     Parameters
     ----------
@@ -57,7 +57,7 @@ class Option:
 
 
 class Options:
-    """The options of one problem, and graphs with some of them.
+    """The options of one problem, and graphs with subsets of them.
 
     Parameters
     ----------
@@ -75,15 +75,15 @@ class Options:
 
     @property
     def needs(self) -> dict[str, tuple[str, ...]]:
-        """Which options each of them needs."""
+        """The options that each option needs."""
         return {key: option.needs for key, option in self.found.items()}
 
     def whole(self, kept: Iterable[str]) -> set[str]:
-        """Return these options and all they need."""
+        """Return these options and all that they need."""
         return {need for one in kept for need in (one, *self.whole(self.found[one].needs))}
 
     def graph(self, kept: Collection[str], **fields: Any) -> Graph | None:
-        """Return the graph with these options only, and with other values of these fields; None if there is none."""
+        """Return the graph with only these options, and other values of these fields; None if there is none."""
         plain: dict[str, Any] = {}
         for key, option in self.found.items():
             plain |= {} if key in kept else option.plain
@@ -97,13 +97,13 @@ class Options:
 
 
 def read_options(graph: Graph, version: VersionTuple) -> Options | None:
-    """Return the options of the attention problem that a graph solves, None if it is no attention."""
+    """Return the options of the attention problem that a graph solves; None if it is not attention."""
     use = read_attention(graph)
     return None if use is None else Options(use, version)
 
 
 def _name_layouts(problem: Attention) -> Attention:
-    """Return the problem with layouts by name where strides are one of them, so that they fit to other sizes."""
+    """Return the problem with strides replaced by names of layouts where possible, so that they fit other sizes."""
     given = problem.layout
     if isinstance(given, str):
         return problem
@@ -119,7 +119,7 @@ def _strides(problem: Attention, layout: Any, name: str) -> tuple[int, ...]:
 
 
 def _fit(problem: Attention, old: Attention) -> Attention:
-    """Return the problem with bias and strides that fit to its sizes, where those of `old` were changed."""
+    """Return the problem with bias and strides adapted to its sizes where those of `old` were changed."""
     if problem.bias is not None and old.bias is not None:
         whole = (problem.batch, problem.heads, problem.seq_q, problem.seq_kv)
         before = (old.batch, old.heads, old.seq_q, old.seq_kv)
@@ -183,7 +183,7 @@ def _make_option(key: str, name: str, plain: Mapping[str, Any], needs: tuple[str
 
 
 def _options(p: Attention, *, backward: bool) -> _Found:
-    """Yield the options of a problem by key, those that others need before them."""
+    """Yield the options of a problem by key, in an order where needed options come first."""
     yield from _types(p)
     yield from _sizes(p)
     yield from _masks(p)

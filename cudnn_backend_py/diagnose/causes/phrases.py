@@ -1,4 +1,4 @@
-"""cuDNN's phrases and what is known of each: one table, a row for a phrase or several that mean the same."""
+"""cuDNN's phrases and the rules that explain them: one table with a row per phrase."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ __all__ = [
     "PHRASES",
     "Phrase",
     "explain_numbers",
-    "is_of_other_architecture",
+    "find_device_queries",
+    "is_about_other_architecture",
     "is_vague",
     "kinds_for",
-    "needed_of_device",
     "rules_for",
 ]
 
 
 @dataclass(frozen=True, slots=True)
 class Phrase:
-    """A pattern found in cuDNN's reasons, written ``STATUS: text``, and what is known of it.
+    """A pattern in cuDNN's reasons, written ``STATUS: text``, and its explanation.
 
     Attributes
     ----------
@@ -111,18 +111,18 @@ _OF_DEVICE = [phrase for phrase in PHRASES if phrase.needs]
 
 
 def rules_for(text: str) -> tuple[str, ...]:
-    """Return the names of the rules that know a reason, each once, in the order in which they are queried."""
+    """Return the names of the rules for a reason, without duplicates, in the order of application."""
     return tuple(dict.fromkeys(one.rule for one in PHRASES if one.rule and re.search(one.pattern, text)))
 
 
 def kinds_for(text: str) -> tuple[str, ...]:
-    """Return the kinds of change that a reason hints at, each once, the likeliest first."""
+    """Return the kinds of change that a reason suggests, the likeliest first."""
     hinted = (one.kinds for one in PHRASES if one.kinds and re.search(one.pattern, text))
     return tuple(dict.fromkeys(kind for kinds in hinted for kind in kinds))
 
 
 def is_vague(text: str) -> bool:
-    """Return whether a reason says nothing about the graph."""
+    """Return whether a reason contains no information about the graph."""
     return any(one.vague and re.search(one.pattern, text) for one in PHRASES)
 
 
@@ -140,8 +140,8 @@ _DEMAND = re.compile(
 )
 
 
-def is_of_other_architecture(text: str, sm: int) -> bool:
-    """Return whether a reason speaks of the kernels of other architectures than `sm`, such as 90.
+def is_about_other_architecture(text: str, sm: int) -> bool:
+    """Return whether a reason is about kernels of architectures other than `sm`, such as 90.
 
     "Only supported on Blackwell" is no such reason: it says what is needed.
     """
@@ -151,7 +151,7 @@ def is_of_other_architecture(text: str, sm: int) -> bool:
 
 
 def explain_numbers(text: str) -> str:
-    """Name the data types of bare numbers in cuDNN's message: "compute type 3 is INT8"; empty without such numbers."""
+    """Name the data types of bare numbers in cuDNN's message: "compute type 3 is INT8"; empty without numbers."""
     known = {int(kind): kind.name for kind in DataType}
     found = re.findall(r"(?i)((?:compute|data|math|accumulat\w+) ?type) (\d+)\b", text)
     return ", ".join(
@@ -159,8 +159,8 @@ def explain_numbers(text: str) -> str:
     )
 
 
-def needed_of_device(text: str, sm: int = 0) -> str | None:
-    """Return the device properties that a refused engine queries, from a reason written ``STATUS: text``.
+def find_device_queries(text: str, sm: int = 0) -> str | None:
+    """Return the device properties that a refused engine queries, from a reason ``STATUS: text``.
 
     None where it asks nothing, or serves no such architecture.
     """

@@ -1,4 +1,4 @@
-"""Search for refused options, alone or in combination, with few calls of a judging function.
+"""Search for refused options, alone or in combination, with few judged variations.
 
 "Without X it works" alone does not say that X is refused: leaving out Y may help as well, and X may be supported by
 itself. So each option is left out once, and what that leaves is judged by itself.
@@ -18,7 +18,7 @@ _SETS = 3  # that are looked for: each is enough for a refusal
 
 @dataclass(frozen=True)
 class Blame:
-    """What cuDNN was found to refuse.
+    """The refused options found.
 
     Parameters
     ----------
@@ -42,7 +42,7 @@ class Blame:
 
 
 def find_blame(options: Iterable[str], needs: Mapping[str, Collection[str]], run_query: Ask) -> Blame | None:
-    """Return the smallest refused sets of options, None where cuDNN's answers show none.
+    """Return the smallest refused sets of options; None where cuDNN's answers show none.
 
     Parameters
     ----------
@@ -75,7 +75,7 @@ class _Search:
         return self._answers[key]
 
     def _whole(self, kept: Collection[str]) -> frozenset[str]:
-        """Return these options and all they need."""
+        """Return these options and all that they need."""
         whole, waiting = set(), list(kept)
         while waiting:
             one = waiting.pop()
@@ -85,11 +85,11 @@ class _Search:
         return frozenset(whole)
 
     def _without(self, kept: Collection[str], gone: str) -> frozenset[str]:
-        """Return options less one, and less those that need it."""
+        """Return options without one, and without those that need it."""
         return frozenset(one for one in kept if gone not in self._whole([one]))
 
     def _named(self, kept: Collection[str]) -> tuple[str, ...]:
-        """Return options less those that others of them imply, in order."""
+        """Return options in order, without those implied by others."""
         implied = {need for one in kept for need in self._whole([one]) - {one}}
         return tuple(one for one in self.options if one in kept and one not in implied)
 
@@ -116,7 +116,7 @@ class _Search:
         )
 
     def _with_dependents(self, option: str) -> Blame | None:
-        """Search again with an option and those that need it as one, which may be supported where it alone is not."""
+        """Search again with an option and its dependents as a unit, which may be supported where it alone is not."""
         more = frozenset(one for one in self.options if one != option and option in self._whole([one]))
         if not more:
             return None
@@ -124,7 +124,7 @@ class _Search:
         return _Search(rest, self.needs, lambda kept: self._supported(kept | more if option in kept else kept)).blame()
 
     def _sets(self, options: frozenset[str], cures: Collection[str]) -> tuple[tuple[str, ...], ...]:
-        """Return the options that are refused by themselves, else one refused set; each has all that remedy."""
+        """Return the options refused by themselves, else one refused set, with everything that remedies it."""
         core = self._whole(cures)
         single = self._refused_alone([one for one in self.options if one in options and core <= self._whole([one])])
         if single:
@@ -133,12 +133,12 @@ class _Search:
         return (self._named(found),) if found else ()
 
     def _refused_alone(self, options: Collection[str]) -> tuple[tuple[str, ...], ...]:
-        """Return the options that are refused by themselves, and not only since what they need is."""
+        """Return the options refused by themselves rather than because of what they need."""
         alone = [one for one in options if self._supported([one]) is False]
         return tuple((one,) for one in alone if not any(need in alone for need in self._whole([one]) - {one}))
 
     def _smallest(self, options: frozenset[str], core: frozenset[str]) -> frozenset[str]:
-        """Return a refused set from which no option can be left out; nothing where that is not known of one.
+        """Return a minimal refused set; empty where minimality is not known.
 
         Those of the core are in every such set.
         """

@@ -1,4 +1,4 @@
-"""Texts of the rules for cuDNN's reasons, read from their docstrings, and those for reasons without a rule."""
+"""Texts of the rules for cuDNN's reasons, read from their docstrings."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ BY_STATUS = {"CUDNN_STATUS_NOT_SUPPORTED_SHARED_MEMORY_INSUFFICIENT": "shared_me
 
 
 def plain_roles(text: str) -> str:
-    """Return a docstring in Markdown: roles as code, a name after ``~`` without its modules, and no doubled marks."""
+    """Return a docstring as Markdown: roles as code, names after ``~`` without modules, single backticks."""
     text = _ROLE.sub(lambda match: f"`{match[2].rpartition('.')[2] if match[1] else match[2].lstrip('.')}`", text)
     return text.replace("``", "`")
 
 
 @dataclass(frozen=True, slots=True)
 class RuleText:
-    """A rule's name and title, and the parts of its docstring by name: Problem, Evidence, Remedy, Since."""
+    """A rule's name and title, and the sections of its docstring: Problem, Evidence, Remedy, Since."""
 
     name: str
     title: str
@@ -35,12 +35,12 @@ class RuleText:
 
     @property
     def problem(self) -> str:
-        """What the reason says."""
+        """The meaning of the reason."""
         return self.parts.get("Problem", "")
 
     @property
     def remedy(self) -> str:
-        """What helps."""
+        """The remedy."""
         return self.parts.get("Remedy", "")
 
 
@@ -79,7 +79,7 @@ def _read(name: str, docstring: str) -> RuleText:
 
 @cache
 def read_rules() -> tuple[RuleText, ...]:
-    """Return the texts of all rules, in the order in which rules are applied, then those for reasons without one."""
+    """Return the texts of all rules in order of application, then those for reasons without a rule."""
     by_status = [function for function in RULES if function.__name__ in BY_STATUS.values()]
     named = dict.fromkeys(phrase.rule for phrase in PHRASES if phrase.rule)
     functions = [*by_status, *(WORD_RULES[name] for name in named)]
@@ -97,7 +97,7 @@ def find_rule(name: str) -> RuleText:
 
 
 def rule_name(status: str, text: str) -> str:
-    """Return the name of the rule that reads a reason first: ``device``, ``vague`` or ``none`` where no rule does."""
+    """Return the name of the first rule that matches a reason; ``device``, ``vague`` or ``none`` otherwise."""
     if status in BY_STATUS:
         return BY_STATUS[status]
     said = f"{status}: {text}"

@@ -1,4 +1,4 @@
-"""Rules: from a chain of reasons to one headline with the value found and the value needed.
+"""Rules: from a chain of reasons to a headline with the value found and the value needed.
 
 One function each. The first ones know a fault by its text alone, and are queried in the order they stand in. The others
 are requested the reasons that :mod:`.phrases` names them for, in its order; they find the tensor and check the claim by
@@ -52,7 +52,7 @@ def _rule(function: Rule) -> Rule:
 
 
 def word_rule(function: WordRule) -> WordRule:
-    """Register a rule under its name, by which :mod:`.phrases` says for which reasons it is queried."""
+    """Register a rule under its name, which :mod:`.phrases` uses to select rules."""
     WORD_RULES[function.__name__] = function
     return function
 
@@ -66,7 +66,7 @@ def _first_with(refused: Sequence[Candidate], status: str, words: str = "") -> t
 
 
 def judge_for(others: Sequence[str]) -> str:
-    """Return the remedy that the graph is supported elsewhere; nothing where it is nowhere."""
+    """Return the remedy that names other targets which support the graph; empty if there are none."""
     return f"judge for {' or '.join(others[:3])}, with this cuDNN" if others else ""
 
 
@@ -97,7 +97,7 @@ def shared_memory_per_block_insufficient(case: Case) -> Cause | None:
     limit = int(target.profile.properties["maxSharedMemoryPerBlockOptin"])
     engine = found[0].engine
     here = f"sm_{target.sm} has {_kib(limit)} at most"
-    remedy = judge_for(case.elsewhere)
+    remedy = judge_for(case.supporting_architectures)
     needed = None
     if case.measure and not target.is_live:
         needed = _find_needed_shared_memory(case.graph, target, limit, case.modes)
@@ -115,7 +115,7 @@ _STEP = 1024
 
 
 def _find_needed_shared_memory(graph: Graph, target: Target, limit: int, modes: Sequence[str]) -> int | None:
-    """Return the smallest limit, to 1 KiB, at which the graph is supported, everything else unchanged."""
+    """Return the smallest limit, to 1 KiB, at which the otherwise unchanged graph is supported."""
 
     def supports_with(size_bytes: int) -> bool:
         properties = {**target.profile.properties, "maxSharedMemoryPerBlockOptin": size_bytes}
@@ -232,7 +232,7 @@ def convolution_dims(case: Case, reason: Reason) -> Cause | None:
         image, weights, response = (op.fields[port] for port in CONVOLUTIONS[op.kind])
         needed = response_dims(op)
         if needed is not None and needed != response.dims:
-            change = case.cure("pad_sequence")
+            change = case.find_remedy("pad_sequence")
             headline = (
                 f"{response.name} has dims {list(response.dims)}, {list(needed)} is needed: "
                 f"what {image.name} {list(image.dims)} and {weights.name} {list(weights.dims)} give with their padding"
@@ -261,7 +261,7 @@ def dims(case: Case, reason: Reason) -> Cause | None:
     Since
         Any version.
     """
-    change = case.cure("dims")
+    change = case.find_remedy("dims")
     return None if change is None else blame_change("shape", case, change, reason)
 
 
@@ -333,7 +333,7 @@ def _bare(name: str) -> str:
 
 
 def _difference(one: Tensor, other: Tensor) -> str:
-    """Return in what two tensors differ, with both values."""
+    """Return the difference between two tensors, with both values."""
     pairs = {
         "dims": (list(one.dims), list(other.dims)),
         "strides": (list(one.strides), list(other.strides)),
@@ -345,7 +345,7 @@ def _difference(one: Tensor, other: Tensor) -> str:
 
 @word_rule
 def ragged_offset(case: Case, reason: Reason) -> Cause | None:
-    """A ragged offset does not have one entry more than there are sequences.
+    """A ragged offset does not have one entry more than the number of sequences.
 
     Problem
         "ragged dim should match dim value + 1 of original tensor".
@@ -369,7 +369,7 @@ def ragged_offset(case: Case, reason: Reason) -> Cause | None:
 
 @word_rule
 def overlapping(case: Case, reason: Reason) -> Cause | None:
-    """Strides put several elements at one address, or leave gaps, where neither is supported.
+    """Strides make elements overlap or leave gaps where the engines support neither.
 
     Problem
         ``wDesc.getNumElementsWithStride() != wDesc.getNumElementsWithoutStride()``.
@@ -380,7 +380,7 @@ def overlapping(case: Case, reason: Reason) -> Cause | None:
     Since
         Any version.
     """
-    change = case.cure("layout")
+    change = case.find_remedy("layout")
     return None if change is None else blame_change("layout", case, change, reason)
 
 
@@ -393,7 +393,7 @@ _PRODUCTS = (
 
 @word_rule
 def no_product(case: Case, reason: Reason) -> Cause | None:
-    """An operation is only supported together with a matmul or a convolution, and there is none.
+    """An operation is only supported together with a matmul or a convolution, but there is none.
 
     Problem
         ``(mmaNodeCount == 0) && !is_pointwise_fusion``.
@@ -415,7 +415,7 @@ def no_product(case: Case, reason: Reason) -> Cause | None:
 
 
 def name_dims(graph: Graph, classes: Sequence[object]) -> str:
-    """Return "head dim of q, k is" for dims of those tensors in memory."""
+    """Return "head dim of q, k is" for the given dims of tensors in memory."""
     uids = {uid for one in classes for uid, _ in one.axes}  # type: ignore[attr-defined]
     names = [tensor for tensor in graph.tensors if tensor.uid in uids and not tensor.virtual]
     return f"head dim of {describe(names)} is"
@@ -437,9 +437,9 @@ def data_type(case: Case, reason: Reason) -> Cause | None:
     """
     if near := blame_near(case, reason):
         return near
-    change = case.cure("data_type")
+    change = case.find_remedy("data_type")
     if change is None or len(change.tensors) > 1:  # a virtual tensor may be all that does not fit
-        inner = case.cure("intermediate_type")
+        inner = case.find_remedy("intermediate_type")
         change = inner if change is None or (inner and len(inner.tensors) < len(change.tensors)) else change
     if change is not None:
         small = any(case.graph.tensor(name).data_type in LOW_PRECISION_TYPES for name in change.tensors)
@@ -466,7 +466,7 @@ def layout(case: Case, reason: Reason) -> Cause | None:
         Any version.
     """
     ranks = _ranks(case.graph)
-    change = _of_other_rank(case) or case.cure("layout")
+    change = _of_other_rank(case) or case.find_remedy("layout")
     if change is not None:
         return blame_change("layout", case, change, reason)
     if ranks and ranks[-1] < _PRODUCT:
@@ -488,16 +488,16 @@ def _ranks(graph: Graph) -> list[int]:
 
 
 def _of_other_rank(case: Case) -> Change | None:
-    """Return the change of how many dims tensors have that remedies fewer than three of them, or a product of more."""
+    """Return the change of rank that remedies tensors with fewer than 3 dims, or a matmul with more."""
     products = any(isinstance(op, Matmul) for op in case.graph.ops) and not case.is_attention
     ranks = _ranks(case.graph)
     wrong = ranks and (ranks[-1] < _PRODUCT or (products and ranks[-1] > _PRODUCT))
-    return case.cure("flatten") if wrong else None
+    return case.find_remedy("flatten") if wrong else None
 
 
 @word_rule
 def alignment(case: Case, reason: Reason) -> Cause | None:
-    """The alignment of a tensor is smaller than the engine needs.
+    """The alignment of a tensor is smaller than the engine requires.
 
     Problem
         "Tensor pointer alignment (1) must be positive and a multiple of element size".
@@ -508,7 +508,7 @@ def alignment(case: Case, reason: Reason) -> Cause | None:
     Since
         Any version.
     """
-    change = case.cure("alignment")
+    change = case.find_remedy("alignment")
     if change is not None:
         return blame_change("alignment", case, change, reason)
     low = min(case.graph.tensors, key=lambda tensor: tensor.alignment)
@@ -517,7 +517,7 @@ def alignment(case: Case, reason: Reason) -> Cause | None:
 
 @word_rule
 def virtual(case: Case, reason: Reason) -> Cause | None:
-    """A tensor is in memory where the engine needs a virtual one, or the reverse.
+    """A tensor is in memory where the engine requires a virtual one, or vice versa.
 
     Problem
         "matmul node output tensor does not match correct virtualness".
@@ -528,7 +528,7 @@ def virtual(case: Case, reason: Reason) -> Cause | None:
     Since
         Any version.
     """
-    change = case.cure("virtual")
+    change = case.find_remedy("virtual")
     return None if change is None else blame_change("virtual", case, change, reason)
 
 
@@ -551,7 +551,7 @@ def architecture(case: Case, reason: Reason) -> Cause | None:
     Since
         Any version.
     """
-    others = case.elsewhere
+    others = case.supporting_architectures
     if not others:
         return None
     what = "" if case.is_attention else f" ({_name_pattern(case.graph)})"
@@ -567,7 +567,7 @@ BLOCKS_FROM_SM = 100  # whose tensor cores multiply numbers with block scales, a
 
 
 def has_blocks(graph: Graph) -> bool:
-    """Return whether some operation quantizes or dequantizes with block scales."""
+    """Return whether an operation quantizes or dequantizes with block scales."""
     return any(op.kind in BLOCK_SCALES for op in graph.ops)
 
 
@@ -583,7 +583,7 @@ def block_scale(case: Case) -> Cause | None:
     Since
         Block scales: Blackwell, cuDNN 9.7.
     """
-    if case.target.sm >= BLOCKS_FROM_SM or not has_blocks(case.graph) or not (others := case.elsewhere):
+    if case.target.sm >= BLOCKS_FROM_SM or not has_blocks(case.graph) or not (others := case.supporting_architectures):
         return None
     scaled = [op for op in case.graph.ops if op.kind in BLOCK_SCALES and isinstance(op, Operation)]
     tensors = [op.fields[port] for op in scaled for port in ("x", "y")]
@@ -607,7 +607,7 @@ def shape(case: Case, reason: Reason) -> Cause | None:
     Since
         Any version.
     """
-    change = _of_other_rank(case) or case.cure("pad_head_dim", "pad_channels", "pad_sequence", "heads")
+    change = _of_other_rank(case) or case.find_remedy("pad_head_dim", "pad_channels", "pad_sequence", "heads")
     if change is not None:
         return blame_change("shape", case, change, reason)
     if not quote(reason):
@@ -627,7 +627,7 @@ def _name_pattern(graph: Graph) -> str:
 
 
 def two_graphs(case: Case, reason: Reason | None = None) -> Cause | None:
-    """Operations before or after a product, a norm or the like do not belong into one graph with it.
+    """Operations before or after a matmul, norm or similar must be in a separate graph.
 
     Problem
         Any; for a graph that is no attention.
@@ -647,7 +647,7 @@ def two_graphs(case: Case, reason: Reason | None = None) -> Cause | None:
     names = ", ".join(f"{op.name} ({op.verb()})" for op in others[:4])
     names += f" and {len(others) - 4} more" if len(others) > 4 else ""
     where = "after" if main.name in before else "before"
-    said = [one for one in (*([reason] if reason else []), *case.telling) if not is_vague(one.text)]
+    said = [one for one in (*([reason] if reason else []), *case.specific_reasons) if not is_vague(one.text)]
     quoted = next(filter(None, map(quote, said)), "")
     headline = f"{names} {where} {main.name} ({main.verb()}): not supported in one graph with it"
     detail = "each of the two graphs was judged by itself"
@@ -656,7 +656,7 @@ def two_graphs(case: Case, reason: Reason | None = None) -> Cause | None:
 
 @word_rule
 def operation(case: Case, reason: Reason) -> Cause | None:
-    """An operation does not fit into any pattern of the engines.
+    """An operation does not match any pattern of the engines.
 
     Problem
         "Unsupported reduction op in the graph", "Not supported node in flash fprop", "Unsupported node".
@@ -669,17 +669,17 @@ def operation(case: Case, reason: Reason) -> Cause | None:
     """
     if found := options_refused(case):  # nearer, and some graphs without an operation kill cuDNN
         return found
-    same = case.cure(*FORMS, keep=lambda change: change.effect == "exact")  # nearer than to leave something out
+    same = case.find_remedy(*FORMS, keep=lambda change: change.effect == "exact")  # nearer than to leave something out
     if same is not None:
         return blame_change("operation", case, same, reason)
     if near := blame_near(case, reason):
         return near
-    inner = None if case.is_attention else case.cure("intermediate_type")
+    inner = None if case.is_attention else case.find_remedy("intermediate_type")
     if inner is not None:
         return blame_change("data-type", case, inner, reason)
     if said := two_graphs(case, reason):
         return said
-    cures = case.cures("drop_operation")
+    cures = case.find_remedies("drop_operation")
     named = (change.title.removeprefix("without the operation").removeprefix("s") for change in cures)
     names = [text.partition(", which")[0].strip() for text in named]
     names = list(dict.fromkeys(names))[:3]

@@ -1,4 +1,4 @@
-"""Causes for options of attention: refused alone or together, which is judged and not concluded."""
+"""Causes about options of attention, refused alone or in combination, found by judging variations."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _TOGETHER = "judged with all of these: refused; without any one of them: support
 
 
 def options_refused(case: Case) -> Cause | None:
-    """Return which options of attention are refused, alone or together; None where that is not known, or no option is.
+    """Return the cause about refused options, alone or in combination; None where unknown or none is refused.
 
     Problem
         Any.
@@ -40,10 +40,10 @@ def options_refused(case: Case) -> Cause | None:
         return None
     parts = [_describe_set(case, options, one, blame) for one in blame.sets]
     patterns = [options.found[key].pattern for key in blame.options]
-    fitting = [one for one in case.telling if any(re.search(pattern, statement(one)) for pattern in patterns)]
+    fitting = [one for one in case.specific_reasons if any(re.search(pattern, statement(one)) for pattern in patterns)]
     headline = "; and also ".join(parts) + next(filter(None, map(quote, fitting)), "")
     remedies = [_remedy(case, options, blame)]
-    if others := case.elsewhere:
+    if others := case.supporting_architectures:
         headline += f"; {', '.join(others)} support{'s' if len(others) == 1 else ''} the graph"
         remedies.append(", ".join(others))
     remedy = "; or ".join(filter(None, remedies))
@@ -53,7 +53,7 @@ def options_refused(case: Case) -> Cause | None:
 
 
 def _remedy(case: Case, options: Options, blame: Blame) -> str:
-    """Return the options to leave out, if a problem without them was judged; empty where that does not help."""
+    """Return the options to leave out if that was judged to help, else an empty text."""
 
     def helps(gone: Sequence[str]) -> bool:
         graph = options.graph([key for key in options.found if not options.whole([key]) & set(gone)])
@@ -67,14 +67,14 @@ def _remedy(case: Case, options: Options, blame: Blame) -> str:
 
 
 def _instead(options: Sequence[Option], word: str) -> str:
-    """Return replacements of options; those with the same results first."""
+    """Return replacements of options, those with equal results first."""
     dropped = word.join(option.name for option in options if not option.instead)
     found = [option.instead for option in options if option.instead]
     return word.join([*found, *([f"without {dropped}, which computes something else"] if dropped else [])])
 
 
 def _describe_set(case: Case, options: Options, keys: Sequence[str], blame: Blame) -> str:
-    """Return one refused set of options as part of a headline."""
+    """Describe one refused set of options for a headline."""
     names = [options.found[key].name for key in keys]
     where = f"not supported on sm_{case.target.sm}"
     for key in keys:
@@ -112,13 +112,13 @@ def _limit(case: Case, options: Options, key: str, keys: Sequence[str]) -> str:
 
 
 def blame_others(case: Case, key: str) -> Cause | None:
-    """Return the cause where options are refused, and not the one that a reason speaks of."""
+    """Return the cause where other options are refused than the one named in the reason."""
     blame = case.blame
     return None if blame is None or not blame.options or key in blame.options else options_refused(case)
 
 
 def blame_beside(case: Case, key: str) -> Cause | None:
-    """Return the cause where the option that a reason speaks of is refused only together with others."""
+    """Return the cause where the option named in the reason is refused only in combination with others."""
     blame = case.blame
     return (
         options_refused(case) if blame is not None and any(key in one and len(one) > 1 for one in blame.sets) else None
@@ -132,7 +132,7 @@ def _changes_refused(case: Case) -> Cause | None:
     """Return the refused options among those that changes of the graph remove."""
     if not case.measure:
         return None
-    cures = case.cures(*OPTIONS)
+    cures = case.find_remedies(*OPTIONS)
     if not cures:
         return None
     offered = [change.title for change in _iterate_offered(case.graph)]
@@ -161,17 +161,17 @@ def _changes_refused(case: Case) -> Cause | None:
 
 
 def _iterate_offered(graph: Graph) -> Iterator[Change]:
-    """Yield the changes that leave out one thing each."""
+    """Yield the changes that each leave out one option."""
     several = (" and its gradient ", "without any mask")
     return (one for one in changes(graph, OPTIONS) if not any(words in one.title for words in several) and one.graphs)
 
 
 def _quote_telling(case: Case) -> str:
-    return next(filter(None, map(quote, case.telling)), "")
+    return next(filter(None, map(quote, case.specific_reasons)), "")
 
 
 def _leave_out(graph: Graph, kept: frozenset[str]) -> Graph | None:
-    """Return the graph without any option but these, by the titles of the changes that leave them out."""
+    """Return the graph with only these options, using the titles of the changes that leave the others out."""
     for _ in range(8):
         change = next((one for one in _iterate_offered(graph) if one.title not in kept), None)
         if change is None:

@@ -1,4 +1,4 @@
-"""Causes for graphs that are no attention: what is unusual about them, refused alone or together, which is queried.
+"""Causes for graphs other than attention: unusual properties that are refused alone or in combination.
 
 As for options of attention, "without X it works" does not say that X is refused: each unusual thing is undone, and also
 judged with all others undone.
@@ -50,7 +50,7 @@ _WORDS = {
 
 
 def unusual_refused(case: Case) -> Cause | None:
-    """Return which unusual things of a graph are refused, alone or together; None where that is not known.
+    """Return the refused unusual properties, alone or in combination; None where unknown.
 
     Problem
         Any; for a graph that is no attention.
@@ -67,7 +67,7 @@ def unusual_refused(case: Case) -> Cause | None:
         return None
     blame, options = found
     sets = [[options[key] for key in one] for one in blame.sets]
-    if all(one.aspect == "memory" for kept in sets for one in kept) and case.elsewhere:
+    if all(one.aspect == "memory" for kept in sets for one in kept) and case.supporting_architectures:
         return None  # without an output it is another graph: architectures that support it as it is say more
     extra = [one[0] for one in sets if len(one) == 1 and one[0].aspect == "operation"]
     if len(extra) == len(sets) and (cut := two_graphs(case)):
@@ -88,26 +88,26 @@ def unusual_refused(case: Case) -> Cause | None:
 
 
 def is_reported(case: Case, headline: str) -> bool:
-    """Return whether a headline reports of each set of refused things: a name, and what is unusual about it."""
+    """Return whether a headline names each refused set by tensor and property."""
     found = _find(case)
     if found is None:
         return True
     blame, options = found
-    return all(_tells(headline, one) for keys in blame.sets for one in _main([options[key] for key in keys]))
+    return all(_names_property(headline, one) for keys in blame.sets for one in _main([options[key] for key in keys]))
 
 
 def only_operations(case: Case) -> bool:
-    """Return whether nothing unusual is refused but operations, which only leaving them out undoes."""
+    """Return whether only operations are refused, which can only be left out."""
     found = _find(case)
     return found is not None and all(found[1][key].aspect == "operation" for keys in found[0].sets for key in keys)
 
 
 def _main(one: list[Deviation]) -> list[Deviation]:
-    """Return the items of a refused set to report: operations only if there is nothing else."""
+    """Return the items of a refused set to report: operations only if there are no others."""
     return [item for item in one if item.aspect != "operation"] or one
 
 
-def _tells(headline: str, one: Deviation) -> bool:
+def _names_property(headline: str, one: Deviation) -> bool:
     text = headline.partition(" (cuDNN: ")[0]
     after = r" \(" if one.aspect == "operation" else r"(?![\w.])"  # many are called as what they write
     named = any(re.search(rf"(?<![\w.]){re.escape(name)}{after}", text) for name in one.names)
@@ -162,7 +162,7 @@ def _smallest_sets(case: Case, options: dict[str, Deviation], run_query: Ask) ->
 
 
 def _describe(case: Case, one: Sequence[Deviation], blame: Blame) -> str:
-    """Return one refused set as part of a headline."""
+    """Describe one refused set for a headline."""
     if len(one) == 1:
         (only,) = one
         if only.aspect == "operation":
@@ -185,12 +185,14 @@ def _needed(one: Deviation) -> str:
 def _quote(case: Case, one: Sequence[Deviation]) -> str:
     """Return cuDNN's messages that mention the refused items."""
     patterns = [_WORDS[item.aspect] for item in one]
-    fitting = (reason for reason in case.telling if any(re.search(pattern, statement(reason)) for pattern in patterns))
+    fitting = (
+        reason for reason in case.specific_reasons if any(re.search(pattern, statement(reason)) for pattern in patterns)
+    )
     return next(filter(None, map(quote, fitting)), "")
 
 
 def _remedy(case: Case, blame: Blame, options: dict[str, Deviation], sets: Sequence[Sequence[Deviation]]) -> str:
-    """Return replacements; those that leave the results unchanged first."""
+    """Return replacements, those with equal results first."""
 
     def told(one: Deviation) -> str:
         return one.title if one.effect == "exact" else f"{one.title} ({one.effect})"

@@ -1,1 +1,1 @@
-"""Verdicts as text, tables, a page, annotations, an archive."""
+"""Verdicts as text, tables, HTML page, annotations and archive."""

@@ -1,4 +1,4 @@
-"""``write_repro``: an archive from which somebody else gets the same answer."""
+"""``write_repro``: an archive with which anybody gets the same answer."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from typing import Any
 from ...errors import UsageError
 from ...graph import Graph, graph_to_json
 from ...printable import printable
+from ...system.atomic_file import write_atomically
 from ...system.child import call_command, describe_ending, script_command
-from ...system.whole_file import write_whole
 from ...target import Profile, using
 from ..explanation import CRASHED
 from ..judges import CUDNN_TIMED_OUT, DID_NOT_START, GPU, Query, judge
@@ -57,7 +57,7 @@ def write_repro(
     modes: tuple[str, ...] = ("A", "FALLBACK"),
     limit_s: float = 60.0,
 ) -> Path:
-    """Write an archive that shows what cuDNN says about `graph` to somebody who has only the archive; return its path.
+    """Write an archive that reproduces cuDNN's answer about `graph` without further files; return its path.
 
     It holds the graph, the target, the verdict, cuDNN's log, the versions, a Python script that needs this package,
     and a C++ program that needs cuDNN. cuDNN is queried in child processes. User name, home folder, times and process
@@ -137,7 +137,7 @@ def _profile(target: str | Profile) -> Profile:
 
 
 def _target_data(profile: Profile) -> dict[str, Any]:
-    """Return the profile as a JSON file that ``--target`` takes."""
+    """Return the profile as a JSON file for ``--target``."""
     return {**asdict(profile), "properties": dict(profile.properties)}
 
 
@@ -157,7 +157,7 @@ def _file_name(text: str) -> str:
 
 
 def _run_logged(folder: Path, environment: Mapping[str, str], limit_s: float) -> str:
-    """Run the script as its reader will, with cuDNN's log to a file; return how it ended."""
+    """Run the script as its reader will, with cuDNN's log in a file; return how it ended."""
     command = script_command(folder / "reproduce.py", "--in-process")
     wanted = {"CUDNN_LOGLEVEL_DBG": "3", "CUDNN_LOGDEST_DBG": str(folder / "cudnn.log")}
     try:
@@ -192,7 +192,7 @@ _ADDRESS = re.compile(r"0x[0-9a-f]{8,16}\b")
 
 
 def _read_log(path: Path) -> str:
-    """Return cuDNN's log without what differs from run to run, its middle left out if it is long."""
+    """Return cuDNN's log without parts that vary between runs, shortened if it is long."""
     if not path.is_file():
         return ""
     with path.open(encoding="utf-8", errors="replace") as stream:
@@ -207,7 +207,7 @@ def _read_log(path: Path) -> str:
 
 
 def _shorten(text: str) -> str:
-    """Return a log of at most two times ``LOG_BYTES``, cut between messages."""
+    """Return at most twice ``LOG_BYTES`` of a log, cut between messages."""
     if len(text) <= 2 * LOG_BYTES:
         return text
     head = text[:LOG_BYTES].rpartition("\n\n")[0]
@@ -216,7 +216,7 @@ def _shorten(text: str) -> str:
 
 
 class _Hidden:
-    """Takes the paths of this machine and the user's name out of texts."""
+    """Removes the paths of this machine and the user's name from texts."""
 
     def __init__(self, folder: Path) -> None:
         home = Path.home()
@@ -231,7 +231,7 @@ class _Hidden:
         return self._user.sub("user", text) if self._user else text
 
     def verdict(self, verdict: Verdict) -> Verdict:
-        """Return the verdict without them."""
+        """Return the verdict without paths and the user's name."""
         return Verdict.from_dict(json.loads(self(json.dumps(verdict.to_dict(), ensure_ascii=False))))
 
 
@@ -269,11 +269,11 @@ def _readme(graph: Graph, profile: Profile, verdict: Verdict, build: bool, endin
 
 
 def _pack(files: Mapping[str, str], archive: Path) -> None:
-    """Write the archive, whole or not at all; all members are in one folder."""
+    """Write the archive atomically, with all members in one folder."""
     folder = archive.name.removesuffix(".gz").removesuffix(".tar").removesuffix(".tgz").removesuffix(".zip")
     members = [(f"{_file_name(folder)}/{name}", files[name].encode()) for name in sorted(files)]
     data = _zip(members) if archive.suffix == ".zip" else _tar(members)
-    write_whole(archive, data)
+    write_atomically(archive, data)
 
 
 def _tar(members: list[tuple[str, bytes]]) -> bytes:

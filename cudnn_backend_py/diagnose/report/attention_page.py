@@ -1,4 +1,4 @@
-"""The page of the support tables of attention: an option per row, with the reason of each refusal."""
+"""The page of attention support tables: one option per row, with the reasons of refusals."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ State = tuple[str, tuple[str, ...]]  # a text of _STATES or "wrong", and the rea
 
 
 def render_page(tables: Sequence[SupportTable], *, files: Sequence[str]) -> str:
-    """Return the page of some tables as Markdown, with the paths of their `files`.
+    """Return the page of some tables as Markdown, with links to their `files`.
 
     Targets and rows are those of the newest table.
     """
@@ -62,7 +62,7 @@ def render_page(tables: Sequence[SupportTable], *, files: Sequence[str]) -> str:
 
 
 class _Page:
-    """The rows of the page, and the reasons in the order of their first use."""
+    """The rows of the page, and the reasons in order of first use."""
 
     def __init__(self, tables: Sequence[SupportTable]) -> None:
         self.tables = tables
@@ -72,7 +72,7 @@ class _Page:
         self.notes: dict[str, int] = {}
 
     def table(self, direction: str) -> Iterator[str]:
-        """Yield the lines of the table of a direction."""
+        """Yield the lines of the table for a direction."""
         yield "| option | arguments of `Attention` | many operations | one operation |"
         yield "|---|---|---|---|"
         for name, row in attention_rows().items():
@@ -84,7 +84,7 @@ class _Page:
                 yield f"| {name.partition(': ')[2]} | {_options(row.options)} | {many} | {one} |"
 
     def _is_special(self, name: str, row: Row) -> bool:
-        """Whether single operations for masks and softmax have another support than the graph without them."""
+        """Whether operations for masks and softmax have another support than the same graph without them."""
         for table in self.tables:
             for target in self.targets:
                 state, other = (
@@ -95,7 +95,7 @@ class _Page:
         return False
 
     def _cell(self, name: str, row: Row, form: str) -> str:
-        """Return the support of a form, by the architectures that share it."""
+        """Return the support of a form, grouped by architectures."""
         texts = {target: self._over_versions(name, row, form, target) for target in self.targets}
         groups: dict[str, list[str]] = {}
         for target, text in texts.items():
@@ -105,7 +105,7 @@ class _Page:
         return "; ".join(f"{', '.join(targets)}: {text or 'no such graph'}" for text, targets in groups.items())
 
     def _over_versions(self, name: str, row: Row, form: str, target: str) -> str:
-        """Return the support on an architecture, by runs of versions that share it."""
+        """Return the support on an architecture, grouped by ranges of versions."""
         states = [self._state(table, name, row, form, target) for table in self.tables]
         runs: list[tuple[int, int, State]] = []
         for number, state in enumerate(states):
@@ -159,7 +159,7 @@ class _Page:
 
 
 def _code(text: str) -> str:
-    """Return a text as Markdown code in one line: within more backticks than it has next to each other."""
+    """Return a text as inline Markdown code, with enough backticks around it."""
     shown = printable(text)
     fence = "`" * (1 + max(map(len, re.findall("`+", shown)), default=0))
     return f"{fence}{shown}{fence}" if len(fence) == 1 else f"{fence} {shown} {fence}"

@@ -1,4 +1,4 @@
-"""Verdicts for continuous integration: JUnit XML, and the annotations of GitHub's workflow commands."""
+"""Verdicts for continuous integration: JUnit XML and GitHub annotations."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ _STATES = {Outcome.SUPPORTED: "passed", Outcome.NOT_SUPPORTED: "failed", Outcome
 
 
 def cases(results: _Results) -> Iterator[Case]:
-    """Yield one case for each result: supported passes, not supported fails, could not be judged is an error.
+    """Yield one case for each result: supported passes, not supported fails, not judged is an error.
 
     What was wanted may be something else than "supported": whoever knows gives :class:`Case` values, which stay as
     they are.
@@ -95,7 +95,7 @@ def _explain(case: Case, outcome: Outcome, code: str, headline: str, text: str) 
 
 
 def junit_xml(results: _Results, *, suite: str = "cudnn-backend") -> str:
-    """Return the results as a JUnit report: a suite for each graph, a test case for each target and version.
+    """Return the results as a JUnit report: a suite per graph, a test case per target and version.
 
     There are no times in it, so equal results give equal text.
     """

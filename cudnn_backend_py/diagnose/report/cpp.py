@@ -1,4 +1,4 @@
-"""A graph as a C++ program on the C API: every descriptor and attribute by its C name, one line each."""
+"""A graph as a C++ program that uses the C API: one line for every descriptor and attribute."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _C_TYPES = {
 
 
 def cpp_program(graph: Graph, profile: Profile, verdict: Verdict) -> str:
-    """Return a C++17 program that queries cuDNN what `verdict` answers, and ends with the same exit code.
+    """Return a C++17 program that makes the verdict's queries and ends with the same exit code.
 
     It needs ``cudnn_graph.h`` and libcudnn, nothing of this package. Built with ``-DUSE_GPU`` it asks the GPU of its
     process, else the described one; with ``--build`` it builds plans.
@@ -60,13 +60,13 @@ def cpp_program(graph: Graph, profile: Profile, verdict: Verdict) -> str:
 
 
 def _words_of_missing_device(verdict: Verdict) -> Sequence[str]:
-    """Return the text that made the verdict one that could not be judged."""
+    """Return the text in the verdict that reports a missing device."""
     unjudged = verdict.cause is not None and verdict.cause.code in UNJUDGED
     return list(NEEDS_DEVICE) if unjudged else []
 
 
 class _Writer:
-    """The C++ text of a graph's descriptors, each before the one that takes it."""
+    """The C++ text of a graph's descriptors, in dependency order."""
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
@@ -87,7 +87,7 @@ class _Writer:
         return "\n".join([f"std::vector<Descriptor> {name}() {{", *self._lines, "}"])
 
     def _descriptor(self, value: DescriptorValue, wish: str, comment: str = "") -> str:
-        """Write a descriptor and what it refers to, once; return its name."""
+        """Write a descriptor and its dependencies once; return its name."""
         if id(value) in self._made:
             return self._made[id(value)]
         if value.kind is DescriptorType.TENSOR:
@@ -123,7 +123,7 @@ class _Writer:
         self.header_needed = max(self.header_needed, since, named.since)
 
     def _name(self, wish: str) -> str:
-        """Return an identifier like `wish` that is not taken yet."""
+        """Return an unused identifier based on `wish`."""
         base = re.sub(r"\W", "_", wish, flags=re.ASCII)
         name, count = base, 1
         while name in self._taken:
@@ -134,7 +134,7 @@ class _Writer:
 
 
 def _all_tensors(graph: Graph) -> Iterator[Any]:
-    """Yield the tensors of a graph and of the graphs inside its operations."""
+    """Yield the tensors of a graph and of its inner graphs."""
     yield from graph.tensors
     for op in graph.ops:
         for inner in op.subgraphs():
@@ -142,7 +142,7 @@ def _all_tensors(graph: Graph) -> Iterator[Any]:
 
 
 def _element_type(items: Sequence[Any], facts: AttributeFacts) -> AttributeType:
-    """Return the first accepted element type that fits, as setting the attribute from Python chooses it."""
+    """Return the first accepted element type that fits, the same choice as when set from Python."""
     for kind in facts.types:
         if kind is AttributeType.BACKEND_DESCRIPTOR:
             if isinstance(items[0], DescriptorValue):
@@ -175,12 +175,12 @@ def _string(text: str) -> str:
 
 
 def _comment(text: str) -> str:
-    """Return text that a line comment can hold: one line of ASCII without backslashes."""
+    """Return text for a line comment: one line of ASCII without backslashes."""
     return "".join(char if char.isascii() and char.isprintable() and char != "\\" else "_" for char in text)
 
 
 def _raw_json(profile: Profile) -> str:
-    """Return the device description as the inside of ``R"json(...)json"``: a parenthesis could end that."""
+    """Return the device description for a C++ raw string ``R"json(...)json"``, which a parenthesis could end."""
     return json.dumps(dict(profile.properties), indent=1).replace(")", "\\u0029")
 
 

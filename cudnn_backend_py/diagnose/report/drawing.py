@@ -1,4 +1,4 @@
-"""A graph as SVG: operations with their results and tensors from memory, in layers from top to bottom.
+"""A graph as SVG: operations with their results and input tensors, in layers from top to bottom.
 
 The layout is the classic one in three steps: an operation's layer is the longest way to it, the order inside a layer
 follows the mean place of the neighbours, and each place is the nearest to its neighbours' that keeps the order.
@@ -51,7 +51,7 @@ svg.graph { max-width: 100%; height: auto; }
 
 @dataclass(eq=False, slots=True)
 class _Node:
-    """An operation with its outputs, a tensor no one writes, or a place an edge passes."""
+    """An operation with its outputs, an input tensor, or a bend of an edge."""
 
     layer: int
     op: Op | None = None
@@ -66,7 +66,7 @@ class _Node:
 
 @dataclass(eq=False, slots=True)
 class _Edge:
-    """A tensor on its way to an operation, over the places in between."""
+    """A tensor's edge to an operation, with its bends."""
 
     tensor: Tensor
     ports: str
@@ -74,7 +74,7 @@ class _Edge:
 
 
 def named_tensors(texts: Sequence[str], graph: Graph) -> frozenset[str]:
-    """Return the names of the tensors that texts name: in quotes, or after the word "tensor"."""
+    """Return the names of tensors mentioned in texts: in quotes, or after the word "tensor"."""
     text = "\n".join(texts)
 
     def is_named(name: str) -> bool:
@@ -85,7 +85,7 @@ def named_tensors(texts: Sequence[str], graph: Graph) -> frozenset[str]:
 
 
 def drawn_graphs(graph: Graph) -> Iterator[Graph]:
-    """Yield the graph and the graphs inside its operations."""
+    """Yield the graph and its inner graphs."""
     yield graph
     for op in graph.ops:
         for inner in op.subgraphs():
@@ -93,7 +93,7 @@ def drawn_graphs(graph: Graph) -> Iterator[Graph]:
 
 
 def draw_file(graph: Graph, named: Collection[str] = ()) -> str:
-    """Draw a graph as a standalone SVG file in the reader's light or dark scheme."""
+    """Draw a graph as a standalone SVG file in the viewer's light or dark scheme."""
     head, mark, rest = draw_graph(graph, named).partition(">")
     return f"{head}{mark}{_STYLE}{rest}\n" if mark else ""
 
@@ -120,7 +120,7 @@ def draw_graph(graph: Graph, named: Collection[str] = ()) -> str:
 
 
 def _layers(graph: Graph) -> tuple[list[list[_Node]], list[_Edge]]:
-    """Return the nodes by layer, as yet in the order of the graph, and the edges."""
+    """Return the nodes by layer in graph order, and the edges."""
     maker: dict[int, _Node] = {}
     readers: dict[int, list[tuple[_Node, str]]] = {}
     tensors: dict[int, Tensor] = {}
@@ -177,7 +177,7 @@ def _tensor_node(tensor: Tensor, layer: int) -> _Node:
 
 
 def _name_line(op: Op) -> str:
-    """Return the operation's name where it says more than its output's."""
+    """Return the operation's name where it differs from its output's."""
     return "" if any(tensor.name == op.name for tensor in op.outputs().values()) else _short(op.name)
 
 
@@ -186,7 +186,7 @@ def _head(op: Op) -> float:
 
 
 def _tensor_lines(tensor: Tensor) -> list[str]:
-    """Return the small lines of a tensor: type and dims, and what is unusual."""
+    """Return the small text lines of a tensor: type, dims, unusual properties."""
     unusual = []
     if tensor.strides != packed_strides(tensor.dims):
         unusual.append(f"strides {','.join(map(str, tensor.strides))}")
@@ -217,7 +217,7 @@ def _width(text: str, letter: float) -> float:
 
 
 def _order(layers: list[list[_Node]]) -> None:
-    """Sort every layer by the mean place of the neighbours, down and up in turn."""
+    """Sort every layer by the mean position of its neighbours, alternating down and up."""
     place = {node: float(index) for layer in layers for index, node in enumerate(layer)}
     for sweep in range(_SWEEPS):
         down = sweep % 2 == 0
@@ -235,7 +235,7 @@ def _mean(values: Sequence[float], otherwise: float) -> float:
 
 
 def _place(layers: list[list[_Node]]) -> tuple[float, float]:
-    """Give every node its place; return width and height of the drawing."""
+    """Assign every node a position; return width and height of the drawing."""
     for sweep in range(_SWEEPS):
         for layer in layers if sweep % 2 == 0 else reversed(layers):
             near = [node.above + node.below if sweep else node.above for node in layer]
@@ -255,7 +255,7 @@ def _place(layers: list[list[_Node]]) -> tuple[float, float]:
 
 
 def _spread(layer: Sequence[_Node], wanted: Sequence[float]) -> list[float]:
-    """Return the places nearest to the wanted ones (least squares) that keep order and distance."""
+    """Return the positions nearest to the wanted ones (least squares) that keep order and distance."""
     offset = [0.0]
     for left, right in pairwise(layer):
         offset.append(offset[-1] + (left.width + right.width) / 2 + _GAP_X)
@@ -287,7 +287,7 @@ def _edge_marks(edges: Sequence[_Edge], named: Collection[str]) -> Iterator[str]
 
 
 def _curve(edge: _Edge, x: float) -> str:
-    """Return the path from the tensor to the place `x` on top of its reader."""
+    """Return the path from the tensor to position `x` on top of its reader."""
     source, *between, target = edge.way
     points = [_leaving(source, edge.tensor)]
     for node, lower in zip(between, edge.way[2:], strict=True):
@@ -301,7 +301,7 @@ def _curve(edge: _Edge, x: float) -> str:
 
 
 def _leaving(node: _Node, tensor: Tensor) -> tuple[float, float]:
-    """Return the middle of the lower edge of a tensor."""
+    """Return the middle of a tensor's lower edge."""
     for item, x, y, width, height in _chips(node):
         if item.uid == tensor.uid:
             return x + width / 2, y + height

@@ -1,4 +1,4 @@
-"""One self-contained HTML page of verdicts, matrix and remedies, and the fragments a notebook shows.
+"""A self-contained HTML page of verdicts, matrix and remedies, and fragments for notebooks.
 
 The page requests nothing from outside: its style and script are inside and named by hash in its content security
 policy, so nothing a graph is called can run. Everything is escaped by the template engine.
@@ -73,7 +73,7 @@ def render_page(
     graphs: Sequence[Graph] | None = None,
     title: str = "cuDNN verdicts",
 ) -> str:
-    """Return one HTML page that opens without a network.
+    """Return an HTML page that needs no network.
 
     Parameters
     ----------
@@ -93,8 +93,8 @@ def render_page(
     UsageError
         ``report-lengths`` if there are not as many graphs or remedies as verdicts.
     """
-    drawn = _one_each("graphs", graphs, verdicts)
-    found = _one_each("remedies", remedies, verdicts)
+    drawn = _pair_graphs("graphs", graphs, verdicts)
+    found = _pair_graphs("remedies", remedies, verdicts)
     asked = [(verdict, graph, cures or ()) for verdict, graph, cures in zip(verdicts, drawn, found, strict=True)]
     return _render(
         "report.html.j2",
@@ -107,7 +107,7 @@ def render_page(
     )
 
 
-def _one_each(name: str, given: Sequence[_T] | None, verdicts: Sequence[Verdict]) -> Sequence[_T | None]:
+def _pair_graphs(name: str, given: Sequence[_T] | None, verdicts: Sequence[Verdict]) -> Sequence[_T | None]:
     if given is None:
         return [None] * len(verdicts)
     if len(given) != len(verdicts):
@@ -141,7 +141,7 @@ def plan_html(plan: Plan) -> str:
 
 
 def change_html(change: Change) -> str:
-    """Return a change, and the graph that it leads to, as an HTML fragment."""
+    """Return a change with its resulting graph as an HTML fragment."""
     facts = [("kind", change.kind), ("effect", change.effect)]
     return _fragment(
         card={"title": change.title, "what": "Change", "facts": facts}, **_drawn(change.graph, change.tensors)
@@ -149,7 +149,7 @@ def change_html(change: Change) -> str:
 
 
 def remedies_html(remedies: Sequence[Remedy], before: Graph | None = None) -> str:
-    """Return remedies as an HTML fragment: each as a change of the graph `before`, or with its own graph drawn."""
+    """Return remedies as an HTML fragment: as changes of the graph `before`, or with their own graphs drawn."""
     shown = [_remedy(item, None, before) for item in remedies]
     drawn = _drawn(remedies[0].graph, remedies[0].tensors) if before is None else _drawn(before, ())
     return _fragment(remedies=shown, unfinished=_unfinished(remedies), **drawn)
@@ -251,7 +251,7 @@ def _cell_line(cell: Cell) -> str:
 
 
 def _sorted_candidates(verdict: Verdict) -> list[tuple[str, list[Candidate]]]:
-    """Return the candidates that were taken and those that were not, each under a title."""
+    """Return the used and the unused candidates, each under a title."""
     taken = [item for item in verdict.candidates if item.state in ("supported", "built")]
     refused = [item for item in verdict.candidates if item not in taken]
     count = len(verdict.candidates)
@@ -272,7 +272,7 @@ def _subtitle(verdicts: Sequence[Verdict], matrix: Matrix | None) -> str:
 
 
 def _counts(verdicts: Sequence[Verdict], matrix: Matrix | None) -> list[tuple[str, int, str]]:
-    """Return (kind, number, outcome) of the verdicts, or of the matrix where there are none."""
+    """Return (kind, number, outcome) of the verdicts, or of the matrix if there are none."""
     outcomes = [item.outcome for item in verdicts]
     if not outcomes and matrix is not None:
         outcomes = [cell.outcome for cell in matrix.cells.values()]
@@ -291,7 +291,7 @@ def _choices(matrix: Matrix) -> list[tuple[str, Sequence[str]]]:
 
 
 def _groups(asked: Sequence[_Request]) -> list[dict[str, Any]]:
-    """Return the sections of the page: drawings and verdicts with remedies for each graph."""
+    """Return the sections of the page: a drawing and verdicts with remedies for each graph."""
     together: dict[object, list[tuple[int, _Request]]] = {}
     for number, item in enumerate(asked, 1):
         verdict, graph, _ = item
@@ -323,7 +323,7 @@ def _group(anchor: str, mine: Sequence[tuple[int, _Request]]) -> dict[str, Any]:
 
 
 def _unfinished(remedies: Sequence[Remedy]) -> str:
-    """Return why a search for remedies was not finished, and how far it went; nothing where it was."""
+    """Return why a search for remedies was incomplete and how far it got; empty if it was complete."""
     from ..remedies import Remedies
 
     if not isinstance(remedies, Remedies) or remedies.extent.finished:
@@ -343,7 +343,7 @@ def _drawings(graph: Graph, named: Sequence[str]) -> list[dict[str, Any]]:
 
 
 def _remedy(remedy: Remedy, verdict: Verdict | None, graph: Graph | None) -> dict[str, Any]:
-    """Return the view of a remedy: as a difference if the graph before it, or a verdict on that, is known."""
+    """Return the view of a remedy: as a difference if the original graph or its verdict is known."""
     text = str if graph is None else _lines
     after = "\n".join(text(part) for part in remedy.graphs or (remedy.graph,))
     known = None if verdict is None else verdict.graph_text
@@ -369,12 +369,12 @@ def _answer(remedy: Remedy) -> str:
 
 
 def _lines(graph: Graph) -> str:
-    """Return the graph's text with every tensor, the virtual ones too."""
+    """Return the graph's text with all tensors, including virtual ones."""
     return "\n".join([f"graph {graph.name}", *(f"  {item}" for item in (*graph.tensors, *graph.ops))])
 
 
 def _diff(before: str, after: str) -> list[tuple[str, str]]:
-    """Return (kind, line) of a unified diff; nothing if there is no difference."""
+    """Return (kind, line) of a unified diff; empty if there is no difference."""
     kinds = {"+": "add", "-": "drop", "@": "hunk", " ": "same"}
     lines = difflib.unified_diff(before.splitlines(), after.splitlines(), "before", "after", n=2, lineterm="")
     return [("hunk" if line[:3] in ("---", "+++") else kinds[line[0]], line) for line in lines]

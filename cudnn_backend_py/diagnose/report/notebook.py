@@ -1,4 +1,4 @@
-"""What notebooks show: graphs as drawings, the rest as fragments of the HTML page. `system/notebook.py` leads here."""
+"""Notebook views: graphs as drawings, other values as HTML fragments; called by `system/notebook.py`."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ __all__ = ["show", "show_tables"]
 
 
 def show(value: object) -> str | None:
-    """Draw a value for a notebook; None for other types, to show their text."""
+    """Return the view of a value; None for types shown as text."""
     return _render(value)
 
 
 def show_tables(*tables: Table) -> str | None:
-    """Return tables as a notebook shows them, None for their text."""
+    """Return tables for a notebook, None to show them as text."""
     return show(tables)
 
 

@@ -1,4 +1,4 @@
-"""The short form of a verdict: at most 8 lines of at most 100 columns, with what a user needs to act."""
+"""The short form of a verdict: at most 8 lines of 100 columns, with everything needed to act."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _TENSOR = re.compile(r"\s*(\S+) : (\w+\[[^\]]*\])(?: \((.*)\))?")
 
 
 def render_summary(verdict: Verdict) -> Group:
-    """Return the short form for rich: outcome, cause, remedy, known issues, the graph in one line, engine configs."""
+    """Return the short form for rich: outcome, cause, remedy, known issues, graph in one line, engine configs."""
     rows = list(_rows(verdict))
     head, *rest = rows
     parts = [Text(head, OUTCOME_STYLE[verdict.outcome], no_wrap=True)]
@@ -59,7 +59,7 @@ def _rows(verdict: Verdict) -> Iterator[str]:
 
 
 def _row(label: str, text: str, *, lines: int = 1) -> Iterator[str]:
-    """Yield a label and a text in at most so many lines; what does not fit is cut, and -v shows it."""
+    """Yield a label and a text in at most the given number of lines; the rest is cut and shown with -v."""
     clean = " ".join(printable_lines(printable(text)).split())
     wrapped = textwrap.wrap(clean, COLUMNS - _LABEL, break_on_hyphens=False) or [""]
     if len(wrapped) > lines:
@@ -70,7 +70,7 @@ def _row(label: str, text: str, *, lines: int = 1) -> Iterator[str]:
 
 
 def _cut(text: str, columns: int) -> str:
-    """Return a text, or the beginning of it that fits, up to the end of a word where there is one."""
+    """Return a text, shortened at the end of a word if it does not fit."""
     text = " ".join(printable_lines(printable(text)).split())
     if len(text) <= columns:
         return text
@@ -108,13 +108,13 @@ def _graph_line(text: str) -> str:
 
 
 def _name_tensors(kinds: dict[str, str]) -> str:
-    """Return names with type and dims, once for neighbours that have the same."""
+    """Return names with type and dims, given once for neighbours with the same."""
     groups = groupby(kinds.items(), key=lambda item: item[1])
     return ", ".join(f"{', '.join(name for name, _ in same)} {kind}" for kind, same in groups)
 
 
 def _configs_line(verdict: Verdict) -> str | None:
-    """Return how many engine configs were supported and which is the first; None where cuDNN listed none."""
+    """Return how many engine configs are supported and which comes first; None where cuDNN listed none."""
     if not verdict.candidates:
         return "cuDNN listed no engine config (-v: its reasons)" if verdict.reasons else None
     good = [one for one in verdict.candidates if one.state in ("supported", "built")]

@@ -1,4 +1,4 @@
-"""Matrix, span of versions, checked baseline and remedies as text."""
+"""Matrix, version span, checked baseline and remedies as text."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _MEANING = {"S": "supported", "-": "not supported", "?": "could not be judged", 
 
 
 def render_matrix(matrix: Matrix) -> Group:
-    """Return a table of targets and versions for each graph; a number in a cell is that of its cause below."""
+    """Return a table of targets and versions for each graph; numbers in cells refer to the causes below."""
     parts: list[RenderableType] = []
     everywhere = set.intersection(*(set(cell.remarks) for cell in matrix.cells.values())) if matrix.cells else set()
     for graph in matrix.graphs:
@@ -40,13 +40,13 @@ def render_matrix(matrix: Matrix) -> Group:
 
 
 def _full_wheels(lacking: Iterable[str]) -> list[Text]:
-    """Return a line that says how versions that lack engines get them."""
+    """Return a line about how to install the engines that some versions lack."""
     wheels = [f"cudnn-backend cudnn install {version} --full" for version in lacking if version != DEFAULT]
     return [line(f"full wheels, whose engines might support what these refuse: {'; '.join(wheels)}")] if wheels else []
 
 
 def _one_graph(matrix: Matrix, graph: str, everywhere: Collection[str]) -> list[RenderableType]:
-    """Return the table of a graph, its causes, and the remarks that do not hold for every cell of every graph."""
+    """Return the table of a graph, its causes, and the remarks that do not apply to every cell."""
     rows = {  # an answer may be missing
         target: [matrix.cells.get((graph, target, version)) for version in matrix.versions] for target in matrix.targets
     }
@@ -71,7 +71,7 @@ def _mark(cell: Cell, number: Mapping[tuple[str, str], str]) -> Text:
 
 
 def _remarks(cells: Mapping[tuple[str, str], Cell], told: Collection[str] = ()) -> Iterator[Text]:
-    """Yield a line for each known issue and remark of cells by target and version, with where it holds.
+    """Yield a line for each known issue and remark, with the cells it applies to.
 
     But not for what is `told` elsewhere.
     """
@@ -85,7 +85,7 @@ def _remarks(cells: Mapping[tuple[str, str], Cell], told: Collection[str] = ()) 
 
 
 def _describe_places(places: Sequence[tuple[str, str]], cells: Mapping[tuple[str, str], Cell]) -> str:
-    """Return where a remark holds: nothing where that is everywhere."""
+    """Return the cells a remark applies to; empty for all of them."""
     if len(places) == len(cells):
         return ""
     targets, versions = (list(dict.fromkeys(names)) for names in zip(*places, strict=True))
@@ -134,7 +134,7 @@ def render_remedies(verdict: Verdict, graph: Graph, remedies: Remedies, *, again
 
 
 def _no_need(verdict: Verdict) -> str:
-    """Return the line for a graph that needs no change, and who may need one anyway."""
+    """Return the line for a graph that needs no change, with those targets that need one."""
     how = "a plan of it was built" if verdict.stage in ("plan", "execute") else "it passes its support check"
     if verdict.only_fallback is None:
         return f"nothing needs to be changed: {how}"
@@ -143,14 +143,14 @@ def _no_need(verdict: Verdict) -> str:
 
 
 def _how_far(remedy: Remedy) -> str:
-    """Return how far cuDNN was queried about a remedy."""
+    """Return how thoroughly a remedy was checked."""
     if remedy.verdict is None:
         return "not asked"
     return "judged and built" if remedy.verdict.stage == "plan" else "passes its support check, not built"
 
 
 def render_since(since: Since) -> Group:
-    """Return the span in one sentence, what it does not know, and the answers it rests on."""
+    """Return the span in one sentence, its gaps, and the answers behind it."""
     judged = len(since.asked) - len(since.unjudged)
     at_latest = " at the latest" if since.open_before else ""
     at_least = " at least" if since.open_after else ""
@@ -183,7 +183,7 @@ def render_since(since: Since) -> Group:
 
 
 def render_check(checked: Sequence[Checked]) -> Group:
-    """Return a table of what changed and why, and a line of counts."""
+    """Return a table of changes with reasons, and a line of counts."""
     changed = [one for one in checked if one.changed]
     counts = f"{len(checked)} verdicts checked, {len(changed)} changed"
     if not changed:
@@ -223,7 +223,7 @@ def render_upgrade(found: Upgrade) -> Group:
 
 
 def _version(name: str, verdicts: Iterable[Verdict]) -> str:
-    """Return the name of a version, and where that is `default` or 9.19 which one it was."""
+    """Return the name of a version, with the full version for `default` or 9.19."""
     whole = name.count(".") > 1
     told = next((one.cudnn for one in verdicts if one.outcome is not Outcome.NOT_JUDGED and not whole), "")
     return f"{name} ({told})" if told else name
@@ -237,7 +237,7 @@ def _why(verdict: Verdict) -> str:
 
 
 def _difference(item: Difference) -> list[Text]:
-    """Return the former and the new value; of lists only what is not in the other, where that is not all."""
+    """Return the old and new value; for long lists only the differing items."""
     if item.what not in ("configs", "faults"):
         return [lines(f"- {item.old}", 4, "red"), lines(f"+ {item.new}", 4, "green")]
     old, new = item.old.split(", "), item.new.split(", ")

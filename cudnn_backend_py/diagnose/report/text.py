@@ -23,12 +23,12 @@ _STATE_STYLE = {"supported": "green", "built": "green"} | dict.fromkeys(("refuse
 
 
 def line(text: str, style: str = "") -> Text:
-    """Return a text in one line, for rich."""
+    """Return a text on one line, for rich."""
     return Text(printable_lines(printable(text)), style)
 
 
 def lines(text: str, columns: int = 0, style: str = "") -> Text:
-    """Return a text of any number of lines, indented, for rich."""
+    """Return a text of several indented lines, for rich."""
     return Text("\n".join(" " * columns + one for one in printable_lines(text).splitlines()), style)
 
 
@@ -54,7 +54,7 @@ def _candidate(candidate: Candidate) -> list[RenderableType]:
 
 
 def render(verdict: Verdict) -> Group:
-    """Return the verdict as something rich prints: the answer, the cause, then every candidate in cuDNN's message."""
+    """Return the verdict for rich: outcome, cause, then every candidate with cuDNN's message."""
     where = f"{verdict.target_title} (sm_{verdict.sm})" if verdict.sm else verdict.target_title
     parts: list[RenderableType] = [
         Text.assemble(

@@ -1,1 +1,1 @@
-"""Surveys: graphs by targets and versions, baselines, every option of attention."""
+"""Surveys: graphs on many targets and versions, baselines, all options of attention."""

@@ -39,7 +39,7 @@ Direction = Literal["forward", "backward"]
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One line of the table: `options` of :class:`Attention`, over ``BASE``, in one direction."""
+    """One row of the table: `options` of :class:`Attention` added to ``BASE``, in one direction."""
 
     direction: Direction
     options: Mapping[str, Any]
@@ -50,14 +50,14 @@ class Row:
         return Attention(**{**BASE, **self.options})
 
     def graph(self, form: str, version: VersionTuple) -> Graph:
-        """Return the graph in one of ``FORMS``, for a cuDNN version, whatever is known to be wrong about it."""
+        """Return the graph in one of ``FORMS`` for a cuDNN version, ignoring known issues."""
         make = sdpa_forward if self.direction == "forward" else sdpa_backward
         implementation: Implementation = "unified" if form == "unified" else "composite"
         wanted = None if form == "composite" else version
         return make(self.problem, implementation=implementation, version=wanted, allow_hazards=True)
 
     def words(self) -> dict[str, Any]:
-        """Return the options as JSON takes them."""
+        """Return the options in JSON form."""
         return {name: _word(value) for name, value in self.options.items()}
 
 
@@ -186,7 +186,7 @@ _BACKWARD: dict[str, dict[str, Any]] = {
 
 
 def attention_rows() -> dict[str, Row]:
-    """Return the lines of the table by name, such as ``forward: causal``, in order."""
+    """Return the rows of the table by name, such as ``forward: causal``, in order."""
     lines: tuple[tuple[Direction, dict[str, dict[str, Any]]], ...] = (
         ("forward", _BOTH | _FORWARD),
         ("backward", _BOTH | _BACKWARD),
@@ -237,7 +237,7 @@ class SupportTable:
         return (cell for row in self.cells.values() for form in row.values() for cell in form.values())
 
     def to_json(self) -> str:
-        """Return the table as JSON, a line for each row and form; reasons are numbers of the list ``reasons``."""
+        """Return the table as JSON with a line for each row and form; reasons are indices into the list ``reasons``."""
         reasons = list(dict.fromkeys(cell.reason for cell in self.all_cells() if cell.reason))
         number = {reason: index for index, reason in enumerate(reasons)}
         rows = attention_rows()
@@ -313,7 +313,7 @@ def _pack(cell: Cell, number: Mapping[str, int]) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class _Packed:
-    """A cell as the file has it; ``reason`` is a place in the list of reasons."""
+    """A cell as stored in the file; ``reason`` is an index into the list of reasons."""
 
     verdict: Answer
     engines: tuple[int, ...] = ()
@@ -337,7 +337,7 @@ def _unpack(packed: _Packed, reasons: Sequence[str]) -> Cell:
 
 
 def support_table(targets: Iterable[str] = TARGETS, *, rows: Iterable[str] | None = None) -> SupportTable:
-    """Judge every row for every target, in every form its version knows.
+    """Judge every row for every target, in every form of the cuDNN version.
 
     Parameters
     ----------
@@ -368,7 +368,10 @@ def support_table(targets: Iterable[str] = TARGETS, *, rows: Iterable[str] | Non
     with Judge() as judge:
         cells = {
             name: {
-                form: {target: _ask(judge, row, form, version, profile, setup) for target, profile in profiles.items()}
+                form: {
+                    target: _judge_row(judge, row, form, version, profile, setup)
+                    for target, profile in profiles.items()
+                }
                 for form in forms
             }
             for name, row in wanted.items()
@@ -376,7 +379,7 @@ def support_table(targets: Iterable[str] = TARGETS, *, rows: Iterable[str] | Non
     return SupportTable(lib.version_text, tuple(profiles), cells)
 
 
-def _ask(judge: Judge, row: Row, form: str, version: VersionTuple, profile: Profile, setup: Setup) -> Cell:
+def _judge_row(judge: Judge, row: Row, form: str, version: VersionTuple, profile: Profile, setup: Setup) -> Cell:
     try:
         graph = row.graph(form, version)
     except GraphError as error:
@@ -396,7 +399,7 @@ def _ask(judge: Judge, row: Row, form: str, version: VersionTuple, profile: Prof
 
 
 def _innermost(verdict: Verdict) -> str:
-    """Return the innermost reason of the engine config that came furthest."""
+    """Return the innermost reason of the engine config that passed most checks."""
     furthest = furthest_reason(verdict.candidates)
     if furthest is not None:
         return str(furthest)

@@ -1,4 +1,4 @@
-"""``check``: verdicts against a baseline, a TOML file; for CI. Any change is a failure, with what changed and why.
+"""``check``: compare verdicts with a baseline in a TOML file, for CI. Every change fails, with its reason.
 
 ::
 
@@ -48,7 +48,7 @@ PINS = ("cause", "engines")
 Triple = tuple[str, str, str]
 
 
-class Asking(TypedDict, total=False):
+class MatrixArguments(TypedDict, total=False):
     """The arguments of :func:`matrix`."""
 
     executor: Executor | None
@@ -58,15 +58,15 @@ class Asking(TypedDict, total=False):
     limit_s: float
 
 
-class _Wheels(Asking, total=False):
-    """How a baseline is to be queried: also, by version, which wheel is to judge, such as ``9.19.0-full``."""
+class BaselineSettings(MatrixArguments, total=False):
+    """How a baseline is judged, including the wheel for each version, such as ``9.19.0-full``."""
 
     wheels: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """One line of a baseline; a cause or engines that are None may be any."""
+    """One line of a baseline; a cause or engines of None match any."""
 
     outcome: Outcome
     cause: str | None = None
@@ -74,7 +74,7 @@ class Expected:
 
     @property
     def text(self) -> str:
-        """The outcome, and what else is pinned."""
+        """The expected outcome and other pinned values."""
         more = [] if not self.cause else [self.cause]
         if self.engines:
             more.append(_engines(self.engines))
@@ -83,7 +83,7 @@ class Expected:
 
 @dataclass(frozen=True, slots=True)
 class Baseline:
-    """What a baseline file says; ``expected`` is keyed by graph, target and version."""
+    """The content of a baseline file; ``expected`` is keyed by graph, target and version."""
 
     path: Path
     graphs: Mapping[str, str]
@@ -100,7 +100,7 @@ class Baseline:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Checked:
-    """One answer next to what was expected.
+    """One answer with the expected one.
 
     Attributes
     ----------
@@ -129,12 +129,12 @@ class Checked:
 
     @property
     def not_judged(self) -> bool:
-        """Whether this was not expected and could not be judged."""
+        """Whether it could not be judged although an answer was expected."""
         return self.changed and self.cell.outcome is Outcome.NOT_JUDGED
 
     @property
     def can_be_expected(self) -> bool:
-        """Whether an update writes it down: cuDNN judged, crashed or lacks engines, each time again."""
+        """Whether an update records it: cuDNN judged, crashed or lacks engines, reproducibly."""
         return _can_be_expected(self.cell)
 
     def to_dict(self) -> dict[str, Any]:
@@ -142,7 +142,7 @@ class Checked:
         return asdict(self)
 
     def case(self) -> Case:
-        """Return it as :func:`junit_xml` and :func:`github_annotations` take it."""
+        """Return it as a case for :func:`junit_xml` and :func:`github_annotations`."""
         expected = self.expected or "nothing"
         return Case(
             graph=self.name,
@@ -156,7 +156,7 @@ class Checked:
 
 
 def exit_code(checked: Iterable[Checked]) -> int:
-    """Return 0 if nothing changed, 1 if something did, 2 if something could not be judged and that was not expected."""
+    """Return 0 without changes, 1 with changes, 2 if something expected could not be judged."""
     return max((2 if one.not_judged else int(one.changed) for one in checked), default=0)
 
 
@@ -202,8 +202,10 @@ def read_baseline(path: Path) -> Baseline:
     return baseline
 
 
-def check(path: Path, *, load: Callable[[str], Graph] = load_graph, **options: Unpack[_Wheels]) -> list[Checked]:
-    """Judge the graphs of a baseline, and compare.
+def check(
+    path: Path, *, load: Callable[[str], Graph] = load_graph, **options: Unpack[BaselineSettings]
+) -> list[Checked]:
+    """Judge the graphs of a baseline, and compare the verdicts.
 
     Parameters
     ----------
@@ -226,22 +228,24 @@ def check(path: Path, *, load: Callable[[str], Graph] = load_graph, **options: U
         ``cudnn-version-not-installed``.
     """
     baseline = read_baseline(path)
-    return compare(baseline, _ask(baseline, load, options))
+    return compare(baseline, _judge_baseline(baseline, load, options))
 
 
-def update(path: Path, *, load: Callable[[str], Graph] = load_graph, **options: Unpack[_Wheels]) -> list[Checked]:
-    """Judge the graphs of a baseline and write the verdicts into it; return the changes, as :func:`check`.
+def update(
+    path: Path, *, load: Callable[[str], Graph] = load_graph, **options: Unpack[BaselineSettings]
+) -> list[Checked]:
+    """Judge the graphs of a baseline and write the verdicts into it; return the changes as :func:`check` does.
 
     What could not be judged keeps its old line, or none, unless cuDNN crashed or lacks engines: those are
     answers. The rest of the file stays as it is, comments too. Parameters and errors as for :func:`check`.
     """
     baseline = read_baseline(path)
-    answered = _ask(baseline, load, options)
+    answered = _judge_baseline(baseline, load, options)
     expected = {}
     for triple in baseline.triples():
         cell = answered.cells[triple]
         if _can_be_expected(cell):
-            expected[triple] = _pin(cell, baseline.pin)
+            expected[triple] = _record_answers(cell, baseline.pin)
         elif triple in baseline.expected:
             expected[triple] = baseline.expected[triple]
     new = path.with_name(f".{path.name}.new")
@@ -256,7 +260,7 @@ def update(path: Path, *, load: Callable[[str], Graph] = load_graph, **options: 
 
 
 def compare(baseline: Baseline, answered: Matrix) -> list[Checked]:
-    """Return each answer next to what the baseline expects."""
+    """Return each answer with the baseline's expectation."""
     return [_compare_one(baseline, triple, answered.cells[triple]) for triple in baseline.triples()]
 
 
@@ -288,7 +292,7 @@ def _can_be_expected(cell: Cell) -> bool:
     return cell.outcome is not Outcome.NOT_JUDGED or cell.cause in (CRASHED, ENGINES_ABSENT)
 
 
-def _ask(baseline: Baseline, load: Callable[[str], Graph], options: _Wheels) -> Matrix:
+def _judge_baseline(baseline: Baseline, load: Callable[[str], Graph], options: BaselineSettings) -> Matrix:
     files = {name: baseline.path.parent / file for name, file in baseline.graphs.items()}
     for name, file in files.items():
         if not file.is_file():
@@ -303,7 +307,7 @@ def _ask(baseline: Baseline, load: Callable[[str], Graph], options: _Wheels) -> 
     return matrix(graphs, baseline.targets, places, build=baseline.build, **asking)
 
 
-def _pin(cell: Cell, pin: Sequence[str]) -> Expected:
+def _record_answers(cell: Cell, pin: Sequence[str]) -> Expected:
     refused = cell.outcome is not Outcome.SUPPORTED
     return Expected(
         cell.outcome,
@@ -358,7 +362,7 @@ def _read_expected_row(row: Mapping[str, Any]) -> tuple[Triple, Expected]:
 
 
 def _write_expected(text: str, expected: Mapping[Triple, Expected]) -> str:
-    """Return the text of a baseline file with these tables ``[[expected]]``; comments stay, and rows that say it.
+    """Return the text of a baseline file with new tables ``[[expected]]``; comments and equal rows stay.
 
     Rows that are changed keep their place, new ones stand at the end, and those of which nothing is expected go.
     """
@@ -385,14 +389,14 @@ def _write_expected(text: str, expected: Mapping[Triple, Expected]) -> str:
 
 
 def _plain_row(row: Expected) -> dict[str, Any]:
-    """Return the expectations of a row, without its subject and without values that may be any."""
+    """Return the expectations of a row, without its keys and without values that match any."""
     engines = None if row.engines is None else list(row.engines)
     plain = {"outcome": row.outcome.value, "cause": row.cause, "engines": engines}
     return {name: value for name, value in plain.items() if value is not None}
 
 
 def _change_row(row: Any, wanted: Mapping[str, Any]) -> None:
-    """Change what a table of tomlkit says; new keys come before the blank lines and comments at its end.
+    """Update a tomlkit table; new keys come before the blank lines and comments at its end.
 
     To tomlkit those are part of the table. To its author they stand over the next one.
     """

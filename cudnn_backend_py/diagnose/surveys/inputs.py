@@ -1,4 +1,4 @@
-"""Arguments of surveys: graphs by name, targets, and cuDNN versions, each read into the setup of its process."""
+"""Arguments of surveys: named graphs, targets, and cuDNN versions with the setup of their processes."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ DEFAULT = "default"  # name of the cuDNN this process would load
 
 
 def available_versions() -> tuple[str, ...]:
-    """Return every cuDNN that can judge, oldest first: the installed ones, and the one this process would load."""
+    """Return every cuDNN that can judge, oldest first: the installed ones and this process's own."""
     names = {one.short for one in list_judging()} | ({own} if (own := own_version()) else set())
     return tuple(sorted(names, key=leading_numbers))
 
 
 def number_of(name: str) -> str:
-    """Return the version that a name such as ``default`` means."""
+    """Return the version for a name such as ``default``."""
     return (own_version() or name) if name == DEFAULT else name
 
 
@@ -57,7 +57,7 @@ def places_of(names: Iterable[str], wheels: Mapping[str, str]) -> dict[str, str 
 
 
 def read_graphs(graphs: Mapping[str, Graph] | Iterable[Graph]) -> dict[str, Graph]:
-    """Return graphs by name; those that are given without names go by their own.
+    """Return graphs by name; unnamed ones use their own names.
 
     Raises
     ------
@@ -83,12 +83,12 @@ def read_graphs(graphs: Mapping[str, Graph] | Iterable[Graph]) -> dict[str, Grap
 
 
 def read_targets(targets: Iterable[str]) -> dict[str, Profile | str]:
-    """Return targets once each, as a question takes them: described GPUs are read now."""
+    """Return the distinct targets for queries; profiles of described GPUs are read now."""
     return {name: read_target(name) or GPU for name in dict.fromkeys(targets)}
 
 
 def read_setups(versions: Mapping[str, str | None] | Iterable[str | None]) -> dict[str, Setup]:
-    """Return the setup for each version, by the name it goes by; all have the variables of one moment."""
+    """Return the setup for each version by its name, all with the variables of this moment."""
     environ = dict(os.environ)
     if isinstance(versions, Mapping):
         return {name: _read_setup(version, environ) for name, version in versions.items()}
@@ -96,7 +96,7 @@ def read_setups(versions: Mapping[str, str | None] | Iterable[str | None]) -> di
 
 
 def _read_setup(version: str | None, environ: Mapping[str, str]) -> Setup:
-    """Return the setup of an installed version, or of this process' own cuDNN where that is the better one of it."""
+    """Return the setup of an installed version, or of this process's own cuDNN if that has more engines."""
     if version in (None, DEFAULT):
         return read_setup(None, environ)
     assert version is not None
@@ -121,10 +121,10 @@ def _version_of(setup: Setup) -> str | None:
 
 
 def _report_version() -> None:
-    """In a child process: print the version of the cuDNN it loads, after what cuDNN may print."""
+    """In a child process: print the version of the cuDNN it loads, after any output of cuDNN."""
     print(f"\n{library().version_text}")
 
 
 def count_cores() -> int:
-    """Return the number of processor cores that this process may use."""
+    """Return the number of processor cores available to this process."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,4 +1,4 @@
-"""``matrix``: verdicts on graphs x targets x versions, judged in child processes.
+"""``matrix``: verdicts on graphs, targets and versions, judged in child processes.
 
 Every answer is kept on disk as it comes, so a run that was stopped asks nothing twice.
 """
@@ -36,7 +36,7 @@ from .inputs import (
     read_targets,
 )
 
-__all__ = ["Cell", "KeptAnswers", "Matrix", "default_cache", "matrix"]
+__all__ = ["AnswerCache", "Cell", "Matrix", "default_cache", "matrix"]
 
 SCHEMA = "cudnn-backend-py/matrix"
 SCHEMA_VERSION = 1
@@ -73,19 +73,19 @@ class Cell:
 
     @property
     def crashed(self) -> bool:
-        """Whether cuDNN ended or stopped answering, instead of judging."""
+        """Whether cuDNN crashed or timed out instead of answering."""
         return self.cause in (CRASHED, CUDNN_TIMED_OUT)
 
     @property
     def letter(self) -> str:
-        """``S`` supported, ``-`` not supported, ``!`` crashed or timed out, ``?`` could not be judged."""
+        """``S`` supported, ``-`` not supported, ``!`` crashed or timed out, ``?`` not judged."""
         if self.outcome is Outcome.NOT_JUDGED:
             return "!" if self.crashed else "?"
         return "S" if self.outcome is Outcome.SUPPORTED else "-"
 
     @classmethod
     def of(cls, verdict: Verdict) -> Cell:
-        """Return the short text of a verdict."""
+        """Return the cell of a verdict."""
         taken = [item.engine for item in verdict.candidates if item.state in ("supported", "built")]
         engines = tuple(engine for engine in dict.fromkeys(taken) if engine is not None)
         code, headline = "", ""
@@ -121,7 +121,7 @@ class Matrix(ShownAsHtml):
 
     @property
     def exit_code(self) -> int:
-        """0 all supported, 1 something is not, 2 something could not be judged."""
+        """0 all supported, 1 some not supported, 2 some not judged."""
         outcomes = {cell.outcome for cell in self.cells.values()}
         if Outcome.NOT_JUDGED in outcomes:
             return 2
@@ -149,7 +149,7 @@ class Matrix(ShownAsHtml):
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Matrix:
-        """Return the matrix that ``to_dict`` gave, also after a way through JSON.
+        """Return the matrix from ``to_dict``'s data, also after a round trip through JSON.
 
         Raises
         ------
@@ -178,7 +178,7 @@ def _plain(cell: Cell) -> dict[str, Any]:
 
 
 def default_cache() -> Path:
-    """Return the folder where answers are kept."""
+    """Return the folder of cached answers."""
     return user_folder("answers")
 
 
@@ -258,7 +258,7 @@ def matrix(
     }
     keys = {triple: question.key() or str(triple) for triple, question in questions.items()}
     wanted = {keys[triple]: question for triple, question in questions.items()}
-    answers = KeptAnswers(cache)
+    answers = AnswerCache(cache)
     found = {}
     if not fresh:
         found = {key: cell for key, question in wanted.items() if (cell := answers.find(question)) is not None}
@@ -283,7 +283,7 @@ def _order(graphs: Iterable[str], targets: Sequence[str], versions: Iterable[str
     return [(graph, target, version) for graph in graphs for target in targets for version in kept]
 
 
-# Asking
+# MatrixArguments
 
 Asked = tuple[str, Query]  # with its key
 Answer = tuple[str, Cell]
@@ -305,14 +305,14 @@ def _by_setup(asked: Iterable[Asked]) -> dict[Setup, deque[Asked]]:
 
 
 def _answer_batch(questions: Sequence[Query], limit_s: float) -> list[Cell]:
-    """Answer in whatever process an executor runs this."""
+    """Answer a batch of queries in an executor's process."""
     return [_cell(lambda question: judge(question, limit_s=limit_s), question) for question in questions]
 
 
 def _from_executor(
     executor: Executor, todo: Iterable[Asked], limit_s: float, keep: Keep
 ) -> Generator[Answer, None, None]:
-    """Yield the answers of an executor as they come."""
+    """Yield the answers of an executor as they complete."""
     futures = {}
     for group in _by_setup(todo).values():
         listed = list(group)
@@ -331,8 +331,8 @@ def _from_executor(
 
 
 def _from_children(todo: Sequence[Asked], workers: int, limit_s: float, keep: Keep) -> Generator[Answer, None, None]:
-    """Yield the answers of our own child processes as they come, in no order."""
-    shelf = _Shelf(todo)
+    """Yield the answers of our own child processes as they complete, unordered."""
+    shelf = _QueryQueue(todo)
     answers: SimpleQueue[Answer | None] = SimpleQueue()
 
     def notify(key: str, question: Query, cell: Cell) -> None:
@@ -362,8 +362,8 @@ def _from_children(todo: Sequence[Asked], workers: int, limit_s: float, keep: Ke
             future.result()
 
 
-def _work(shelf: _Shelf, notify: Callable[[str, Query, Cell], None], limit_s: float) -> None:
-    """Answer questions until there are none; one child process at a time, for one setup after the other."""
+def _work(shelf: _QueryQueue, notify: Callable[[str, Query, Cell], None], limit_s: float) -> None:
+    """Answer queries until there are none left, with one child process at a time, setup by setup."""
     with Judge(limit_s=limit_s) as children:
         last: Query | None = None
         while (asked := shelf.take(last)) is not None:
@@ -374,8 +374,8 @@ def _work(shelf: _Shelf, notify: Callable[[str, Query, Cell], None], limit_s: fl
             notify(key, question, _cell(children.run_query, question))
 
 
-class _Shelf:
-    """Open questions by setup. A worker stays with the setup that it began with: its child process has that cuDNN."""
+class _QueryQueue:
+    """Open queries by setup. A worker keeps its setup, as its child process has that cuDNN loaded."""
 
     def __init__(self, todo: Iterable[Asked]) -> None:
         self._lock = threading.Lock()
@@ -383,7 +383,7 @@ class _Shelf:
         self._at_work: Counter[Setup] = Counter()
 
     def take(self, last: Query | None) -> Asked | None:
-        """Return a question for who had `last` before, None if there is none."""
+        """Return a query, preferably of the setup `last`; None if there is none."""
         with self._lock:
             if last is not None:
                 self._at_work[last.setup] -= 1
@@ -398,7 +398,7 @@ class _Shelf:
             return self._left[setup].popleft()
 
     def clear(self) -> None:
-        """Give out nothing more."""
+        """Drop the remaining queries."""
         with self._lock:
             self._left.clear()
 
@@ -406,8 +406,8 @@ class _Shelf:
 # Kept answers
 
 
-def kept_answers(folder: Path) -> EntryFolder:
-    """Return the files of kept answers, by the key of their question."""
+def answer_files(folder: Path) -> EntryFolder:
+    """Return the files of cached answers by the key of their query."""
     private = PrivateFolder(
         folder,
         title="folder of kept answers",
@@ -417,16 +417,16 @@ def kept_answers(folder: Path) -> EntryFolder:
     return EntryFolder(private, schema=_KEPT, suffix="answer", max_bytes=None, durable=False)
 
 
-class KeptAnswers:
-    """A folder with one small file for each answer."""
+class AnswerCache:
+    """A folder with one small file per answer."""
 
     def __init__(self, folder: Path | None) -> None:
-        self._files = kept_answers(folder or default_cache())
+        self._files = answer_files(folder or default_cache())
         self._files.make()
         self._by = _own_code()
 
     def get(self, question: Query, children: Judge) -> Cell:
-        """Return the stored answer, or judge."""
+        """Return the cached answer, or judge."""
         cell = self.find(question)
         if cell is None:
             cell = _cell(children.run_query, question)
@@ -434,7 +434,7 @@ class KeptAnswers:
         return cell
 
     def find(self, question: Query) -> Cell | None:
-        """Return the kept answer, None if there is none that this code gave."""
+        """Return the cached answer of the current code; None if there is none."""
         key = question.key()
         record = None if key is None else self._files.read(key)
         if record is None or record.get("by") != self._by:
@@ -442,7 +442,7 @@ class KeptAnswers:
         return Cell.from_dict(record["cell"])
 
     def keep(self, question: Query, cell: Cell) -> None:
-        """Write an answer to a question that has a key.
+        """Cache the answer to a query that has a key.
 
         What could not be judged is written only where the reason is in the key: engines that the files lack. A
         crash may come from the memory or the limits of this moment, and a busy machine may cut the search for a cause
@@ -457,7 +457,7 @@ class KeptAnswers:
 
 
 def _own_code() -> str:
-    """Return a hash of this package's code: an answer explained by other code is not taken again.
+    """Return a hash of this package's code, as answers explained by other code are not reused.
 
     Judging processes run the code that is on disk when they start, so it is read again for each survey.
     """

@@ -1,4 +1,4 @@
-"""``since``: the span of versions that support a graph."""
+"""``since``: the range of versions that support a graph."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ..judges import Judge
 from ..query import GPU, Query, read_target
 from ..verdict import Outcome
 from .inputs import DEFAULT, available_versions, own_version, read_setups
-from .matrix import Cell, KeptAnswers
+from .matrix import AnswerCache, Cell
 
 __all__ = ["Since", "since"]
 
@@ -65,7 +65,7 @@ class Since(ShownAsHtml):
 
     @property
     def gaps(self) -> tuple[str, ...]:
-        """Versions between first and last that refuse the graph: support is not monotone."""
+        """Versions between first and last that refuse the graph, so that support is not monotone."""
         if self.first is None or self.last is None:
             return ()
         span = self.versions[self.versions.index(self.first) : self.versions.index(self.last) + 1]
@@ -73,22 +73,22 @@ class Since(ShownAsHtml):
 
     @property
     def monotone(self) -> bool:
-        """Whether no answer contradicts what bisection takes for granted."""
+        """Whether no answer contradicts the assumption of bisection."""
         return not self.gaps
 
     @property
     def unjudged(self) -> tuple[str, ...]:
-        """Versions that were queried and could not judge."""
+        """Versions that were tried but could not judge."""
         return tuple(one for one in self.versions if self._is(one, Outcome.NOT_JUDGED))
 
     @property
     def open_before(self) -> tuple[str, ...]:
-        """Versions next before the first that could not judge: support may have begun with one of them."""
+        """Versions just before the first that could not judge: support may have begun with one of them."""
         return () if self.first is None else self._open(reversed(self.versions[: self.versions.index(self.first)]))
 
     @property
     def open_after(self) -> tuple[str, ...]:
-        """Versions next after the last that could not judge: support may have ended later."""
+        """Versions just after the last that could not judge: support may have ended later."""
         return () if self.last is None else self._open(self.versions[self.versions.index(self.last) + 1 :])
 
     @property
@@ -125,7 +125,7 @@ class Since(ShownAsHtml):
         return version in self.asked and self.asked[version].outcome is outcome
 
     def _open(self, versions: Iterable[str]) -> tuple[str, ...]:
-        """Return the first of these that were queried and could not judge, up to one that judged or crashed."""
+        """Return the leading versions that could not judge, up to one that did or crashed."""
         asked = (one for one in versions if one in self.asked)
         return tuple(takewhile(lambda one: self.asked[one].letter == "?", asked))
 
@@ -168,7 +168,7 @@ def since(
         raise UsageError("there are no versions to judge", code="matrix-empty")
     profile = read_target(target) or GPU
     ordered = sorted(setups, key=leading_numbers)
-    answers = KeptAnswers(cache)
+    answers = AnswerCache(cache)
     asked: dict[str, Cell] = {}
     with Judge(limit_s=limit_s) as children:
 
@@ -186,7 +186,7 @@ def since(
 
 
 def _bisect(versions: list[str], supports: _Supports) -> None:
-    """Judge until both edges of support are known, oldest version first in `versions`."""
+    """Judge until both ends of support are known; `versions` are sorted, oldest first."""
     while versions and supports(versions[0]) is None:
         versions.pop(0)
     while versions and supports(versions[-1]) is None:
@@ -204,7 +204,7 @@ def _bisect(versions: list[str], supports: _Supports) -> None:
 
 
 def _find_edge(versions: list[str], supports: _Supports) -> None:
-    """Bisect to the two neighbouring versions with different answers; the ends of `versions` differ."""
+    """Bisect to two neighbouring versions with different answers; the ends of `versions` differ."""
     while len(versions) > 2:
         middle = len(versions) // 2
         answer = supports(versions[middle])
@@ -215,7 +215,7 @@ def _find_edge(versions: list[str], supports: _Supports) -> None:
 
 
 def _spread(count: int) -> Iterator[int]:
-    """Yield the positions of a list, the middle first, then the quarters, the eighths, ..."""
+    """Yield the positions of a list: the middle, then the quarters, the eighths, ..."""
     parts = 2
     seen = set()
     while parts <= 2 * count:

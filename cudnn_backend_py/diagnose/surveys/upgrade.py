@@ -1,4 +1,4 @@
-"""``compare_versions``: effects of another cuDNN: verdict, configs, first plan, compiled code, known issues."""
+"""``compare_versions``: effects of another cuDNN on verdict, configs, first plan, compiled code, known issues."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _PASSED = ("supported", "built", "build failed", "crashed")
 
 
 class Effect(StrEnum):
-    """The result of a comparison. ``CODE_NOT_TOLD``: everything cuDNN reports is the same, the code is not known."""
+    """The result of a comparison. ``CODE_NOT_TOLD``: all that cuDNN reports is equal, the code is unknown."""
 
     UNCHANGED = "unchanged"
     CODE_NOT_TOLD = "code not told"
@@ -48,7 +48,7 @@ class Effect(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One thing that is not the same.
+    """One difference.
 
     ``what`` is ``verdict``, ``reason``, ``configs``, ``first plan``, ``workspace``, ``code`` or ``faults``; where the
     GPU ran both, also ``numbers`` and ``time``.
@@ -64,7 +64,7 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """What the first plans did on the GPU: microseconds with a warm L2 cache, and whether the numbers are right."""
+    """GPU times of the first plans in microseconds with a warm L2 cache, and whether their results are right."""
 
     old_us: float | None
     new_us: float | None
@@ -74,7 +74,7 @@ class Times:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Change:
-    """One graph on one target, by two versions."""
+    """One graph on one target, with two versions."""
 
     graph: str
     target: str
@@ -92,7 +92,7 @@ class Change:
 
     @property
     def same_code(self) -> bool | None:
-        """Whether the first plans were compiled into the same code, None if unknown."""
+        """Whether the first plans have the same compiled code; None if unknown."""
         old, new = (
             [(one.sha256, one.registers) for one in plan.kernels] if plan and plan.kernels else None
             for plan in self.plans
@@ -107,7 +107,7 @@ class Change:
 
     @property
     def differences(self) -> tuple[Difference, ...]:
-        """What is not the same, the weightiest first."""
+        """The differences, most important first."""
         found = [Difference("verdict", self.old.outcome, self.new.outcome)]
         if not (self.old.supported or self.new.supported):
             found.append(Difference("reason", _reason(self.old), _reason(self.new)))
@@ -141,7 +141,7 @@ class Change:
 
     @property
     def effect(self) -> Effect:
-        """What it comes to."""
+        """The overall effect."""
         if Outcome.NOT_JUDGED in (self.old.outcome, self.new.outcome):
             return Effect.NOT_JUDGED
         if self.differences:
@@ -150,17 +150,17 @@ class Change:
 
     @property
     def faults_entered(self) -> tuple[str, ...]:
-        """Known issues of such graphs that the new version has and the old one has not."""
+        """Known issues of the graph in the new version but not in the old one."""
         return tuple(name for name in self.new.hazards if name not in self.old.hazards)
 
     @property
     def faults_left(self) -> tuple[str, ...]:
-        """Known issues of such graphs that the old version has and the new one has not."""
+        """Known issues of the graph in the old version but not in the new one."""
         return tuple(name for name in self.old.hazards if name not in self.new.hazards)
 
     @property
     def worse(self) -> bool:
-        """Whether something was lost: support, right numbers, more than 5 % of time, or a known issue came."""
+        """Whether something got worse: support, correctness, more than 5 % of time, or a new known issue."""
         lost = self.old.supported and self.new.outcome is Outcome.NOT_SUPPORTED
         times = self.times
         slow = times is not None and times.old_us and times.new_us and times.new_us > SLOWER * times.old_us
@@ -168,7 +168,7 @@ class Change:
         return bool(lost or slow or wrong or self.faults_entered)
 
     def case(self, old: str, new: str) -> Case:
-        """Return it as :func:`junit_xml` and :func:`github_annotations` take it; `old` and `new` name the versions."""
+        """Return it as a case for JUnit and GitHub annotations; `old` and `new` name the versions."""
         lost = self.effect is Effect.NOT_JUDGED
         return Case(
             graph=self.graph,
@@ -199,7 +199,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Upgrade:
-    """The changes by a new version: one :class:`Change` for each graph and target, in the order of judging.
+    """The changes in a new version: one :class:`Change` per graph and target, in order of judging.
 
     ``places`` are the versions as a :class:`~cudnn_backend_py.diagnose.Query` takes them. ``not_asked`` and
     ``not_timed`` name the graphs that there was no time for yet, the latter of those that ``--time`` runs.
@@ -218,25 +218,25 @@ class Upgrade:
 
     @property
     def counts(self) -> dict[Effect, int]:
-        """How many came to what."""
+        """The number of changes per effect."""
         found = Counter(one.effect for one in self.changes)
         return {kind: found[kind] for kind in Effect}
 
     @property
     def exit_code(self) -> int:
-        """0 if nothing is known to have changed, 1 if something has, 2 if something could not be judged or was not."""
+        """0 without known changes, 1 with changes, 2 if something was not judged."""
         effects = {one.effect for one in self.changes}
         left = Effect.NOT_JUDGED in effects or self.not_asked or self.not_timed
         return 1 if Effect.CHANGED in effects else 2 if left else 0
 
     @property
     def timed(self) -> bool:
-        """Whether what changed was run."""
+        """Whether changed plans were run."""
         return any(one.times is not None for one in self.changes)
 
     @property
     def left_out(self) -> list[str]:
-        """What was not done: the time was over, or it is an answer so far."""
+        """Work left undone because of the time limit, or because this is an intermediate result."""
         left = (("judged", self.not_asked), ("timed", self.not_timed))
         counted = (
             (f"{len(names)} graph{'s were' if len(names) > 1 else ' was'}", what) for what, names in left if names
@@ -245,7 +245,7 @@ class Upgrade:
 
     @property
     def limits(self) -> list[str]:
-        """What it does not say, and what limits the verdicts of one version alone: a wheel with fewer engines."""
+        """Limits of the comparison, and of the verdicts of one version: a wheel with fewer engines."""
         pairs = [pair for one in self.changes for pair in ((one.old, one.new), (one.new, one.old))]
         own = Counter(
             (f"cuDNN {verdict.cudnn}", limit)
@@ -367,7 +367,7 @@ def _upgrade(
     pairs: Iterable[tuple[str, str]],
     answers: Mapping[_Key, Verdict],
 ) -> Upgrade:
-    """Return the answer as far as both versions judged; graphs that one of them did not judge are named."""
+    """Return the comparison as far as both versions judged; name the graphs that one did not judge."""
     changes: list[Change] = []
     left: dict[str, None] = {}
     for graph, target in pairs:
@@ -382,10 +382,10 @@ def _upgrade(
 def _judge_all(
     judge: Judge, questions: Mapping[_Key, Query], workers: int, until: float
 ) -> Generator[tuple[_Key, Verdict | None], None, None]:
-    """Yield verdicts as they come; None for a question that was not begun before `until`."""
+    """Yield verdicts as they complete; None for a query not started before `until`."""
 
     def run_query(question: Query) -> Verdict | None:
-        return _ask(judge.run_query, question) if time.monotonic() < until else None
+        return _judge_quickly(judge.run_query, question) if time.monotonic() < until else None
 
     with ThreadPoolExecutor(workers) as pool:
         asked = {pool.submit(run_query, question): key for key, question in questions.items()}
@@ -397,8 +397,8 @@ def _judge_all(
                 future.cancel()
 
 
-def _ask(run_query: Callable[[Query], Verdict], question: Query) -> Verdict:
-    """Return the verdict; the cause of a refusal is looked for without building its variations."""
+def _judge_quickly(run_query: Callable[[Query], Verdict], question: Query) -> Verdict:
+    """Return the verdict; causes of refusals are searched without building variations."""
     verdict = run_query(replace(question, causes=False))
     if verdict.outcome is not Outcome.NOT_SUPPORTED:
         return verdict
@@ -410,7 +410,7 @@ def _built(verdict: Verdict) -> Candidate | None:
 
 
 def _configs(verdict: Verdict) -> dict[str, list[str]]:
-    """Return the lists of engine configs that passed, by heuristics mode."""
+    """Return the lists of supported engine configs by heuristics mode."""
     found: dict[str, list[str]] = {mode: [] for mode in verdict.modes}
     for item in verdict.candidates:
         if item.state in _PASSED:
@@ -419,7 +419,7 @@ def _configs(verdict: Verdict) -> dict[str, list[str]]:
 
 
 def _other_configs(old: Verdict, new: Verdict) -> tuple[str, str]:
-    """Return the lists that are not the same as text; a list that is that of several modes once."""
+    """Return the differing lists as text, without repetition between modes."""
     olds, news = _configs(old), _configs(new)
     modes: dict[tuple[tuple[str, ...], ...], list[str]] = {}
     for mode in olds | news:

@@ -1,4 +1,4 @@
-"""``cudnn.engines``: which engines are cuDNN's; those of cudnn-frontend's own kernels are refused by name."""
+"""``cudnn.engines``: cuDNN's engines; those of cudnn-frontend's own kernels are refused by name."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ __all__ = [
 
 
 def public_knobs_repr(public: Mapping[knob_type | int, int]) -> str:
-    """Return the knobs of a plan as one text, by name and in the order of the names: ``TILE_M=64, TILE_N=128``."""
+    """Return the knobs of a plan as text, sorted by name: ``TILE_M=64, TILE_N=128``."""
     named = ((item.name if isinstance(item, knob_type) else str(item), value) for item, value in public.items())
     return ", ".join(f"{name}={value}" for name, value in sorted(named))
 

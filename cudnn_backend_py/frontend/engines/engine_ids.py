@@ -1,4 +1,4 @@
-"""``cudnn.engines.engine_ids``: the numbers that report cuDNN's engines from those of cudnn-frontend's own kernels."""
+"""``cudnn.engines.engine_ids``: numbers that distinguish cuDNN's engines from cudnn-frontend's own kernels."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ BACKEND_HEURISTIC_ENGINE_ID = -1
 
 
 def is_backend_engine(engine_id: int) -> bool:
-    """Return whether an engine is cuDNN's; all that a graph here proposes are."""
+    """Return whether an engine is cuDNN's, which is true for all engines here."""
     return BACKEND_ENGINE_ID_BASE <= engine_id < CPP_OSS_ENGINE_ID_BASE
 
 

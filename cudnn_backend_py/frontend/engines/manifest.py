@@ -1,4 +1,4 @@
-"""``cudnn.engines.manifest``: the families of cudnn-frontend's own kernels; none is available here."""
+"""``cudnn.engines.manifest``: families of cudnn-frontend's own kernels, none of which is available here."""
 
 from __future__ import annotations
 
@@ -27,27 +27,27 @@ _BLOCKS = {
 
 @dataclass(frozen=True)
 class EngineFamily:
-    """The kernels of cudnn-frontend for one kind of graph: ``engine_id`` is the first of their numbers."""
+    """The kernels of cudnn-frontend for one kind of graph; ``engine_id`` is their first number."""
 
     engine_id: int
     name: str
 
     @property
     def id_end(self) -> int:
-        """The number after the last one of the family."""
+        """The number after the family's last one."""
         return self.engine_id + _BLOCK
 
     @property
     def slots(self) -> Mapping[str, object]:
-        """The kernels by their names: none is here."""
+        """The kernels by name: empty here."""
         return {}
 
     def owns(self, engine_id: int) -> bool:
-        """Return whether a number is one of the family's."""
+        """Return whether a number belongs to the family."""
         return self.engine_id <= engine_id < self.id_end
 
     def offered_ids(self) -> dict[str, int]:
-        """Return the number of each kernel that may run, by its name: none."""
+        """Return the number of each available kernel by name: empty here."""
         return {}
 
 
@@ -55,5 +55,5 @@ MANIFEST = tuple(EngineFamily(PYTHON_ENGINE_ID_BASE + block * _BLOCK, name) for 
 
 
 def opt_in_engines_enabled() -> bool:
-    """Return whether kernels that are off unless requested are offered: no, whatever the environment requests."""
+    """Return whether opt-in kernels are offered: never here, whatever the environment requests."""
     return False

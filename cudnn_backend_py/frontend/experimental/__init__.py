@@ -1,4 +1,4 @@
-"""``cudnn.experimental``: the operators of cudnn-frontend for torch that are graphs of cuDNN's backend."""
+"""``cudnn.experimental``: torch operators of cudnn-frontend that are graphs of cuDNN's backend."""
 
 from __future__ import annotations
 

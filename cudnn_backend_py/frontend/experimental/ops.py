@@ -1,4 +1,4 @@
-"""``cudnn.experimental.ops``: grouped matmul of experts with torch tensors; the others are refused by name."""
+"""``cudnn.experimental.ops``: grouped expert matmul on torch tensors; other operators are refused by name."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def moe_grouped_matmul(
     mode: str = "none",
     top_k: int = 1,
 ) -> Any:
-    """Return each token times the weight of its expert, a new torch tensor [1, tokens, N], row-major.
+    """Multiply each token by the weights of its expert; return a new torch tensor [1, tokens, N], row-major.
 
     Parameters
     ----------
@@ -86,7 +86,7 @@ def _check_mode(mode: str, given: dict[str, Any]) -> None:
 def _graph(
     kinds: tuple[Any, ...], mode: str, top_k: int, out: tuple[int, ...], device: str, handle: Any
 ) -> tuple[pygraph, int]:
-    """Return the graph of these arguments, built, and the bytes of its workspace; `device` reports GPUs apart."""
+    """Return the built graph for these arguments and its workspace size; `device` distinguishes GPUs."""
     kind = to_data_type(kinds[0][3])
     graph = pygraph(handle=handle, io_data_type=kind, compute_data_type=data_type.FLOAT)
     tensors: dict[str, Any] = {

@@ -1,4 +1,4 @@
-"""Attention with cudnn-frontend's signatures: the arguments become one request, and a node of the graph."""
+"""Attention with cudnn-frontend's signatures: arguments become one request and a node of the graph."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _AUTO = attention_implementation.AUTO
 
 
 def _tensors(required: Mapping[str, Any], optional: Mapping[str, Any]) -> dict[str, tensor]:
-    """Return tensors by name; every one that is given, and must be, is a ``cudnn.tensor``."""
+    """Return tensors by name, checking that each given one is a ``cudnn.tensor``."""
     found: dict[str, tensor] = {}
     for name, value in {**required, **optional}.items():
         if value is None and name in optional:
@@ -623,7 +623,7 @@ def _read(
     compute: Any,
     **options: Any,
 ) -> AttentionRequest:
-    """Return the arguments of a method as a request; `options` are those of its fields that are read already."""
+    """Return the arguments of a method as a request; `options` are the fields read already."""
     scale, scale_tensor = _scale(attn_scale)
     probability, of_dropout = _dropout(*dropout, backward=backward)
     return AttentionRequest(

@@ -1,4 +1,4 @@
-"""``AttentionNode``: a forward or backward pass of attention, as one problem that ``graph.attention`` builds."""
+"""``AttentionNode``: a forward or backward pass of attention as one problem for ``graph.attention``."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ _PORTS = {
 
 
 def alibi_slopes(heads: int) -> list[float]:
-    """Return the slopes of ALiBi, one a head, as numbers that are saved with the graph."""
+    """Return the slopes of ALiBi, one per head, as numbers saved with the graph."""
     from ...interpreter.reference import alibi_slopes as slopes
 
     return [float(slope) for slope in slopes(heads).ravel()]
@@ -180,7 +180,7 @@ class AttentionNode(Node):
         return values
 
     def problem(self, to: Emitter) -> UncheckedAttention:
-        """Return the node as an attention problem; the tensors themselves are those of the user."""
+        """Return the node as an attention problem with the user's tensors."""
         r, context = self.request, to.context
         q, k, v = (r.tensors[name] for name in ("q", "k", "v"))
         kind = to.tensor(q).data_type
@@ -240,7 +240,7 @@ class AttentionNode(Node):
         return {name: tuple(self.request.tensors[name].stride) for name in names if self.request.has(name)}
 
     def _takes_totals(self, context: Context) -> bool:
-        """Return whether bounds of total lengths are used; elsewhere cudnn-frontend drops them, which costs memory."""
+        """Return whether bounds of total lengths are used; cudnn-frontend drops them elsewhere, which costs memory."""
         whole = self.request.size("q", 3) % 16 == 0 and self.request.size("v", 3) % 16 == 0
         small = context.version >= (9, 18, 1) and context.sm // 10 in (8, 12)
         return context.version >= (9, 6, 0) and whole and not small
@@ -285,14 +285,14 @@ def _four(dims: list[int]) -> tuple[int, int, int, int]:
 
 
 def _rows_first(scales: Tensor, dims: tuple[int, ...]) -> Tensor:
-    """Return scales of blocks along s with the strides cudnn-frontend gives them, whatever the user's are."""
+    """Return block scales along s with cudnn-frontend's strides, regardless of the user's."""
     b, h, s, _ = dims
     blocks = -(-s // 128) * 4 * 128
     return replace(scales, strides=(h * blocks, blocks, b * h * blocks, 1))
 
 
 def _fill(item: tensor, dims: list[int], kind: data_type = data_type.NOT_SET) -> None:
-    """Give an output dims, packed strides and a type where it has none."""
+    """Give an output missing dims, packed strides and type."""
     item.dim = item.dim or list(dims)
     item.stride = item.stride or pack_strides(item.dim)
     if item.data_type == data_type.NOT_SET:
@@ -300,7 +300,7 @@ def _fill(item: tensor, dims: list[int], kind: data_type = data_type.NOT_SET) ->
 
 
 class _Modifier:
-    """The user's score_mod and score_mod_bprop, called with a graph of their own that is emitted where it belongs."""
+    """The user's score_mod and score_mod_bprop, called with a separate graph that is emitted in place."""
 
     def __init__(self, node: AttentionNode, to: Emitter) -> None:
         self._node = node

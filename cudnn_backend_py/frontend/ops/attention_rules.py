@@ -1,4 +1,4 @@
-"""Support rules of cudnn-frontend for attention, checked before cuDNN is queried, by the same types of exception.
+"""cudnn-frontend's support rules for attention, checked before cuDNN is queried, with its types of exception.
 
 ``AttentionRequest`` is a call of the user as a value; ``check`` compares it with the rules of cudnn-frontend 1.32, in
 its order, which decides what is said where several apply. ``is_unified`` is its choice between many operations and one.
@@ -32,7 +32,7 @@ _ONLY_RAGGED = "max_total_seq_len_q and max_total_seq_len_kv are only supported 
 
 @dataclass(kw_only=True, eq=False)
 class AttentionRequest:
-    """The arguments of one attention node, which cudnn-frontend's rules are about.
+    """The arguments of one attention node, to which the rules apply.
 
     Its tensors may have no dims yet; once they have, ``AttentionNode.problem`` describes it as an attention problem.
     ``tensors`` has inputs and outputs by their names in :class:`~cudnn_backend_py.graph.attention.Attention` (``q``,
@@ -63,7 +63,7 @@ class AttentionRequest:
     stats_log2: bool = False
 
     def get(self, name: str) -> tensor | None:
-        """Return a tensor, None if the node has none of that name."""
+        """Return a tensor, None if the node has none with that name."""
         return self.tensors.get(name)
 
     def has(self, *names: str) -> bool:
@@ -71,7 +71,7 @@ class AttentionRequest:
         return any(name in self.tensors for name in names)
 
     def holds(self, kinds: Container[data_type]) -> bool:
-        """Return whether q, k, v and o are of these types, where their types are known."""
+        """Return whether q, k, v and o have these types, where their types are known."""
         given = (self.tensors[name].data_type for name in ("q", "k", "v", "o") if name in self.tensors)
         return all(kind == data_type.NOT_SET or kind in kinds for kind in given)
 
@@ -85,7 +85,7 @@ class AttentionRequest:
 
     @property
     def s_kv(self) -> int:
-        """Longest sequence of K and V; with pages what was said, else what can be read off other tensors."""
+        """Longest sequence of K and V; with pages the declared one, else that of other tensors."""
         if self.max_seq_kv is not None:
             return self.max_seq_kv
         for name in ("k", "v"):
@@ -102,7 +102,7 @@ class AttentionRequest:
 
     @property
     def is_ragged(self) -> bool:
-        """Whether Q, K, V or O is; of an fp8 backward pass also the gradients and statistics."""
+        """Whether Q, K, V or O is ragged; in an fp8 backward pass also gradients and statistics."""
         names = ["q", "k", "v", "o"]
         if self.backward and self.kind != "half":
             names += ["stats", "do", "dq", "dk", "dv"]
@@ -110,12 +110,12 @@ class AttentionRequest:
 
     @property
     def is_multiplied(self) -> bool:
-        """Whether a ragged offset counts more than one element."""
+        """Whether a ragged offset counts units of more than one element."""
         return any(item.ragged_offset_multiplier != 1 for item in self.tensors.values() if item.ragged_offset)
 
     @property
     def has_packed_stats(self) -> bool:
-        """Whether the statistics are as b, h, s: those of sequences one after the other, and what is not said, do."""
+        """Whether the statistics are stored as b, s, h, as for consecutive sequences, or have no layout."""
         stats = self.tensors["stats"]
         if stats.ragged_offset is not None or not stats.stride:
             return True
@@ -123,7 +123,7 @@ class AttentionRequest:
 
     @property
     def has_lengths(self) -> tuple[bool, bool]:
-        """Whether there are lengths of Q, and of K and V: as such, or as running sums."""
+        """Whether there are lengths of Q and of K and V, as such or as running sums."""
         return self.has("seq_len_q", "cu_seq_len_q"), self.has("seq_len_kv", "cu_seq_len_kv")
 
     @property
@@ -132,12 +132,12 @@ class AttentionRequest:
 
     @property
     def is_bottom_right(self) -> bool:
-        """Whether there is a causal-like mask from the bottom right corner."""
+        """Whether a causal mask starts at the bottom right corner."""
         return self.right_bound is not None and self.alignment == diagonal_alignment.BOTTOM_RIGHT
 
 
 class _Refusals:
-    """Raises in cudnn-frontend's terms where a condition holds."""
+    """Raises cudnn-frontend's exceptions where a condition holds."""
 
     def __init__(self, request: AttentionRequest) -> None:
         which = "backward" if request.backward else "forward"
@@ -153,7 +153,7 @@ class _Refusals:
 
 
 def check(request: AttentionRequest, context: Context) -> None:
-    """Refuse what cudnn-frontend refuses.
+    """Refuse what cudnn-frontend would refuse.
 
     Raises
     ------
@@ -172,7 +172,7 @@ def check(request: AttentionRequest, context: Context) -> None:
 
 
 def is_unified(request: AttentionRequest, context: Context) -> bool:
-    """Return whether the node becomes the one SDPA operation: if requested, or if AUTO finds it able."""
+    """Return whether the node becomes one SDPA operation: on request, or with AUTO where that is possible."""
     if request.backward:
         return False
     if request.implementation == attention_implementation.AUTO:
@@ -181,13 +181,13 @@ def is_unified(request: AttentionRequest, context: Context) -> bool:
 
 
 def is_wide_on_blackwell(request: AttentionRequest, context: Context) -> bool:
-    """Return whether it is a backward pass of heads of 256 on sm_10x, which cuDNN has since 9.23."""
+    """Return whether it is a backward pass with head dim 256 on sm_10x, supported since cuDNN 9.23."""
     wide = request.backward and request.size("q", 3) == request.size("v", 3) == 256
     return wide and context.sm // 10 == 10 and context.version >= (9, 23, 0)
 
 
 def is_deterministic(request: AttentionRequest, context: Context) -> bool:
-    """Return whether the deterministic kernels are used: on request, and on sm_10x for fp8 and heads of 256, always."""
+    """Return whether deterministic kernels are used: on request, and on sm_10x always for fp8 and head dim 256."""
     if request.kind == "half" and is_wide_on_blackwell(request, context):
         return True
     if request.kind == "half" or not request.backward or context.sm // 10 != 10:
@@ -197,7 +197,7 @@ def is_deterministic(request: AttentionRequest, context: Context) -> bool:
 
 
 def unified_lacks(request: AttentionRequest, context: Context) -> str | None:
-    """Return the first thing that keeps a forward pass from being the one SDPA operation, None if nothing does."""
+    """Return the first reason why a forward pass cannot be one SDPA operation, None if it can."""
     version: Version = context.version
     has = request.has
     needs: tuple[tuple[bool, VersionTuple | None, str], ...] = (
@@ -237,7 +237,7 @@ def unified_lacks(request: AttentionRequest, context: Context) -> str | None:
 
 
 def check_softmax_outputs(request: AttentionRequest, context: Context) -> None:
-    """Refuse statistics that the expanded softmax of cuDNN before 9.21 does not write."""
+    """Refuse statistics that cuDNN before 9.21 does not write in the expanded softmax."""
     given = (request.stats, request.has("max"), request.has("sum_exp"))
     fits = given in ((False, False, False), (True, False, False), (False, True, True))
     _Refusals(request).unsupported(
@@ -265,7 +265,7 @@ def _check_shape(request: AttentionRequest, say: _Refusals, *names: str, is_outp
 
 
 def _check_output(request: AttentionRequest, say: _Refusals, *names: str) -> None:
-    """Check outputs as far as the user set them; what is empty is filled in."""
+    """Check outputs as far as the user set them; missing properties are inferred."""
     _check_shape(request, say, *names, is_output=True)
 
 
@@ -363,7 +363,7 @@ def _check_alibi(request: AttentionRequest, say: _Refusals) -> None:
 
 
 def _check_corner(request: AttentionRequest, version: Version, say: _Refusals) -> None:
-    """Check the parts of bottom-right alignment that both passes share."""
+    """Check the conditions of bottom-right alignment that both passes share."""
     corner, s_q, s_kv = request.is_bottom_right, request.s_q, request.s_kv
     say.unsupported(
         corner and not request.padding and s_q > s_kv,
@@ -514,7 +514,7 @@ def _check_fp8_dims(request: AttentionRequest, version: Version, major: int, say
 
 
 def _has_blackwell_dims(request: AttentionRequest, version: Version) -> bool:
-    """Return whether heads are as wide as 8-bit attention on Blackwell takes them."""
+    """Return whether 8-bit attention on Blackwell supports these head dims."""
     widths = request.size("q", 3), request.size("v", 3)
     if any(width % 16 for width in widths):
         return False
@@ -767,7 +767,7 @@ def _check_backward_bounds(request: AttentionRequest, version: Version, major: i
 
 
 def _check_backward_kernels(request: AttentionRequest, version: Version, major: int, say: _Refusals) -> None:
-    """Check determinism, ragged statistics and dBias against architecture and version."""
+    """Check determinism, ragged statistics and dBias for the architecture and version."""
     dbias, ragged = request.has("dbias"), request.is_ragged
     s_q, s_kv = request.s_q, request.size("v", 2)
     on_10 = request.deterministic and major == 10

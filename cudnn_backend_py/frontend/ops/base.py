@@ -1,4 +1,4 @@
-"""``OpsBase``: the part that the families of operations share, which adds nodes to the graph they belong to."""
+"""``OpsBase``: the base of the operation families, which adds nodes to their graph."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Shape inference of a graph under construction, as cudnn-frontend does it: types, dims and strides."""
+"""Shape inference of a graph under construction as in cudnn-frontend: types, dims and strides."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ NOT_SET = data_type.NOT_SET
 
 
 class OpNode(Node):
-    """A node of one operation: names the inputs it ``needs``, infers what its outputs lack in :meth:`infer_shapes`."""
+    """A node of one operation, with the inputs it ``needs`` and :meth:`infer_shapes` for its outputs."""
 
     needs: tuple[str, ...] = ()
 
     def check(self, context: Context) -> None:
-        """Refuse to go on without an input.
+        """Raise if an input is missing.
 
         Raises
         ------
@@ -59,7 +59,7 @@ class OpNode(Node):
         """Fill in dims and strides of outputs that the user did not set."""
 
     def _expand_scalars(self) -> None:
-        """Give scalars with a value of the graph the rank of the other tensors."""
+        """Give scalars with a value in the graph the rank of the other tensors."""
         scalars = [item for item in self.inputs.values() if _has_value(item)]
         if not scalars:
             return
@@ -82,7 +82,7 @@ def _has_value(item: tensor) -> bool:
 
 
 def require_version(to: Emitter, version: tuple[int, int], what: str) -> None:
-    """Refuse what the loaded cuDNN is too old for.
+    """Refuse an operation that the loaded cuDNN is too old for.
 
     Raises
     ------
@@ -97,7 +97,7 @@ def require_version(to: Emitter, version: tuple[int, int], what: str) -> None:
 
 
 def fill(item: tensor, dims: Sequence[int] | None, strides: Sequence[int] | None = None) -> None:
-    """Set what the user did not set: dims, and strides, by default channels last; None leaves them alone.
+    """Set missing dims and strides, by default channels last; None leaves them unset.
 
     Raises
     ------

@@ -220,7 +220,7 @@ class _Convolution(OpNode):
         fill(result, dims)
 
     def _inputs_of_one_rank(self) -> tuple[list[int], list[int]]:
-        """Return the dims of both inputs, which have two more than there are spatial dims."""
+        """Return the dims of both inputs, which have two more dims than the spatial ones."""
         rank = len(self.window["stride"]) + 2
         one, other = ((port, item.dim) for port, item in self.inputs.items())
         for port, dims in (one, other):
@@ -263,7 +263,7 @@ class _Convolution(OpNode):
 
 
 def _options(method: str, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> dict[str, Any]:
-    """Return the arguments of a convolution by name, whichever of its two signatures they fit; None is not given.
+    """Return the arguments of a convolution by name for either of its signatures; None means not given.
 
     Raises
     ------
@@ -396,7 +396,7 @@ class ConvOps(OpsBase):
     ) -> tensor: ...
 
     def conv_wgrad(self, image: tensor, loss: tensor, *arguments: Any, **keywords: Any) -> tensor:
-        """Return the gradient with respect to the filter; its dims must be set, they do not follow from the others.
+        """Return the gradient with respect to the filter, with dims that must be set as they cannot be inferred.
 
         C: ``CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_FILTER_DESCRIPTOR``.
         """
@@ -506,7 +506,7 @@ class MoeOps(OpsBase):
         name: str = "",
         top_k_scores: tensor | None = None,
     ) -> tensor:
-        """Return each token times the weight of its expert.
+        """Return each token multiplied by the weights of its expert.
 
         Parameters
         ----------

@@ -1,4 +1,4 @@
-"""``Node``: an operation of a graph under construction, and the way from there to graph values."""
+"""``Node``: an operation of a graph under construction, and its conversion to graph values."""
 
 from __future__ import annotations
 
@@ -25,22 +25,22 @@ __all__ = [
     "Emitter",
     "FrontendKnownIssueWarning",
     "Node",
+    "add_dims_to_errors",
     "broadcast_dims",
     "check_type",
     "fill_type",
     "pack_strides",
     "prepare",
-    "telling_dims",
     "warn_of_graph",
 ]
 
 
 class FrontendKnownIssueWarning(KnownIssueWarning):
-    """The graph is built as cudnn-frontend builds it, and cuDNN, or its usual buffers, are known to get it wrong."""
+    """Warns about a graph that cuDNN, with cudnn-frontend's or usual buffers, is known to get wrong."""
 
 
 def warn_of_graph(graph: Graph, sm: int, version: VersionTuple) -> None:
-    """Warn about each known issue of cuDNN with a graph, and about booleans in its buffers."""
+    """Warn about each known issue of a graph, and about boolean buffers."""
     warn_of(find_known_issues(graph, sm, version), FrontendKnownIssueWarning)
     if said := describe_booleans(graph):
         warn_once(BOOLEANS_IN_MEMORY, said, FrontendKnownIssueWarning)
@@ -62,7 +62,7 @@ class Node:
         self.outputs: dict[str, UserTensor] = {port: item for port, item in outputs.items() if item is not None}
 
     def output(self, port: str) -> UserTensor:
-        """Return a new virtual tensor called as cudnn-frontend calls it, and make it the output of that port."""
+        """Add a virtual output tensor with cudnn-frontend's name at a port, and return it."""
         made = UserTensor(is_virtual=True, name=f"{self.name}::{port}")
         self.outputs[port] = made
         return made
@@ -73,11 +73,11 @@ class Node:
         yield from self.outputs.values()
 
     def ranks(self) -> dict[UserTensor, int]:
-        """Return the rank cuDNN needs of tensors that may be given with a lower one: dims of 1 follow theirs."""
+        """Return the rank that cuDNN requires of tensors given with fewer dims, which are extended by 1."""
         return {}
 
     def check(self, context: Context) -> None:
-        """Refuse what cudnn-frontend refuses before it queries cuDNN, with the same type of exception."""
+        """Refuse what cudnn-frontend refuses before cuDNN is queried, with the same type of exception."""
 
     def infer(self, context: Context) -> None:
         """Fill in dims and strides of outputs that the user did not set."""
@@ -87,7 +87,7 @@ class Node:
         raise NotImplementedError
 
     def engine_choice(self, context: Context) -> EngineChoice | None:
-        """Return the engine the graph needs that heuristics do not propose; None where they do."""
+        """Return the engine that the graph needs if heuristics do not propose it, else None."""
         return None
 
     def parameters(self) -> dict[str, Any]:
@@ -107,8 +107,8 @@ class Node:
 
 
 @contextmanager
-def telling_dims(node: Node) -> Iterator[None]:
-    """Say the dims of a node's inputs where what needs dims of another rank, or other than 0, fails on them."""
+def add_dims_to_errors(node: Node) -> Iterator[None]:
+    """Add the dims of a node's inputs to errors about unexpected ranks or empty dims."""
     try:
         yield
     except CudnnBackendError:
@@ -122,9 +122,9 @@ def telling_dims(node: Node) -> Iterator[None]:
 
 
 def prepare(node: Node, context: Context) -> None:
-    """Check a node, fill in what can be inferred, and give each of its tensors a type."""
+    """Check a node, infer missing properties, and give each of its tensors a type."""
     node.check(context)
-    with telling_dims(node):
+    with add_dims_to_errors(node):
         node.infer(context)
     for item in node.tensors():
         fill_type(item, context)
@@ -133,13 +133,13 @@ def prepare(node: Node, context: Context) -> None:
 
 
 def fill_type(item: UserTensor, context: Context) -> None:
-    """Give a tensor without a type that of virtual tensors, or of those in memory."""
+    """Give a tensor without a type the default for virtual tensors or those in memory."""
     if item.data_type == data_type.NOT_SET:
         item.data_type = context.intermediate if item.virtual else context.io
 
 
 class Emitter:
-    """Turns nodes into operations of one :class:`~cudnn_backend_py.GraphBuilder`.
+    """Converts nodes into operations of one :class:`~cudnn_backend_py.GraphBuilder`.
 
     ``g`` is the builder; ``context`` the types, version and architecture of the graph; ``tensors`` what each tensor
     of the user became. ``constants`` are float32 tensors in memory with values that belong to the graph (slopes of
@@ -168,7 +168,7 @@ class Emitter:
         return made
 
     def tensor(self, source: UserTensor) -> Tensor:
-        """Return the graph value of a user's tensor, made at the first call."""
+        """Return the graph value of a user's tensor, made on the first call."""
         made = self.tensors.get(source)
         if made is None:
             kind = source.data_type.backend
@@ -201,7 +201,7 @@ class Emitter:
         return None if source is None else self.tensor(source)
 
     def compute(self, node: Node) -> DataType:
-        """Return the type a node computes in: its own, else the graph's."""
+        """Return a node's compute type: its own, else the graph's."""
         kind = node.compute if node.compute != data_type.NOT_SET else self.context.compute
         return kind.backend or DataType.FLOAT
 
@@ -223,12 +223,12 @@ def check_type(value: Any) -> data_type:
 
 
 def pack_strides(dims: Sequence[int]) -> list[int]:
-    """Return row-major strides, in elements; none for no dims."""
+    """Return row-major strides in elements; empty for empty dims."""
     return list(packed_strides(tuple(dims))) if dims else []
 
 
 def broadcast_dims(*shapes: Sequence[int]) -> list[int]:
-    """Return the dims operands broadcast to, aligned at the last one.
+    """Return the dims to which operands broadcast, aligned at the last dim.
 
     Raises
     ------

@@ -71,7 +71,7 @@ _WITHOUT_SCALE = (NormMode.LAYER_NORM, NormMode.RMS_NORM)  # which they may be
 
 
 def _tag(mode: NormMode) -> tuple[str, str]:
-    """Return cudnn-frontend's names of the forward and the backward pass in JSON."""
+    """Return cudnn-frontend's JSON names of the forward and the backward pass."""
     return _TAGS.get(mode, (mode.name, f"{mode.name}_BPROP"))
 
 
@@ -80,12 +80,12 @@ def _peers(peer_stats: Sequence[tensor]) -> dict[str, tensor]:
 
 
 class _Norm(OpNode):
-    """What the passes of all norms share."""
+    """Common base of forward and backward passes."""
 
     mode: NormMode
 
     def to_json(self) -> dict[str, Any]:
-        """Return the node as plain data: statistics of other GPUs are a list next to the inputs, of batch norms."""
+        """Return the node as plain data; statistics of peer GPUs in batch norm are a list next to the inputs."""
         shown = super().to_json()
         if self.tag not in ("BATCHNORM", "DBN"):
             return shown
@@ -156,11 +156,11 @@ class _Forward(_Norm):
         fill(self.inputs["EPSILON"], ones, ones)
 
     def _known_statistics(self) -> list[int]:
-        """Return the dims that were given to mean or inverse variance, none where none were."""
+        """Return the given dims of mean or inverse variance, empty if none were given."""
         return next((item.dim for port in _STATISTICS if (item := self.outputs.get(port)) and item.dim), [])
 
     def _check_axes(self, x: list[int]) -> None:
-        """Refuse a norm without a scale, which says by its dims what is normalized, where nothing else says it."""
+        """Refuse a norm where neither a scale nor anything else gives the normalized dims."""
         if sum(size != 1 for size in x[1:]) > 1 and not self._known_statistics():
             raise invalid_value(
                 f"{self.tag.lower()} {self.name!r} has no scale, and x has dims {x}: over which it normalizes is open",
@@ -168,7 +168,7 @@ class _Forward(_Norm):
             )
 
     def _statistics(self) -> tuple[int, ...]:
-        """Return the dims of mean and inverse variance: one number for each group that is normalized."""
+        """Return the dims of mean and inverse variance: one number per normalized group."""
         known = self._known_statistics()
         if "SCALE" not in self.inputs and known:
             return tuple(known)
@@ -229,11 +229,11 @@ class _Backward(_Norm):
                 self.output("DBIAS")
 
     def results(self) -> list[tensor | None]:
-        """Return the gradients, None for that of a scale or a bias there is not."""
+        """Return the gradients, None for a missing scale or bias."""
         return [self.outputs["DX"], self.outputs.get("DSCALE"), self.outputs.get("DBIAS")]
 
     def check(self, context: Context) -> None:
-        """Refuse to go on without an input, and leave out a gradient that no one requested."""
+        """Raise if an input is missing, and leave out gradients that are not requested."""
         super().check(context)
         if self.has_dbias and "DBIAS" not in self.outputs:
             raise invalid_value(
@@ -367,7 +367,7 @@ class NormOps(OpsBase):
         compute_data_type: data_type = NOT_SET,
         name: str = "",
     ) -> list[tensor | None]:
-        """Normalize as :meth:`layernorm` does, with a scale and a bias for each n; return [Y, mean, inv_variance]."""
+        """Normalize as :meth:`layernorm` with a scale and bias for each n; return [Y, mean, inv_variance]."""
         tensors = (input, scale, bias, _given("adalayernorm", epsilon))
         return self._norm(NormMode.ADA_LAYER_NORM, norm_forward_phase, tensors, compute_data_type, name)
 
@@ -441,7 +441,7 @@ class NormOps(OpsBase):
         compute_data_type: data_type = NOT_SET,
         name: str = "",
     ) -> tensor:
-        """Normalize each c with statistics that are given; return Y."""
+        """Normalize each c with given statistics; return Y."""
         inputs = {"X": input, "MEAN": mean, "INV_VARIANCE": inv_variance, "SCALE": scale, "BIAS": bias}
         return self._add(_BatchInference(name, compute_data_type, inputs)).outputs["Y"]
 
@@ -570,7 +570,7 @@ class NormOps(OpsBase):
 
 
 def _given(method: str, epsilon: tensor | None) -> tensor:
-    """Return epsilon, which follows an argument with a default and yet must be given."""
+    """Return epsilon, which is required although it follows an argument with a default."""
     if epsilon is None:
         raise TypeError(f"{method}() needs epsilon, a cudnn.tensor")
     return epsilon

@@ -77,7 +77,7 @@ class _Pointwise(OpNode):
         )
 
     def _activation(self, compute: DataType) -> dict[str, float]:
-        """Return the numbers of the activation, without those cuDNN assumes by itself where the user left them out."""
+        """Return the numbers of the activation, without cuDNN's own defaults where the user gave none."""
         family = self.mode.name.rpartition("_")[0]
         if family == "RELU":
             largest = _FLOAT_MAX if compute is DataType.FLOAT else _DOUBLE_MAX
@@ -291,7 +291,7 @@ class PointwiseOps(OpsBase):
     def leaky_relu(
         self, input: tensor, negative_slope: float, compute_data_type: data_type = NOT_SET, name: str = ""
     ) -> tensor:
-        """Return the ReLU with a slope below 0."""
+        """Return the ReLU with a slope for negative inputs."""
         return self.relu(input, negative_slope, compute_data_type=compute_data_type, name=name)
 
     def leaky_relu_backward(

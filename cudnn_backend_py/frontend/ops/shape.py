@@ -1,4 +1,4 @@
-"""Operations that move elements, and block scaling, random numbers and pooling, under cudnn-frontend's names."""
+"""Operations that move elements, block scaling, random numbers and pooling, under cudnn-frontend's names."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ Slices = Sequence[slice]
 
 
 def _same_type(node: OpNode) -> None:
-    """Give the result the type of the input; refuse another one, the graph's included."""
+    """Give the result the type of the input; refuse another one, including the graph's default."""
     x, y = node.inputs["X"], node.outputs["Y"]
     if y.data_type == NOT_SET:
         y.data_type = x.data_type
@@ -110,7 +110,7 @@ class _Transpose(OpNode):
 
 
 class _Slice(OpNode):
-    """A slice of a tensor in memory is that memory from an offset on; of a virtual one, or an output, an operation."""
+    """A slice: of a tensor in memory an offset into it, of a virtual tensor or output an operation."""
 
     tag = "SLICE"
     needs = ("X",)
@@ -131,7 +131,7 @@ class _Slice(OpNode):
 
     @property
     def ranges(self) -> list[tuple[int, int, int]]:
-        """Start, stop and step in each dim."""
+        """Start, stop and step of each dim."""
         return [one.indices(size) for one, size in zip(self.slices, self.inputs["X"].dim, strict=False)]
 
     def parameters(self) -> dict[str, Any]:
@@ -421,10 +421,10 @@ class _Rope(OpNode):
 
 
 class ShapeOps(OpsBase):
-    """The operations of a ``pygraph`` that move elements, make random ones, or pool them."""
+    """The operations of a ``pygraph`` that move elements, generate random numbers, or pool."""
 
     def reshape(self, input: tensor, name: str = "", reshape_mode: reshape_mode = reshape_mode.VIEW_ONLY) -> tensor:
-        """Return `input` with the dims and strides set on the result; strides are channels last if they are not set.
+        """Return `input` with the dims and strides set on the result; strides are channels last by default.
 
         VIEW_ONLY looks at the same memory, LOGICAL (cuDNN 9.22) keeps the row-major order of elements.
         """
@@ -440,7 +440,7 @@ class ShapeOps(OpsBase):
     def slice(
         self, input: tensor, slices: Slices = (), compute_data_type: data_type = NOT_SET, name: str = ""
     ) -> tensor:
-        """Return a part of `input`, by one slice for each dim.
+        """Return a part of `input`, by one slice per dim.
 
         A part of a tensor in memory is that memory from an offset on, and costs nothing. One of a virtual tensor is
         an operation, and needs cuDNN 9.22.
@@ -450,7 +450,7 @@ class ShapeOps(OpsBase):
     def concatenate(
         self, inputs: Sequence[tensor], axis: int, in_place_index: int | None = None, name: str = ""
     ) -> tensor:
-        """Return `inputs` one after the other along `axis`.
+        """Return `inputs` concatenated along `axis`.
 
         `in_place_index` says which of them is in the memory of the result already.
         """
@@ -515,7 +515,7 @@ class ShapeOps(OpsBase):
         return [outputs["Y"], outputs.get("Index")]
 
     def paged_cache_load(self, container: tensor, seq_len: tensor, page_table: tensor, name: str = "") -> tensor:
-        """Return a cache in pages as one tensor, in the dims set on the result.
+        """Return a paged cache as one tensor, with the dims set on the result.
 
         Parameters
         ----------
@@ -542,7 +542,7 @@ class ShapeOps(OpsBase):
         compute_data_type: data_type = NOT_SET,
         name: str = "",
     ) -> tensor:
-        """Return `input` [b, h, s, d] with the last `rope_dim` elements of each head rotated; 0 are all of them.
+        """Return `input` [b, h, s, d] with the last `rope_dim` elements of each head rotated; 0 means all.
 
         Parameters
         ----------
@@ -618,7 +618,7 @@ class _Quantize(OpNode):
         fill(scale, dims, self._transpose_strides(dims) if self.transpose else preserve_order(dims, x.stride))
 
     def _transpose_strides(self, dims: Sequence[int]) -> tuple[int, ...]:
-        """Return strides in the order of x's, rotated so that the axis of the blocks is the fastest."""
+        """Return strides in x's order, rotated so that the axis of the blocks is the fastest."""
         x = self.inputs["X"]
         # Of equal strides those of size 1 are faster, and of these the last.
         order = sorted(range(len(x.dim)), key=lambda axis: (x.stride[axis], x.dim[axis] != 1, -axis))
@@ -712,7 +712,7 @@ class BlockScaleOps(OpsBase):
         compute_data_type: data_type = NOT_SET,
         name: str = "",
     ) -> tensor:
-        """Return `input` times the scale of its block, a virtual tensor in the dims and strides of `input`."""
+        """Return `input` multiplied by its block scales: a virtual tensor with the dims and strides of `input`."""
         sizes = integers("block_size", block_size)
         node = _Dequantize(name, compute_data_type, input, descale, sizes, is_negative_scale)
         return self._add(node).outputs["Y"]

@@ -1,11 +1,11 @@
-"""Attention as operation graphs: forward and backward, as many small operations or as one."""
+"""Attention as operation graphs, forward and backward, in composite and unified form."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 from ...errors import GraphError
-from ...system.later import import_later
+from ...system.lazy_import import make_lazy_getattr
 from ...system.version import VersionTuple
 from ...system.version import VersionTuple as Version
 from ..ir import Graph
@@ -40,7 +40,7 @@ __all__ = [
     "sdpa_forward",
 ]
 
-__getattr__ = import_later(__name__, SmallAttention="small", mha_bprop="small", mha_fprop="small")
+__getattr__ = make_lazy_getattr(__name__, SmallAttention="small", mha_bprop="small", mha_fprop="small")
 
 
 def sdpa_forward(

@@ -117,7 +117,7 @@ class _Half:
         return self.f.scalar(self.f.keep_probability, "row_factor") if self.p.dropout else None
 
     def dropout_parts(self) -> tuple[Tensor | None, Tensor | None]:
-        """Return the factors of dP before and after the row sums are subtracted."""
+        """Return the factors of dP before and after the subtraction of the row sums."""
         if not self.dropout:
             return None, None
         mask, scale = self.dropout
@@ -154,7 +154,7 @@ class _Half:
     # gradients
 
     def _over_queries(self, left: Tensor, right: Tensor, name: str, heads: int) -> None:
-        """Write dK or dV: left^T @ right, summed over the query heads that share a head."""
+        """Write dK or dV: left^T @ right, summed over the query heads that share a key head."""
         f, p = self.f, self.p
         left_t = f.transpose(left, name=f"{name}_left", data_type=p.data_type)
         grouped = heads != p.heads
@@ -190,7 +190,7 @@ class _Half:
 
 
 class _Fp8(_Half):
-    """8-bit floats: every product is descaled, every result scaled and its amax written."""
+    """8-bit floats: every product is descaled, every result is scaled and its amax written."""
 
     def raw_scores(self) -> Tensor:
         f = self.f
@@ -227,7 +227,7 @@ class _Fp8(_Half):
         self._scale(name, full, factors)
 
     def _scale(self, name: str, raw: Tensor, factors: tuple[str, ...]) -> None:
-        """Descale, write the amax of what that gives, scale and write the gradient."""
+        """Descale a result, write its amax, scale it and write the gradient."""
         f = self.f
         value = f.mul(raw, *(f.factor(factor) for factor in factors))
         f.pointwise(_MODE.MUL, value, f.factor(f"scale_{name}"), out=f.io(name))

@@ -1,4 +1,4 @@
-"""Parts that the forward and backward graphs share: tensors made once, and the way from raw scores to masked ones."""
+"""Parts shared by forward and backward graphs: tensors, and the steps from raw to masked scores."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _MODE = PointwiseMode
 
 @dataclass(frozen=True)
 class Place:
-    """Where a problem is to be built: a builder that may hold other operations already, and tensors that exist.
+    """Where a problem is built: a builder that may already have operations, and existing tensors.
 
     ``tensors`` are by their name in the problem (``q``, ``stats``, ``seq_len_q`` ...), K and V with dims b, h, s, d.
     They are used as they are, whatever the problem says of their dims, strides and types.
@@ -45,7 +45,7 @@ class Place:
 
 
 class Frame:
-    """A graph under construction for one attention problem."""
+    """The graph of one attention problem under construction."""
 
     def __init__(self, problem: Attention, name: str, version: VersionTuple | None, place: Place | None = None) -> None:
         self.p = problem
@@ -59,25 +59,25 @@ class Frame:
     # tensors in memory
 
     def once(self, name: str, dims: tuple[int, ...], data_type: DataType, **options: Any) -> Tensor:
-        """Return the tensor of that name: the given one, or one made at the first call."""
+        """Return the tensor of that name: the given one, or one made on the first call."""
         if name not in self._once:
             self._once[name] = self.tensor(name, dims, data_type, **options)
         return self._once[name]
 
     def tensor(self, stem: str, dims: tuple[int, ...], data_type: DataType, **options: Any) -> Tensor:
-        """Return a new tensor, called `stem` or nearly so."""
+        """Return a new tensor named `stem`, with a number added if the name is used."""
         return self.g.tensor(self.g.free_name(stem), dims, data_type, **options)
 
     def scalar(self, value: float | int | None, stem: str, **options: Any) -> Tensor:
-        """Return a new by-value tensor of one element, called `stem` or nearly so."""
+        """Return a new by-value tensor of one element, named as by :meth:`tensor`."""
         return self.g.scalar(value, name=self.g.free_name(stem), **options)
 
-    def _free(self, options: dict[str, Any]) -> dict[str, Any]:
-        """Return options of a result, its name changed if another tensor has it."""
+    def _rename_if_used(self, options: dict[str, Any]) -> dict[str, Any]:
+        """Return the options of a result, renamed if another tensor has its name."""
         return options | {"name": self.g.free_name(options["name"])} if options.get("name") else options
 
     def swap_given(self, name: str) -> None:
-        """Swap s and d of a tensor that was given, once."""
+        """Swap s and d of a given tensor, once."""
         if name in self._upright:
             self._upright.discard(name)
             given = self._once[name]
@@ -99,17 +99,17 @@ class Frame:
         return self.once(name, dims, kind, strides=strides, ragged_offset=offset)
 
     def is_paged(self, name: str) -> bool:
-        """Return whether a tensor is a container of pages: K and V, of given ones those with a page table."""
+        """Return whether a tensor is a container of pages: K and V with a page table."""
         if self.p.page_size is None or name not in ("k", "v"):
             return False
         return name not in self._given or f"page_table_{name}" in self._given
 
     def copy_of(self, name: str, suffix: str, data_type: DataType) -> Tensor:
-        """Return another tensor of the dims and strides of `name`: other blocks (``q_t``), or another type."""
+        """Return another tensor with the dims and strides of `name`: other blocks (``q_t``), or another type."""
         return self.once(f"{name}_{suffix}", self.p.dims(name), data_type, strides=self.p.strides(name))
 
     def ragged(self, name: str) -> Tensor:
-        """Return the ragged offset of a tensor: where each sequence begins, in elements."""
+        """Return the ragged offset of a tensor: the first element of each sequence."""
         return self.once(f"ragged_{name}", (self.p.batch + 1, 1, 1, 1), self.p.offset_type, strides=_ONES)
 
     def per_row(self, name: str) -> Tensor:
@@ -129,7 +129,7 @@ class Frame:
         return self.once(name, _ONES, DataType.FLOAT)
 
     def dequantize(self, x: Tensor, name: str, axis: int, *, transposed: bool = False) -> Tensor:
-        """Return float32 of a block-scaled tensor with blocks of 32 along `axis`; `name` is that of its scales.
+        """Dequantize a block-scaled tensor with blocks of 32 along `axis` to float32; `name` is that of its scales.
 
         `transposed` says that x has s and d swapped, which its scales, where they are given, then need as well.
 
@@ -166,7 +166,7 @@ class Frame:
 
     @property
     def seq_lens(self) -> tuple[Tensor | None, Tensor | None]:
-        """The tensors of the real lengths of Q and of K and V, where there are any."""
+        """The tensors of the sequence lengths of Q and of K and V, if any."""
         return self._seq_len("q"), self._seq_len("kv")
 
     def _seq_len(self, side: str) -> Tensor | None:
@@ -177,7 +177,7 @@ class Frame:
 
     @property
     def running_lengths(self) -> dict[str, Tensor]:
-        """Running sums of the lengths, [b + 1, 1, 1, 1], where they were given in place of the lengths (cuDNN 9.24)."""
+        """Running sums of the lengths, [b + 1, 1, 1, 1], if given in place of the lengths (cuDNN 9.24)."""
         names = ("cu_seq_len_q", "cu_seq_len_kv")
         return {name: self._once[name] for name in names if name in self._once}
 
@@ -206,18 +206,18 @@ class Frame:
 
     def pointwise(self, mode: PointwiseMode, x: Tensor, *others: Tensor, **options: Any) -> Tensor:
         """Add a pointwise operation and return its result."""
-        return self.g.pointwise(mode, x, *others, **self._free(options))
+        return self.g.pointwise(mode, x, *others, **self._rename_if_used(options))
 
     def matmul(self, a: Tensor, b: Tensor, over: str, **options: Any) -> Tensor:
-        """Add a matrix product; `over` says which of its sizes are real lengths, as in "m=q k=kv"."""
+        """Add a matrix product; `over` gives the sizes bounded by sequence lengths, as in "m=q k=kv"."""
         lens = dict(zip(("q", "kv"), self.seq_lens, strict=True))
         for item in over.split():
             size, _, which = item.partition("=")
             options[f"{size}_override"] = lens[which]
-        return self.g.matmul(a, b, **self._free(options))
+        return self.g.matmul(a, b, **self._rename_if_used(options))
 
     def mul(self, x: Tensor, *factors: Tensor | None, **last: Any) -> Tensor:
-        """Multiply by every factor that is not None, one operation each; `last` are options of the last result."""
+        """Multiply by every factor that is not None, one operation each; `last` are options of the final result."""
         given = [factor for factor in factors if factor is not None]
         for index, by in enumerate(given):
             x = self.pointwise(_MODE.MUL, x, by, **(last if index == len(given) - 1 else {}))
@@ -228,7 +228,7 @@ class Frame:
         return self.pointwise(mode, x, b, compute_type=DataType.INT32, data_type=DataType.INT32)
 
     def index(self, like: Tensor, axis: int, compute_type: DataType = DataType.INT32) -> Tensor:
-        """Return the index along an axis, int32, of the dims of `like`."""
+        """Return the int32 index along an axis, with the dims of `like`."""
         return self.pointwise(
             _MODE.GEN_INDEX,
             like,
@@ -238,7 +238,7 @@ class Frame:
         )
 
     def transpose(self, x: Tensor, **options: Any) -> Tensor:
-        """Return x with its last two dims swapped, as a reshape to the dims and strides that say so."""
+        """Return x with its last two dims swapped, by a reshape with swapped dims and strides."""
         options.setdefault("strides", _swap_last(packed_strides(x.dims)))
         options.setdefault("data_type", self.g.intermediate_type)
         options |= {"virtual": True, "ragged_offset": x.ragged_offset}
@@ -247,12 +247,12 @@ class Frame:
         return y
 
     def sum_to(self, x: Tensor, dims: tuple[int, ...], **options: Any) -> Tensor:
-        """Return the sum of x over the dims that are smaller in `dims` (or in ``out``)."""
+        """Return the sum of x over the dims that have a smaller size in `dims` (or in ``out``)."""
         return self.reduction(ReduceTensorOp.ADD, x, dims, **options)
 
     def reduction(self, operator: ReduceTensorOp, x: Tensor, dims: tuple[int, ...], **options: Any) -> Tensor:
         """Add a reduction to `dims` and return its result."""
-        return self.g.reduction(operator, x, dims, **self._free(options))
+        return self.g.reduction(operator, x, dims, **self._rename_if_used(options))
 
     def amax(self, name: str, x: Tensor) -> None:
         """Write the largest absolute value of x to the device scalar `name`."""
@@ -261,7 +261,7 @@ class Frame:
     # scores
 
     def scale(self) -> Tensor | None:
-        """Return the factor of the scores, by value or in memory, None if there is none."""
+        """Return the factor of the scores as a by-value or memory tensor, None if there is none."""
         if self.p.scale == "none":
             return None
         if self.p.scale == "tensor":
@@ -282,7 +282,7 @@ class Frame:
         return score
 
     def mask_padding(self, score: Tensor) -> Tensor:
-        """Mask rows and columns beyond the real lengths."""
+        """Mask rows and columns beyond the sequence lengths."""
         seq_q, seq_kv = self.seq_lens
         if not self.p.padding or seq_q is None or seq_kv is None:
             return score
@@ -292,7 +292,7 @@ class Frame:
         return self.pointwise(_MODE.BINARY_SELECT, score, self.minus_infinity, keep, name="padded")
 
     def mask_bounds(self, score: Tensor) -> Tensor:
-        """Mask by the right and the left bound."""
+        """Mask by the right and the left bound of the diagonal band."""
         if self.p.right_bound is not None:
             score = self._band_right(score) if self.single_ops else self._select_right(score)
         if self.p.left_bound is not None:
@@ -335,7 +335,7 @@ class Frame:
         return self.pointwise(_MODE.BINARY_SELECT, score, self.minus_infinity, keep, name="masked_left")
 
     def _left_number(self) -> Tensor:
-        """Return the left bound from the top-left corner, as a float constant: that is what the kernels take."""
+        """Return the left bound from the top-left corner as a float constant, the form the kernels accept."""
         p = self.p
         assert p.left_bound is not None
         bound = p.left_bound - (p.seq_kv - p.seq_q if self._bottom_right else 0)
@@ -380,7 +380,7 @@ class Frame:
 
     @property
     def keep_probability(self) -> float:
-        """1 - p, p rounded to float32 as cuDNN's frontend does; forward and backward must use the same number."""
+        """1 - p with p rounded to float32, as cudnn-frontend does; forward and backward must agree."""
         rounded: float = struct.unpack("f", struct.pack("f", self.p.dropout))[0]
         return 1.0 - rounded
 
@@ -413,7 +413,7 @@ class Frame:
         return mask
 
     def dropout_factors(self) -> tuple[Tensor, ...]:
-        """Return the factors of the probabilities: mask and scale, in cuDNN's order; empty without dropout."""
+        """Return the factors of the probabilities in cuDNN's order: mask and scale; empty without dropout."""
         p = self.p
         if p.dropout_mask:
             return self.factor("dropout_scale"), self.once("dropout_mask", self.score_dims, p.data_type)
@@ -426,7 +426,7 @@ class Frame:
 
     @contextmanager
     def collect(self, name: str) -> Iterator[list[Graph]]:
-        """Collect the operations of the block in a graph of their own, the one element of the list afterwards."""
+        """Collect the operations of a block in a graph of their own, the only element of the list afterwards."""
         outside, self.g.ops = self.g.ops, []
         made: list[Graph] = []
         try:
@@ -448,7 +448,7 @@ class Frame:
         return fields
 
     def softmax_operation(self, x: Tensor, y: Tensor) -> Operation:
-        """Return a SOFTMAX operation that is not added to the graph."""
+        """Return a SOFTMAX operation without adding it to the graph."""
         return Operation(DescriptorType.OPERATION_SOFTMAX, "softmax", {"x": x, "y": y, **self.softmax_fields()})
 
 

@@ -9,7 +9,7 @@ __all__ = ["deterministic_config"]
 
 
 def deterministic_config(version: VersionTuple, sm: int, head_dim: int = 128) -> tuple[int, dict[KnobType, int]] | None:
-    """Return engine and knobs of the deterministic backward kernels, None where the heuristics' configs are.
+    """Return engine and knobs of the deterministic backward kernels; None where the heuristics propose them.
 
     On sm_8x and sm_90 the graph alone (``deterministic=True``) makes the pass deterministic. On sm_10x the kernel is
     chosen by the knob STAGES; mxfp8 has no other kernel. For :meth:`~cudnn_backend_py.OperationGraph.config`.

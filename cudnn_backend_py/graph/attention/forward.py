@@ -85,7 +85,7 @@ def _load_pages(f: Frame, name: str, dims: tuple[int, ...], strides: tuple[int, 
 
 
 def _softmax(f: Frame, score: Tensor, data_type: DataType) -> Tensor:
-    """Return the probabilities; write the statistics that are wanted."""
+    """Return the probabilities; write the requested statistics."""
     if f.single_ops:
         y = f.tensor("p", score.dims, data_type, virtual=True)
         f.g.ops.append(f.softmax_operation(score, y))
@@ -107,7 +107,7 @@ def _softmax(f: Frame, score: Tensor, data_type: DataType) -> Tensor:
 
 
 def _row(f: Frame, name: str, wanted: bool) -> dict[str, Any]:
-    """Return the options of a result per row: the output of that name if it is wanted."""
+    """Return the options of a result per row: those of the output of that name if it is requested."""
     return {"out": f.per_row(name)} if wanted else {"name": f"row_{name}"}
 
 

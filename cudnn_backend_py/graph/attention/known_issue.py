@@ -1,4 +1,4 @@
-"""`KnownIssue`: something cuDNN accepts and then gets wrong: which graphs, where, what happens, and the source."""
+"""`KnownIssue`: a graph that cuDNN accepts but gets wrong: condition, versions, symptom, source."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Form = Literal["expanded", "single operations", "unified"]
 
 @dataclass(frozen=True)
 class Use:
-    """How a problem is run: direction, form of the graph, cuDNN version and architecture, if they are known."""
+    """How a problem is run: direction, form, and cuDNN version and architecture if known."""
 
     problem: Attention
     backward: bool
@@ -31,7 +31,7 @@ class Use:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownIssue:
-    """Something that cuDNN accepts and then gets wrong, with a condition on one use of attention or on a graph.
+    """Something cuDNN accepts but gets wrong, with a condition on a use of attention or on a graph.
 
     Graphs that show it are in ``tests/known_issues``, under its code.
 
@@ -75,44 +75,44 @@ class KnownIssue:
     step: Step = "run"
     sharing: Sharing | None = None
 
-    def holds_in(self, version: VersionTuple | None, sm: int | None) -> bool:
-        """Return whether it holds in a version on an architecture; one that is not known may be affected."""
+    def affects_version(self, version: VersionTuple | None, sm: int | None) -> bool:
+        """Return whether a version on an architecture is affected; unknown ones count as affected."""
         return (version is None or version in self.versions) and (sm is None or not self.sm or sm in self.sm)
 
-    def holds_by(self, engine: int | None) -> bool:
-        """Return whether it holds by an engine; where that is not known, whether no other engine is free of it."""
+    def affects_engine(self, engine: int | None) -> bool:
+        """Return whether an engine is affected; for an unknown engine, whether no engine is known to be free of it."""
         return not (self.engines and self.depends_on) if engine is None else not self.engines or engine in self.engines
 
-    def concerns(self, use: Use | None, graph: Graph | None) -> bool:
-        """Return whether a use of attention, or a graph, is one of those it is about."""
+    def applies_to(self, use: Use | None, graph: Graph | None) -> bool:
+        """Return whether the condition applies to a use of attention or a graph."""
         if self.attention is not None:
             return use is not None and self.attention(use)
         return self.graph is not None and graph is not None and self.graph(graph)
 
     @property
     def measured(self) -> bool:
-        """Whether it was measured for this package; the others were reported in public."""
+        """Whether it was measured for this package; the others are public reports."""
         return bool(self.evidence)
 
     @property
-    def reporter(self) -> str:
-        """Who says so, in a word: the project that the source belongs to."""
+    def source_project(self) -> str:
+        """The project that the source belongs to, in one word."""
         found = re.match(r"https://(?:github\.com/([^/]+/[^/]+)|([^/]+))", self.source)
         return "this package" if found is None else found[1] or found[2]
 
     @property
     def since(self) -> VersionTuple:
-        """The first version known to have it."""
+        """The first version known to be affected."""
         return self.versions.since
 
     @property
     def until(self) -> VersionTuple | None:
-        """The first version known to be right, None if none is."""
+        """The first version known to be right, None if there is none."""
         return self.versions.until
 
     @property
     def window(self) -> str:
-        """The versions as text."""
+        """The affected versions as text."""
         return str(self.versions)
 
     def __str__(self) -> str:

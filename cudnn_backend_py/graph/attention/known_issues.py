@@ -1,4 +1,4 @@
-"""Measured known issues of attention, which the builder refuses: cuDNN accepts them and fails.
+"""Measured known issues of attention, which the builder refuses because cuDNN accepts them and fails.
 
 The rows are in this room, so that nothing else has to be there for a refusal. Layers above know more faults; what they
 also check of a problem they add to :data:`FURTHER_CHECKS`.
@@ -22,10 +22,10 @@ __all__ = [
     "HAZARDS",
     "SM80_KERNELS",
     "check_measured_issues",
-    "concerns",
     "find_among",
     "find_measured_issues",
     "has_wrong_bounds",
+    "issue_applies",
     "refuse",
 ]
 
@@ -63,7 +63,7 @@ def find_among(
     sharing: Sharing | None = None,
     engine: int | None = None,
 ) -> Iterator[KnownIssue]:
-    """Yield the known issues, out of some, that a use of attention meets with a version on an architecture.
+    """Yield those of some known issues that a use of attention meets with a version on an architecture.
 
     What is not known, a version or an architecture of None, may be the worst. With `sharing` those of one plan for
     many shapes, without it the others. Where the engine is not known, faults are left out of which other engines are
@@ -72,31 +72,31 @@ def find_among(
     for fault in faults:
         if (
             fault.sharing == sharing
-            and fault.holds_in(version, sm)
-            and fault.holds_by(engine)
-            and concerns(fault, use, graph)
+            and fault.affects_version(version, sm)
+            and fault.affects_engine(engine)
+            and issue_applies(fault, use, graph)
         ):
             yield fault
 
 
-def concerns(fault: KnownIssue, use: Use | None, graph: Graph | None) -> bool:
-    """Return whether the condition of a known issue holds; False if it fails."""
-    return run_guarded(f"the condition {fault.code}", False, fault.concerns, use, graph)
+def issue_applies(fault: KnownIssue, use: Use | None, graph: Graph | None) -> bool:
+    """Return whether the condition of a known issue applies; False if its evaluation fails."""
+    return run_guarded(f"the condition {fault.code}", False, fault.applies_to, use, graph)
 
 
 def find_measured_issues(use: Use) -> Iterator[KnownIssue]:
-    """Yield the known issues for which a builder refuses a use of attention."""
+    """Yield the known issues that make a builder refuse a use of attention."""
     return find_among(HAZARDS, use, version=use.version, sm=use.sm)
 
 
 def has_wrong_bounds(use: Use) -> bool:
-    """Return whether cuDNN gets bounds of the sums of the lengths wrong."""
+    """Return whether cuDNN gets declared bounds on the total lengths wrong."""
     found = find_among((*MEASURED_ATTENTION, BOUNDED_TOTAL), use, version=use.version, sm=use.sm)
     return any(fault.code.startswith("bounded-total") for fault in found)
 
 
 def check_measured_issues(use: Use) -> None:
-    """Refuse a use of attention that cuDNN was measured to get wrong; then :data:`FURTHER_CHECKS`.
+    """Refuse a use of attention that was measured to be wrong; then run :data:`FURTHER_CHECKS`.
 
     Raises
     ------

@@ -29,7 +29,7 @@ def _backward_fp8(use: Use) -> bool:
 
 
 def _alibi_unmasked(use: Use) -> bool:
-    """Whether nothing masks what is beyond the sequences of a backward pass with ALiBi."""
+    """Whether a backward pass with ALiBi has no mask beyond the sequence lengths."""
     p = use.problem
     band = p.alignment == "top_left" and (p.left_bound is not None or p.right_bound is not None)
     return use.backward and p.alibi and not p.padding and p.right_bound != 0 and not band
@@ -49,7 +49,7 @@ def _inner_stride(use: Use) -> bool:
 
 
 def _unaligned_strides(use: Use) -> bool:
-    """Whether a stride is no multiple of 16 bytes though the head dim is one (else cuDNN refuses)."""
+    """Whether a stride is not a multiple of 16 bytes while the head dim is; cuDNN refuses other cases."""
     return any(
         dims[-1] * size % 16 == 0
         and any(dim > 1 and stride * size % 16 for dim, stride in zip(dims[:-1], strides[:-1], strict=True))

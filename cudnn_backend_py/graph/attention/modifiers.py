@@ -1,4 +1,4 @@
-"""Score modifiers: changes of the scores as small graphs."""
+"""Score modifiers: small graphs that change the attention scores."""
 
 from __future__ import annotations
 

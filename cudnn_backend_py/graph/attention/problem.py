@@ -1,4 +1,4 @@
-"""``Attention``: one attention problem as a value, with the checks that need no cuDNN."""
+"""``Attention``: one attention problem as a value, checked without cuDNN."""
 
 from __future__ import annotations
 
@@ -38,18 +38,18 @@ MX_BLOCK = 32  # elements that share one scale in mxfp8
 
 
 class ScoreModifier(Protocol):
-    """A change of the scaled scores before bias and masks, as operations of the same graph."""
+    """A change of the scaled scores before bias and masks, as operations in the same graph."""
 
     def forward(self, g: GraphBuilder, score: Tensor) -> Tensor:
         """Add the operations and return the changed score; both are virtual float32 [b, h, s_q, s_kv]."""
 
     def backward(self, g: GraphBuilder, d_score: Tensor, score: Tensor) -> Tensor:
-        """Return the gradient of what :meth:`forward` was given, from that of its result."""
+        """Return the gradient with respect to the input of :meth:`forward`, from that of its result."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Attention:
-    """O = dropout(softmax(mask(modify(scale * Q @ K^T) + bias + alibi))) @ V, and how its tensors are in memory.
+    """O = dropout(softmax(mask(modify(scale * Q @ K^T) + bias + alibi))) @ V, with the layout of its tensors.
 
     Dims are b, h, s, d; strides are in elements. The same value describes the forward and the backward pass.
 
@@ -200,7 +200,7 @@ class Attention:
 
     @property
     def pages_per_sequence(self) -> int:
-        """Entries of the page table for one sequence."""
+        """Number of page table entries per sequence."""
         assert self.page_size is not None
         return -(-self.seq_kv // self.page_size)
 
@@ -246,7 +246,7 @@ class Attention:
 
 
 class UncheckedAttention(Attention):
-    """The same as it is: read from a graph, or requested under the rules of another program.
+    """An Attention without checks: read from a graph, or requested under the rules of another program.
 
     Sizes that are left out have their defaults; nothing else is filled in, and nothing is refused. cuDNN supports some
     problems that :class:`Attention` refuses.
@@ -258,7 +258,7 @@ class UncheckedAttention(Attention):
 
 @dataclass(frozen=True)
 class TensorLayout:
-    """Dims and strides of a tensor, strides in elements, and its type where that is one of cuDNN's."""
+    """Dims, strides in elements, and the data type of a tensor if cuDNN has it."""
 
     dims: tuple[int, ...]
     strides: tuple[int, ...]
@@ -266,7 +266,7 @@ class TensorLayout:
 
 
 def describe_dense(tensors: Mapping[str, TensorLayout], **options: Any) -> Attention:
-    """Return the problem of dense tensors b, h, s, d of just these dims and strides.
+    """Return the problem of dense tensors b, h, s, d with the given dims and strides.
 
     Parameters
     ----------
@@ -311,7 +311,7 @@ Problem = TypeVar("Problem")
 
 
 def make_problem(problem: Problem | None, kind: type[Problem], options: dict[str, Any]) -> Problem:
-    """Return the problem that was given, as such or as its fields.
+    """Return the given problem, or make it from its fields.
 
     Raises
     ------
@@ -417,7 +417,7 @@ def _score_dims(p: Attention) -> tuple[int, int, int, int]:
 
 
 def _broadcasts(dims: tuple[int, ...], full: tuple[int, ...]) -> bool:
-    """Return whether each dim is 1 or that of the full shape."""
+    """Return whether each dim is 1 or equals that of the full shape."""
     return len(dims) == len(full) and all(dim in (1, whole) for dim, whole in zip(dims, full, strict=True))
 
 
@@ -430,7 +430,7 @@ def _is_bool(value: object) -> bool:
 
 
 def _is_number(value: Any) -> bool:
-    """Return whether it is a number of Python or NumPy that a float can hold."""
+    """Return whether it is a Python or NumPy number within the range of float."""
     try:
         return not isinstance(value, (str, bytes)) and getattr(value, "shape", ()) == () and abs(float(value)) >= 0
     except (TypeError, ValueError, OverflowError):
@@ -451,7 +451,7 @@ _KINDS: dict[str, tuple[Callable[[Any], bool], str]] = {
 
 @cache
 def _typed_options() -> list[tuple[str, bool, Callable[[Any], bool], str]]:
-    """Return the fields that are one of these kinds, whether they may be None, how it is seen, and what is needed."""
+    """Return the fields of these types: whether None is allowed, the check, and the text of what is needed."""
     found = []
     for item in fields(Attention):
         begin = next((begin for begin in _KINDS if str(item.type).startswith(begin)), None)

@@ -1,4 +1,4 @@
-"""Pattern matching of attention: the problem any graph solves, also one of a log, found by its data flow.
+"""Recognize attention in any graph, also one from a log, by its data flow.
 
 Names mean nothing here. Forward: one matmul of tensors in memory (Q and K^T), a softmax, and a matmul of what it
 gives with V. Backward: two matmuls of tensors in memory, of which the one that leads to an exponential is Q @ K^T and
@@ -32,7 +32,7 @@ _PLAIN = frozenset({_P.ADD, _P.SUB, _P.MUL, _P.GEN_INDEX, _P.BINARY_SELECT, _P.I
 
 
 def read_attention(graph: Graph) -> Use | None:
-    """Return the attention problem a graph solves, direction and form with it; None if it is no attention.
+    """Return attention problem, direction and form of a graph; None if it is not attention.
 
     Bounds and dropout of unknown size count as 1 and 0.5. Small-sequence graphs, which keep S in F16x16 order, are
     not read.
@@ -53,7 +53,7 @@ def _read(graph: Graph) -> Use | None:
 
 
 class _Flow:
-    """Who writes a tensor, and where it leads."""
+    """The writers and readers of the tensors of a graph."""
 
     def __init__(self, ops: Iterable[Op]) -> None:
         self.ops = tuple(ops)
@@ -78,7 +78,7 @@ class _Flow:
         return None if tensor.uid in self.writer else tensor
 
     def after(self, uid: int) -> Iterator[Op]:
-        """Yield the operations a tensor leads to, those of other matmuls left out."""
+        """Yield the operations that depend on a tensor, up to other matmuls."""
         waiting, seen = [uid], set()
         while waiting:
             for op in self.readers.get(waiting.pop(), ()):
@@ -89,7 +89,7 @@ class _Flow:
                 waiting += [tensor.uid for tensor in op.outputs().values()]
 
     def chain(self, tensor: Tensor) -> tuple[list[Pointwise], bool]:
-        """Return the integer additions and subtractions before a tensor, and whether they begin at an index."""
+        """Return the integer additions and subtractions before a tensor, and whether they start from an index."""
         found: list[Pointwise] = []
         while True:
             op = self.writer.get(tensor.uid)
@@ -104,13 +104,13 @@ class _Flow:
 
 
 def _bound(tensor: Tensor | None) -> int:
-    """Return the number a tensor holds, 1 if that is not known or no number of columns."""
+    """Return a tensor's constant, 1 if it is unknown or not a number of columns."""
     known = tensor is not None and tensor.value is not None and math.isfinite(tensor.value)
     return int(tensor.value) if known and tensor is not None and tensor.value is not None else 1
 
 
 def _scores(flow: _Flow, first: int) -> dict[str, Any]:
-    """Return the operations on the scores from the tensor `first` on: bias, ALiBi, bounds, padding, modifier."""
+    """Return the operations on the scores from tensor `first` on: bias, ALiBi, bounds, padding, modifier."""
     found: dict[str, Any] = {}
     for op in flow.after(first):
         if isinstance(op, Pointwise):
@@ -185,13 +185,13 @@ def _modifies(flow: _Flow, first: int) -> bool:
 
 
 def _activates(flow: _Flow, first: int) -> bool:
-    """Return whether there is an activation after the scores: none but a modifier has one."""
+    """Return whether an activation follows the scores, which only score modifiers have."""
     pointwise = (op for op in flow.after(first) if isinstance(op, Pointwise))
     return any(op.mode.name.endswith(("_FWD", "_BWD")) for op in pointwise)
 
 
 def _is_odd(layout: Mapping[str, tuple[int, ...]]) -> bool:
-    """Return whether some tensor is not [b, h, s, d]: then it is attention of another kind than is known here."""
+    """Return whether some tensor is not [b, h, s, d], as in forms of attention that are not recognized."""
     return any(len(strides) != 4 for strides in layout.values())
 
 

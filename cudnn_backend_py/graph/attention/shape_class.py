@@ -1,4 +1,4 @@
-"""Shape classes: one ragged attention problem, built for bounds, that serves every batch and length within them.
+"""Shape classes: a ragged attention problem with bounds, which serves every batch and length within them.
 
 Offsets and lengths are data, so the same plan runs packed tokens, and dense tensors whose heads are inside a token.
 Pure; :mod:`cudnn_backend_py.execution.class_plan` runs it.
@@ -48,19 +48,19 @@ _LEAST = 64  # tokens; shorter bounds are no faster
 
 
 class Bounds(NamedTuple):
-    """The largest batch and lengths of a class; of several that hold a call, the smallest one is the fastest."""
+    """The largest batch and lengths of a class; among several classes that fit a call, the smallest is the fastest."""
 
     batch: int
     q: int
     kv: int
 
     def hold(self, batch: int, q: int, kv: int) -> bool:
-        """Return whether a call of that batch and these lengths is one of the class."""
+        """Return whether a call with that batch and these lengths is within the bounds."""
         return batch <= self.batch and q <= self.q and kv <= self.kv
 
 
 def grow(batch: int, q: int, kv: int, *, decoding: bool = True) -> Bounds:
-    """Return the bounds of the class for such a call: lengths are powers of two, batches also one and a half of them.
+    """Return the bounds of the class for such a call: powers of two for lengths, and for batches also 1.5 times them.
 
     Measured with 9.19.0 on an H200, d 64 and 128: finer steps of the lengths gain nothing, and each sequence beyond the
     call's costs 0.17 us forward and 0.5 us backward. A q of 1 stays where there is `decoding`: cuDNN has kernels of
@@ -77,7 +77,7 @@ def _grow(size: int, *, halves: bool = False) -> int:
 
 
 def bounds_of(p: Attention, needed: Bounds | None = None) -> Bounds:
-    """Return the bounds of the class that is best for a problem, or for another batch and other lengths of it.
+    """Return the bounds of the best class for a problem, or for another batch and other lengths of it.
 
     Kernels for decoding have no 8-bit types, sinks and dropout, and write statistics of grouped heads for the first
     head of each group only.
@@ -89,7 +89,7 @@ def bounds_of(p: Attention, needed: Bounds | None = None) -> Bounds:
 
 
 def whole_tiles(p: Attention, bounds: Bounds) -> Bounds:
-    """Return bounds that end with a tile where keys are in pages.
+    """Return bounds rounded up to whole tiles for paged keys.
 
     Kernels load whole tiles of keys, and look up the pages of all of a tile: also after the end of the page table.
     """
@@ -97,7 +97,7 @@ def whole_tiles(p: Attention, bounds: Bounds) -> Bounds:
 
 
 def least_of(p: Attention, bounds: Bounds) -> Bounds:
-    """Return the least batch and lengths of calls for which such a class of a problem is the best one.
+    """Return the smallest batch and lengths of calls for which this class is the best one.
 
     Single rows are left out where they have a class of their own.
     """
@@ -113,7 +113,7 @@ def _least_of(p: Attention, bounds: Bounds, axis: int, least: int) -> int:
 
 
 class TokenStrides(NamedTuple):
-    """Where a tensor b, h, s, d is, in elements from one batch entry, token and head to the next; d is dense."""
+    """Strides of a tensor b, h, s, d between batch entries, tokens and heads, in elements; d is contiguous."""
 
     batch: int
     token: int
@@ -121,7 +121,7 @@ class TokenStrides(NamedTuple):
 
 
 def read_tokens(dims: tuple[int, ...], strides: tuple[int, ...]) -> TokenStrides | None:
-    """Return how a tensor b, h, s, d can be read as ragged, None if it cannot.
+    """Return the token strides of a tensor b, h, s, d that can be read as ragged; None if it cannot.
 
     It can where all heads of a token are between that token and the next one, as in b, s, h, d memory and in slices
     of packed Q, K and V: strides over tokens and heads are then the same for every batch and length. Strides over
@@ -139,7 +139,7 @@ def read_tokens(dims: tuple[int, ...], strides: tuple[int, ...]) -> TokenStrides
 
 
 def find_class(p: Attention, *, backward: bool, version: VersionTuple, sm: int) -> Graph | str:
-    """Return the graph of the class that serves a problem, or why none does, as text.
+    """Return the graph of the class for a problem, or the reason why there is none as text.
 
     What cuDNN refuses shows only when the plan is built.
     """
@@ -152,7 +152,7 @@ def find_class(p: Attention, *, backward: bool, version: VersionTuple, sm: int) 
 
 
 def why_no_class(p: Attention, *, backward: bool, version: VersionTuple, sm: int) -> str:
-    """Return why no class serves a problem, as text; nothing where one does. As :func:`find_class`."""
+    """Return why no class serves a problem as text; empty if one does. As :func:`find_class`."""
     found = find_class(p, backward=backward, version=version, sm=sm)
     return found if isinstance(found, str) else ""
 
@@ -234,7 +234,7 @@ def _bias(p: Attention, bounds: Bounds) -> tuple[int, int, int, int] | None:
 
 
 def find_shared(bias: Sequence[int], seq_q: int, seq_kv: int) -> tuple[bool, bool, bool, bool]:
-    """Return which of a bias's dims are one for all; one row, or one key, where there is no other, is not."""
+    """Return the dims along which a bias broadcasts; a dim where the scores have size 1 does not count."""
     b, h, s_q, s_kv = bias
     return b == 1, h == 1, s_q == 1 < seq_q, s_kv == 1 < seq_kv
 

@@ -1,4 +1,4 @@
-"""Attention of short sequences: cuDNN's Mha-fprop and Mha-bprop patterns, in which S is kept for the backward pass.
+"""Attention of short sequences: cuDNN's Mha-fprop and Mha-bprop patterns, which store S for the backward pass.
 
 They are not the flash patterns of :func:`sdpa_forward`: sequences have at most 512 tokens, heads have 64 elements, and
 the forward pass of a training step writes the whole matrix S, which the backward pass reads. S and dS are stored in
@@ -121,7 +121,7 @@ class SmallAttention:
 
     @property
     def problem(self) -> Attention:
-        """The same problem as far as :class:`Attention` can say it."""
+        """The same problem as :class:`Attention`, without what that cannot express."""
         problem: Attention = self.__dict__["_problem"]
         return problem
 
@@ -133,7 +133,7 @@ def _refuse(condition: bool, headline: str, fix: str | None = None) -> None:
 
 
 def _check_layout(p: Attention, name: str) -> None:
-    """Refuse what the kernels would take for two or three tensors in one buffer."""
+    """Refuse layouts in which the kernels would treat tensors in one buffer as interleaved."""
     _, h, s, d = p.dims(name)
     b_stride, _, s_stride, _ = p.strides(name)
     if s_stride in (2 * h * d, 3 * h * d) and s > 1 and b_stride != s * s_stride and p.batch > 1:
@@ -212,7 +212,7 @@ def _add_bias(f: Frame, score: Tensor, **last: Any) -> Tensor:
 
 
 def _mask_scores(f: Frame, score: Tensor, **last: Any) -> Tensor:
-    """Select the lowest float outside of the lengths and above the diagonal.
+    """Select the lowest float beyond the lengths and above the diagonal.
 
     cuDNN knows a padding mask, and a causal mask as a padding mask with more operations: a causal mask alone is
     written with the whole lengths.
@@ -233,7 +233,7 @@ def _lengths(f: Frame) -> tuple[Tensor, Tensor]:
 
 
 def _indices(f: Frame, like: Tensor) -> tuple[Tensor, Tensor]:
-    """Return row and column of every score."""
+    """Return the row and column index of every score."""
     return f.index(like, 2, DataType.FLOAT), f.index(like, 3, DataType.FLOAT)
 
 
@@ -314,7 +314,7 @@ def _transpose(f: Frame, x: Tensor, name: str) -> Tensor:
 
 
 def _score_gradient(f: Frame, p: SmallAttention, s: Tensor, dp: Tensor, drop_scale: Tensor | None) -> Tensor:
-    """Return dS in memory, from dP, through dropout, softmax, scale and masks; write dbias if it is wanted."""
+    """Return dS in memory from dP, through dropout, softmax, scale and masks; write dbias if requested."""
     zero = f.g.scalar(0.0, name="zero")
     absolute = f.pointwise(_MODE.ABS, s, name="probabilities", data_type=p.data_type)
     if drop_scale is not None:
@@ -339,7 +339,7 @@ def _score_gradient(f: Frame, p: SmallAttention, s: Tensor, dp: Tensor, drop_sca
 
 
 def _kept_gradient(f: Frame, ds: Tensor, absolute: Tensor, zero: Tensor) -> Tensor:
-    """Return where dS is kept: the lengths, the diagonal, both, or, without masks, where S is not zero."""
+    """Return the condition that keeps dS: lengths, diagonal, both, or, without masks, where S is not zero."""
     seq_q, seq_kv = f.seq_lens
     if not (f.p.padding or f.p.causal):
         return f.pointwise(_MODE.CMP_GT, absolute, zero, compute_type=DataType.FLOAT, name="not_zero")

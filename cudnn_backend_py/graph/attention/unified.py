@@ -1,4 +1,4 @@
-"""Attention as one operation: SDPA_FWD and SDPA_BWD, with a sub-graph for what happens to the scores."""
+"""Attention as one operation: SDPA_FWD or SDPA_BWD, with a sub-graph for the score changes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _FP8_FACTORS = ("descale_q", "descale_k", "descale_v", "descale_s", "scale_s", "
 
 
 def prefers_unified(p: Attention, version: VersionTuple | None) -> bool:
-    """Return whether cuDNN's frontend would try the unified operation first for this problem and version."""
+    """Return whether cudnn-frontend would try the unified operation first for this problem and version."""
     if version is None or version < (9, 13, 1) or p.is_fp8 or p.dropout_mask or p.scale == "none":
         return False
     newer = p.bias or p.alibi or p.sink or p.score_modifier or p.max or p.sum_exp
@@ -46,7 +46,7 @@ def unified_forward(p: Attention, version: VersionTuple | None) -> Graph:
 
 
 def add_unified_forward(f: Frame, *, unfuse_fma: bool = False) -> None:
-    """Add the operation of the forward pass; `unfuse_fma`: Blackwell kernels multiply and add in two steps."""
+    """Add the forward operation; with `unfuse_fma`, Blackwell kernels multiply and add in two steps."""
     p = f.p
     fields: dict[str, Any] = {name: f.io(name) for name in ("q", "k", "v", "o")}
     fields |= _common(f)

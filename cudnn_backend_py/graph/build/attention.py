@@ -1,4 +1,4 @@
-"""Attention's own operations, as methods of ``GraphBuilder``; ``cudnn_backend_py.attention`` puts them together."""
+"""``GraphBuilder`` methods for operations of attention; ``cudnn_backend_py.attention`` combines them."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Any, NamedTuple
 from ...errors import GraphError
 from ...generated.enums import DescriptorType, PointwiseMode
 from ..ir import Tensor
-from .base import BuilderBase, Output, all_of, check_rank, check_types, follow, need, refuse, with_checked_calls
+from .base import BuilderBase, Output, all_of, check_rank, check_types, need, refuse, strides_like, with_checked_calls
 
 __all__ = ["AttentionParts", "SdpaBackward", "SdpaForward", "Softmax"]
 
 
 class Softmax(NamedTuple):
-    """What a softmax writes; None where it does not."""
+    """Outputs of a softmax; None for those not requested."""
 
     y: Tensor
     stats: Tensor | None
@@ -23,7 +23,7 @@ class Softmax(NamedTuple):
 
 
 class SdpaForward(NamedTuple):
-    """The output of attention and its statistics, None if not wanted."""
+    """The output of attention and its statistics, None if not requested."""
 
     o: Tensor
     stats: Tensor | None
@@ -98,7 +98,7 @@ class AttentionParts(BuilderBase):
         cu_seq_len_kv: Tensor | None = None,
         **result: Any,
     ) -> Tensor:
-        """Add scores with those outside a bound of the diagonal replaced, and return them.
+        """Replace scores outside a diagonal band, and return them.
 
         Parameters
         ----------
@@ -157,7 +157,7 @@ class AttentionParts(BuilderBase):
         speculative_mask: Tensor | None = None,
         **result: Any,
     ) -> Tensor:
-        """Add the whole matrix of a band, x [.., rows, lower + upper + 1] to [.., rows, columns], and return it.
+        """Expand a band matrix, x [.., rows, lower + upper + 1], to [.., rows, columns], and return it.
 
         Element k of row i is at column i - lower + k, `pad_value` elsewhere: this package's reading, as the header
         does not say more.
@@ -173,7 +173,7 @@ class AttentionParts(BuilderBase):
         """
         dims = _banded(x, axis, columns)
         need(x, _banded(x, axis, _width_of(lower_bandwidth, upper_bandwidth)), "x")
-        y = self._result("expanded", dims, result, data_type=x.data_type, strides=follow(dims, x))
+        y = self._result("expanded", dims, result, data_type=x.data_type, strides=strides_like(dims, x))
         need(y, dims, "y", x=x)
         self._append(
             DescriptorType.OPERATION_EXPAND_BAND_MATRIX,
@@ -200,7 +200,7 @@ class AttentionParts(BuilderBase):
         max_token_value: int | None = None,
         **result: Any,
     ) -> Tensor:
-        """Add the band of a matrix, x [.., rows, columns] to [.., rows, lower + upper + 1], and return it.
+        """Extract the band of a matrix, x [.., rows, columns], as [.., rows, lower + upper + 1], and return it.
 
         The way back of :meth:`expand_band_matrix`; `pad_value` where the band leaves the matrix.
 
@@ -214,7 +214,7 @@ class AttentionParts(BuilderBase):
         C: ``CUDNN_BACKEND_OPERATION_CONTRACT_BAND_MATRIX_DESCRIPTOR``, cuDNN 9.10 and later.
         """
         dims = _banded(x, axis, _width_of(lower_bandwidth, upper_bandwidth))
-        y = self._result("contracted", dims, result, data_type=x.data_type, strides=follow(dims, x))
+        y = self._result("contracted", dims, result, data_type=x.data_type, strides=strides_like(dims, x))
         need(y, dims, "y", x=x)
         self._append(
             DescriptorType.OPERATION_CONTRACT_BAND_MATRIX,
@@ -270,7 +270,7 @@ class AttentionParts(BuilderBase):
         rope_dim: int | None = None,
         **result: Any,
     ) -> Tensor:
-        """Add the gradient of :meth:`rope_forward` with respect to x, from that of y, and return it.
+        """Add the gradient of :meth:`rope_forward` with respect to x, and return it.
 
         Raises
         ------
@@ -345,7 +345,7 @@ class AttentionParts(BuilderBase):
         more = dict(fields or {})
         _check_heads(q, k, v, more)
         dims = (*q.dims[:3], v.dims[3])
-        o = self._result("sdpa", dims, result, strides=follow(dims, q))
+        o = self._result("sdpa", dims, result, strides=strides_like(dims, q))
         need(o, dims, "o", q=q, k=k, v=v)
         rows = self._output(stats, f"{o.name}.stats", (*q.dims[:3], 1))
         factor = self._number(scale, "scale", 1)
@@ -434,7 +434,7 @@ def _broadcasts(tensor: Tensor | None, dims: tuple[int, ...], port: str, **other
 
 
 def _width_of(lower: int, upper: int) -> int:
-    """Return the size of a band: so many before the diagonal and after it, and itself."""
+    """Return the width of a band: the elements before and after the diagonal, and the diagonal itself."""
     if min(lower, upper) < 0:
         raise GraphError(
             f"lower_bandwidth is {lower}, upper_bandwidth {upper}: 0 and more are possible", code="wrong-argument"
@@ -443,7 +443,7 @@ def _width_of(lower: int, upper: int) -> int:
 
 
 def _banded(x: Tensor, axis: int, size: int) -> tuple[int, ...]:
-    """Return the dims of x with another size along an axis that has rows before it."""
+    """Return the dims of x with another size along an axis that follows a rows axis."""
     check_rank(2, x=x)
     if not axis % x.rank >= 1 or not -x.rank <= axis < x.rank:
         raise GraphError(f"axis is {axis}, one of the {x.rank} after the first is needed", code="wrong-argument")
@@ -453,7 +453,7 @@ def _banded(x: Tensor, axis: int, size: int) -> tuple[int, ...]:
 
 
 def _check_heads(q: Tensor, k: Tensor, v: Tensor, fields: Mapping[str, Any]) -> None:
-    """Refuse heads, lengths and sizes that do not fit each other; pages have lengths of their own."""
+    """Refuse mismatched heads, lengths and sizes; pages have lengths of their own."""
     check_types(Tensor, q=q, k=k, v=v)
     if any(item.rank != 4 for item in (q, k, v)):
         raise refuse("q, k and v have 4 dims: b, h, s, d", q=q, k=k, v=v)

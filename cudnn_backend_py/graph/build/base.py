@@ -1,4 +1,4 @@
-"""Parts that all methods of ``GraphBuilder`` share: tensors made once, results with their options, refused shapes."""
+"""Parts shared by all ``GraphBuilder`` methods: new tensors, options of results, shape errors."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ __all__ = [
     "check_rank",
     "check_types",
     "checked",
-    "few",
-    "follow",
     "need",
     "need_type",
     "one_for_each",
+    "read_per_dim",
     "refuse",
+    "strides_like",
     "with_checked_calls",
 ]
 
@@ -49,7 +49,7 @@ _MAKE_A_TENSOR = "GraphBuilder.tensor(name, dims) is one, scalar(value) one of a
 
 
 def check_types(kind: type | tuple[type, ...], **arguments: object) -> None:
-    """Refuse arguments of another type.
+    """Refuse arguments of wrong types.
 
     Raises
     ------
@@ -75,7 +75,7 @@ def _wrong_type(name: str, value: object, needed: str, is_tensor: bool) -> Graph
 
 
 def checked(method: Callable[P, R]) -> Callable[P, R]:
-    """Return a method of a builder that leaves nothing after where it fails, and names an argument of a wrong type.
+    """Return a builder method that undoes its changes on failure and checks argument types.
 
     Types are looked at only where something else than an error of ours comes out of the method.
     """
@@ -99,7 +99,7 @@ def checked(method: Callable[P, R]) -> Callable[P, R]:
 
 
 def with_checked_calls(kind: type[T]) -> type[T]:
-    """Return a part of the builder with public methods that are :func:`checked`."""
+    """Return a part of the builder with all public methods wrapped by :func:`checked`."""
     for name, method in list(vars(kind).items()):
         if inspect.isfunction(method) and not name.startswith("_"):
             setattr(kind, name, checked(method))
@@ -122,7 +122,7 @@ def _find_wrong_type(method: Callable[..., Any], args: Sequence[Any], options: M
 
 
 def _fits(value: object, hint: Any) -> bool:
-    """Return whether a value is what an annotation of the builder's methods says; no boolean is a number."""
+    """Return whether a value matches an annotation of the builder's methods; a bool is not a number."""
     origin, parts = get_origin(hint), get_args(hint)
     if hint is Any:
         return True
@@ -156,13 +156,13 @@ def _describe(hint: Any) -> str:
 
 
 def refuse(headline: str, code: str = "operation-shape", /, **tensors: Tensor | None) -> GraphError:
-    """Return the error for dims that do not fit each other, with all of them."""
+    """Return the error for mismatched dims, listing all of them."""
     shapes = (f"{port:<12} {item.name!r} {list(item.dims)}" for port, item in tensors.items() if item is not None)
     return GraphError(headline, code=code, where="\n".join(("checked before any cuDNN call", *shapes)))
 
 
 def need(tensor: Tensor | None, dims: tuple[int, ...], what: str, **tensors: Tensor | None) -> None:
-    """Refuse a tensor that has other dims than `what` needs; None fits.
+    """Refuse a tensor with dims other than those `what` needs; None is allowed.
 
     Raises
     ------
@@ -175,7 +175,7 @@ def need(tensor: Tensor | None, dims: tuple[int, ...], what: str, **tensors: Ten
 
 
 def need_type(tensor: Tensor, kinds: tuple[DataType, ...], what: str) -> None:
-    """Refuse a tensor of another data type than those `what` may have.
+    """Refuse a tensor with a data type that `what` does not allow.
 
     Raises
     ------
@@ -188,7 +188,7 @@ def need_type(tensor: Tensor, kinds: tuple[DataType, ...], what: str) -> None:
 
 
 def check_rank(least: int, **tensors: Tensor) -> None:
-    """Refuse tensors of other ranks than the first one's, or of too few dims.
+    """Refuse tensors with a rank different from the first one's, or with too few dims.
 
     Raises
     ------
@@ -204,8 +204,8 @@ def check_rank(least: int, **tensors: Tensor) -> None:
             raise refuse(f"{port} {item.name!r} has {item.rank} dims, {first.name!r} has {rank}", **tensors)
 
 
-def few(given: Iterable[T], name: str) -> tuple[T, ...]:
-    """Return the values given for each dim, reading at most as many as a tensor can have dims.
+def read_per_dim(given: Iterable[T], name: str) -> tuple[T, ...]:
+    """Return the values given for each dim, reading at most the largest number of dims.
 
     Raises
     ------
@@ -225,7 +225,7 @@ def few(given: Iterable[T], name: str) -> tuple[T, ...]:
 
 
 def one_for_each(given: Any, count: int) -> tuple[Any, ...]:
-    """Return a number as often as there are spatial dims, or the sequence that has one for each.
+    """Return one value per spatial dim from a number or a sequence.
 
     Raises
     ------
@@ -234,11 +234,11 @@ def one_for_each(given: Any, count: int) -> tuple[Any, ...]:
     """
     if isinstance(given, (int, Fraction)):
         return (given,) * count
-    return few(given, "it")
+    return read_per_dim(given, "it")
 
 
-def follow(dims: tuple[int, ...], like: Tensor) -> tuple[int, ...]:
-    """Return strides without gaps for `dims` in the layout of another tensor of that rank.
+def strides_like(dims: tuple[int, ...], like: Tensor) -> tuple[int, ...]:
+    """Return packed strides for `dims` in the layout of another tensor of the same rank.
 
     Channels last where that one is, row-major where that one is, and else with the axes in its order.
     """
@@ -250,7 +250,7 @@ def follow(dims: tuple[int, ...], like: Tensor) -> tuple[int, ...]:
 
 
 def all_of(made: Sequence[Tensor | None], what: str) -> list[Tensor]:
-    """Return tensors none of which may be left out.
+    """Return tensors, none of which may be None.
 
     Raises
     ------
@@ -266,7 +266,7 @@ _DIGITS = 10  # of a number that :meth:`BuilderBase.free_name` never counts up t
 
 
 def _read_type(kind: DataType | str) -> DataType:
-    """Return a data type that may be given by its name; what is no name is left for the check of the tensor."""
+    """Return a data type given as such or by name; other values are left to the check of the tensor."""
     found = find_type(kind) if isinstance(kind, str) else None
     return kind if found is None else found  # type: ignore[return-value]
 
@@ -295,7 +295,7 @@ class BuilderBase:
         self.ops: list[Op] = []
 
     def free_name(self, stem: str) -> str:
-        """Return `stem`, or `stem` with a number if a tensor is called so already."""
+        """Return `stem`, with a number added if a tensor already has that name."""
         number = self._numbers.get(stem, 0)
         while (name := f"{stem}{number or ''}") in self._names:
             number += 1
@@ -350,13 +350,13 @@ class BuilderBase:
                 f"tensor {name!r} has strides {shown(order)}, numbers, 'packed' or 'channels_last' are needed",
                 code="dims-type",
             )
-        dims = few(dims, "dims")
+        dims = read_per_dim(dims, "dims")
         if order == "packed":
             strides = packed_strides(dims)
         elif order == "channels_last":
             strides = channels_last(dims)
         else:
-            strides = few(cast("tuple[int, ...]", strides), "strides")
+            strides = read_per_dim(cast("tuple[int, ...]", strides), "strides")
         tensor = Tensor(
             name=name,
             uid=self._fresh_uid() if uid is None else uid,
@@ -399,11 +399,11 @@ class BuilderBase:
     # parts of operations
 
     def _mark(self) -> tuple[int, int, int]:
-        """Return where the builder is, for :meth:`_go_back`."""
+        """Return the current state of the builder, for :meth:`_go_back`."""
         return self._uid, len(self._made), len(self.ops)
 
     def _go_back(self, uid: int, made: int, ops: int) -> None:
-        """Take back what was added since, and leave names and uids free."""
+        """Undo everything since a mark, including names and uids."""
         for tensor in self._made[made:]:
             self._names.discard(tensor.name)
             self._uids.discard(tensor.uid)
@@ -412,14 +412,14 @@ class BuilderBase:
         self._uid = uid
 
     def _free_number(self, name: str) -> None:
-        """Let :meth:`free_name` give this name again, for every stem that it is a number of."""
+        """Release a name that :meth:`free_name` gave out."""
         for cut in range(len(name.rstrip("0123456789")), len(name) + 1):
             stem, number = name[:cut], name[cut:]
             if stem in self._numbers and len(number) < _DIGITS:
                 self._numbers[stem] = min(self._numbers[stem], int(number or 0))
 
     def _result(self, stem: str, dims: tuple[int, ...], options: dict[str, Any], **inferred: Any) -> Tensor:
-        """Return the tensor an operation writes: the one given as ``out``, or a new one, virtual by default.
+        """Return the tensor that an operation writes: the given ``out``, or a new one, virtual by default.
 
         `inferred` are options that hold where the caller gave no others.
         """
@@ -437,15 +437,15 @@ class BuilderBase:
         return self._new(stem, dims, options)
 
     def _requested_dims(self, options: Mapping[str, Any], otherwise: tuple[int, ...]) -> tuple[int, ...]:
-        """Return the dims that options of a result say it has."""
+        """Return the dims given in the options of a result."""
         out = options.get("out")
         dims = out.dims if isinstance(out, Tensor) else options.get("dims", otherwise)
         if not _fits(dims, Sequence[int]):
             raise _wrong_type("dims", dims, "a sequence of int", is_tensor=False)
-        return few(dims, "dims")
+        return read_per_dim(dims, "dims")
 
     def _new(self, stem: str, dims: tuple[int, ...], options: dict[str, Any]) -> Tensor:
-        """Return a new tensor with the options somebody gave, called `stem` or nearly so unless they name it."""
+        """Return a new tensor with the given options, named `stem`, with a number if necessary."""
         known = {item.name for item in fields(Tensor)}
         if unknown := [str(name) for name in options if name not in known]:
             raise TypeError(f"a result has no {', '.join(unknown)}; it has {', '.join(sorted(known))}")
@@ -460,7 +460,7 @@ class BuilderBase:
         data_type: DataType = DataType.FLOAT,
         strides: tuple[int, ...] | None = None,
     ) -> Tensor | None:
-        """Return a further result, in memory by default; None if it is not wanted."""
+        """Return a further result, in memory by default; None if not requested."""
         if wanted is None or wanted is False:
             return None
         if isinstance(wanted, Tensor):
@@ -475,7 +475,7 @@ class BuilderBase:
         return made
 
     def _number(self, value: float | int | Tensor | None, stem: str, rank: int, **options: Any) -> Tensor | None:
-        """Return a by-value tensor of a number; a tensor or None as it is."""
+        """Return a by-value tensor for a number; a tensor or None is returned unchanged."""
         if value is None or isinstance(value, Tensor):
             return value
         return self.scalar(value, rank=rank, name=self.free_name(stem), **options)
@@ -484,11 +484,11 @@ class BuilderBase:
         return self.compute_type if given is None else _read_type(given)  # DataType.FLOAT is 0: "or" will not do
 
     def _add(self, make: Callable[[Tensor], Op], stem: str, dims: tuple[int, ...], options: dict[str, Any]) -> Tensor:
-        """Add the operation made for its result and return that; a refused one leaves name and uid free."""
+        """Add the operation and return its result; after a refusal, name and uid are free again."""
         result = self._result(stem, dims, options)
         self.ops.append(make(result))
         return result
 
     def _append(self, kind: DescriptorType, name: str, /, **fields: Any) -> None:
-        """Add an operation with the fields of its descriptor; None is left out."""
+        """Add an operation with the fields of its descriptor, without None values."""
         self.ops.append(Operation(kind, name, fields))

@@ -18,7 +18,7 @@ _NVFP4 = 16  # elements of a block
 
 
 class Quantized(NamedTuple):
-    """Elements of few bits, and the scales of their blocks."""
+    """Quantized elements and their block scales."""
 
     y: Tensor
     scale: Tensor
@@ -40,7 +40,7 @@ class BlockScales(BuilderBase):
         compute_type: DataType | None = None,
         **result: Any,
     ) -> Quantized:
-        """Add x in few bits with one scale for each block along an axis, and return both.
+        """Quantize x to few bits with one scale per block along an axis, and return both.
 
         Parameters
         ----------
@@ -110,7 +110,7 @@ class BlockScales(BuilderBase):
         compute_type: DataType | None = None,
         **result: Any,
     ) -> Tensor:
-        """Add each element times the scale of its block, and return the product.
+        """Multiply each element by the scale of its block, and return the product.
 
         Parameters
         ----------

@@ -93,7 +93,7 @@ class Convolutions(BuilderBase):
         compute_type: DataType | None = None,
         **result: Any,
     ) -> Tensor:
-        """Add the gradient with respect to the image, which is a transposed convolution too, and return it.
+        """Add the gradient with respect to the image, which is also a transposed convolution, and return it.
 
         Parameters
         ----------
@@ -192,7 +192,7 @@ class Convolutions(BuilderBase):
     def _convolution(
         self, sides: list[tuple[int, ...]], mode: ConvolutionMode, compute_type: DataType | None
     ) -> dict[str, Any]:
-        """Return the fields that are no tensors."""
+        """Return the fields that are not tensors."""
         parameters = {
             "comp_type": self._compute(compute_type),
             "conv_mode": mode,
@@ -205,7 +205,7 @@ class Convolutions(BuilderBase):
 def _window(
     image: Tensor, taps: int, weights: str, padding: Each, post_padding: Each | None, stride: Each, dilation: Each
 ) -> list[tuple[int, ...]]:
-    """Return padding before and after, stride and dilation, one number for each spatial dim."""
+    """Return padding before and after, stride and dilation, each with one number per spatial dim."""
     spatial = image.rank - 2
     after = padding if post_padding is None else post_padding
     sides = [one_for_each(given, spatial) for given in (padding, after, stride, dilation)]

@@ -18,7 +18,7 @@ _WHOLE = (DataType.INT32, DataType.INT64)
 
 @with_checked_calls
 class Experts(BuilderBase):
-    """A matmul for each expert over the tokens that were sent to it.
+    """A matmul per expert over the tokens assigned to it.
 
     `first_token_offset` [experts, 1, 1] INT32 says where the rows of each expert begin; the last one's go
     to the end, or to one more offset: [experts + 1, 1, 1] from cuDNN 9.28 on.
@@ -37,7 +37,7 @@ class Experts(BuilderBase):
         compute_type: DataType | None = None,
         **result: Any,
     ) -> Tensor:
-        """Add each row of tokens times the weights of its expert, and return [1, rows, N], row-major.
+        """Multiply each row of tokens by the weights of its expert, and return [1, rows, N], row-major.
 
         Parameters
         ----------
@@ -112,7 +112,7 @@ class Experts(BuilderBase):
         compute_type: DataType | None = None,
         **result: Any,
     ) -> Tensor:
-        """Add the gradient with respect to the weights of :meth:`moe_grouped_matmul`, and return it.
+        """Add the gradient of :meth:`moe_grouped_matmul` with respect to the weights, and return it.
 
         Parameters
         ----------

@@ -1,4 +1,4 @@
-"""Operations that move elements, wait, or make random ones, as methods of ``GraphBuilder``."""
+"""``GraphBuilder`` methods that move elements, signal, or generate random numbers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,17 @@ from ...errors import GraphError
 from ...generated.enums import DataType, DescriptorType, ReshapeMode, RngDistribution, SignalMode
 from ..ir import Parameters, Tensor
 from ..shapes import concatenated, permuted, sliced
-from .base import BuilderBase, check_rank, check_types, few, follow, need, need_type, refuse, with_checked_calls
+from .base import (
+    BuilderBase,
+    check_rank,
+    check_types,
+    need,
+    need_type,
+    read_per_dim,
+    refuse,
+    strides_like,
+    with_checked_calls,
+)
 
 __all__ = ["Moves"]
 
@@ -23,7 +33,7 @@ class Moves(BuilderBase):
     """Operations that move elements without changing them, in the same data type by default."""
 
     def reshape(self, x: Tensor, dims: Sequence[int], *, mode: ReshapeMode | None = None, **result: Any) -> Tensor:
-        """Add x in other dims, row-major unless ``strides=`` says otherwise, and return it.
+        """Reshape x, row-major unless ``strides=`` is given, and return it.
 
         VIEW_ONLY, the default, reads the memory of `x` with the dims and strides of the result, which is a transpose
         if they are swapped; LOGICAL (cuDNN 9.22) keeps the row-major order of elements.
@@ -38,7 +48,7 @@ class Moves(BuilderBase):
         C: ``CUDNN_BACKEND_OPERATION_RESHAPE_DESCRIPTOR``.
         """
         check_types(Tensor, x=x)
-        y = self._result("reshape", few(dims, "dims"), result, data_type=x.data_type)
+        y = self._result("reshape", read_per_dim(dims, "dims"), result, data_type=x.data_type)
         if math.prod(y.dims) != math.prod(x.dims):
             headline = f"{x.name!r} has {math.prod(x.dims)} elements, {y.name!r} {math.prod(y.dims)}"
             raise refuse(headline, x=x, y=y)
@@ -46,7 +56,7 @@ class Moves(BuilderBase):
         return y
 
     def transpose(self, x: Tensor, permutation: Sequence[int], **result: Any) -> Tensor:
-        """Add x with its axes in another order and return it: dim i of the result is dim ``permutation[i]`` of x.
+        """Transpose x and return it: dim i of the result is dim ``permutation[i]`` of x.
 
         Its strides are those of x, in the same order, unless told otherwise.
 
@@ -60,7 +70,7 @@ class Moves(BuilderBase):
         C: ``CUDNN_BACKEND_OPERATION_TRANSPOSE_DESCRIPTOR``, cuDNN 9.22 and later.
         """
         check_types(Tensor, x=x)
-        order = few(permutation, "permutation")
+        order = read_per_dim(permutation, "permutation")
         if sorted(order) != list(range(x.rank)):
             raise GraphError(
                 f"permutation {order} of {x.name!r} {list(x.dims)}: each of 0 to {x.rank - 1} is needed once",
@@ -73,7 +83,7 @@ class Moves(BuilderBase):
         return y
 
     def slice(self, x: Tensor, slices: Slices, **result: Any) -> Tensor:
-        """Add a part of x, by one ``slice`` for each dim, with steps of 1 and more, and return it.
+        """Take a part of x by one ``slice`` per dim with steps of at least 1, and return it.
 
         Raises
         ------
@@ -86,7 +96,7 @@ class Moves(BuilderBase):
         C: ``CUDNN_BACKEND_OPERATION_SLICE_DESCRIPTOR``, cuDNN 9.22 and later.
         """
         check_types(Tensor, x=x)
-        parts = few(slices if isinstance(slices, Sequence) else [slices], "slices")
+        parts = read_per_dim(slices if isinstance(slices, Sequence) else [slices], "slices")
         if wrong := [part for part in parts if not _is_slice(part)]:
             raise GraphError(
                 f"slices= has {wrong[0]!r}, slice(start, stop) is needed for each dim of {x.name!r} {list(x.dims)}",
@@ -102,7 +112,7 @@ class Moves(BuilderBase):
         if min(dims) < 1:
             raise refuse(f"nothing of {x.name!r} is left: its slice has dims {list(dims)}", x=x)
         starts, stops, steps = zip(*ranges, strict=True)
-        y = self._result("slice", dims, result, data_type=x.data_type, strides=follow(dims, x))
+        y = self._result("slice", dims, result, data_type=x.data_type, strides=strides_like(dims, x))
         need(y, dims, "y", x=x)
         self._append(
             DescriptorType.OPERATION_SLICE,
@@ -118,7 +128,7 @@ class Moves(BuilderBase):
     def concatenate(
         self, inputs: Sequence[Tensor], axis: int, *, in_place_index: int | None = None, **result: Any
     ) -> Tensor:
-        """Add tensors one after the other along an axis and return the whole.
+        """Concatenate tensors along an axis, and return the result.
 
         `in_place_index` says which of them is in the memory of the result already.
 
@@ -144,7 +154,7 @@ class Moves(BuilderBase):
         for port, item in named.items():
             need(item, (*first.dims[:axis], item.dims[axis], *first.dims[axis + 1 :]), port, first=first)
         dims = concatenated([item.dims for item in inputs], axis)
-        y = self._result("concat", dims, result, data_type=first.data_type, strides=follow(dims, first))
+        y = self._result("concat", dims, result, data_type=first.data_type, strides=strides_like(dims, first))
         need(y, dims, "output", **named)
         self._append(
             DescriptorType.OPERATION_CONCAT,
@@ -166,7 +176,7 @@ class Moves(BuilderBase):
         transposed: bool = False,
         **result: Any,
     ) -> Tensor:
-        """Add keys or values gathered from pages, and return them: [b, h, s, d], or [b, h, d, s] if `transposed`.
+        """Gather keys or values from pages, and return them: [b, h, s, d], or [b, h, d, s] if `transposed`.
 
         Parameters
         ----------
@@ -207,7 +217,7 @@ class Moves(BuilderBase):
         return y
 
     def signal(self, mode: SignalMode, x: Tensor, flag: Tensor, value: int, **result: Any) -> Tensor:
-        """Add a pass of x to the result that sets a flag once it is done, or waits for it before; return the result.
+        """Copy x to the result and set a flag afterwards, or wait for it before; return the result.
 
         Parameters
         ----------
@@ -245,7 +255,7 @@ class Moves(BuilderBase):
         standard_deviation: float | None = None,
         **result: Any,
     ) -> Tensor:
-        """Add random numbers and return them.
+        """Generate random numbers and return them.
 
         Parameters
         ----------
@@ -286,7 +296,7 @@ class Moves(BuilderBase):
             if wrong:
                 state = "needs" if kind is distribution else "has no"
                 raise GraphError(f"{distribution.name} {state} {', '.join(wrong)}", code="wrong-argument")
-        sizes = few(dims, "dims")
+        sizes = read_per_dim(dims, "dims")
         y = self._result("rng", sizes, result, data_type=DataType.FLOAT)
         need(y, sizes, "y")
         self._append(

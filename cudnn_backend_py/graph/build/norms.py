@@ -1,4 +1,4 @@
-"""Normalizations, their gradients and the parts of a batch norm, as methods of ``GraphBuilder``."""
+"""``GraphBuilder`` methods for normalizations, their gradients and the parts of batch norm."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ...errors import GraphError
 from ...generated.enums import BnFinalizeStatsMode, DataType, DescriptorType, GenStatsMode, NormFwdPhase, NormMode
 from ..ir import Tensor
 from ..shapes import per_channel, statistics
-from .base import BuilderBase, Output, all_of, check_rank, check_types, follow, need, refuse, with_checked_calls
+from .base import BuilderBase, Output, all_of, check_rank, check_types, need, refuse, strides_like, with_checked_calls
 
 __all__ = ["BatchNormFinalized", "BatchNormWeights", "GenStats", "NormBackward", "NormForward", "Norms"]
 
@@ -18,7 +18,7 @@ Number = float | int | Tensor
 
 
 class NormForward(NamedTuple):
-    """What a norm writes; None where it does not."""
+    """Outputs of a norm; None for those not requested."""
 
     y: Tensor
     mean: Tensor | None
@@ -43,7 +43,7 @@ class GenStats(NamedTuple):
 
 
 class BatchNormFinalized(NamedTuple):
-    """What the sums of a batch make of a batch norm, [1, c, 1 ..] each; y = eq_scale * x + eq_bias."""
+    """Results of batch norm finalization, [1, c, 1 ..] each; y = eq_scale * x + eq_bias."""
 
     eq_scale: Tensor
     eq_bias: Tensor
@@ -140,7 +140,7 @@ class Norms(BuilderBase):
         if (running_mean is None) != (running_var is None):
             alone = "running_mean" if running_var is None else "running_var"
             raise GraphError(f"{alone}= is given alone, running mean and variance come together", code="missing-field")
-        like = follow(sets, x)
+        like = strides_like(sets, x)
         y = self._result("norm", x.dims, result, strides=x.strides)
         need(y, x.dims, "y", x=x)
         item = NormForward(
@@ -264,7 +264,7 @@ class Norms(BuilderBase):
         sqsum: Output = True,
         compute_type: DataType | None = None,
     ) -> GenStats:
-        """Add the sum and the sum of squares over each channel of x [n, c, ..], and return both, [1, c, 1 ..].
+        """Add sum and sum of squares over each channel of x [n, c, ..], and return both, [1, c, 1 ..].
 
         Raises
         ------
@@ -279,7 +279,7 @@ class Norms(BuilderBase):
         dims = per_channel(x.dims)
         stem = name or self.free_name("stats")
         made = [
-            self._output(wanted, f"{stem}.{port}", dims, strides=follow(dims, x))
+            self._output(wanted, f"{stem}.{port}", dims, strides=strides_like(dims, x))
             for port, wanted in (("sum", sum), ("sqsum", sqsum))
         ]
         item = GenStats(*all_of(made, "gen_stats"))
@@ -311,7 +311,7 @@ class Norms(BuilderBase):
         compute_type: DataType | None = None,
         **outputs: Output,
     ) -> BatchNormFinalized:
-        """Add what makes a batch norm of the sums of :meth:`gen_stats`, and return it.
+        """Compute statistics and equivalent scale and bias from the sums of :meth:`gen_stats`, and return them.
 
         Parameters
         ----------
@@ -386,7 +386,7 @@ class Norms(BuilderBase):
         compute_type: DataType | None = None,
         **outputs: Output,
     ) -> BatchNormWeights:
-        """Add the gradients of a batch norm's scale and bias, and the factors that make dx, and return them.
+        """Add the gradients of batch norm's scale and bias and the factors of dx, and return them.
 
         Parameters
         ----------
@@ -413,7 +413,7 @@ class Norms(BuilderBase):
             need(item, dims, port, x=x)
         stem = name or self.free_name("bn_weights")
         made = [
-            self._output(outputs.pop(port, True), f"{stem}.{port}", dims, strides=follow(dims, x))
+            self._output(outputs.pop(port, True), f"{stem}.{port}", dims, strides=strides_like(dims, x))
             for port in BatchNormWeights._fields
         ]
         _no_others(outputs, BatchNormWeights._fields)
@@ -433,7 +433,7 @@ class Norms(BuilderBase):
 
 
 def _check_norm(mode: NormMode, x: Tensor, sets: tuple[int, ...] | None, **parameters: Tensor | None) -> None:
-    """Refuse parameters that are not spread over x, and sets that cannot be reported."""
+    """Refuse parameters that do not broadcast to x, and reduced axes that cannot be expressed."""
     if sets is None or any(part < 1 or size % part for size, part in zip(x.dims, sets, strict=True)):
         needed = "groups= that divide the channels" if mode is NormMode.GROUP_NORM else f"{x.rank} dims"
         raise refuse(f"{mode.name} of {x.name!r} needs {needed}", x=x, **parameters)

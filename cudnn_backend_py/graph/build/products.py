@@ -32,7 +32,7 @@ class Products(BuilderBase):
         compute_type: DataType | None = None,
         **result: Any,
     ) -> Tensor:
-        """Add c = a @ b and return c; `result` are the options of :meth:`tensor`, or ``out=`` a tensor.
+        """Add c = a @ b and return c; `result` are options of :meth:`tensor`, or ``out=`` a tensor.
 
         Parameters
         ----------
@@ -84,7 +84,7 @@ class Products(BuilderBase):
         parameters: dict[str, Any] | None = None,
         **result: Any,
     ) -> Tensor:
-        """Add a pointwise operation and return what it writes.
+        """Add a pointwise operation and return its output.
 
         Comparisons and logic default to boolean results and computation, GEN_INDEX to int32 results; the result is
         channels last if the first operand of its dims is. `parameters` are the activation's numbers

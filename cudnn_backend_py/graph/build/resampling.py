@@ -11,7 +11,7 @@ from ...errors import GraphError
 from ...generated.enums import DataType, DescriptorType, NanPropagation, PaddingMode, ResampleMode
 from ..ir import Parameters, Tensor
 from ..shapes import pooled_size
-from .base import BuilderBase, Output, check_rank, check_types, follow, need, one_for_each, with_checked_calls
+from .base import BuilderBase, Output, check_rank, check_types, need, one_for_each, strides_like, with_checked_calls
 
 __all__ = ["Resampled", "Resampling"]
 
@@ -23,7 +23,7 @@ _SIDES = ("window_dims", "strides", "pre_paddings", "post_paddings")
 
 
 class Resampled(NamedTuple):
-    """What a resample operation writes; idx is None where it is not wanted."""
+    """Outputs of a resample operation; idx is None if not requested."""
 
     y: Tensor
     idx: Tensor | None
@@ -53,7 +53,7 @@ class Resampling(BuilderBase):
         compute_type: DataType | None = None,
         **result: Any,
     ) -> Resampled:
-        """Add a pooling and return [n, c, sizes ..] with the layout of `x`, and an index for the backward pass.
+        """Add pooling and return [n, c, sizes ..] in the layout of `x`, and an index for the backward pass.
 
         Parameters
         ----------
@@ -75,7 +75,7 @@ class Resampling(BuilderBase):
         check_rank(3, x=x)
         sides = _sides(x, window, stride, padding, post_padding)
         dims = _pooled(x.dims, sides)
-        y = self._result("pool", dims, result, strides=follow(dims, x))
+        y = self._result("pool", dims, result, strides=strides_like(dims, x))
         need(y, dims, "y", x=x)
         made = self._output(idx, f"{y.name}.idx", dims, DataType.INT8, y.strides)
         self._append(
@@ -137,7 +137,7 @@ class Resampling(BuilderBase):
         dims = self._requested_dims(result, smallest) if x is None else x.dims
         need(idx, dy.dims, "idx", dy=dy)
         need(y, dy.dims, "y", dy=dy)
-        dx = self._result("dpool", dims, result, strides=follow(dims, dy) if x is None else x.strides)
+        dx = self._result("dpool", dims, result, strides=strides_like(dims, dy) if x is None else x.strides)
         need(dx, dims, "dx", x=x)
         need(dy, _pooled(dx.dims, sides), "dy", dx=dx)
         self._append(
@@ -177,7 +177,7 @@ class Resampling(BuilderBase):
 def _sides(
     x: Tensor, window: Each, stride: Each | None, padding: Each, post_padding: Each | None
 ) -> list[tuple[Fraction, ...]]:
-    """Return window, stride and padding before and after, one number for each spatial dim."""
+    """Return window, stride and padding before and after, each with one number per spatial dim."""
     spatial = x.rank - 2
     given = (window, window if stride is None else stride, padding, padding if post_padding is None else post_padding)
     parts = [one_for_each(side, spatial) for side in given]
@@ -206,7 +206,7 @@ def _pooled(dims: tuple[int, ...], sides: list[tuple[Fraction, ...]]) -> tuple[i
 
 
 def _plain(side: tuple[Fraction, ...]) -> tuple[Any, ...]:
-    """Return integers, or pairs of numerator and denominator where one of them is none."""
+    """Return integers, or pairs of numerator and denominator where a value is not an integer."""
     if all(part.denominator == 1 for part in side):
         return tuple(part.numerator for part in side)
     return tuple((part.numerator, part.denominator) for part in side)

@@ -1,4 +1,4 @@
-"""The backward pass as in FlashAttention-2: tile by tile, with P computed again from Q, K and Stats."""
+"""The backward pass as in FlashAttention-2: tile by tile, with P recomputed from Q, K and Stats."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def backward(
     tile: int = 128,
     **options: Unpack[Options],
 ) -> Backward:
-    """Return the gradients of attention, in float64. Rows in which nothing takes part add nothing to them.
+    """Return the gradients of attention in float64. Fully masked rows contribute nothing.
 
     Parameters
     ----------
@@ -108,7 +108,7 @@ def backward(
 
 
 def _add_broadcast(total: Floats, part: Floats, rows: slice, cols: slice) -> None:
-    """Add a tile to its place in a tensor that broadcasts to the scores, summing over the dims it broadcasts."""
+    """Add a tile to its place in a tensor that broadcasts to the scores, summing over broadcast dims."""
     single = tuple(axis for axis, dim in enumerate(total.shape) if dim == 1)
     everything = slice(None)
     place = total[:, :, everything if 2 in single else rows, everything if 3 in single else cols]

@@ -1,4 +1,4 @@
-"""Checks of the arrays given to the reference, made before any arithmetic."""
+"""Checks of the arrays given to the reference, before any arithmetic."""
 
 from __future__ import annotations
 
@@ -32,19 +32,19 @@ WHERE = "attention reference, checked before any arithmetic"
 
 
 def refuse(condition: bool, headline: str, fix: str) -> None:
-    """Raise ``reference-shape`` where the condition holds."""
+    """Raise ``reference-shape`` if the condition is true."""
     if condition:
         raise GraphError(headline, code="reference-shape", where=WHERE, fix=fix)
 
 
 def refuse_type(condition: bool, headline: str, fix: str) -> None:
-    """Raise ``reference-type`` where the condition holds."""
+    """Raise ``reference-type`` if the condition is true."""
     if condition:
         raise GraphError(headline, code="reference-type", where=WHERE, fix=fix)
 
 
 def refuse_option(condition: bool, headline: str, fix: str) -> None:
-    """Raise ``reference-option`` where the condition holds."""
+    """Raise ``reference-option`` if the condition is true."""
     if condition:
         raise GraphError(headline, code="reference-option", where=WHERE, fix=fix)
 
@@ -63,7 +63,7 @@ def floats(name: str, value: ArrayLike) -> Floats:
 
 
 def ints(name: str, value: ArrayLike, count: int) -> Ints:
-    """Return so many integers, in whatever dims they came, as a vector."""
+    """Return a vector of the given number of integers, from any dims."""
     array = np.asarray(value)
     refuse_type(
         array.dtype.kind not in "iu", f"{name} has element type {array.dtype}, integers are needed", "use int32"
@@ -77,7 +77,7 @@ def ints(name: str, value: ArrayLike, count: int) -> Ints:
 
 
 def per_batch(name: str, value: ArrayLike | None, batch: int, full: int) -> Ints:
-    """Return one sequence length per batch entry, 0 to ``full``; ``full`` where none are given."""
+    """Return one sequence length per batch entry, from 0 to ``full``, which is the default."""
     if value is None:
         return np.full(batch, full, np.int64)
     lengths = ints(name, value, batch)

@@ -1,4 +1,4 @@
-"""Conversions between dense b, h, s, d arrays and the other forms cuDNN reads: ragged, paged, slopes, bits."""
+"""Conversions between dense b, h, s, d arrays and cuDNN's other forms: ragged, paged, slopes, bits."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["alibi_slopes", "gather_pages", "ragged_pack", "ragged_unpack", "unpa
 def ragged_pack(
     dense: NDArray[Any], lengths: ArrayLike, offsets: ArrayLike, strides: Sequence[int], size: int
 ) -> NDArray[Any]:
-    """Place the sequences of a dense tensor in one buffer, each at its ragged offset.
+    """Pack the sequences of a dense tensor into one buffer, each at its ragged offset.
 
     Parameters
     ----------
@@ -53,7 +53,7 @@ def ragged_pack(
 def ragged_unpack(
     buffer: NDArray[Any], offsets: ArrayLike, lengths: ArrayLike, dims: Sequence[int], strides: Sequence[int]
 ) -> NDArray[Any]:
-    """Undo :func:`ragged_pack`: return [b, h, s, d] (``dims``) of the buffer's type, 0 beyond the lengths."""
+    """Undo :func:`ragged_pack`: return [b, h, s, d] (``dims``) in the buffer's type, 0 beyond the lengths."""
     buffer = np.asarray(buffer)
     refuse(buffer.ndim != 1, f"buffer must have 1 dim, got {buffer.ndim}: {buffer.shape}", "give it flat")
     refuse(len(dims) != 4, f"dims {tuple(dims)} hold {len(dims)} numbers, 4 are needed", "give b, h, s, d")
@@ -66,7 +66,7 @@ def ragged_unpack(
 def _places(
     dims: Sequence[int], lengths: ArrayLike, offsets: ArrayLike, strides: Sequence[int], size: int
 ) -> Iterator[tuple[int, int, Ints]]:
-    """Yield each batch entry, its length, and where its elements [h, length, d] are in a buffer of ``size``."""
+    """Yield each batch entry, its length, and the positions of its elements [h, length, d] in the buffer."""
     batch, heads, seq, dim = dims
     refuse(len(strides) != 4, f"strides {tuple(strides)} hold {len(strides)} numbers, 4 are needed", "give b, h, s, d")
     all_lengths = per_batch("lengths", lengths, batch, seq)

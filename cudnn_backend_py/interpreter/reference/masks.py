@@ -1,4 +1,4 @@
-"""Masks: which scores take part, by padding, diagonal bounds and block mask."""
+"""Masks of scores: padding, diagonal bounds and block mask."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["Mask"]
 
 @dataclass(frozen=True, kw_only=True)
 class Mask:
-    """The masks of a problem, requested one tile of columns at a time.
+    """The masks of a problem, evaluated for one tile of columns at a time.
 
     Parameters
     ----------
@@ -40,7 +40,7 @@ class Mask:
     blocks: NDArray[np.bool_] | None = None
 
     def rows(self, cols: slice) -> slice:
-        """Return rows outside which nothing of these columns takes part; the slice may be empty."""
+        """Return the range of rows with unmasked scores in these columns; it may be empty."""
         start, stop = 0, int(self.lengths_q.max())
         if self.right_bound is not None:  # the first column is the first one a row reaches
             start = max(start, cols.start - self.right_bound - int(self.shift.max()))
@@ -68,9 +68,9 @@ class Mask:
         return None if kept.all() else kept
 
     def within_q(self) -> NDArray[np.bool_]:
-        """Return which rows are no padding, [b, 1, seq_q, 1]."""
+        """Return the rows that are not padding, [b, 1, seq_q, 1]."""
         return (np.arange(self.seq_q) < self.lengths_q[:, None])[:, None, :, None]
 
     def within_kv(self) -> NDArray[np.bool_]:
-        """Return which columns are no padding, as rows of K and V: [b, 1, seq_kv, 1]."""
+        """Return the columns that are not padding, as rows of K and V: [b, 1, seq_kv, 1]."""
         return (np.arange(self.seq_kv) < self.lengths_kv[:, None])[:, None, :, None]

@@ -1,4 +1,4 @@
-"""The options of attention, checked, and the scores they lead to, one tile of columns at a time."""
+"""The checked options of attention, and its scores, computed one tile of columns at a time."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ class ScoreModifier(Protocol):
     """An elementwise change of the scaled scores before bias and masks."""
 
     def forward(self, score: Floats, /) -> Floats:
-        """Return the changed scores; the argument is part of the scores and must stay as it is."""
+        """Return the changed scores; the argument must not be modified."""
 
     def backward(self, d_score: Floats, score: Floats, /) -> Floats:
-        """Return the gradient of what :meth:`forward` was given, ``score``, from that of its result."""
+        """Return the gradient with respect to the input of :meth:`forward`, ``score``, from that of its result."""
 
 
 class Options(TypedDict, total=False):
-    """What ``forward`` and ``backward`` take by name, applied to the scores in this order.
+    """Options of ``forward`` and ``backward``, applied to the scores in this order.
 
     Parameters
     ----------
@@ -80,7 +80,7 @@ class Options(TypedDict, total=False):
 
 
 class ScoreTiles:
-    """Checked arrays of attention in float64, zero where they are padding, and its scores, a tile at a time."""
+    """Checked arrays of attention in float64, zero in padding, and its scores by tiles."""
 
     def __init__(
         self,
@@ -165,7 +165,7 @@ class ScoreTiles:
         return array
 
     def _dropout(self, dropout_mask: ArrayLike | None) -> Floats | None:
-        """Return the factor of the probabilities, 0 in padding."""
+        """Return the dropout factor of the probabilities, 0 in padding."""
         if dropout_mask is None:
             return None
         array = np.asarray(dropout_mask, np.float64)
@@ -178,7 +178,7 @@ class ScoreTiles:
         return np.where(real, array * self.dropout_scale, 0.0)
 
     def tiles(self, size: int) -> Iterator[tuple[slice, slice]]:
-        """Yield rows and columns of the scores, ``size`` columns at a time; what is left out is masked."""
+        """Yield rows and columns of the scores, ``size`` columns at a time; fully masked parts are skipped."""
         refuse_option(size < 1, f"tile is {size}, 1 column or more is needed", "leave tile out for 128")
         for start in range(0, int(self.mask.lengths_kv.max()), size):
             cols = slice(start, min(start + size, self.dims[3]))
@@ -192,7 +192,7 @@ class ScoreTiles:
         return (self.scale * self.q[:, :, rows]) @ np.swapaxes(keys, 2, 3)
 
     def modify_scores(self, scaled: Floats, rows: slice, cols: slice) -> Floats:
-        """Return the scores with everything but the masks, [b, h, rows, cols]."""
+        """Return the scores with all changes but the masks, [b, h, rows, cols]."""
         score = scaled
         if self.score_modifier is not None:
             score = self._of_modifier("forward", self.score_modifier.forward(scaled), scaled)
@@ -219,7 +219,7 @@ class ScoreTiles:
         return result
 
     def drop(self, probability: Floats, rows: slice, cols: slice) -> Floats:
-        """Return probabilities, or their gradient, times dropout mask and scale."""
+        """Return probabilities, or their gradient, times the dropout mask and scale."""
         return probability if self.dropout is None else probability * self.dropout[:, :, rows, cols]
 
 
@@ -229,7 +229,7 @@ def spread(x: Floats, heads: int) -> Floats:
 
 
 def sum_groups(x: Floats, heads: int) -> Floats:
-    """Sum over the query heads that share a head: the transpose of :func:`spread`."""
+    """Sum over the query heads that share a head: the adjoint of :func:`spread`."""
     batch, all_heads, *rest = x.shape
     if all_heads == heads:
         return x

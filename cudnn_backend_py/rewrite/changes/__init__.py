@@ -1,4 +1,4 @@
-"""One-step changes of a graph: what its author could do differently, each as a new graph. Pure.
+"""One-step changes that a graph's author could make, each giving a new graph. Pure functions.
 
 Each kind has its function, found in :data:`CHANGES` under the kind's name, in the file of its family. A function yields
 only what applies: of an aligned graph no alignment is changed.

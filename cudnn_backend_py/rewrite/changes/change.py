@@ -1,4 +1,4 @@
-"""`Change`: one step from a graph to another, and the register of makers of such steps, by kind. Pure."""
+"""`Change`: one step from a graph to another, and the registry of functions that make them, by kind."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class Change(ShownAsHtml):
 
     @cached_property
     def graphs(self) -> tuple[Graph, ...]:
-        """The changed graph, or its parts; empty where no such graph can be made. Made when it is first read."""
+        """The changed graph or its parts; empty if it cannot be made. Made on first use."""
         make = self.made
         if not callable(make):
             return make
@@ -78,7 +78,7 @@ class Change(ShownAsHtml):
 
     @property
     def graph(self) -> Graph:
-        """The changed graph, of several the first.
+        """The changed graph; the first of several.
 
         Raises
         ------
@@ -91,7 +91,7 @@ class Change(ShownAsHtml):
 
     @property
     def advice(self) -> str:
-        """What changes, and the effect where the results are not the same."""
+        """The change, with its effect where the results differ."""
         return self.title if self.effect == "exact" else f"{self.title} ({self.effect})"
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -107,7 +107,7 @@ CHANGES: dict[str, Maker] = {}
 
 
 def register(name: str) -> Callable[[Maker], Maker]:
-    """Return the decorator that puts the maker of a kind of change into the register."""
+    """Return the decorator that registers the maker of a kind of change."""
 
     def add(maker: Maker) -> Maker:
         CHANGES[name] = maker
@@ -140,14 +140,14 @@ def changes(graph: Graph, kinds: Collection[str] | None = None) -> Iterator[Chan
 def make(
     kind: str, title: str, effect: Effect, tensors: Iterable[Tensor], build: Callable[[], Graph | None]
 ) -> Iterator[Change]:
-    """Yield the change if its graph can be built: where there are few of a kind for a whole graph."""
+    """Yield the change if its graph can be built."""
     yield from (change for change in offer(kind, title, effect, tensors, build) if change.graphs)
 
 
 def offer(
     kind: str, title: str, effect: Effect, tensors: Iterable[Tensor], build: Callable[[], Graph | None]
 ) -> Iterator[Change]:
-    """Yield a change that builds its graph when it is read; none where that returns None or refuses."""
+    """Yield a change that builds its graph on first use; None or a refusal yields no change."""
 
     def made() -> tuple[Graph, ...] | None:
         graph = build()
@@ -159,7 +159,7 @@ def offer(
 def replace_fields(
     kind: str, title: str, effect: Effect, graph: Graph, old: list[Tensor], **fields: Any
 ) -> Iterator[Change]:
-    """Yield the change of one or more fields of some tensors, to one value or, called with the tensor, its own."""
+    """Yield the change of fields of some tensors to a value, or to the result of a function of the tensor."""
 
     def new(tensor: Tensor) -> Tensor:
         return dataclasses.replace(
@@ -171,23 +171,23 @@ def replace_fields(
 
 
 def describe(tensors: Iterable[Tensor]) -> str:
-    """Return the names of tensors as in a title: all of a few, else how many more there are."""
+    """Return the names of tensors for a title; of many, only a few and the number of the others."""
     names = [tensor.name for tensor in tensors]
     return ", ".join(names) if len(names) <= 6 else f"{', '.join(names[:5])} and {len(names) - 5} more"
 
 
 def in_memory(graph: Graph) -> list[Tensor]:
-    """Return the tensors that a caller has buffers for."""
+    """Return the tensors that have buffers of the caller."""
     return [tensor for tensor in graph.tensors if not tensor.virtual and not tensor.by_value]
 
 
 def uids_written(graph: Graph) -> set[int]:
-    """Return the uids of what operations write, those of sub-graphs included."""
+    """Return the uids that operations write, including those of sub-graphs."""
     return {tensor.uid for op in all_ops(graph) for tensor in op.outputs().values()}
 
 
 def uids_read(graph: Graph) -> set[int]:
-    """Return the uids of what operations read, those of sub-graphs included."""
+    """Return the uids that operations read, including those of sub-graphs."""
     return {tensor.uid for op in all_ops(graph) for tensor in op.inputs().values()}
 
 

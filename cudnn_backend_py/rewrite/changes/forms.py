@@ -1,4 +1,4 @@
-"""Changes to another form of the same: other operations, other shapes, two graphs. Pure."""
+"""Changes to an equivalent form: other operations, other shapes, two graphs."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ _D, _P, _R, _T = DescriptorType, PointwiseMode, ReduceTensorOp, DataType
 
 @register("heads")
 def _heads(graph: Graph) -> Iterator[Change]:
-    """Heads of K and V repeated in memory, as many as Q has."""
+    """Repeat heads of K and V in memory to the number of Q's."""
     if len([op for op in graph.ops if isinstance(op, Matmul)]) > 2:
         return  # gradients are summed over the group
     new: dict[int, tuple[int, ...]] = {}
@@ -71,14 +71,14 @@ def _heads(graph: Graph) -> Iterator[Change]:
 
 @register("unified")
 def _unified(graph: Graph) -> Iterator[Change]:
-    """Composite attention as the one SDPA operation."""
+    """Composite attention as one SDPA operation."""
     effect: Effect = "exact" if is_in_float(graph) else "changes numerics"
     yield from make("unified", "composite graph -> the one SDPA operation", effect, (), lambda: as_unified(graph))
 
 
 @register("composite")
 def _composite(graph: Graph) -> Iterator[Change]:
-    """The SDPA operation, or the single SOFTMAX operation, as many operations."""
+    """The SDPA operation, or a SOFTMAX operation, as several operations."""
     title = "the SDPA operation -> matmuls, pointwise operations and reductions"
     yield from make("composite", title, "exact", (), lambda: as_composite(graph))
     title = "the SDPA_BWD operation -> matmuls, pointwise operations and reductions"
@@ -96,7 +96,7 @@ def _composite(graph: Graph) -> Iterator[Change]:
 
 @register("flatten")
 def _flatten(graph: Graph) -> Iterator[Change]:
-    """Leading axes as one, so that tensors have 4 dims; 3 for a product; rows and columns as images."""
+    """Merge leading axes so that tensors have 4 dims (3 for a product), or rows and columns as images."""
     products = sum(isinstance(op, Matmul) for op in graph.ops)
     rank = 3 if products == 1 else 4  # attention is more than one
     found = flatten_leading(graph, rank)
@@ -121,7 +121,7 @@ def _flatten(graph: Graph) -> Iterator[Change]:
 
 @register("lengths")
 def _lengths(graph: Graph) -> Iterator[Change]:
-    """Lengths and offsets of sequences with dims (n, 1, 1, 1)."""
+    """Sequence lengths and offsets with dims (n, 1, 1, 1)."""
     dims = find_lengths_of_other_rank(graph)
     offsets = [t.ragged_offset for op in all_ops(graph) for _, t in op.ports() if t.ragged_offset is not None]
     wrong = {t.uid: t for t in (*graph.tensors, *offsets) if t.uid in dims}
@@ -133,7 +133,7 @@ def _lengths(graph: Graph) -> Iterator[Change]:
 
 @register("bias_dims")
 def _bias_dims(graph: Graph) -> Iterator[Change]:
-    """A bias repeated in memory along dims in which it broadcasts; its gradient is then summed by the caller."""
+    """A bias repeated in memory along broadcast dims, with its gradient summed by the caller."""
     for bias, whole, gradients in find_biases(graph):
         last, heads = (*bias.dims[:2], *whole[2:]), (1, *whole[1:])
         for dims in dict.fromkeys((last, heads, whole)):
@@ -148,7 +148,7 @@ def _bias_dims(graph: Graph) -> Iterator[Change]:
 
 @register("dims")
 def _dims(graph: Graph) -> Iterator[Change]:
-    """Dims that follow from those of other tensors: results of attention, and block scales in whole tiles."""
+    """Dims that follow from other tensors: results of attention, and block scales in whole tiles."""
     given = {
         **dict.fromkeys(ATTENTION, "Q, K and V"),
         _D.OPERATION_RESAMPLE_FWD: "image, window, stride and padding",
@@ -169,7 +169,7 @@ def _dims_of(graph: Graph, dims: dict[int, tuple[int, ...]], effect: Effect, why
 
 @register("view")
 def _view(graph: Graph) -> Iterator[Change]:
-    """A tensor in memory described with the strides of its transpose, or of a slice, instead of the operation."""
+    """A tensor in memory with the strides of its transpose or slice, in place of the operation."""
     for op in graph.ops:
         if not isinstance(op, Operation) or len(graph.ops) < 2:
             continue
@@ -190,7 +190,7 @@ def _without_view(graph: Graph, op: Operation, seen: Tensor) -> Graph:
 
 @register("whole_pattern")
 def _whole_pattern(graph: Graph) -> Iterator[Change]:
-    """A ReLU between what scales an image and the convolution that reads it, as kernels know the pattern."""
+    """A ReLU between the image's scaling and the convolution, to complete the pattern of the kernels."""
     made = {t.uid: op for op in graph.ops if isinstance(op, Pointwise) for t in op.outputs().values()}
     for op in graph.ops:
         image = op.inputs().get("x") if op.kind in CONVOLUTIONS else None
@@ -202,7 +202,7 @@ def _whole_pattern(graph: Graph) -> Iterator[Change]:
 
 @register("explicit_padding")
 def _explicit_padding(graph: Graph) -> Iterator[Change]:
-    """The image of a convolution padded in memory, where the convolution pads its sides differently."""
+    """The image of a convolution padded in memory, where its sides are padded differently."""
     for op in graph.ops:
         if not (isinstance(op, Operation) and op.kind in CONVOLUTIONS):
             continue
@@ -226,7 +226,7 @@ def _explicit_padding(graph: Graph) -> Iterator[Change]:
 
 @register("split")
 def _split(graph: Graph) -> Iterator[Change]:
-    """Two graphs instead of one, what they share in memory; those that share least first."""
+    """Split into two graphs with shared tensors in memory, those that share the least first."""
     shares = _elements_shared(graph)
     for position in sorted(shares, key=lambda one: (shares[one], one))[:_CUTS]:
         written = {t.uid for op in graph.ops[:position] for t in op.outputs().values()}
@@ -241,7 +241,7 @@ _CUTS = 16  # of a graph that are offered
 
 
 def _elements_shared(graph: Graph) -> dict[int, int]:
-    """Return how many elements operations before a place write and others from there on read, by each place."""
+    """Return, by position, the number of elements written before it and read after it."""
     change = [0] * (len(graph.ops) + 1)
     made = {tensor.uid: place for place, op in enumerate(graph.ops) for tensor in op.outputs().values()}
     last: dict[int, tuple[int, Tensor]] = {}
@@ -256,7 +256,7 @@ def _elements_shared(graph: Graph) -> dict[int, int]:
 
 
 def _cut(graph: Graph, position: int, shared: list[Tensor]) -> tuple[Graph, ...]:
-    """Return the operations before a place and those from there on as two graphs."""
+    """Return the operations before and from a position as two graphs."""
     new = {t.uid: dataclasses.replace(t, virtual=False, scratch=False) for t in shared}
     return _part(graph, graph.ops[:position], new, 1), _part(graph, graph.ops[position:], new, 2)
 

@@ -1,4 +1,4 @@
-"""Changes of how tensors are in memory: alignment, strides, the order of their elements. Pure."""
+"""Changes of tensor layouts: alignment, strides, order of elements."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _NEEDED_BYTES = 16  # what engines load at once
 
 @register("alignment")
 def _alignment(graph: Graph) -> Iterator[Change]:
-    """Addresses that are multiples of 16 bytes; the caller's buffers must be."""
+    """Addresses that are multiples of 16 bytes, to which the caller's buffers must be aligned."""
     low = [tensor for tensor in in_memory(graph) if tensor.alignment < _NEEDED_BYTES and math.prod(tensor.dims) > 1]
     found = ", ".join(f"{tensor.name} {tensor.alignment}" for tensor in low[:6])
     title = f"alignment of {found} -> {_NEEDED_BYTES} bytes"
@@ -75,7 +75,7 @@ def _layout(graph: Graph) -> Iterator[Change]:
 
 
 def _describe_same_memory(graph: Graph) -> set[int]:
-    """Return inputs and outputs of reshapes whose dims and strides are a permutation of each other."""
+    """Return inputs and outputs of reshapes whose dims and strides are permutations of each other."""
     found: set[int] = set()
     for op in graph.ops:
         x, y = (dict(op.ports()).get(port) for port in ("x", "y"))
@@ -89,7 +89,7 @@ def _describe_same_memory(graph: Graph) -> set[int]:
 
 
 def _overlaps(tensor: Tensor) -> bool:
-    """Return whether several elements are at one address."""
+    """Return whether several elements share an address."""
     return tensor.span_elements < math.prod(tensor.dims)
 
 
@@ -109,7 +109,7 @@ def _strides(
 
 
 def _differ(tensor: Tensor, strides: tuple[int, ...]) -> bool:
-    """Return whether the strides mean another layout: those of dims of 1 do not count."""
+    """Return whether the strides give another layout, ignoring dims of size 1."""
     return any(dim > 1 and one != other for dim, one, other in zip(tensor.dims, tensor.strides, strides, strict=True))
 
 

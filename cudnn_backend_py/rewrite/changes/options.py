@@ -1,4 +1,4 @@
-"""Changes that leave something out: outputs, biases, masks, dropout, an operation. Pure."""
+"""Changes that leave something out: outputs, biases, masks, dropout, operations."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _D, _P, _R, _T = DescriptorType, PointwiseMode, ReduceTensorOp, DataType
 
 @register("drop_stats")
 def _drop_stats(graph: Graph) -> Iterator[Change]:
-    """Without an output that only the backward pass or a check needs."""
+    """Leave out an output that only the backward pass or a check needs."""
     read, results = uids_read(graph), {one.uid for one in graph.outputs}
     for op in graph.ops:
         for port, tensor in op.outputs().items():
@@ -59,7 +59,7 @@ _STATISTICS = ("stats", "max", "sum_exp")
 
 
 def _without_statistics(graph: Graph, op: Operation, softmax: Operation) -> Iterator[Change]:
-    """Yield the graph with attention that writes no statistics; inputs of its softmax, such as a sink, stay."""
+    """Yield the graph with attention without statistics; other softmax inputs, such as a sink, stay."""
     title = "without the softmax statistics"
     if set(softmax.inputs()) <= {"x"}:
         yield from _operation_changed(graph, op, ("softmax",), "drop_stats", title, "exact")
@@ -70,7 +70,7 @@ def _without_statistics(graph: Graph, op: Operation, softmax: Operation) -> Iter
 
 
 def _drop_output(graph: Graph, op: Op, tensor: Tensor, kind: str, results: Collection[int]) -> Iterator[Change]:
-    """Yield the graph without an operation, if others write some of its results."""
+    """Yield the graph without an operation's output if it has others."""
     if len(results) == sum(one.uid in results for one in op.outputs().values()):
         return
     title = f"without output {tensor.name} (the others are the same)"
@@ -84,7 +84,7 @@ def _is_side_output(op: Op, tensor: Tensor) -> bool:
 def _operation_changed(
     graph: Graph, op: Operation, names: Collection[str], kind: str, title: str, effect: Effect
 ) -> Iterator[Change]:
-    """Yield the graph with some fields of an operation left out."""
+    """Yield the graph without some fields of an operation."""
     fields = [op.fields[name] for name in names if name in op.fields]
     tensors = [field for field in fields if isinstance(field, Tensor)]
 
@@ -105,7 +105,7 @@ def _fields_left_out(
 
 @register("drop_dropout")
 def _drop_dropout(graph: Graph) -> Iterator[Change]:
-    """Without dropout: for inference, or to be done outside."""
+    """Leave out dropout: for inference, or when done separately."""
     fields = ("dropout_seed", "dropout_offset", "dropout_probability", "dropout_rng_dump")
     yield from _fields_left_out(graph, "drop_dropout", fields, "without dropout", "idea")
     masks = [op.fields["y"] for op in find_operations(graph.ops, _D.OPERATION_RNG)]
@@ -125,7 +125,7 @@ def _drop_dropout(graph: Graph) -> Iterator[Change]:
 
 @register("drop_bias")
 def _drop_bias(graph: Graph) -> Iterator[Change]:
-    """Without an additive bias of the scores or of a product, or without its gradient."""
+    """Leave out a bias of the scores or a product, or its gradient."""
     results = {one.uid for one in graph.outputs}
     gradients: list[Op] = []
     for op in graph.ops:
@@ -147,7 +147,7 @@ def _drop_bias(graph: Graph) -> Iterator[Change]:
 
 
 def _without_operations(graph: Graph, ops: list[Op]) -> Graph | None:
-    """Return the graph without some operations, None where none is left."""
+    """Return the graph without some operations; None if nothing is left."""
     ids = {id(op) for op in ops}
     kept = [op for op in graph.ops if id(op) not in ids]
     return keep_ops(graph, kept) if kept else None
@@ -156,13 +156,13 @@ def _without_operations(graph: Graph, ops: list[Op]) -> Graph | None:
 def _bypassed(
     graph: Graph, kind: str, title: str, tensors: Collection[Tensor], leave: Mapping[int, Tensor]
 ) -> Iterator[Change]:
-    """Yield the graph in which tensors take the place of what some operations, given by identity, write."""
+    """Yield the graph where other tensors replace the outputs of some operations, given by identity."""
     return offer(kind, title, "idea", tensors, lambda: bypass(graph, leave))
 
 
 @register("mask")
 def _mask(graph: Graph) -> Iterator[Change]:
-    """Without a mask of the scores, or one aligned at the top left."""
+    """Leave out a mask of the scores, or use the alignment at the top left."""
     found = [(op, x) for op in all_ops(graph) if (x := _masked(op)) is not None]
     for op, x in found:
         yield from _bypassed(graph, "mask", f"without the mask {op.name}", [x], {id(op): x})
@@ -177,7 +177,7 @@ def _mask(graph: Graph) -> Iterator[Change]:
 
 
 def _masked(op: Op) -> Tensor | None:
-    """Return the scores that an operation masks, None if it is no mask."""
+    """Return the scores that an operation masks; None if it is not a mask."""
     if op.kind is _D.OPERATION_DIAGONAL_BAND_MASK:
         return dict(op.ports())["x"]
     selects = isinstance(op, Pointwise) and op.mode is _P.BINARY_SELECT
@@ -190,7 +190,7 @@ def _is_lowest(tensor: Tensor) -> bool:
 
 @register("drop_operation")
 def _drop_operation(graph: Graph) -> Iterator[Change]:
-    """Without one operation, or all of a kind at the beginning: reports which one does not fit."""
+    """Leave out one operation, or all of a kind at the start, to find the one that does not fit."""
     yield from _without_each(graph)
     if not any(op.kind in ATTENTION for op in graph.ops) and sum(isinstance(op, Matmul) for op in graph.ops) < 2:
         yield from _without_unusual(graph)
@@ -198,12 +198,12 @@ def _drop_operation(graph: Graph) -> Iterator[Change]:
 
 
 def _is_main(op: Op) -> bool:
-    """Return whether an operation is what a graph is for: a product, a convolution or attention."""
+    """Return whether an operation is the main one of a graph: a product, a convolution or attention."""
     return isinstance(op, Matmul) or op.kind in CONVOLUTIONS or op.kind in ATTENTION
 
 
 def _without_each(graph: Graph) -> Iterator[Change]:
-    """Yield the graph without each operation: bypassed, or done outside where it is the last one."""
+    """Yield the graph without each operation: bypassed, or done separately if it is the last."""
     read, top = uids_read(graph), {id(op) for op in graph.ops}
     for op in all_ops(graph):
         outputs = list(op.outputs().values())
@@ -220,7 +220,7 @@ def _without_each(graph: Graph) -> Iterator[Change]:
 
 
 def _without_unusual(graph: Graph) -> Iterator[Change]:
-    """Yield the graph without each operation that is unusual, also between others."""
+    """Yield the graph without each unusual operation, also in the middle."""
     known = {tensor.name for tensor in graph.tensors}
     for one in deviations(graph):
         if one.aspect == "operation":
@@ -229,7 +229,7 @@ def _without_unusual(graph: Graph) -> Iterator[Change]:
 
 
 def _without_first(graph: Graph) -> Iterator[Change]:
-    """Yield the graph without all operations of a kind that read tensors in memory only."""
+    """Yield the graph without all operations of a kind that read only tensors in memory."""
     first: dict[str, list[Op]] = {}
     for op in graph.ops:
         if not _is_main(op) and not any(tensor.virtual for tensor in op.inputs().values()):

@@ -1,4 +1,4 @@
-"""Changes of sizes: dims padded with zeros, and smaller ones. Pure."""
+"""Changes of sizes: dims padded with zeros, and smaller dims."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _D, _P, _R, _T = DescriptorType, PointwiseMode, ReduceTensorOp, DataType
 
 @dataclass(frozen=True)
 class HeadDims:
-    """The dims of an attention graph: ``d`` of Q and K, ``d_v`` of V, ``s_q``, ``s_kv``, None what was not found."""
+    """The dims of an attention graph: ``d`` of Q and K, ``d_v`` of V, ``s_q``, ``s_kv``; None if not found."""
 
     d: DimClass | None = None
     d_v: DimClass | None = None
@@ -57,7 +57,7 @@ def head_dims(graph: Graph) -> HeadDims:
 
 @register("pad_head_dim")
 def _pad_head_dim(graph: Graph) -> Iterator[Change]:
-    """A head dim of the next multiple of 8 to 128, the rest zeros; the scale stays that of the old one."""
+    """Pad a head dim with zeros to a multiple of 8 to 128; the scale stays unchanged."""
     dims = head_dims(graph)
     for classes in _distinct(dims.d, dims.d_v):
         for multiple in (8, 16, 32, 64, 128):
@@ -69,7 +69,7 @@ _HEAD_DIMS = (256, 192, 128, 96, 64)  # that kernels are written for
 
 @register("smaller_head_dim")
 def _smaller_head_dim(graph: Graph) -> Iterator[Change]:
-    """A smaller head dim, the largest first: that of V alone, that of Q and K alone, both."""
+    """A smaller head dim, largest first: of V alone, of Q and K alone, of both."""
     dims = head_dims(graph)
     d, d_v = dims.d, dims.d_v
     sizes = {one: [size for size in _HEAD_DIMS if size < one.size] for one in (d, d_v) if one is not None}
@@ -91,7 +91,7 @@ def _smaller_head_dim(graph: Graph) -> Iterator[Change]:
 
 @register("pad_sequence")
 def _pad_sequence(graph: Graph) -> Iterator[Change]:
-    """Longer sequences; exact for queries, and for keys where the real lengths are given."""
+    """Longer sequences; exact for queries, and for keys if sequence lengths are given."""
     dims = head_dims(graph)
     for classes in _distinct(dims.s_q, dims.s_kv):
         for multiple in (8, 64, 128):
@@ -115,7 +115,7 @@ def _fitting_response(graph: Graph, op: Operation) -> Iterator[Change]:
 
 
 def response_dims(op: Operation) -> tuple[int, ...] | None:
-    """Return the dims a convolution gives its response, from image, filter and parameters; None if none fit."""
+    """Return the output dims of a convolution from image, filter and parameters; None if they do not fit."""
     image, weights, _ = (op.fields[port] for port in CONVOLUTIONS[op.kind])
     given = op.fields["convolution"].fields
     steps = ("pre_paddings", "post_paddings", "filter_strides", "dilations")
@@ -130,7 +130,7 @@ def response_dims(op: Operation) -> tuple[int, ...] | None:
 
 @register("pad_channels")
 def _pad_channels(graph: Graph) -> Iterator[Change]:
-    """Channels of convolutions, or M, N and K of matrix products, of the next multiple of 4, 8, 16 or 32."""
+    """Pad channels of convolutions, or M, N and K of products, to the next multiple of 4, 8, 16 or 32."""
     classes = dim_classes(graph)
     wanted: list[tuple[str, tuple[DimClass, ...]]] = []
     for op in graph.ops:
@@ -156,7 +156,7 @@ def _pad_channels(graph: Graph) -> Iterator[Change]:
 
 
 def _pad_groups(graph: Graph, op: Operation) -> Iterator[Change]:
-    """Yield a grouped convolution with more input channels per group, the new ones zeros."""
+    """Yield a grouped convolution with more input channels per group, padded with zeros."""
     weights = op.fields[CONVOLUTIONS[op.kind][1]]
     old = weights.dims[1] if weights.rank > 1 else 0
     for multiple in (4, 8, 16):
@@ -170,7 +170,7 @@ def _pad_groups(graph: Graph, op: Operation) -> Iterator[Change]:
 
 
 def _distinct(*classes: DimClass | None) -> Iterator[tuple[DimClass, ...]]:
-    """Yield the dims of one size together, and each alone."""
+    """Yield the dims of equal size together, and each alone."""
     given = list(dict.fromkeys(item for item in classes if item is not None))
     if len(given) == 2 and given[0].size == given[1].size:
         yield tuple(given)
@@ -194,7 +194,7 @@ def _pad(graph: Graph, classes: tuple[DimClass, ...], multiple: int, kind: str, 
 
 
 def _has_lengths(graph: Graph) -> bool:
-    """Return whether the graph is reported the real lengths of its sequences."""
+    """Return whether the graph gets the sequence lengths."""
     for op in graph.ops:
         if isinstance(op, Matmul) and (op.m_override or op.n_override or op.k_override):
             return True

@@ -1,4 +1,4 @@
-"""Changes of where tensors are: virtual or in memory, by value or not. Pure."""
+"""Changes of where tensors are stored: virtual or in memory, by value or not."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _FLOATS = (_T.FLOAT, _T.DOUBLE, *HALF_TYPES, *FP8_TYPES)
 
 @register("virtual")
 def _virtual(graph: Graph) -> Iterator[Change]:
-    """A tensor between operations in memory instead of virtual, or the other way."""
+    """Store a tensor between operations in memory instead of virtual, or vice versa."""
     top = {tensor.uid for op in graph.ops for _, tensor in op.ports()}
     between = uids_written(graph) & uids_read(graph) & top
     for tensor in graph.tensors:
@@ -45,7 +45,7 @@ def _virtual(graph: Graph) -> Iterator[Change]:
 
 
 def _with_identity(graph: Graph) -> Iterator[Change]:
-    """Yield an output written by an identity of a virtual float tensor, where the operation itself wrote it."""
+    """Yield an output written through an identity of a virtual float tensor instead of directly."""
     for op in graph.ops:
         if not isinstance(op, Matmul) or op.c.virtual or op.c.scratch or op.c.by_value or op.c.data_type is _T.FLOAT:
             continue
@@ -63,7 +63,7 @@ def _identity_after(graph: Graph, op: Matmul) -> Graph:
 
 @register("scale")
 def _scale(graph: Graph) -> Iterator[Change]:
-    """A number by value instead of in memory, or the other way; one instead of a tensor of ones."""
+    """A number by value instead of in memory, or vice versa; one number instead of a tensor of ones."""
     written = uids_written(graph)
     for tensor in graph.tensors:
         if math.prod(tensor.dims) != 1 or tensor.virtual or tensor.uid in written:

@@ -1,4 +1,4 @@
-"""Changes of data types: of tensors, in memory or virtual, and of the computation. Pure."""
+"""Changes of data types: of tensors in memory, of virtual tensors, and of the computation."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _FLOATS = (_T.FLOAT, _T.DOUBLE, *HALF_TYPES, *FP8_TYPES)
 
 @register("data_type")
 def _data_type(graph: Graph) -> Iterator[Change]:
-    """Tensors in memory of another type: all of one type, or one that differs from the others."""
+    """Tensors in memory with another type: all of one type, or one that differs from the others."""
     memory = in_memory(graph)
     yield from _integer_products(graph)
     yield from _scale_types(graph)
@@ -57,7 +57,7 @@ def _data_type(graph: Graph) -> Iterator[Change]:
 
 
 def _groups_of_type(graph: Graph, memory: list[Tensor], old: DataType) -> list[list[Tensor]]:
-    """Return the tensors of a type that change together: all big ones, and each alone."""
+    """Return the groups of tensors of a type to change: all large ones, and each alone."""
     same = [tensor for tensor in memory if tensor.data_type is old]
     if not same:
         return []
@@ -79,7 +79,7 @@ def _groups_of_type(graph: Graph, memory: list[Tensor], old: DataType) -> list[l
 
 
 def _operands(graph: Graph) -> set[int]:
-    """Return the operands of products whose types have to be equal."""
+    """Return the operands of products that must have equal types."""
     found: set[int] = set()
     for op in graph.ops:
         if isinstance(op, Matmul):
@@ -93,7 +93,7 @@ _MULTIPLIED = {"x", "w", "dy", "q", "k", "v", "d_o"}
 
 
 def _is_statistic(tensor: Tensor) -> bool:
-    """Return whether a tensor holds numbers per row or scalars, which stay float32."""
+    """Return whether a tensor has numbers per row or scalars, which stay float32."""
     return tensor.data_type is _T.FLOAT and (math.prod(tensor.dims) == 1 or (tensor.rank > 2 and tensor.dims[-1] == 1))
 
 
@@ -112,7 +112,7 @@ def _odd_types(graph: Graph, memory: list[Tensor]) -> Iterator[Change]:
 
 
 def _retype(graph: Graph, chosen: list[Tensor], old: DataType, new: DataType) -> Graph | None:
-    """Return the graph with these tensors of another type, virtual ones of the old type with them if all change."""
+    """Return the graph with another type for these tensors; if all change, virtual ones of the old type do too."""
     memory = [t for t in in_memory(graph) if t.data_type is old and not _is_statistic(t)]
     if len(chosen) >= len(memory):
         chosen = chosen + [t for t in graph.tensors if t.virtual and t.data_type is old and old is not _T.FLOAT]
@@ -151,7 +151,7 @@ def _is_device_scalar(tensor: Tensor) -> bool:
 
 @register("intermediate_type")
 def _intermediate_type(graph: Graph) -> Iterator[Change]:
-    """Virtual tensors and computation in another type."""
+    """Virtual tensors and computation with another type."""
     yield from _operand_types(graph)
     virtual = [t for t in graph.tensors if t.virtual and t.data_type in (_T.FLOAT, *HALF_TYPES)]
     for new in (_T.FLOAT, *HALF_TYPES):
@@ -208,7 +208,7 @@ _SCALE_TYPES = {32: _T.FP8_E8M0, 16: _T.FP8_E4M3}  # of MXFP8 and NVFP4, by the 
 
 
 def _scale_types(graph: Graph) -> Iterator[Change]:
-    """Yield block scales of a type that they have in a format of so large blocks."""
+    """Yield block scales with a type that a format with this block size has."""
     wrong: dict[DataType, list[Tensor]] = {}
     for op in graph.ops:
         if isinstance(op, Operation) and op.kind in BLOCK_SCALES:

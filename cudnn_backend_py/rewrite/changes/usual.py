@@ -1,4 +1,4 @@
-"""Changes of one unusual thing of a graph that is no attention to the usual. Pure."""
+"""Changes of one unusual property of a graph other than attention to the usual value."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .change import ATTENTION, Change, offer, register
 
 @register("usual")
 def _usual(graph: Graph) -> Iterator[Change]:
-    """One thing as in most graphs: a type, strides, a size, a parameter, an operation less. Of attention nothing."""
+    """Change one property to the usual: a type, strides, a size, a parameter, or one operation fewer."""
     if sum(isinstance(op, Matmul) for op in graph.ops) > 1 or any(op.kind in ATTENTION for op in graph.ops):
         return
     names = {tensor.name for tensor in graph.tensors}

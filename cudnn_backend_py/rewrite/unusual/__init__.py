@@ -1,4 +1,4 @@
-"""What is unusual about a graph, each with the step back to the usual: types, strides, sizes, parameters. Pure.
+"""Unusual properties of a graph, each with the change that makes it usual: types, strides, sizes, parameters.
 
 Usual is what the other tensors of the graph are, and what kernels are written for: float32 inside, packed memory at
 multiples of 16 bytes, a convolution without groups. Steps go together in any order: each finds its tensor by its uid
@@ -32,7 +32,7 @@ def deviations(graph: Graph) -> list[Deviation]:
 
 
 def find_needs(graph: Graph, found: list[Deviation]) -> dict[str, set[str]]:
-    """Return by key which operations, as keys of deviations, have to be there for a deviation to be."""
+    """Return, by key of a deviation, the operations that must be present for it."""
     extra = {key_of(op): f"operation {key_of(op)}" for op in graph.ops}
     known = {one.key for one in found}
     needs: dict[str, set[str]] = {}
@@ -52,7 +52,7 @@ _OF_TENSORS = ("type", "strides", "order", "alignment", "dims", "memory", "block
 
 
 def undo(graph: Graph, chosen: list[Deviation]) -> Graph | None:
-    """Return the graph without these; None where it is none, or nothing is left of it."""
+    """Return the graph without these deviations; None if it is invalid or empty."""
     for one in chosen:
         changed = attempt(lambda one=one, graph=graph: one.undo(graph))  # type: ignore[misc]
         if changed is None:

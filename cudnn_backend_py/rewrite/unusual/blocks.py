@@ -1,4 +1,4 @@
-"""Unusual block scales: other blocks, types, orders or dims than the formats have. Pure."""
+"""Unusual block scales: blocks, types, orders or dims outside of the standard formats."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _D, _T = DescriptorType, DataType
 
 
 def orders_of_scales(graph: Graph) -> Iterator[tuple[Tensor, tuple[int, ...]]]:
-    """Yield block scales in the order F8_128x4, and their strides: without gaps, those of one row together."""
+    """Yield block scales in F8_128x4 order with the strides of packed tensors or packed rows."""
     of_product = _scales_of_products(graph)
     for op, scale, axis in find_scales(graph):
         if scale.reordering is TensorReordering.F8_128x4 and id(op) in of_product:
@@ -40,7 +40,7 @@ def _scales_of_products(graph: Graph) -> set[int]:
 
 
 def find_scales(graph: Graph) -> Iterator[tuple[Operation, Tensor, int]]:
-    """Yield operations with block scales, the scales, and the axis along which there are fewer of them."""
+    """Yield operations with block scales, the scales, and the axis of the blocks."""
     for op in graph.ops:
         if not isinstance(op, Operation) or op.kind not in BLOCK_SCALES:
             continue
@@ -71,7 +71,7 @@ def small_port(op: Op) -> str:
 
 
 def usual_format(graph: Graph) -> DataType | None:
-    """Return the type that what is in blocks has in most places; else the one that its scales belong to."""
+    """Return the most frequent type of block-scaled tensors, else the one that matches the scales."""
     ops = [op for op in graph.ops if op.kind in BLOCK_SCALES]
     small = [dict(op.ports())[small_port(op)] for op in ops]
     known = [tensor for tensor in small if _format_of(tensor.data_type)]
@@ -84,7 +84,7 @@ def usual_format(graph: Graph) -> DataType | None:
 
 
 def odd_scales(graph: Graph) -> Iterator[Deviation]:
-    """Yield block scales of other blocks, types, orders or dims than the formats MXFP8 and NVFP4 have."""
+    """Yield block scales outside of the formats MXFP8 and NVFP4: blocks, types, orders or dims."""
     usual, of_product = usual_format(graph), _scales_of_products(graph)
     wrong: dict[tuple[DataType, DataType], list[Tensor]] = {}
     for op, scale, axis in find_scales(graph):
@@ -135,7 +135,7 @@ def odd_scales(graph: Graph) -> Iterator[Deviation]:
 
 
 def _with_blocks(graph: Graph, uid: int, old: int, new: int, axis: int) -> Graph:
-    """Return the graph with the operation that writes `uid` in blocks of another size."""
+    """Return the graph with another block size for the operation that writes `uid`."""
     ops, scales = [], {}
     for op in graph.ops:
         if isinstance(op, Operation) and op.kind in BLOCK_SCALES and op.fields["y"].uid == uid:
@@ -150,7 +150,7 @@ def _with_blocks(graph: Graph, uid: int, old: int, new: int, axis: int) -> Graph
 
 
 def odd_orders(graph: Graph) -> Iterator[Deviation]:
-    """Yield tensors in an order of elements that only block scales have."""
+    """Yield tensors with an element order that only block scales have."""
     scales = {scale.uid for _, scale, _ in find_scales(graph)}
     for tensor in graph.tensors:
         if tensor.reordering is not TensorReordering.NONE and tensor.uid not in scales:

@@ -1,4 +1,4 @@
-"""`Deviation`: one way in which a graph is unusual, with the step back to the usual. Pure."""
+"""`Deviation`: one unusual property of a graph, with the change that makes it usual."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ Aspect = Literal[
 
 @dataclass(frozen=True)
 class Deviation:
-    """One way in which a graph is unusual.
+    """One unusual property of a graph.
 
     Parameters
     ----------
@@ -84,12 +84,12 @@ def in_memory(graph: Graph) -> list[Tensor]:
 
 
 def with_fields(graph: Graph, uid: int, **fields: Any) -> Graph:
-    """Return the graph with some fields of one tensor, where it still has it."""
+    """Return the graph with some fields of one tensor changed, where it has them."""
     return with_fields_of(graph, [uid], **fields)
 
 
 def with_fields_of(graph: Graph, uids: Iterable[int], **fields: Any) -> Graph:
-    """Return the graph with some fields of several tensors, where it still has them."""
+    """Return the graph with some fields of several tensors changed, where they have them."""
     new = {
         t.uid: replace(t, **{name: value(t) if callable(value) else value for name, value in fields.items()})
         for t in find_tensors(graph, uids)
@@ -100,7 +100,7 @@ def with_fields_of(graph: Graph, uids: Iterable[int], **fields: Any) -> Graph:
 def of_several(
     tensors: list[Tensor], key: str, aspect: Aspect, old: str, new: str, effect: Any, **fields: Any
 ) -> Deviation:
-    """Return the deviation that several tensors have."""
+    """Return the deviation shared by several tensors."""
     names = tuple(tensor.name for tensor in tensors)
     uids = [tensor.uid for tensor in tensors]
     told = ", ".join(names[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "")
@@ -118,7 +118,7 @@ IMAGE = 4  # dims from which on there are pixels
 
 
 def order_word(tensor: Tensor) -> str:
-    """Return in which order a tensor is; nothing where it has too few dims for that to be reported."""
+    """Return the name of a tensor's axis order; empty if it has too few dims."""
     if sum(dim > 1 for dim in tensor.dims) < 2:
         return ""
     rows = not differ(tensor, packed_strides(tensor.dims))
@@ -164,7 +164,7 @@ def wrong_dims(
 
 
 def key_of(op: Op) -> int:
-    """Return the key of an operation, which survives changes of tensors: the tensors it writes."""
+    """Return the key of an operation that is stable under changes of tensors: the tensors it writes."""
     return next((tensor.uid for tensor in op.outputs().values()), -1)
 
 
@@ -173,13 +173,13 @@ def map_operation(graph: Graph, key: int, change: Callable[[Any], Op]) -> Graph:
 
 
 def at_operation(op: Op, change: Callable[[Any], Op]) -> Callable[[Graph], Graph]:
-    """Return the step that changes this operation, whatever became of its tensors."""
+    """Return a function that changes this operation, whatever its tensors are by then."""
     key = key_of(op)
     return lambda graph: map_operation(graph, key, change)
 
 
 def set_fields(op: Operation, inner: str, **fields: Any) -> Op:
-    """Return the operation with other fields, of itself or of the parameters under a name."""
+    """Return the operation with other fields, its own or those of a named parameter."""
     if not inner:
         return Operation(op.type, op.name, {**op.fields, **fields})
     given = op.fields[inner]

@@ -1,4 +1,4 @@
-"""Unusual places in memory: strides other than those of the other tensors, gaps, low alignments. Pure."""
+"""Unusual layouts: strides unlike the other tensors', gaps, low alignments."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Strides = tuple[int, ...]
 
 @dataclass(frozen=True)
 class _Orders:
-    """The facts about a graph for the rules: strides of scales, second operands of products, orders as text."""
+    """Facts about a graph for these rules: strides of scales, second operands of products, axis orders as text."""
 
     scales: Mapping[int, Strides]
     operands: Collection[int]
@@ -39,11 +39,11 @@ class _Orders:
     usual: str
 
     def in_usual_order(self, dims: tuple[int, ...]) -> Strides:
-        """Return strides in the order that most tensors have."""
+        """Return strides in the order of most tensors."""
         return channels_last(dims) if self.usual == "NHWC" else packed_strides(dims)
 
     def is_unusual(self, tensor: Tensor) -> bool:
-        """Return whether a tensor is stored in another order than most."""
+        """Return whether a tensor has another axis order than most."""
         return self.words[tensor.uid] not in ("", self.usual) and self.usual != "other"
 
 
@@ -60,7 +60,7 @@ def _read_orders(graph: Graph, tensors: list[Tensor]) -> _Orders:
 
 
 def _without_gaps(tensor: Tensor, orders: _Orders) -> Strides:
-    """Return strides without gaps, in the order of the tensor or, for images, in the usual one."""
+    """Return packed strides in the order of the tensor or, for images, in the usual one."""
     operand = tensor.uid in orders.operands
     wanted = repack(tensor, tensor.dims).strides
     if any(stride == 0 for dim, stride in zip(tensor.dims, tensor.strides, strict=True) if dim > 1):
@@ -72,7 +72,7 @@ def _without_gaps(tensor: Tensor, orders: _Orders) -> Strides:
 
 
 def _for_product(tensor: Tensor, orders: _Orders) -> Strides | None:
-    """Return the strides that kernels of products read best: column-major for narrow types."""
+    """Return the strides that matmul kernels prefer: column-major for narrow types."""
     word = orders.words[tensor.uid]
     if tensor.data_type in (*LOW_PRECISION_TYPES, _T.INT8) and not tensor.virtual and word == "row-major":
         return column_major(tensor.dims)
@@ -98,7 +98,7 @@ _RULES: tuple[tuple[Callable[[Tensor, _Orders], object], Callable[[Tensor, _Orde
 
 
 def odd_layouts(graph: Graph) -> Iterator[Deviation]:
-    """Yield tensors with strides unlike those of most others, or with gaps."""
+    """Yield tensors with gaps or with strides unlike those of most others."""
     reshaped = {t.uid for op in graph.ops if op.kind is _D.OPERATION_RESHAPE for _, t in op.ports()}
     tensors = [t for t in graph.tensors if not t.by_value and t.uid not in reshaped and t.ragged_offset is None]
     orders = _read_orders(graph, tensors)
@@ -124,7 +124,7 @@ def odd_layouts(graph: Graph) -> Iterator[Deviation]:
 
 
 def _all_row_major(tensors: list[Tensor], orders: _Orders) -> Iterator[Deviation]:
-    """Yield the property that all images of a convolution are row-major: kernels read them channels last."""
+    """Yield the property that all images of a convolution are row-major, while kernels prefer channels last."""
     whole = [t for t in tensors if orders.words.get(t.uid) == orders.usual == "NCHW" and t.rank >= IMAGE]
     if not whole:
         return

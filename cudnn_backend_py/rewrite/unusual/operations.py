@@ -1,4 +1,4 @@
-"""Operations next to a product or a norm, and what is in memory between operations. Pure."""
+"""Operations next to a product or a norm, and tensors stored in memory between operations."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ _MAIN = (
 
 
 def extra_operations(graph: Graph) -> Iterator[Deviation]:
-    """Yield the operations next to the first that is a product, a norm or the like."""
+    """Yield the operations next to the first product, norm or similar."""
     scaled = _D.OPERATION_BLOCK_SCALE_DEQUANTIZE  # no product reads such numbers without
     main = next((op for op in graph.ops if op.kind in _MAIN), graph.ops[0])
     for op in reversed(graph.ops):
@@ -74,7 +74,7 @@ def extra_operations(graph: Graph) -> Iterator[Deviation]:
 
 
 def _leave_out(graph: Graph, key: int) -> Graph | None:
-    """Return the graph without an operation: passed by, or else done outside, before or after the others."""
+    """Return the graph without an operation: bypassed, or done separately before or after."""
     op = next((one for one in graph.ops if key_of(one) == key), None)
     if op is None or len(graph.ops) == 1:
         return graph
@@ -90,13 +90,13 @@ def _leave_out(graph: Graph, key: int) -> Graph | None:
 
 
 def _pass_by(graph: Graph, op: Op) -> Graph | None:
-    """Return the graph in which what an operation reads means what it writes; None where that is not possible."""
+    """Return the graph where an operation's input replaces its output; None if impossible."""
     passed = _passed_on(op)
     return None if passed is None else bypass(graph, {id(op): passed})
 
 
 def _passed_on(op: Op) -> Tensor | None:
-    """Return an input of an operation with the dims of its one result, a virtual tensor first."""
+    """Return an input of an operation with the dims of its one result, preferably virtual."""
     outputs = list(op.outputs().values())
     same = [tensor for tensor in op.inputs().values() if tensor.dims == outputs[0].dims and not tensor.by_value]
     return next((tensor for tensor in same if tensor.virtual), same[0]) if len(outputs) == 1 and same else None

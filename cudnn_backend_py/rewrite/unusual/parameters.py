@@ -1,4 +1,4 @@
-"""Unusual parameters of operations: factors, modes, groups, steps and padding. Pure."""
+"""Unusual parameters of operations: factors, modes, groups, strides and padding."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _D = DescriptorType
 
 
 def _parameter(op: Op, name: str, old: object, new: object, effect: Any, title: str = "", **how: Any) -> Deviation:
-    """Return the deviation that an operation has another parameter."""
+    """Return the deviation of one parameter of an operation."""
     inner, fields = how.get("inner", ""), how.get("fields", {name: new})
     shown = [getattr(one, "name", one) for one in (old, new)]
     word = name.replace("_", " ")
@@ -45,7 +45,7 @@ def _parameter(op: Op, name: str, old: object, new: object, effect: Any, title: 
 
 
 def odd_parameters(graph: Graph) -> Iterator[Deviation]:
-    """Yield factors, modes and the like that kernels seldom have."""
+    """Yield factors, modes and similar parameters that kernels rarely support."""
     for op in graph.ops:
         if isinstance(op, Reduction) and op.operator is not ReduceTensorOp.ADD:
             scaled = op.operator is ReduceTensorOp.AVG
@@ -105,7 +105,7 @@ def _odd_resampling(op: Operation) -> Iterator[Deviation]:
 
 
 def _odd_convolution(graph: Graph, op: Operation) -> Iterator[Deviation]:
-    """Yield groups, steps and padding of a convolution, and its mathematical form."""
+    """Yield groups, strides and padding of a convolution, and its mathematical mode."""
     given = op.fields["convolution"].fields
     image, weights, _ = (op.fields[port] for port in CONVOLUTIONS[op.kind])
     spatial, how = image.rank - 2, {"inner": "convolution"}

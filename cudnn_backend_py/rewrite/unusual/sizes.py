@@ -1,4 +1,4 @@
-"""Unusual sizes: dims that do not follow from others, odd and very large ones, broadcasts. Pure."""
+"""Unusual sizes: dims that do not follow from others, odd or very large dims, broadcasts."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _D = DescriptorType
 
 
 def norm_dims(graph: Graph) -> Iterator[Deviation]:
-    """Yield tensors of a norm that have other dims than those that go with them."""
+    """Yield tensors of a norm with inconsistent dims."""
     for op in graph.ops:
         for ports in _SAME_DIMS if op.kind in NORMS else ():
             own = [tensor for port, tensor in op.ports() if port in ports]
@@ -37,7 +37,7 @@ def norm_dims(graph: Graph) -> Iterator[Deviation]:
 
 
 def _statistics_dims(op: Operation) -> Iterator[Deviation]:
-    """Yield statistics of a norm that have not one number for each thing that it norms."""
+    """Yield statistics of a norm without one number per normalized set of elements."""
     x, scale, mode = op.fields["x"], op.fields.get("scale"), op.fields["mode"]
     if mode is NormMode.BATCH_NORM:
         dims = (1, *x.dims[1:2], *(1,) * (x.rank - 2))
@@ -55,7 +55,7 @@ def _statistics_dims(op: Operation) -> Iterator[Deviation]:
 
 
 def dims_that_follow(graph: Graph) -> Iterator[Deviation]:
-    """Yield tensors of poolings and of mixtures of experts that have not the dims that the others give."""
+    """Yield tensors of pooling and experts with dims that differ from the inferred ones."""
     for op in graph.ops:
         ports = dict(op.ports())
         needed: dict[str, tuple[int, ...]] = {}
@@ -94,7 +94,7 @@ _SAME_DIMS = (("x", "y", "dy", "dx"), ("scale", "bias", "dscale", "dbias"), ("me
 
 
 def broadcasts(graph: Graph) -> Iterator[Deviation]:
-    """Yield operands of pointwise operations that are repeated along dims, but for scalars and vectors."""
+    """Yield operands of pointwise operations that broadcast, except scalars and vectors."""
     for op in graph.ops:
         outputs = list(op.outputs().values())
         if not isinstance(op, Pointwise) or not outputs:
@@ -107,7 +107,7 @@ def broadcasts(graph: Graph) -> Iterator[Deviation]:
 
 
 def _is_vector(tensor: Tensor) -> bool:
-    """Return whether a tensor has one number, one for each channel, or one for each column."""
+    """Return whether a tensor has one number in all, per channel, or per column."""
     along = [axis for axis, dim in enumerate(tensor.dims) if dim > 1]
     return not along or along == ([1] if tensor.rank >= IMAGE else [tensor.rank - 1])
 
@@ -119,7 +119,7 @@ _LARGEST = 1 << 15
 
 
 def odd_sizes(graph: Graph) -> Iterator[Deviation]:
-    """Yield channels, rows and columns that are no multiples of 8, and very large dims."""
+    """Yield channels, rows and columns that are not multiples of 8, and very large dims."""
     classes = dict.fromkeys(dim_classes(graph).values())
     tensors = {tensor.uid: tensor for tensor in graph.tensors}
     pixels = IMAGE - any(op.kind in CONVOLUTIONS for op in graph.ops)  # there is a convolution over one dim

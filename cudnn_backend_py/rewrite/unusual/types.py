@@ -1,4 +1,4 @@
-"""Unusual data types: of tensors, in memory or virtual, and of the computation. Pure."""
+"""Unusual data types: of tensors in memory, of virtual tensors, and of the computation."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ FINALIZED = (_D.OPERATION_BN_FINALIZE_STATISTICS, _D.OPERATION_BN_BWD_WEIGHTS)
 
 
 def _types_of_ports(graph: Graph) -> dict[int, DataType]:
-    """Return the types that tensors have in their ports, by uid, where the operation determines them."""
+    """Return, by uid, the types of tensors whose ports determine them."""
     small = usual_format(graph)
     found: dict[int, DataType] = {}
     for op in graph.ops:
@@ -69,7 +69,7 @@ def _types_of_ports(graph: Graph) -> dict[int, DataType]:
 
 
 def _type_of_port(op: Op, port: str, small: DataType | None) -> DataType | None:
-    """Return the type that an operation determines for a port, None for the numbers of a model; `small` of scales."""
+    """Return the type that a port requires; None for ordinary numbers; `small` is the type of scales."""
     if port in _OF_PORTS:
         return _OF_PORTS[port]
     if op.kind in NORMS and op.parameters().get("mode") is not NormMode.ADA_LAYER_NORM:
@@ -82,7 +82,7 @@ def _type_of_port(op: Op, port: str, small: DataType | None) -> DataType | None:
 
 
 def _usual_type(tensors: list[Tensor]) -> DataType | None:
-    """Return the type of most tensors; among equals a float, then the one read first."""
+    """Return the most frequent type of tensors; in a tie a float, then the one read first."""
     counted = Counter(tensor.data_type for tensor in tensors)
     order = {kind: place for place, kind in enumerate(reversed(list(dict.fromkeys(t.data_type for t in tensors))))}
     plain = {kind: kind in (_T.HALF, _T.BFLOAT16, _T.FLOAT) for kind in counted}
@@ -90,7 +90,7 @@ def _usual_type(tensors: list[Tensor]) -> DataType | None:
 
 
 def odd_types(graph: Graph) -> Iterator[Deviation]:
-    """Yield tensors in memory of another type than the others, or than their port holds."""
+    """Yield tensors in memory with a type unlike the others' or unlike their port's."""
     known = _types_of_ports(graph)
     written = {tensor.uid for op in graph.ops for tensor in op.outputs().values()}
     scales = {t.uid for op in graph.ops if op.kind in BLOCK_SCALES for p, t in op.ports() if p == "scale"}
@@ -117,7 +117,7 @@ _EIGHT_BITS = {_T.FP8_E4M3, _T.FP8_E5M2}  # either of which a port holds that ho
 
 
 def _other_type(tensor: Tensor, name: str, needed: DataType, as_others: str = "") -> Deviation:
-    """Return the deviation of a tensor, called `name`, that has another type than the one needed."""
+    """Return the deviation of a tensor, called `name`, with another type than the needed one."""
     found, uid = type_word(tensor.data_type), tensor.uid
     return Deviation(
         f"type {uid}",
@@ -132,7 +132,7 @@ def _other_type(tensor: Tensor, name: str, needed: DataType, as_others: str = ""
 
 
 def _widened(is_reduced: bool, usual: DataType | None) -> tuple[DataType, ...]:
-    """Return the types that a result, maybe of a reduction, may have next to that of the operands."""
+    """Return the types that a result, possibly of a reduction, may have for the operands' type."""
     if is_reduced:
         return (_T.FLOAT,)
     if usual in LOW_PRECISION_TYPES:
@@ -146,7 +146,7 @@ def _in_float(graph: Graph | None) -> Graph | None:
 
 
 def virtual_types(graph: Graph) -> Iterator[Deviation]:
-    """Yield virtual tensors that are not float32, nor of the type in which a product or a norm holds them."""
+    """Yield virtual tensors that are neither float32 nor of the type that a product or norm requires."""
     given = {one.data_type for one in in_memory(graph)}
     for tensor in graph.tensors:
         if tensor.virtual:
@@ -156,7 +156,7 @@ def virtual_types(graph: Graph) -> Iterator[Deviation]:
 
 
 def _type_between(users: Sequence[Op], tensor: Tensor, given: Collection[DataType]) -> DataType:
-    """Return the type that a virtual tensor usually has, by the operations that read or write it.
+    """Return the usual type of a virtual tensor between the operations that write and read it.
 
     Parameters
     ----------
@@ -176,7 +176,7 @@ def _type_between(users: Sequence[Op], tensor: Tensor, given: Collection[DataTyp
 
 
 def _as_other_operand(op: Op, tensor: Tensor) -> DataType | None:
-    """Return the type of the other operand of a product that reads the tensor, its own where that is virtual, too."""
+    """Return the type of the other operand of a product that reads the tensor, its own if that is virtual too."""
     if not isinstance(op, Matmul) or tensor.uid not in (op.a.uid, op.b.uid):
         return None
     other = op.b if op.a.uid == tensor.uid else op.a
@@ -184,7 +184,7 @@ def _as_other_operand(op: Op, tensor: Tensor) -> DataType | None:
 
 
 def _as_input_of_norm(op: Op, tensor: Tensor) -> DataType | None:
-    """Return the type of the input of a norm for what else it reads or writes, which may also be float32."""
+    """Return the type of a norm's input for its other tensors, which may also be float32."""
     x = op.inputs().get("x") if op.kind in NORMS else None
     if x is None or x.uid == tensor.uid:
         return None
@@ -200,7 +200,7 @@ def _as_other_factor(op: Op, tensor: Tensor) -> DataType | None:
 
 
 def _is_logical(op: Op) -> bool:
-    """Return whether an operation compares, combines truth values or makes an index."""
+    """Return whether an operation compares, combines booleans or generates an index."""
     return isinstance(op, Pointwise) and (op.mode.name.startswith(("CMP_", "LOGICAL_")) or op.mode is _P.GEN_INDEX)
 
 
@@ -208,7 +208,7 @@ _INNER = {"convolution": "comp_type", "resample": "comp_type"}
 
 
 def _computing_in(op: Op) -> DataType | None:
-    """Return the type in which an operation computes; None where it says none."""
+    """Return the compute type of an operation; None if it has none."""
     if not isinstance(op, Operation):
         return op.compute_type if isinstance(op, Matmul | Pointwise | Reduction) else None
     inner = next((name for name in _INNER if name in op.fields), "")
@@ -226,7 +226,7 @@ def _compute_in(op: Op, kind: DataType) -> Op:
 
 
 def odd_computing(graph: Graph) -> Iterator[Deviation]:
-    """Yield operations that do not compute in float32: integers in int32, doubles in double."""
+    """Yield operations with a compute type other than float32, int32 for integers, or double for doubles."""
     for op in graph.ops:
         kind, kinds = _computing_in(op), {tensor.data_type for tensor in op.inputs().values()}
         usual = _T.INT32 if multiplies_integers(op) else _T.FLOAT

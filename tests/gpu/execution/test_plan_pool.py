@@ -72,7 +72,7 @@ def is_right(given: dict[str, Any]) -> bool:
 def test_plans_go_while_their_work_is_in_flight(pool: PlanPool, gpu: Target) -> None:
     results = []
     for length in range(64, 96):
-        held = pool.hold(length, lambda length=length: exact(length, gpu, cache=False))  # type: ignore[misc]
+        held = pool.get_or_build(length, lambda length=length: exact(length, gpu, cache=False))  # type: ignore[misc]
         given = tensors(length)
         torch.cuda._sleep(2_000_000)  # so that nothing has run when the plan is to go
         held.plan(given["q"], given["k"], given["v"], given["o"])
@@ -84,7 +84,7 @@ def test_plans_go_while_their_work_is_in_flight(pool: PlanPool, gpu: Target) -> 
 
 @pytest.mark.alone
 def test_a_plan_is_destroyed_once_its_stream_is_past_it(pool: PlanPool, gpu: Target) -> None:
-    held = pool.hold(64, lambda: exact(64, gpu, cache=False))
+    held = pool.get_or_build(64, lambda: exact(64, gpu, cache=False))
     gone = weakref.ref(held.plan)
     given = tensors(64)
     others = [exact(length, gpu) for length in (65, 66, 67)]
@@ -93,26 +93,26 @@ def test_a_plan_is_destroyed_once_its_stream_is_past_it(pool: PlanPool, gpu: Tar
     torch.cuda._sleep(3_000_000_000)  # longer than a busy host takes for what follows
     held.plan(given["q"], given["k"], given["v"], given["o"])
     for number in range(3):
-        pool.hold(number, others.pop)
+        pool.get_or_build(number, others.pop)
     assert held.plan is None
     assert not torch.cuda.current_stream().query()
     assert gone() is not None
     torch.cuda.synchronize()
-    pool.hold(68, lambda: exact(68, gpu))
+    pool.get_or_build(68, lambda: exact(68, gpu))
     assert gone() is None
     assert is_right(given)
 
 
 def test_a_class_is_destroyed_too_whose_tables_were_kept(pool: PlanPool, gpu: Target) -> None:
     problem = class_problem(Kind(kv_heads=4, causal=True).problem(1, 2, 2), Bounds(4, 128, 128), backward=False)
-    held = pool.hold("class", lambda: ClassPlan(problem, gpu, backward=False))
+    held = pool.get_or_build("class", lambda: ClassPlan(problem, gpu, backward=False))
     gone = weakref.ref(held.plan)
     given = tensors(100)
     strides = {name: given[name].stride(0) for name in ("q", "k", "v", "o", "stats")}
     held.plan({name: given[name] for name in held.plan.names}, Sequences(2, 100, 100), strides)
     torch.cuda.synchronize()
     for length in range(64, 68):
-        pool.hold(length, lambda length=length: exact(length, gpu))  # type: ignore[misc]
+        pool.get_or_build(length, lambda length=length: exact(length, gpu))  # type: ignore[misc]
     assert held.plan is None
     assert gone() is None
     assert is_right(given)
@@ -120,14 +120,14 @@ def test_a_class_is_destroyed_too_whose_tables_were_kept(pool: PlanPool, gpu: Ta
 
 def test_a_plan_of_a_cuda_graph_stays(pool: PlanPool, gpu: Target) -> None:
     problem = class_problem(KIND.problem(1, 2, 2), Bounds(4, 128, 128), backward=False)
-    held = pool.hold("class", lambda: ClassPlan(problem, gpu, backward=False))
+    held = pool.get_or_build("class", lambda: ClassPlan(problem, gpu, backward=False))
     call = Call(KIND, "dense", [100] * 2, [100] * 2)
     held.plan(call.buffers, call.sequences, call.multipliers)
     graph, sequences = torch.cuda.CUDAGraph(), call.sequences
     with torch.cuda.graph(graph):
         held.plan(call.buffers, sequences, call.multipliers)
     for length in range(64, 72):
-        pool.hold(length, lambda length=length: exact(length, gpu))  # type: ignore[misc]
+        pool.get_or_build(length, lambda length=length: exact(length, gpu))  # type: ignore[misc]
     assert held.plan is not None
     call.buffers["o"].fill_(torch.nan)
     graph.replay()
@@ -164,7 +164,7 @@ def test_a_build_in_the_background_leaves_a_capture_valid(pool: PlanPool, gpu: T
     with torch.cuda.graph(graph, capture_error_mode="global"):
         x += 1
         for length in range(200, 206):
-            pool.soon(length, lambda length=length: exact(length, gpu, cache=False), 0)  # type: ignore[misc]
+            pool.build_soon(length, lambda length=length: exact(length, gpu, cache=False), 0)  # type: ignore[misc]
         assert pool.wait()
         x += 1
     graph.replay()
@@ -200,7 +200,7 @@ def test_a_shape_that_comes_back_gets_its_exact_plan(gpu: Target) -> None:
     assert pool.wait()
     run(**given)
     run(**given)
-    by_class, by_shape = (pool.find(key) for key in pool.keys_there())
+    by_class, by_shape = (pool.find(key) for key in pool.list_keys())
     assert by_class is not None
     assert by_shape is not None
     assert isinstance(by_class.plan, ClassPlan)
@@ -220,7 +220,7 @@ def test_a_larger_class_serves_until_the_better_one_is_built(gpu: Target) -> Non
     assert pool.wait()
     assert len(pool) == 2
     run(**given)
-    better = pool.find(pool.keys_there()[1])
+    better = pool.find(pool.list_keys()[1])
     assert better is not None
     assert better.plan.streams
     assert better.plan.bounds == Bounds(2, 128, 128)

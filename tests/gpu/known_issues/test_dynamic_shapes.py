@@ -668,7 +668,7 @@ def test_the_faults_hold_here(seen: dict[Case, dict[str, Any]]) -> None:
     """Each row about many shapes that names this version and architecture is seen."""
     target = open_target()
     wrong = {case.way for case, said in offered(seen).items() if said != RIGHT}
-    holding = {row.sharing for row in FAULTS if row.sharing and row.holds_in(target.library.version, target.sm)}
+    holding = {row.sharing for row in FAULTS if row.sharing and row.affects_version(target.library.version, target.sm)}
     target.close()
     assert holding <= wrong
 

@@ -475,7 +475,7 @@ RIGHT_SINCE = {"row-statistics-alone": (9, 28, 0), "paged-decoding-sink:longer":
 def holds(name: str, version: tuple[int, int, int], sm: int) -> bool:
     row = ROWS.get(name.partition(":")[0])  # None: reported, and no row
     right = name in RIGHT_SINCE and version >= RIGHT_SINCE[name]
-    return not right and (row is None or row.holds_in(version, sm))
+    return not right and (row is None or row.affects_version(version, sm))
 
 
 @pytest.fixture(scope="module")

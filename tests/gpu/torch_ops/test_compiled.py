@@ -466,10 +466,10 @@ def test_calls_share_a_plan_where_they_differ_in_loose_numbers_only(module: Any,
 
 
 def test_plans_are_bounded_and_released(module: Any, launches: Launches, operator: int, tensors: Any) -> None:
-    class Held:
+    class Slot:
         pass
 
-    held = Held()
+    held = Slot()
     gone = weakref.ref(held)
     teach(module, launches, operator, tensors, holds=held, token=2)
     del held
@@ -487,7 +487,7 @@ def test_plans_are_bounded_and_released(module: Any, launches: Launches, operato
 def test_plans_of_threads_that_ended_go_when_the_next_thread_learns(
     module: Any, launches: Launches, operator: int, tensors: Any
 ) -> None:
-    class Held:
+    class Slot:
         pass
 
     def learn_in_a_thread(held: Any, token: int) -> None:
@@ -497,7 +497,7 @@ def test_plans_of_threads_that_ended_go_when_the_next_thread_learns(
         thread.start()
         thread.join()
 
-    held = Held()
+    held = Slot()
     gone = weakref.ref(held)
     teach(module, launches, operator, tensors, token=1)
     learn_in_a_thread(held, 2)

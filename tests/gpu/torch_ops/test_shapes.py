@@ -180,7 +180,7 @@ def test_exact_plan_takes_over() -> None:
     runs = [attention(q, k, v, causal=True) for _ in range(OFTEN)]
     assert all(torch.equal(x, runs[0]) for x in runs), "one plan of a class at first"
     assert shared_pool().wait()
-    kinds = [key[0] for key in shared_pool().keys_there()]
+    kinds = [key[0] for key in shared_pool().list_keys()]
     assert kinds.count("exact") == 1
     found = attention(q, k, v, causal=True)
     assert len(shared_pool()) == len(kinds)
@@ -356,7 +356,7 @@ def test_a_larger_class_stands_in_until_the_better_one_is_built() -> None:
         o = attention(q.detach(), k.detach(), v.detach(), causal=True, shapes="any")
         assert error(o, gradients({"q": q, "k": k, "v": v}, d_o, Masks(right_bound=0))["o"]) < 4e-3
     assert shared_pool().wait()
-    there = [shared_pool().find(key) for key in shared_pool().keys_there()]
+    there = [shared_pool().find(key) for key in shared_pool().list_keys()]
     better = next(held.plan for held in there if held is not None and held.plan.bounds.q == 128)
     for s in (104, 105, 106):
         q, k, v = (x.detach() for x in make(2, s)[:3])
@@ -373,7 +373,7 @@ def test_layers_of_one_step_are_no_return() -> None:
 
     def exact_plans() -> int:
         assert shared_pool().wait()
-        return [key[0] for key in shared_pool().keys_there()].count("exact")
+        return [key[0] for key in shared_pool().list_keys()].count("exact")
 
     for s in range(200, 210):
         q, k, v, d_o = make(2, s)

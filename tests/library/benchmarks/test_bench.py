@@ -306,8 +306,8 @@ def test_a_program_makes_the_calls_of_a_plan_in_c(h100: Any, tmp_path: Path) -> 
     calls.plan()
     assert workspace == build_plan(graph, h100, cache=False).workspace_bytes
     pointers = (ctypes.c_void_p * 5)(*range(4096, 4096 * 6, 4096))
-    no_handle = calls.run(pointers, ctypes.c_void_p(4096))  # the plan is for a described GPU
-    assert Status(no_handle) is Status.BAD_PARAM
+    not_a_handle = calls.run(pointers, ctypes.c_void_p(4096))  # the plan is for a described GPU
+    assert Status(not_a_handle) is Status.BAD_PARAM
 
 
 def test_long_use_replays_the_calls_of_verdicts(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import pytest
 
 from cudnn_backend_py.diagnose.report.tables import render_matrix, render_since, table_text
 from cudnn_backend_py.diagnose.surveys.inputs import available_versions
-from cudnn_backend_py.diagnose.surveys.matrix import Matrix, kept_answers, matrix
+from cudnn_backend_py.diagnose.surveys.matrix import Matrix, answer_files, matrix
 from cudnn_backend_py.diagnose.surveys.since import since
 from cudnn_backend_py.diagnose.verdict import Outcome
 from cudnn_backend_py.errors import EnvironmentNotReady
@@ -85,7 +85,7 @@ def test_damaged_answers_and_those_of_other_code_are_asked_again(tmp_path: Path)
     first = matrix(graphs, TARGETS, [None], cache=tmp_path, progress=False)
     cut, foreign = sorted(tmp_path.glob("*.answer"))
     cut.write_text(cut.read_text()[:-40])
-    files = kept_answers(tmp_path)
+    files = answer_files(tmp_path)
     record = files.read(foreign.stem)
     assert record is not None
     files.write(foreign.stem, record | {"by": "another release"})
@@ -190,7 +190,7 @@ def test_a_run_that_was_stopped_goes_on_where_it_was(ending: signal.Signals, tmp
     assert child.returncode == -ending, errors
     kept = {path: path.read_text() for path in tmp_path.glob("*.answer")}
     assert 10 <= len(kept) < 40
-    assert {record["cell"]["outcome"] for record, _ in kept_answers(tmp_path).read_all()} == {"supported"}
+    assert {record["cell"]["outcome"] for record, _ in answer_files(tmp_path).read_all()} == {"supported"}
     resumed = many(tmp_path)
     assert resumed.asked == 40 - len(kept)
     assert set(letters(resumed).values()) == {"S"}

@@ -250,8 +250,10 @@ def _tells(name: str) -> bool:
         return True
     kind = getattr(errors, name, None) or getattr(as_cudnn, name, None)
     if inspect.isfunction(kind):
-        return issubclass(getattr(errors, str(inspect.signature(kind).return_annotation), Exception), errors._Telling)
-    return isinstance(kind, type) and issubclass(kind, errors._Telling)
+        return issubclass(
+            getattr(errors, str(inspect.signature(kind).return_annotation), Exception), errors._DetailedError
+        )
+    return isinstance(kind, type) and issubclass(kind, errors._DetailedError)
 
 
 # faults

@@ -617,7 +617,7 @@ def null_handle(device: int = 0) -> Handle:
     """Return a handle that leads nowhere: cuDNN itself refuses it, with a status."""
     handle = object.__new__(Handle)
     handle._library, handle._pid, handle.device = library(), os.getpid(), device
-    handle._owner = _Owner(HandlePointer(), library().end_of("cudnnDestroy"))
+    handle._owner = _Owner(HandlePointer(), library().destructor_type("cudnnDestroy"))
     handle._owner.device = device
     return handle
 
@@ -918,19 +918,19 @@ def made(lib):
     return null_handle(device)
 
 handles._check_gpu, handles.current_device, handles._new_handle = lambda lib: None, lambda: device, made
-parents = handles.own_handle()
-assert handles.own_handle() is parents
+parents = handles.shared_handle()
+assert handles.shared_handle() is parents
 device = 1
-other = threading.Thread(target=handles.own_handle)
+other = threading.Thread(target=handles.shared_handle)
 other.start()
 held.wait()
 device = 0
 reads, writes = os.pipe()
 child = os.fork()
 if not child:
-    mine = handles.own_handle()
+    mine = handles.shared_handle()
     mine.owner  # raises for a handle of another process
-    assert handles.own_handle() is mine is not parents
+    assert handles.shared_handle() is mine is not parents
     os.write(writes, b"done")
     os._exit(0)
 os.close(writes)
@@ -939,7 +939,7 @@ if not select.select([reads], [], [], 20)[0]:
 print(os.read(reads, 4).decode(), os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 let_go.set()
 other.join()
-assert handles.own_handle() is parents
+assert handles.shared_handle() is parents
 """
 
 

@@ -145,7 +145,7 @@ def test_without_pythons_lock_nothing_is_compiled(monkeypatch: pytest.MonkeyPatc
     assert compiled_library.__wrapped__() is None
 
 
-def no_handle(plan: Plan) -> Launch:
+def not_a_handle(plan: Plan) -> Launch:
     """Return what would be launched on STREAM if there were a handle."""
     return Launch(plan.target.library, HandleState(0, STREAM), STREAM, plan.descriptor.pointer)
 
@@ -168,7 +168,7 @@ def test_a_launch_holds_the_handle_of_a_thread_that_ended(plan: Plan) -> None:
 def make(plan: Plan, launcher: Launcher, framework: Framework, **changes: Any) -> Call:
     tensors = [tensor for tensor in plan.graph.variant_pack_tensors if not tensor.by_value]
     return Call(
-        no_handle(plan),
+        not_a_handle(plan),
         launcher.empty_pack(),
         launcher.filler,
         changes.pop("exchange", framework.exchange()),
@@ -299,7 +299,7 @@ class Quick:
         return "slowly"
 
 
-module.quicken(Quick)
+module.use_compiled_call(Quick)
 
 
 def test_object_is_called_by_its_struct_call(plan: Plan, launcher: Launcher, framework: Framework) -> None:
@@ -486,7 +486,7 @@ def test_what_is_refused_while_a_pack_is_filled_from_a_dict_is_told(plan: Plan, 
 
 def test_bound_call_tells_the_status(plan: Plan, way: str) -> None:
     launcher = Launcher(plan.descriptor, [1, 2])
-    step = no_handle(plan).bind(launcher.pack(launcher.row(64, 64)))
+    step = not_a_handle(plan).bind(launcher.pack(launcher.row(64, 64)))
     for _ in range(2):
         with pytest.raises(CudnnStatusError) as caught:
             step()
@@ -496,7 +496,7 @@ def test_bound_call_tells_the_status(plan: Plan, way: str) -> None:
 
 def test_handle_is_given_the_stream_first(plan: Plan, launcher: Launcher, framework: Framework, way: str) -> None:
     """cuDNN refuses that too, without a handle, and then the handle's stream stays what it was."""
-    launch = no_handle(plan)
+    launch = not_a_handle(plan)
     launch.handle.stream = 8192
     with pytest.raises(CudnnStatusError) as caught:
         launch.bind(launcher.pack(launcher.row(*[64] * len(launcher.uids))))()
@@ -522,7 +522,7 @@ def go(call: Call) -> int:
 
 def test_row_that_was_written_elsewhere_is_launched(plan: Plan, launcher: Launcher) -> None:
     call = Call(
-        no_handle(plan),
+        not_a_handle(plan),
         launcher.empty_pack(),
         launcher.filler,
         None,
@@ -560,7 +560,7 @@ def test_kernel_runs_before_the_plan_on_its_stream(
     if status:
         assert (answer, call.failed) == (status, "cuLaunchKernel")
         with pytest.raises(CudnnBackendError, match=r"cuda-driver: cuLaunchKernel answered .*\(700\)"):
-            no_handle(plan)._fail(module.PREPARE, answer)
+            not_a_handle(plan)._fail(module.PREPARE, answer)
     else:
         assert (answer // 1000 * 1000, call.failed) == (NULL_HANDLE, "cudnnBackendExecute")
 

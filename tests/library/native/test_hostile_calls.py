@@ -18,7 +18,7 @@ import pytest
 from cudnn_backend_py import Descriptor, DescriptorType, capi, library
 from cudnn_backend_py.native.compiled import compiled_library
 from cudnn_backend_py.native.driver import stub_path
-from cudnn_backend_py.native.fast_call import LOOK_CLOSER, Call, MappedCall, quicken
+from cudnn_backend_py.native.fast_call import LOOK_CLOSER, Call, MappedCall, use_compiled_call
 from cudnn_backend_py.native.launch import Launcher
 from cudnn_backend_py.plans.plan import Plan
 from tests.library.native.test_fast_call import (
@@ -154,7 +154,7 @@ def test_what_is_no_dict_of_buffers_is_left_to_python(plan: Plan, launcher: Laun
 
 
 class Called:
-    """What `quicken` has called by compiled code."""
+    """What `use_compiled_call` has called by compiled code."""
 
     __slots__ = ("_fast",)
 
@@ -166,7 +166,7 @@ class Called:
         return len(given), len(named)
 
 
-quicken(Called)
+use_compiled_call(Called)
 
 
 @pytest.mark.parametrize("fast", [*OBJECTS, (1,), (None,), ([],)])
@@ -185,13 +185,13 @@ def test_an_object_without_what_it_should_have() -> None:
         Called.__call__(3)
 
 
-@pytest.mark.parametrize("fast", [library().end_of("cudnnDestroy"), DONE, capi])
+@pytest.mark.parametrize("fast", [library().destructor_type("cudnnDestroy"), DONE, capi])
 def test_a_fast_call_of_another_kind_is_none(fast: object) -> None:
     assert Called(fast)(1) == (1, 0)
 
 
 def test_native_objects_end_in_any_order_and_thread() -> None:
-    end = library().end_of("cudnnBackendDestroyDescriptor")
+    end = library().destructor_type("cudnnBackendDestroyDescriptor")
     for arguments in ((), (1,), (1, 2, 3), ((), "x"), ((), -1), ((), 1 << 64)):
         with pytest.raises((TypeError, OverflowError)):
             end(*arguments)  # type: ignore[arg-type]

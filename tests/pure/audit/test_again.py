@@ -113,9 +113,9 @@ def test_the_draft_is_a_row_that_holds_for_its_graph(tmp_path: Path) -> None:
     space: dict[str, object] = {}
     exec(compile(path.read_text(), str(path), "exec"), space)
     row = space["FAULT"]
-    assert row.concerns(None, one.graph)  # type: ignore[attr-defined]
-    assert row.holds_in((9, 20, 0), 90)  # type: ignore[attr-defined]
-    assert not row.holds_in((9, 28, 0), 90)  # type: ignore[attr-defined]
+    assert row.applies_to(None, one.graph)  # type: ignore[attr-defined]
+    assert row.affects_version((9, 20, 0), 90)  # type: ignore[attr-defined]
+    assert not row.affects_version((9, 28, 0), 90)  # type: ignore[attr-defined]
     assert row.engines == (1,)  # type: ignore[attr-defined]
 
 

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 from cudnn_backend_py import save_graph
 from cudnn_backend_py.cli.commands import main
-from cudnn_backend_py.system.whole_file import write_whole
+from cudnn_backend_py.system.atomic_file import write_atomically
 from tests.support.reporting import two_matmuls
 
 
@@ -32,11 +32,11 @@ def test_where_there_is_no_room_the_file_stays_as_it_was(tmp_path: Path) -> None
     path = tmp_path / "mine.txt"
     path.write_text("mine")
     with pytest.raises(OSError, match=r"mine\.txt") as error, room_for(1000):
-        write_whole(path, "x" * 5000)
+        write_atomically(path, "x" * 5000)
     assert error.value.filename == str(path)
     assert path.read_text() == "mine"
     with pytest.raises(OSError, match=r"other\.txt"), room_for(1000):
-        write_whole(tmp_path / "other.txt", "x" * 5000)
+        write_atomically(tmp_path / "other.txt", "x" * 5000)
     assert [item.name for item in tmp_path.iterdir()] == ["mine.txt"]
 
 
@@ -59,14 +59,14 @@ def test_a_file_keeps_its_permissions_and_a_link_its_place(tmp_path: Path) -> No
     path.write_text("mine")
     path.chmod(0o640)
     link.symlink_to(path)
-    write_whole(path, "new")
+    write_atomically(path, "new")
     assert (path.read_text(), path.stat().st_mode & 0o777) == ("new", 0o640)
-    write_whole(link, b"newer")
+    write_atomically(link, b"newer")
     assert link.is_symlink()
     assert path.read_text() == "newer"
-    write_whole(os.devnull, "nothing")
+    write_atomically(os.devnull, "nothing")
     assert not os.path.isfile(os.devnull)
-    write_whole(tmp_path / ("n" * 255), "long")
+    write_atomically(tmp_path / ("n" * 255), "long")
     assert (tmp_path / ("n" * 255)).stat().st_mode & 0o777 == 0o666 & ~_umask()
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cudnn_backend_py.diagnose.causes.phrases import needed_of_device
+from cudnn_backend_py.diagnose.causes.phrases import find_device_queries
 from cudnn_backend_py.diagnose.engines import _is_served_alone
 from cudnn_backend_py.native.environment import absent_engines
 from tests.support.families import FAMILIES
@@ -47,7 +47,9 @@ def test_attention_norms_and_sums_are_served_alone_and_no_product_or_convolution
 
 def test_the_memory_bound_engine_needs_a_device_where_it_serves() -> None:
     said = "CUDNN_STATUS_INTERNAL_ERROR: engine_iface->getStatus()"
-    assert needed_of_device(said, 90) is None
-    assert "memory-bound engine" in (needed_of_device(said, 100) or "")
-    assert needed_of_device("CUDNN_STATUS_NOT_SUPPORTED: engine_iface->getStatus()", 100) is None  # others, of graphs
-    assert needed_of_device("CUDNN_STATUS_NOT_SUPPORTED: cga_count == 0", 90)
+    assert find_device_queries(said, 90) is None
+    assert "memory-bound engine" in (find_device_queries(said, 100) or "")
+    assert (
+        find_device_queries("CUDNN_STATUS_NOT_SUPPORTED: engine_iface->getStatus()", 100) is None
+    )  # others, of graphs
+    assert find_device_queries("CUDNN_STATUS_NOT_SUPPORTED: cga_count == 0", 90)

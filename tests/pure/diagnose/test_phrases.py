@@ -11,10 +11,10 @@ from cudnn_backend_py.diagnose.causes.phrases import (
     NEEDS_DEVICE,
     PHRASES,
     explain_numbers,
-    is_of_other_architecture,
+    find_device_queries,
+    is_about_other_architecture,
     is_vague,
     kinds_for,
-    needed_of_device,
     rules_for,
 )
 from cudnn_backend_py.diagnose.causes.rules import WORD_RULES
@@ -73,8 +73,10 @@ def test_what_says_nothing_about_the_graph() -> None:
     assert is_vague("the chosen engine does not support sm_80")
     assert is_vague("Engine config with global index -1 was given")
     assert not is_vague("Embedding dim per head for K is not a multiple of 8")
-    assert needed_of_device("cluster fits: cga_count == 0 at: x") == "how many thread-block clusters fit on the device"
-    assert needed_of_device("cga_count == 1") is None
+    assert (
+        find_device_queries("cluster fits: cga_count == 0 at: x") == "how many thread-block clusters fit on the device"
+    )
+    assert find_device_queries("cga_count == 1") is None
 
 
 @pytest.mark.parametrize(
@@ -92,7 +94,7 @@ def test_what_says_nothing_about_the_graph() -> None:
     ],
 )
 def test_kernels_of_other_architectures(text: str, sm: int, other: bool) -> None:
-    assert is_of_other_architecture(text, sm) is other
+    assert is_about_other_architecture(text, sm) is other
 
 
 def test_numbers_of_types_are_named() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from cudnn_backend_py.errors import UsageError
 from cudnn_backend_py.execution import plan_pool
-from cudnn_backend_py.execution.plan_pool import Held, PlanPool
+from cudnn_backend_py.execution.plan_pool import PlanPool, Slot
 
 
 class Fake:
@@ -70,8 +70,8 @@ def pool(driver: Driver) -> Iterator[PlanPool]:
     assert made.wait(5)
 
 
-def put(pool: PlanPool, gone: list[str], *names: str) -> list[Held]:
-    return [pool.hold(name, lambda name=name: Fake(name, gone)) for name in names]  # type: ignore[misc]
+def put(pool: PlanPool, gone: list[str], *names: str) -> list[Slot]:
+    return [pool.get_or_build(name, lambda name=name: Fake(name, gone)) for name in names]  # type: ignore[misc]
 
 
 def test_a_plan_is_made_once(pool: PlanPool, gone: list[str]) -> None:
@@ -89,7 +89,7 @@ def test_threads_that_ask_for_one_plan_make_it_once(pool: PlanPool, gone: list[s
         made.append(1)
         return Fake("a", gone)
 
-    threads = [threading.Thread(target=lambda: found.append(pool.hold("a", make))) for _ in range(4)]
+    threads = [threading.Thread(target=lambda: found.append(pool.get_or_build("a", make))) for _ in range(4)]
     for thread in threads:
         thread.start()
     started.set()
@@ -171,10 +171,10 @@ def test_nothing_is_built_in_a_capture_but_what_is_there_is_found(
     [a] = put(pool, gone, "a")
     driver.capturing = {3}
     with pytest.raises(UsageError, match="plan-in-capture") as caught:
-        pool.hold("b", lambda: Fake("b", gone), 3)
+        pool.get_or_build("b", lambda: Fake("b", gone), 3)
     assert "before the capture" in caught.value.sections["fix"]
-    assert pool.hold("a", lambda: Fake("a", gone), 3) is a
-    assert pool.hold("b", lambda: Fake("b", gone), 4).plan.name == "b"
+    assert pool.get_or_build("a", lambda: Fake("a", gone), 3) is a
+    assert pool.get_or_build("b", lambda: Fake("b", gone), 4).plan.name == "b"
 
 
 def test_a_plan_is_made_in_the_background(pool: PlanPool, gone: list[str]) -> None:
@@ -184,13 +184,13 @@ def test_a_plan_is_made_in_the_background(pool: PlanPool, gone: list[str]) -> No
         threads.append(threading.current_thread())
         return Fake("a", gone)
 
-    pool.soon("a", make, 0)
+    pool.build_soon("a", make, 0)
     assert pool.wait(5)
     held = pool.find("a")
     assert held is not None
     assert held.plan.name == "a"
     assert threads[0] is not threading.main_thread()
-    pool.soon("a", make, 0)
+    pool.build_soon("a", make, 0)
     assert pool.wait(5)
     assert len(threads) == 1
 
@@ -203,10 +203,10 @@ def test_what_cannot_be_made_in_the_background_is_not_tried_again(pool: PlanPool
         raise UsageError("no", code="no")
 
     for _ in range(2):
-        pool.soon("a", fail, 0)
+        pool.build_soon("a", fail, 0)
         assert pool.wait(5)
     assert (len(tries), pool.find("a")) == (1, None)
-    pool.soon("b", lambda: Fake("b", gone), 0)  # the thread lives on
+    pool.build_soon("b", lambda: Fake("b", gone), 0)  # the thread lives on
     assert pool.wait(5)
     assert pool.find("b") is not None
 
@@ -216,15 +216,15 @@ def test_a_failure_leaves_the_next_caller_to_try(pool: PlanPool, gone: list[str]
         raise UsageError("no", code="no")
 
     with pytest.raises(UsageError):
-        pool.hold("a", fail)
-    assert pool.hold("a", lambda: Fake("a", gone)).plan.name == "a"
+        pool.get_or_build("a", fail)
+    assert pool.get_or_build("a", lambda: Fake("a", gone)).plan.name == "a"
 
 
 def test_too_many_jobs_are_left_out(driver: Driver, gone: list[str]) -> None:
     pool, go = PlanPool(most=200), threading.Event()
-    pool.soon("first", lambda: (go.wait(5), Fake("first", gone))[1], 0)
+    pool.build_soon("first", lambda: (go.wait(5), Fake("first", gone))[1], 0)
     for name in map(str, range(200)):
-        pool.soon(name, lambda name=name: Fake(name, gone), 0)  # type: ignore[misc]
+        pool.build_soon(name, lambda name=name: Fake(name, gone), 0)  # type: ignore[misc]
     go.set()
     assert pool.wait(5)
     assert 60 <= len(pool) <= 66
@@ -265,6 +265,6 @@ def test_what_failed_in_the_background_is_known(pool: PlanPool) -> None:
         raise UsageError("no", code="wrong-argument")
 
     assert not pool.has_failed("a")
-    pool.soon("a", refuse, 0)
+    pool.build_soon("a", refuse, 0)
     assert pool.wait(5)
     assert pool.has_failed("a")

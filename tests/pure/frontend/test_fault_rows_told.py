@@ -15,7 +15,7 @@ from tests.support.faults import told
 from tests.support.frontend_attention import Situation
 
 # Those of shared plans are reported when a graph is finalized, those of some engines only where one of them runs.
-ROWS = [fault for fault in FAULTS if fault.sharing is None and fault.holds_by(None)]
+ROWS = [fault for fault in FAULTS if fault.sharing is None and fault.affects_engine(None)]
 CASES = [
     pytest.param(row, made, id=f"{row.code}:{name}")
     for row in ROWS

@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from cudnn_backend_py.execution.any_shape import RelatedPlans
-from cudnn_backend_py.execution.plan_pool import Held, PlanPool
+from cudnn_backend_py.execution.plan_pool import PlanPool, Slot
 from cudnn_backend_py.execution.returning import OFTEN, VISITS
 from cudnn_backend_py.torch_ops import strategies
 from cudnn_backend_py.torch_ops.strategies import _Exact, _Kind, _Notice
@@ -24,7 +24,7 @@ class FakeExact:
         self.ready = self.unsupported = False
         self.wanted = 0
 
-    def is_there(self) -> bool:
+    def is_built(self) -> bool:
         return self.ready
 
     def is_unsupported(self) -> bool:
@@ -123,7 +123,7 @@ def test_a_class_that_stands_in_gives_way(monkeypatch: pytest.MonkeyPatch, kind:
     monkeypatch.setattr(strategies, "shared_pool", lambda: pool)
     for notice in (_Notice("better", None), _Notice("better", kind)):
         assert notice(0, (2, 100, 100)) >= 0
-        held: Any = Held("better", None, 0)
+        held: Any = Slot("better", None, 0)
         pool._held["better"] = held
         assert notice(0, (2, 100, 100)) < 0
         pool._held.clear()

@@ -1,4 +1,4 @@
-"""No garbage collection while modules are imported: they make no garbage, and look for it among all objects there are.
+"""Pause garbage collection during imports, which create no garbage but trigger full scans.
 
 With PyTorch imported before, one full collection takes longer than importing :mod:`cudnn_backend_py.frontend`, and a
 collection of the young objects right after the import a tenth of it: they are put with the old ones instead.
@@ -10,12 +10,12 @@ import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-__all__ = ["collections_paused"]
+__all__ = ["pause_garbage_collection"]
 
 
 @contextmanager
-def collections_paused() -> Iterator[None]:
-    """Collect no garbage inside the block; afterwards as before, with what there is in the oldest generation.
+def pause_garbage_collection() -> Iterator[None]:
+    """Pause garbage collection in a block, then move its objects into the oldest generation.
 
     Where a program has frozen objects itself, generations stay as they are: they would be thawed, too.
     """

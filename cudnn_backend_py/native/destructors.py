@@ -1,4 +1,4 @@
-"""Native objects end with Python's: an object that, when no one holds it any more, has C destroy something.
+"""Destructors: Python objects that call a C function when their last reference is gone.
 
 Where the package was compiled no code of Python runs for that, so that no signal's handler can raise in the middle,
 where an exception is lost.
@@ -18,24 +18,24 @@ from .callbacks import exceptions
 from .compiled import MANY_ARGUMENTS, address_of, compiled_library, make_builtin, subject_of
 from .cuda import driver_function, relaxed_capture, same_context
 
-__all__ = ["End", "end_with"]
+__all__ = ["End", "make_destructor_type"]
 
 #: Takes what a native object needs, and the address of the pointer to it, in memory that is among that. Returns an
 #: object with whose end the native object ends: the one the pointer leads to then, if any.
 End = Callable[[tuple[object, ...], int], object]
 
 
-class _End(ctypes.Structure):
+class _Destructor(ctypes.Structure):
     _fields_ = (
         *((name, ctypes.c_void_p) for name in ("destroy", "exchange", "get_current", "set_current")),
         ("is_brief", ctypes.c_int),
     )
 
 
-def end_with(
+def make_destructor_type(
     destroy: Any, *, is_brief: bool = False, beside_captures: bool = False, keeps_context: bool = False
 ) -> End:
-    """Return how native objects end that `destroy` destroys.
+    """Return a factory of objects that call `destroy` when their last reference is gone.
 
     Never at interpreter exit, and never in a forked child: its copy may be of a moment in which another thread held a
     lock of cuDNN, and no thread is left there to give that back.
@@ -53,7 +53,7 @@ def end_with(
     """
     if compiled_library() is None:
         return lambda keeps, address: _ends()((keeps, address, destroy, beside_captures, keeps_context, os.getpid()))
-    end = _End(
+    end = _Destructor(
         address_of(destroy),
         address_of(driver_function("cuThreadExchangeStreamCaptureMode")) if beside_captures else None,
         address_of(driver_function("cuCtxGetCurrent")) if keeps_context else None,
@@ -68,8 +68,8 @@ def end_with(
 _kept: list[object] = []  # for ever, as native objects may
 
 
-class _EndInPython(tuple[Any, ...]):
-    """The object without the compiled library.
+class _PythonDestructor(tuple[Any, ...]):
+    """The destructor without the compiled library.
 
     A tuple is made by C as a whole: no handler of a signal can leave an object that ends with a part of it missing.
     """
@@ -77,7 +77,7 @@ class _EndInPython(tuple[Any, ...]):
     __slots__ = ()
 
     def end(self, finalizing: Callable[[], bool] = sys.is_finalizing, getpid: Callable[[], int] = os.getpid) -> None:
-        """Destroy what there is."""
+        """Destroy the native object, if there is one."""
         _, address, destroy, beside_captures, keeps_context, process = self
         if finalizing() or getpid() != process:
             return
@@ -92,6 +92,6 @@ class _EndInPython(tuple[Any, ...]):
 
 
 @cache
-def _ends() -> type[_EndInPython]:
-    _EndInPython.__del__ = exceptions().guard(_EndInPython.end)  # type: ignore[attr-defined]
-    return _EndInPython
+def _ends() -> type[_PythonDestructor]:
+    _PythonDestructor.__del__ = exceptions().guard(_PythonDestructor.end)  # type: ignore[attr-defined]
+    return _PythonDestructor

@@ -1,4 +1,4 @@
-"""Names of a package that are imported when they are first used: few programs need them, and each import costs."""
+"""Import names of a package on first use: few programs need them, and every import costs time."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
-__all__ = ["import_later"]
+__all__ = ["make_lazy_getattr"]
 
 
-def import_later(package: str, **names: str) -> Callable[[str], Any]:
+def make_lazy_getattr(package: str, **names: str) -> Callable[[str], Any]:
     """Return the ``__getattr__`` of a package.
 
     Parameters

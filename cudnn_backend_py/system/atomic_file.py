@@ -1,4 +1,4 @@
-"""Files that a user names, written whole or not at all: where a disk is full, what was there before is still there."""
+"""Write files that a user names atomically: on failure, the previous content remains."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import stat
 import threading
 from pathlib import Path
 
-__all__ = ["write_whole"]
+__all__ = ["write_atomically"]
 
 
-def write_whole(path: str | os.PathLike[str], data: bytes | str) -> None:
-    """Write a file, texts in UTF-8; one that was there keeps its permissions, and its contents until all is written.
+def write_atomically(path: str | os.PathLike[str], data: bytes | str) -> None:
+    """Write a file atomically, texts as UTF-8; an existing file keeps its permissions.
 
     What is no file of its own (a device, a pipe, a link) is written where it is, as is one in a folder that takes no
     other.
