@@ -21,7 +21,7 @@ from typing import Any
 
 from cudnn_backend_py import frontend as our_frontend
 from cudnn_backend_py.cli.compare.contenders import make_buffers
-from cudnn_backend_py.cli.compare.problems import DIRECTIONS, Direction, name_of
+from cudnn_backend_py.cli.compare.problems import DIRECTIONS, Direction, format_problem
 from cudnn_backend_py.cli.compare.timing import host_times, microseconds
 from cudnn_backend_py.errors import CudnnBackendError
 from cudnn_backend_py.execution.timing import repeat, rotate
@@ -129,7 +129,7 @@ def run(options: argparse.Namespace) -> None:
         "cudnn-frontend": said,
         "gpu_name": torch.cuda.get_device_name(),
         "torch": torch.__version__,
-        "problem": name_of(SMALL),
+        "problem": format_problem(SMALL),
         "limits": LIMITS,
     }
     record["execute_us"] = {direction: calls(theirs, direction) for direction in DIRECTIONS}

@@ -26,7 +26,7 @@ from cudnn_backend_py import frontend as our_frontend
 from cudnn_backend_py import torch_ops
 from cudnn_backend_py.cli.compare.contenders import differentiate, make_buffers, settle, torch_calls
 from cudnn_backend_py.cli.compare.figures import Record
-from cudnn_backend_py.cli.compare.problems import DIRECTIONS, Direction, build_graph, count_flops, name_of
+from cudnn_backend_py.cli.compare.problems import DIRECTIONS, Direction, build_graph, count_flops, format_problem
 from cudnn_backend_py.cli.compare.timing import gpu_times, host_times, microseconds, once_within, within
 from cudnn_backend_py.errors import CudnnBackendError
 from cudnn_backend_py.execution.executable import Executable
@@ -71,7 +71,7 @@ CHILDREN = {
 
 def bench_host(target: Target, frontend: Frontend | None, effort: Effort) -> dict[str, Any]:
     """Return host microseconds per call of a small problem, by direction and contender."""
-    found: dict[str, Any] = {"problem": name_of(SMALL)}
+    found: dict[str, Any] = {"problem": format_problem(SMALL)}
     for direction in DIRECTIONS:
         contenders = _host_contenders(direction, target, frontend, effort)
         times = host_times(contenders, effort.host_batches, effort.host_calls)
@@ -128,7 +128,7 @@ def bench_gpu(
     """
     rows: list[dict[str, Any]] = []
     for problem, direction in product(effort.shapes, DIRECTIONS):
-        step(len(rows), f"GPU time: {name_of(problem)} {direction}")
+        step(len(rows), f"GPU time: {format_problem(problem)} {direction}")
         rows.append(_gpu_row(problem, direction, target, frontend, effort))
     return rows
 
@@ -146,7 +146,7 @@ def _gpu_row(
     tuned = autotune(graph, target, buffers=by_key, budget_s=effort.tuning_s, cache=False)
     plans["ours, autotuned"] = tuned.plan
     row: dict[str, Any] = {
-        "shape": name_of(problem),
+        "shape": format_problem(problem),
         "direction": direction,
         "flops": count_flops(problem, direction),
     }

@@ -23,7 +23,7 @@ import numpy as np
 
 from cudnn_backend_py import torch_ops
 from cudnn_backend_py.cli.compare.contenders import differentiate, load_operators, make_buffers
-from cudnn_backend_py.cli.compare.problems import DIRECTIONS, Direction, build_graph, name_of
+from cudnn_backend_py.cli.compare.problems import DIRECTIONS, Direction, build_graph, format_problem
 from cudnn_backend_py.cli.compare.timing import AHEAD_US, gpu_times, microseconds
 from cudnn_backend_py.errors import CudnnBackendError
 from cudnn_backend_py.execution.any_shape import Shapes
@@ -107,7 +107,7 @@ class _Row:
         if direction == "backward":
             fill_forward(shape, buffers)
         executable = Executable(plan)
-        self.facts: dict[str, Any] = {"shape": name_of(shape), "direction": direction, "plan": plan.tag}
+        self.facts: dict[str, Any] = {"shape": format_problem(shape), "direction": direction, "plan": plan.tag}
         self._calls: dict[str, Callable[[], Any]] = {
             "exact": executable.bind(**{name: buffers[name] for name in executable.names}),
             "any": _operator(shape, direction, buffers, "any"),
@@ -204,7 +204,7 @@ def run(options: argparse.Namespace) -> None:
             try:
                 made.append(_Row(shape, direction, plans[shape, direction], adaptive=shape in back))
             except CudnnBackendError as error:
-                refused.append(f"{name_of(shape)} {direction}: {str(error).splitlines()[0]}")
+                refused.append(f"{format_problem(shape)} {direction}: {str(error).splitlines()[0]}")
         shared_pool().wait(PATIENCE_S)
         rows += [row.time(options.rounds) for row in made]
     record: dict[str, Any] = {

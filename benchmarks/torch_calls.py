@@ -17,7 +17,7 @@ from rich.console import Console
 
 from cudnn_backend_py import torch_ops
 from cudnn_backend_py.cli.compare.contenders import TORCH_BACKENDS, load_operators, settle
-from cudnn_backend_py.cli.compare.problems import name_of
+from cudnn_backend_py.cli.compare.problems import format_problem
 from cudnn_backend_py.cli.compare.timing import host_times, microseconds, within
 from cudnn_backend_py.execution.executable import Executable
 from cudnn_backend_py.execution.timing import Batch
@@ -176,7 +176,7 @@ def measure(batches: int, calls_each: int) -> dict[str, dict[str, dict[str, floa
     found = {}
     for way in PASSES:
         problems = {
-            f"dense, {name_of(SMALL)}": ((q, k, v), d_o, dense_calls()),
+            f"dense, {format_problem(SMALL)}": ((q, k, v), d_o, dense_calls()),
             f"packed, b{BATCH} h{HEADS}/{KEY_HEADS} s{LENGTH} d{HEAD_DIM} causal f16": (
                 packed,
                 of_packed,

@@ -120,7 +120,7 @@ def __getattr__(name: str) -> Any:
 
 
 def _show(value: object) -> str | None:
-    """Draw a value for a notebook; None if its text is shown (hook of ``system/notebook.py``)."""
+    """Draw a value for a notebook; None to show its text (called by ``system/notebook.py``)."""
     try:
         from .diagnose.report.notebook import show
     except ModuleNotFoundError as error:

@@ -8,7 +8,7 @@ __all__ = ["main"]
 
 
 def main() -> None:
-    """Run the command; Ctrl-C is exit code 130 from here on."""
+    """Run the command; Ctrl-C gives exit code 130."""
     try:
         try:
             from .cli.commands import main as command
@@ -23,7 +23,7 @@ def main() -> None:
 
 
 def _run_without(missing: str) -> None:
-    """Run ``doctor``, which takes the standard library alone; of any other command say what it lacks, with code 2."""
+    """Run ``doctor``, which needs only the standard library; for other commands report what is missing, with code 2."""
     import json
 
     given = " ".join(sys.argv[1:]).replace("--format=", "--format ")

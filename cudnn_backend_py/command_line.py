@@ -1,4 +1,4 @@
-"""Click commands, groups and option types: help fits narrow terminals, unknown words get the nearest known one."""
+"""Click commands, groups and types: help fits narrow terminals, and misspelt words get suggestions."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Choice(click.Choice):  # type: ignore[type-arg]  # click 8.1 has no argume
     """One of several words."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return the word; the error for another one names those there are, and the nearest."""
+        """Return the word; the error for another one lists the choices and the nearest one."""
         if value not in self.choices:
             known = ", ".join(self.choices)
             self.fail(f"{value!r} is not one of {known}{did_you_mean(str(value), self.choices)}", param, ctx)
@@ -30,7 +30,7 @@ class Choice(click.Choice):  # type: ignore[type-arg]  # click 8.1 has no argume
 
 
 class Seconds(click.FloatRange):
-    """A time in seconds: 0 or more, and never nan, which is neither more nor less than any limit."""
+    """A time in seconds, at least 0; nan is refused."""
 
     name = "number of seconds"
 
@@ -46,7 +46,7 @@ class Seconds(click.FloatRange):
 
 
 class _Formatter(click.HelpFormatter):
-    """Help with short terms, so that explanations have room in narrow terminals."""
+    """Help with narrow term columns, to leave room for explanations."""
 
     def write_dl(self, rows: Iterable[tuple[str, str]], col_max: int = 30, col_spacing: int = 2) -> None:
         """Write terms and explanations."""
@@ -57,13 +57,13 @@ class _Context(click.Context):
     formatter_class = _Formatter
 
 
-class _Answering(click.Command):
-    """A command that answers an option it does not have with the one that is nearest."""
+class _SuggestingCommand(click.Command):
+    """A command that suggests the nearest option for an unknown one."""
 
     context_class = _Context
 
     def get_short_help_str(self, limit: int = 0) -> str:
-        """Return the first sentence of the help, whole: terminals and shells cut what is too long for them."""
+        """Return the whole first sentence of the help; terminals cut what is too long."""
         return super().get_short_help_str(10_000)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -77,7 +77,7 @@ class _Answering(click.Command):
             raise click.UsageError(f"No such option {error.option_name!r}{asked}", ctx) from None
 
 
-class Command(_Answering):
+class Command(_SuggestingCommand):
     """A command."""
 
 
@@ -104,7 +104,7 @@ def program_command(
     return decorate
 
 
-class Group(_Answering, click.Group):
+class Group(_SuggestingCommand, click.Group):
     """A group of commands.
 
     Parameters
@@ -120,15 +120,15 @@ class Group(_Answering, click.Group):
         self.sections = sections
 
     def make_context(self, *arguments: Any, **options: Any) -> click.Context:
-        """Read the command line; help is as wide as the terminal, and no wider than 80 columns."""
-        from .terminal import columns_of  # imports rich, which a single command does without
+        """Parse the command line; help is as wide as the terminal, at most 80 columns."""
+        from .terminal import width_of_stream  # imports rich, which a single command does without
 
-        columns = columns_of(sys.stdout)
+        columns = width_of_stream(sys.stdout)
         options.setdefault("terminal_width", max(min(columns, _WIDEST) - 2, _NARROWEST))
         return super().make_context(*arguments, **options)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the commands by section, each with its whole first sentence."""
+        """Write the commands by section, each with its first sentence."""
         shown = [name for name in self.list_commands(ctx) if not self.commands[name].hidden]
         width = max(map(len, shown))
         for title, names in (self.sections or {"Commands": shown}).items():
@@ -137,7 +137,7 @@ class Group(_Answering, click.Group):
                 formatter.write_dl([(f"{name:<{width}}", text) for name, text in rows], col_max=width)
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[Any, Any, list[str]]:
-        """Return the command that is named; the error for another name has the nearest, or what a file is for."""
+        """Return the named command; the error for another name suggests the nearest one."""
         word = args[0]
         if self.get_command(ctx, word) is None and not ctx.resilient_parsing and not word.startswith("-"):
             known = [name for name in self.list_commands(ctx) if not self.commands[name].hidden]

@@ -1,4 +1,4 @@
-"""The exception family: what was wrong, the value found, the value needed, cuDNN's error text, what to do.
+"""The exceptions: what is wrong, the value found, the value needed, cuDNN's error text, what to do.
 
 Every exception is one printable line as ``str(exc)`` (``code: headline``); the rest is attached as a note, so logs
 stay short and tracebacks show everything; its parts are kept as they were given. All of them pickle, so a child
@@ -27,7 +27,7 @@ _SECTIONS = ("where", "cudnn", "cause", "fix", "more")
 
 
 class CudnnBackendError(Exception):
-    """Base of everything this package raises on purpose.
+    """Base of all exceptions that this package raises deliberately.
 
     Parameters
     ----------
@@ -77,7 +77,7 @@ class CudnnBackendError(Exception):
         return {}
 
     def _arguments(self) -> dict[str, Any]:
-        """Return the keyword arguments that make an equal exception."""
+        """Return the keyword arguments that construct an equal exception."""
         return {"code": self.code, **self.sections}
 
     @classmethod
@@ -96,15 +96,15 @@ class EnvironmentNotReady(CudnnBackendError, OSError):
 
 
 class GraphError(CudnnBackendError, ValueError):
-    """A graph value is wrong in itself; found before any cuDNN call."""
+    """An invalid graph value, found before any cuDNN call."""
 
 
 class UsageError(CudnnBackendError, ValueError):
-    """A call that C must not see: wrong element type, wrong count, closed or finalized descriptor."""
+    """A call that must not reach C: wrong element type or count, closed or finalized descriptor."""
 
 
 class CudnnStatusError(CudnnBackendError):
-    """A cuDNN function answered something other than ``CUDNN_STATUS_SUCCESS``.
+    """A cuDNN function returned a status other than ``CUDNN_STATUS_SUCCESS``.
 
     Attributes
     ----------
@@ -141,7 +141,7 @@ class CudnnStatusError(CudnnBackendError):
 
     @property
     def refuses(self) -> bool:
-        """Whether cuDNN refused what it was given (BAD_PARAM, NOT_SUPPORTED), and did not fail by itself."""
+        """Whether cuDNN refused its arguments (BAD_PARAM, NOT_SUPPORTED), as opposed to an internal failure."""
         return 2000 <= int(self.status) < 4000
 
     def _fields(self) -> dict[str, Any]:
@@ -167,7 +167,7 @@ class CudnnStatusError(CudnnBackendError):
 
 
 class NotSupported(CudnnBackendError):
-    """No engine runs what was requested: cuDNN said so by a status, or nothing it proposes passes the caller's limits.
+    """No engine runs the request: cuDNN refused it, or all proposed configs exceed the caller's limits.
 
     ``verdict`` carries the explanation where one was requested.
     """
@@ -176,7 +176,7 @@ class NotSupported(CudnnBackendError):
 
 
 class NotSupportedStatus(CudnnStatusError, NotSupported):
-    """cuDNN answered one of ``CUDNN_STATUS_NOT_SUPPORTED*`` (3000 to 3999)."""
+    """cuDNN returned one of ``CUDNN_STATUS_NOT_SUPPORTED*`` (3000 to 3999)."""
 
 
 def status_text(status: Status | int) -> str:

@@ -1,4 +1,4 @@
-"""Facts of this machine and process, as ``cudnn-backend doctor`` shows them and a record of figures begins with."""
+"""Facts about this machine and process, for ``cudnn-backend doctor`` and for records of figures."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ __all__ = ["collect_info", "find_commit", "has_problem", "render_info", "start_r
 
 
 def collect_info() -> dict[str, Any]:
-    """Return the facts that ``cudnn-backend doctor`` prints; a fact that is missing is replaced by the reason.
+    """Return the facts for ``cudnn-backend doctor``; a missing fact is replaced by the reason.
 
     ``environment`` lists what :func:`~cudnn_backend_py.target.environment.check_environment` finds wrong, and what that
     ``prevents``: ``verdicts``, ``plans``, or neither. Takes the standard library alone.
@@ -73,7 +73,7 @@ def collect_info() -> dict[str, Any]:
 
 
 def has_problem(facts: Mapping[str, Any]) -> bool:
-    """Return whether something in the facts of :func:`collect_info` prevents verdicts or plans."""
+    """Return whether a fact of :func:`collect_info` prevents verdicts or plans."""
     return any(one["prevents"] for one in facts["environment"])
 
 
@@ -89,12 +89,12 @@ def _why_not_loaded(faults: Sequence[EnvironmentProblem]) -> str:
 
 
 def print_info() -> None:
-    """Print the facts of this process as JSON: a process with another environment prints them."""
+    """Print the facts of this process as JSON, for a parent process with another environment."""
     print(json.dumps(collect_info()))
 
 
 def render_info(facts: Mapping[str, Any]) -> str:
-    """Return the facts as lines of text; what is wrong with the environment last, each with its repair."""
+    """Return the facts as lines of text; environment problems come last, each with its repair."""
     lines = []
     for key, value in facts.items():
         if key != "environment":
@@ -116,7 +116,7 @@ def render_info(facts: Mapping[str, Any]) -> str:
 
 
 def start_record(kind: str, facts: Iterable[str] = ("cudnn_backend_py", "python", "cudnn")) -> dict[str, Any]:
-    """Return how every record of figures begins: schema, date, command, commit, machine, facts of :func:`collect_info`.
+    """Return the start of a record of figures: schema, date, command, commit, machine, :func:`collect_info`.
 
     The command is the line that measures it again; of files outside the working folder it has the names alone. The
     commit is that of the working folder, see :func:`find_commit`.
@@ -135,7 +135,7 @@ def start_record(kind: str, facts: Iterable[str] = ("cudnn_backend_py", "python"
 
 
 def write_record(record: Mapping[str, Any], path: Path | None) -> str:
-    """Return a record as JSON, written to `path` where one is given; its folder is made."""
+    """Return a record as JSON, also written to `path` if given, with its folder created."""
     text = json.dumps(record, indent=1)
     if path is not None:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -144,13 +144,13 @@ def write_record(record: Mapping[str, Any], path: Path | None) -> str:
 
 
 def _command(words: Sequence[str]) -> str:
-    """Return the command line of this Python process, without folders of this machine."""
+    """Return the command line of this Python process without this machine's folders."""
     named = [re.sub(r"(?<![^=])/.*/(?=[^/])", "", word) for word in words]
     return shlex.join(named if named and named[0] == "cudnn-backend" else ["python", *named])
 
 
 def find_commit(folder: Path) -> str:
-    """Return the commit of a folder, with ``-dirty`` after it where files differ from it; "unknown" without git.
+    """Return the commit of a folder, with ``-dirty`` if files differ from it; "unknown" without git.
 
     Of sources that travel without git, the variable ``CUDNN_BACKEND_COMMIT`` says it.
     """

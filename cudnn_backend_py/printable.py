@@ -1,4 +1,4 @@
-"""Texts of others as text output may show them: names, device names, lines of a log, cuDNN's error text.
+"""Make untrusted texts safe for text output: names, log lines, cuDNN's error text.
 
 A terminal obeys control characters, bidirectional marks turn what is read around, a newline in a name makes a line of
 its own, and a CI takes a line that begins with ``::`` for a command. So what Python does not call printable is shown
@@ -19,7 +19,7 @@ _LINE_COMMAND = rf"(?m)^((?:[^\S\n]|{_COLOUR})*):(?=(?:{_COLOUR})*:)"
 
 
 def printable(text: str) -> str:
-    """Return a text in one line: with ``\\n`` for a newline, and so on."""
+    """Return a text in one line, with ``\\n`` for a newline, etc."""
     if not text.isprintable():
         text = "".join(
             letter if letter.isprintable() else letter.encode("unicode_escape").decode("ascii") for letter in text
@@ -34,7 +34,7 @@ def brief(text: str, most: int = 118) -> str:
 
 
 def shown(value: object, most: int = 200) -> str:
-    """Return the ``repr`` of somebody's value for an error: cut where it is long, the type where it has none."""
+    """Return the ``repr`` of a value for an error, shortened if long; its type if it has none."""
     try:
         text = repr(value)
     except Exception:  # Python writes no int of more than 4300 digits
@@ -43,12 +43,12 @@ def shown(value: object, most: int = 200) -> str:
 
 
 def printable_lines(text: str) -> str:
-    """Return a text with its newlines, each line as :func:`printable` has it and no command of a CI."""
+    """Return a text with its newlines, each line made :func:`printable` and never a CI workflow command."""
     return without_commands("\n".join(printable(line) for line in text.split("\n")))
 
 
 def without_commands(text: str, *, markup: bool = False) -> str:
-    """Return the lines of a text, which may be coloured, so that none of them is a command of a CI.
+    """Return the lines of a text, possibly coloured, changed so that none is a CI workflow command.
 
     This belongs after layout, where lines are written: centring and folding make new beginnings of lines. With `markup`
     the first character is an entity of HTML, XML and Markdown, else ``\\x3a`` or ``\\x23``.
@@ -63,5 +63,5 @@ _ADDRESS = r"0x[0-9a-fA-F]{6,16}\b"
 
 
 def without_addresses(words: str) -> str:
-    """Return a quotation with ``0x…`` for each address in memory, which is another one in every process."""
+    """Return a quotation with ``0x…`` for memory addresses, which differ between processes."""
     return re.sub(_ADDRESS, "0x…", words) if "0x" in words else words

@@ -21,7 +21,7 @@ from rich.text import Text
 
 from .printable import printable, without_commands
 
-__all__ = ["UNFOLDED", "WordTable", "columns_of", "open_console", "progress_bar", "table_text"]
+__all__ = ["UNFOLDED", "WordTable", "open_console", "progress_bar", "table_text", "width_of_stream"]
 
 UNFOLDED = 1 << 20  # columns: wider than any line
 _NARROWEST = 20  # columns: in fewer the terminal folds lines
@@ -29,7 +29,7 @@ _USUAL = 80, 25  # columns and lines of a terminal that does not know
 
 
 class WordTable(Table):
-    """Columns of text without lines around them. They are folded between words alone, so that every word can be copied.
+    """Columns of text without borders, folded only between words so that every word can be copied.
 
     Where words do not fit next to each other, a line is longer than the terminal is wide, and the terminal folds it:
     what is copied from there is still whole. A column with ``no_wrap`` is never folded: paths may have spaces.
@@ -61,7 +61,7 @@ class _Console(Console):
 
 
 class _LineGuard:
-    """A stream for which no line that is written is a command of a CI."""
+    """A stream on which no written line can be a CI workflow command."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -75,8 +75,8 @@ class _LineGuard:
         return getattr(self._stream, name)
 
 
-def columns_of(stream: TextIO | None) -> int:
-    """Return how wide a line on a stream may be.
+def width_of_stream(stream: TextIO | None) -> int:
+    """Return the line width of a stream.
 
     As ``COLUMNS`` says if that is a whole number of 1 or more; else as the terminal says, and 80 where it does not
     know; ``UNFOLDED`` if the stream is no terminal. Never fewer than 20.
@@ -95,7 +95,7 @@ def columns_of(stream: TextIO | None) -> int:
 
 
 def open_console(*, stderr: bool = False, soft_wrap: bool = True) -> Console:
-    """Return a console for tables and styled text as wide as its stream; markup in texts is not interpreted.
+    """Return a console for tables and styled text as wide as its stream; markup is not interpreted.
 
     With `soft_wrap` long lines are left to the terminal; what is drawn again and again in place goes without.
     """
@@ -103,7 +103,7 @@ def open_console(*, stderr: bool = False, soft_wrap: bool = True) -> Console:
     return _Console(
         file=None if stream is None else _LineGuard(stream),  # type: ignore[arg-type]  # all that rich uses of it
         stderr=stderr,
-        width=columns_of(stream),
+        width=width_of_stream(stream),
         height=_USUAL[1],
         highlight=False,
         markup=False,
@@ -112,7 +112,7 @@ def open_console(*, stderr: bool = False, soft_wrap: bool = True) -> Console:
 
 
 def table_text(*rendered: RenderableType, width: int = UNFOLDED) -> str:
-    """Return the output of a console as text without styles."""
+    """Return a console's output as text without styles."""
     console = Console(
         width=width, height=_USUAL[1], color_system=None, force_jupyter=False, highlight=False, soft_wrap=True
     )
@@ -129,7 +129,7 @@ Step = Callable[[float, str], None]
 def progress_bar(
     total: float, doing: str = "", *, shown: bool = True, patience_s: float = 0.0, still: bool = False
 ) -> Iterator[tuple[Step, Callable[[], None]]]:
-    """Show what is done, of how much, for how long; nothing where standard error is no terminal.
+    """Show progress: done, total and elapsed time; nothing if standard error is not a terminal.
 
     Yield two functions: one shows how much is done and what is being done, the other takes that away for a text.
 

@@ -1,4 +1,4 @@
-"""``python -m cudnn_backend_py.audit``: run a program, and check samples of its calls."""
+"""``python -m cudnn_backend_py.audit``: run a program and check samples of its calls."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def _run(start: Callable[[], Any], options: dict[str, Any], where: Path | None) 
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the program the command line names; what it raises is not caught."""
+    """Run the program of the command line; its exceptions propagate."""
     try:
         run = _command.main(arguments, prog_name="python -m cudnn_backend_py.audit", standalone_mode=False)
         if callable(run):

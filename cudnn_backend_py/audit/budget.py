@@ -1,4 +1,4 @@
-"""How much of a program's time an audit may take, and what it has taken. Knows nothing of torch.
+"""The share of a program's time that an audit may take, and has taken. Independent of torch.
 
 A sample is allowed once the time that has passed pays for it: for counting calls, for all that samples took before, and
 for what one of its kind takes on average. All together stays within the share, but for one sample that takes longer
@@ -22,7 +22,7 @@ UNKNOWN_S = 0.01  # what a sample of a kind is taken to need before there was on
 
 @dataclass(slots=True)
 class _Kind:
-    """Samples of one kind in this process, but for the first: how many, and the seconds they took."""
+    """Samples of one kind in this process, without the first: their number and seconds."""
 
     count: int = 0
     seconds: float = 0.0
@@ -33,7 +33,7 @@ _lock = threading.Lock()
 
 
 class Budget:
-    """The share of the time since :meth:`start` that an audit may take; what is in pauses does not count.
+    """The share of the time since :meth:`start` that an audit may take, without pauses.
 
     Attributes
     ----------
@@ -50,20 +50,20 @@ class Budget:
         self._since: float | None = None
 
     def start(self) -> None:
-        """Let the time count."""
+        """Start or resume counting time."""
         self._since = self._clock()
 
     def pause(self) -> None:
-        """Let the time not count until :meth:`start`."""
+        """Stop counting time until :meth:`start`."""
         self._passed, self._since = self.elapsed_s, None
 
     @property
     def elapsed_s(self) -> float:
-        """The seconds that count."""
+        """The counted seconds."""
         return self._passed if self._since is None else self._passed + self._clock() - self._since
 
     def paid_at(self, *kinds: str) -> float:
-        """Return after how many seconds in all one more sample of each of these kinds is paid for."""
+        """Return the counted seconds at which one more sample of each of these kinds fits the budget."""
         known = [_kinds.get(kind) for kind in kinds]
         typical = sum(one.seconds / one.count if one is not None and one.count else UNKNOWN_S for one in known)
         passed = self.elapsed_s
@@ -71,12 +71,12 @@ class Budget:
         return (self.host_s + self.gpu_s + typical) / max(left, LEAST * self.share)
 
     def count(self, seconds: float) -> None:
-        """Take seconds that calls took to be counted."""
+        """Add the seconds spent on counting calls."""
         with _lock:
             self.counted_s += seconds
 
     def sample(self, kind: str) -> Sample:
-        """Return the account of a sample that begins."""
+        """Return the account of a new sample."""
         with _lock:
             is_first = kind not in _kinds
             known = _kinds.setdefault(kind, _Kind())
@@ -84,21 +84,21 @@ class Budget:
         return Sample(self, kind, is_first)
 
     def take(self, seconds: float) -> None:
-        """Take seconds of the host that are of no sample."""
+        """Add host seconds that belong to no sample."""
         with _lock:
             self.host_s += seconds
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """The account of one sample."""
+    """The time account of one sample."""
 
     budget: Budget
     kind: str
     is_first: bool
 
     def take(self, seconds: float, *, on_gpu: bool = False) -> None:
-        """Take seconds, in whatever thread."""
+        """Add seconds, from any thread."""
         budget = self.budget
         with _lock:
             if self.is_first:

@@ -1,4 +1,4 @@
-"""Calls of attention as one form: what torch's function and the operators are given, as named tensors and options."""
+"""Calls of attention in one form: arguments of torch's function and of the operators as tensors and options."""
 
 from __future__ import annotations
 
@@ -21,13 +21,21 @@ from ..torch_ops.graphs import make_problem
 from ..torch_ops.operators import is_eager
 from ..torch_ops.reading import MOVED, describe, read
 
-__all__ = ["READERS", "AttentionCall", "NotRead", "arguments_of", "copy_of", "graph_of", "memory_of"]
+__all__ = [
+    "READERS",
+    "AttentionCall",
+    "NotRead",
+    "bind_arguments",
+    "build_call_graph",
+    "copy_memory",
+    "copy_with_strides",
+]
 
 _CAUSAL = 0
 
 
 class NotRead(Exception):
-    """A call that is not checked, and why."""
+    """A call that is not checked, with the reason."""
 
 
 @dataclass(frozen=True)
@@ -61,8 +69,8 @@ def _signature(function: Any) -> inspect.Signature:
     return inspect.signature(function)
 
 
-def arguments_of(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-    """Return the arguments of a call by name, defaults included."""
+def bind_arguments(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    """Return the arguments of a call by name, including defaults."""
     found = _signature(function).bind(*args, **kwargs)
     found.apply_defaults()
     return dict(found.arguments)
@@ -77,7 +85,7 @@ _SDPA_DEFAULTS = (None, None, None, None, 0.0, False, None, False)
 
 
 def _read_sdpa(_original: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> AttentionCall:
-    """Read torch's function, which is built in, and ours of the same arguments."""
+    """Read the arguments of torch's function, or of ours with the same arguments."""
     found: list[Any] = [
         args[at] if at < len(args) else kwargs.get(name, default)
         for at, (name, default) in enumerate(zip(_SDPA, _SDPA_DEFAULTS, strict=True))
@@ -101,7 +109,7 @@ def _read_sdpa(_original: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
 
 def _read_ours(original: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> AttentionCall:
     """Read the operators for dense, packed and paged tensors."""
-    found = arguments_of(original, args, kwargs)
+    found = bind_arguments(original, args, kwargs)
     if found.get("out") is not None and torch.is_grad_enabled() and found["out"].requires_grad:
         raise NotRead("out= needs a gradient")
     paged = "k_cache" in found
@@ -155,10 +163,10 @@ def _check_plain(*tensors: Any) -> None:
 # for the case
 
 
-def graph_of(
+def build_call_graph(
     call: AttentionCall, tensors: Mapping[str, Any], *, backward: bool, cudnn: str, sm: int
 ) -> tuple[Graph | None, dict[str, Any], str]:
-    """Return the graph of a call, as the operators build it for just these tensors, and its tensors by name.
+    """Return the graph of a call, as the operators build it for these tensors, and its tensors by name.
 
     Packed tokens are ragged sequences. Where there is no such graph it is None, and the last of the three says why.
 
@@ -189,7 +197,7 @@ def graph_of(
 
 
 def _tokens_first(name: str, x: Any) -> Any:
-    """Return Q, O and the like with tokens before heads in memory, and pages as they are."""
+    """Return Q, O and similar tensors with tokens before heads in memory, and pages unchanged."""
     if name in MOVED[True] and x.dim() == 4:
         return x if name in ("k", "v") else x.transpose(1, 2).contiguous().transpose(1, 2)
     return x.contiguous()
@@ -199,7 +207,7 @@ _SIDES = {"q": "q", "o": "q", "do": "q", "dq": "q", "k": "k", "v": "k", "dk": "k
 
 
 def _of_sequences(held: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the tensors of a graph of ragged or paged sequences: offsets, lengths and page tables as it has them."""
+    """Return the offsets, lengths and page tables of a graph of ragged or paged sequences."""
     found = {name: x for name, x in held.items() if name not in ("cu_seqlens_q", "cu_seqlens_k", "block_table")}
     q = held["q"]
     starts = {side: held.get(f"cu_seqlens_{side}") for side in "qk"}
@@ -217,17 +225,17 @@ def _of_sequences(held: Mapping[str, Any]) -> dict[str, Any]:
     return {name: x if name in MOVED[True] else x.contiguous() for name, x in found.items()}
 
 
-def memory_of(x: Any) -> Any:
-    """Return the memory from a tensor's first element to its last, as bytes in NumPy; waits for the GPU."""
-    return np.asarray(span_of(x).view(torch.uint8).cpu())
+def copy_memory(x: Any) -> Any:
+    """Return the bytes from a tensor's first to its last element in host memory; waits for the GPU."""
+    return np.asarray(view_span(x).view(torch.uint8).cpu())
 
 
-def span_of(x: Any) -> Any:
-    """Return the elements from a tensor's first one to its last, also those between that are not its own."""
+def view_span(x: Any) -> Any:
+    """Return the elements between a tensor's first and last, including gaps."""
     last = sum((size - 1) * step for size, step in zip(x.shape, x.stride(), strict=True))
     return x.as_strided((1 + last,), (1,))
 
 
-def copy_of(x: Any) -> Any:
+def copy_with_strides(x: Any) -> Any:
     """Return a copy with the strides of a tensor."""
-    return x.clone() if x.numel() == 0 else span_of(x).clone().as_strided(x.shape, x.stride())
+    return x.clone() if x.numel() == 0 else view_span(x).clone().as_strided(x.shape, x.stride())

@@ -93,7 +93,7 @@ class Case:
 
     @property
     def name(self) -> str:
-        """The name of its file: cases of one graph, plan and version that are wrong in the same outputs have one."""
+        """The file name: equal for cases of one graph, plan and version that are wrong in the same outputs."""
         graph = "" if self.graph is None else json.dumps(graph_to_json(self.graph), sort_keys=True)
         kind = json.dumps(
             [self.entry_point, graph, self.without, self.tag, self.backend, self.cudnn, sorted(self.wrong)]
@@ -102,7 +102,7 @@ class Case:
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of its buffers."""
+        """Size of its buffers in bytes."""
         return sum(image.nbytes for image in self.images.values())
 
     def given(self) -> dict[str, Any]:
@@ -112,20 +112,20 @@ class Case:
         found: dict[str, Any] = {name: np.asarray(number) for name, number in self.numbers.items()}
         for tensor in self.graph.variant_pack_tensors:
             if tensor.name in self.images and tensor.uid not in written:
-                found[tensor.name] = numbers_of(tensor, self.images[tensor.name])
+                found[tensor.name] = decode_memory(tensor, self.images[tensor.name])
         return found
 
     def results(self) -> dict[str, NDArray[Any]]:
         """Return the program's results by name."""
         assert self.graph is not None
         return {
-            tensor.name: numbers_of(tensor, self.images[tensor.name])
+            tensor.name: decode_memory(tensor, self.images[tensor.name])
             for tensor in self.graph.outputs
             if tensor.name in self.images
         }
 
     def to_bytes(self) -> bytes:
-        """Return the file."""
+        """Return the file's content."""
         about = asdict(replace(self, graph=None, images={}))
         about |= {"graph": None if self.graph is None else graph_to_json(self.graph)}
         about = {"schema": SCHEMA, "version": SCHEMA_VERSION} | {key: x for key, x in about.items() if key != "images"}
@@ -145,15 +145,15 @@ class Case:
         return "\n".join([*lines, *(f"  {item}" for item in self.found)])
 
 
-def numbers_of(tensor: Tensor, image: Image) -> NDArray[Any]:
-    """Return the numbers in the memory of a tensor, given as bytes."""
+def decode_memory(tensor: Tensor, image: Image) -> NDArray[Any]:
+    """Return the numbers in a tensor's memory, given as bytes."""
     kind = storage_type(tensor.data_type) if has_storage(tensor.data_type) else np.dtype(np.uint8)
     flat = np.ascontiguousarray(image).view(np.uint8).reshape(-1)
     return from_memory(tensor, flat[: flat.size // kind.itemsize * kind.itemsize].view(kind))
 
 
 def load_case(path: str | os.PathLike[str]) -> Case:
-    """Return the case in a file.
+    """Load a case file.
 
     Raises
     ------
@@ -183,7 +183,7 @@ def _no_case(name: str, why: str) -> UsageError:
 
 
 def _read(path: str | os.PathLike[str]) -> tuple[Any, dict[str, Image]]:
-    """Read a case file: its description and the memory it holds, refusing one that unpacks to more than its size."""
+    """Read a case file: its description and memory; refuse one that unpacks to more than its stated size."""
     size = os.path.getsize(path) if os.path.exists(path) else 0
 
     def check(headers: Mapping[str, ArrayHeader]) -> None:
@@ -204,13 +204,13 @@ def _read(path: str | os.PathLike[str]) -> tuple[Any, dict[str, Image]]:
 
 
 def default_folder() -> Path:
-    """Return where cases are kept: what ``CUDNN_BACKEND_AUDIT_FOLDER`` says, or a folder of the user's cache."""
+    """Return the folder of cases: ``CUDNN_BACKEND_AUDIT_FOLDER``, or one in the user's cache."""
     named = os.environ.get(FOLDER_VARIABLE)
     return Path(named) if named else user_folder("audit")
 
 
 class CaseFolder:
-    """A folder of cases that no one else can read or write.
+    """A folder of cases that only its user can read and write.
 
     Parameters
     ----------
@@ -238,11 +238,11 @@ class CaseFolder:
 
     @property
     def path(self) -> Path:
-        """Where it is."""
+        """Its path."""
         return self._folder.path
 
-    def keep(self, case: Case) -> tuple[Path | None, str]:
-        """Keep a case, if there is none of its kind; return its file, or None and why it is not kept.
+    def store(self, case: Case) -> tuple[Path | None, str]:
+        """Store a case unless there is one of its kind; return its file, or None and the reason.
 
         Raises
         ------
@@ -265,7 +265,7 @@ class CaseFolder:
             return folder.path / case.name, ""
 
     def cases(self) -> list[Path]:
-        """Return the files of all cases, the oldest first; none if there is no folder."""
+        """Return the files of all cases, oldest first; empty without a folder."""
         try:
             with self._folder.usable(), self._folder.open() as folder:
                 files = sorted(folder.files(_NAME), key=lambda item: item[1].st_mtime)

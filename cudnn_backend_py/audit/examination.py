@@ -1,4 +1,4 @@
-"""``examine``: a case that was kept, run again by other engines, configs and cuDNN versions, and by the interpreter."""
+"""``examine``: run a stored case again with other engines, configs and cuDNN versions, and the interpreter."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from ..versions.store import environment_for, list_installed, list_judging
 from .case import Case, load_case
 from .judging import judge_part
 from .look import VARIABLE
-from .part import Part, part_of
-from .reproduction import draft_of, program_of
+from .part import Part, select_part
+from .reproduction import draft_known_issue, write_program
 
-__all__ = ["Asked", "Examined", "examine", "search_edge"]
+__all__ = ["CaseReport", "VersionResult", "examine", "search_edge"]
 
 LIBRARY = "CUDNN_BACKEND_LIBRARY"
 LIMIT_S, REDUCE_S = 300.0, 60.0
@@ -34,8 +34,8 @@ Step = Callable[[str], object]
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """What the configs of one cuDNN version did with a case.
+class VersionResult:
+    """The results of a case with the configs of one cuDNN version.
 
     Attributes
     ----------
@@ -61,13 +61,13 @@ class Asked:
 
     @property
     def state(self) -> str:
-        """``wrong`` if any config is, ``right`` if all that ran are, empty if nothing ran."""
+        """``wrong`` if any config is, ``right`` if all that ran are, empty if none ran."""
         return "wrong" if self.wrong else "right" if self.right else ""
 
 
 @dataclass(kw_only=True)
-class Examined:
-    """What is known of a case.
+class CaseReport:
+    """The findings about a case.
 
     Attributes
     ----------
@@ -97,7 +97,7 @@ class Examined:
     file: str
     part: str = ""
     interpreter: tuple[str, ...] | None = None
-    asked: list[Asked] = field(default_factory=list)
+    asked: list[VersionResult] = field(default_factory=list)
     engine: int | None = None
     since: str = ""
     until: str = ""
@@ -121,16 +121,16 @@ class Examined:
 
     @property
     def is_wrong(self) -> bool:
-        """Whether a config of any version that was queried is wrong."""
+        """Whether a config of any tried version is wrong."""
         return bool(self.wrong_versions)
 
     @property
     def exit_code(self) -> int:
-        """1 where it is wrong again, 0 where all is right, 2 where nothing could be said."""
+        """1 if it is wrong again, 0 if all is right, 2 if it could not be decided."""
         return 1 if self.is_wrong else 0 if self.right_versions else 2
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as plain data; buffers are not in it."""
+        """Return it as plain data, without buffers."""
         case = asdict(replace(self.case, graph=None, images={}))
         for name in ("graph", "images"):
             case.pop(name)
@@ -187,7 +187,7 @@ class Examined:
         return words
 
 
-def _count(one: Asked) -> str:
+def _count(one: VersionResult) -> str:
     parts = [f"{len(one.wrong)} wrong ({', '.join(one.wrong[:4])})"] if one.wrong else []
     parts += [f"{len(one.right)} right ({', '.join(one.right[:4])})"] if one.right else []
     parts += [one.other] if one.other else []
@@ -203,8 +203,8 @@ def examine(
     reduce_s: float = REDUCE_S,
     write: bool = True,
     step: Step = str,
-) -> Examined:
-    """Find out by which engine and which cuDNN version a case is wrong, and whether that is a known issue.
+) -> CaseReport:
+    """Find the engine and cuDNN versions for which a case is wrong, and a matching known issue.
 
     The case's own version runs all configs that heuristics propose, on the kept buffers, each next to the interpreter;
     then the newest and the oldest of the others, and between these as few as report where it begins and ends. Each
@@ -232,8 +232,8 @@ def examine(
     """
     began = time.monotonic()
     case = load_case(file)
-    found = Examined(case=case, file=os.fspath(file))
-    work = _Work(case, found, target, began + limit_s, step)
+    found = CaseReport(case=case, file=os.fspath(file))
+    work = _Examination(case, found, target, began + limit_s, step)
     if case.graph is None:
         found.left.append(f"running it again: {case.without}")
     else:
@@ -248,13 +248,13 @@ def examine(
     return found
 
 
-class _Work:
-    """One case on its way."""
+class _Examination:
+    """One case under examination."""
 
-    def __init__(self, case: Case, found: Examined, target: str | None, deadline: float, step: Step) -> None:
+    def __init__(self, case: Case, found: CaseReport, target: str | None, deadline: float, step: Step) -> None:
         self.case, self.found, self.target, self.deadline, self.step = case, found, target, deadline, step
         self.tag = ""
-        self._part: Part | None = None if case.graph is None else part_of(case)
+        self._part: Part | None = None if case.graph is None else select_part(case)
 
     @property
     def part(self) -> Part:
@@ -269,7 +269,7 @@ class _Work:
         return self.deadline - time.monotonic()
 
     def interpret(self) -> None:
-        """Compare what the program got with the interpreter."""
+        """Compare the program's results with the interpreter's."""
         self.step("interpreting")
         try:
             self.found.interpreter = tuple(judge_part(self.part).values())
@@ -279,7 +279,7 @@ class _Work:
     # versions
 
     def judge_versions(self, named: Sequence[str]) -> None:
-        """Run the case's own version, then others."""
+        """Run with the case's own version, then with others."""
         own = self.run_query(self._own())
         if own is None:
             return
@@ -296,10 +296,10 @@ class _Work:
 
         search_edge([name for number, name in known if number > numbers], is_other)
         search_edge([name for number, name in reversed(known) if number < numbers], is_other)
-        self._say_window()
+        self._describe_window()
 
     def _own(self) -> str:
-        """Return how the case's own library is named: by its path, as an installed version, or as ours.
+        """Return the name of the case's own library: a path, an installed version, or this process's.
 
         A path is loaded only where this Python would look by itself: the file may be of somebody else.
         """
@@ -313,7 +313,7 @@ class _Work:
             )
         return there[-1] if there else ""
 
-    def _say_window(self) -> None:
+    def _describe_window(self) -> None:
         told = ((leading_numbers(one.version), one.version, one.state) for one in self.found.asked)
         asked = sorted(one for one in told if one[0])
         wrong = [at for at, (_, _, state) in enumerate(asked) if state == "wrong"]
@@ -326,8 +326,8 @@ class _Work:
             return _is_same(name, self.case.library)
         return leading_numbers(name)[:3] == version_numbers(self.case.cudnn)[:3]
 
-    def run_query(self, name: str) -> Asked | None:
-        """Run the case with a cuDNN version and store the finding; None when the time is over."""
+    def run_query(self, name: str) -> VersionResult | None:
+        """Run the case with a cuDNN version and store the finding; None at the time limit."""
         if self.left_s() < 5.0:
             self.found.left.append(f"asking {name or 'the case’s own version'}: the time is over")
             return None
@@ -335,16 +335,16 @@ class _Work:
         try:
             trials = self._run(name, self.graph, limit_s=self.left_s(), tag=self.case.tag)
         except CudnnBackendError as error:
-            one = Asked(name or self.case.cudnn, name, (), (), (), "", f"{error.code}: {error.headline}")
+            one = VersionResult(name or self.case.cudnn, name, (), (), (), "", f"{error.code}: {error.headline}")
         else:
-            one = _asked(name, trials)
+            one = _results_of(name, trials)
         self.found.asked.append(one)
         return one
 
     def _run(
         self, name: str, graph: Graph, *, limit_s: float, tag: str = "", data: str = "", configs: str = "all"
     ) -> list[Trial]:
-        """Run a graph with a cuDNN version, by the configs of the heuristics and the config of the case."""
+        """Run a graph with a cuDNN version, using the configs of the heuristics and of the case."""
         with Runner(limit_s=limit_s, environment=_environment(name)) as runner:
             options: dict[str, Any] = {"data": data or "uniform", "given": None if data else self.part.given}
             options |= {"target": self.target, "time": False}
@@ -371,7 +371,7 @@ class _Work:
     # the reproduction
 
     def reduce(self, reduce_s: float) -> None:
-        """Look for made-up data with which it fails too, and then for the smallest form that does."""
+        """Look for random data with which it fails too, then for the smallest failing form."""
         found = self.found
         found.smallest = self.graph
         bad = next((one for one in found.asked if one.state == "wrong"), None)
@@ -404,25 +404,25 @@ class _Work:
         found.smallest, found.data = made.graph, made.data
 
     def write(self, file: Path) -> None:
-        """Write the reproduction next to the case, and a draft row for a new known issue."""
+        """Write the reproduction next to the case, and a draft of a known issue's row."""
         found = self.found
         bad = next(one for one in found.asked if one.state == "wrong")
         assert found.smallest is not None
         program = file.with_suffix(".py")
         given = None if found.data else self.part.given
-        text = program_of(found.smallest, found.data or "uniform", self.tag, given, self.case, bad.words, str(file))
+        text = write_program(found.smallest, found.data or "uniform", self.tag, given, self.case, bad.words, str(file))
         _write_private(program, text)
         found.program = str(program)
         known = list(find_reported_issues(None, self.graph, version=None, sm=self.case.sm))
         if not found.faults:
             draft = file.with_suffix(".fault.py")
             near = [fault.code for fault in known]
-            _write_private(draft, draft_of(found.smallest, self.case, found, bad.words, near))
+            _write_private(draft, draft_known_issue(found.smallest, self.case, found, bad.words, near))
             found.draft = str(draft)
 
 
 def search_edge(names: Sequence[str], is_other: Callable[[str], bool]) -> None:
-    """Run the last of some versions and, if its result differs from the case's own, bisect where the change begins."""
+    """Run the last of some versions and, if its result differs from the case's own, bisect to where it changes."""
     if not names or not is_other(names[-1]):
         return
     low, high = -1, len(names) - 1  # the one before names[low + 1] is as the own, names[high] is otherwise
@@ -441,7 +441,7 @@ def _write_private(path: Path, text: str) -> None:
 
 
 def _environment(name: str) -> dict[str, str]:
-    """Return the environment of a child that loads an installed version, a library by its path, or ours."""
+    """Return the environment of a child that loads an installed version, a library by path, or ours."""
     if os.path.exists(name):
         found = {**os.environ, LIBRARY: str(Path(name).resolve())}
     else:
@@ -457,7 +457,7 @@ def _wrong_in(config: ConfigTrial) -> list[Any]:
     return [item for item in config.comparisons if not item.right] if config.state == "wrong" else []
 
 
-def _asked(name: str, trials: Sequence[Trial]) -> Asked:
+def _results_of(name: str, trials: Sequence[Trial]) -> VersionResult:
     configs = [config for trial in trials for config in trial.configs]
     wrong = [config for config in configs if config.state == "wrong"]
     rest = [config for config in configs if config.state not in ("wrong", "right")]
@@ -467,7 +467,7 @@ def _asked(name: str, trials: Sequence[Trial]) -> Asked:
     if not configs and not words:
         words = trials[0].state
     failed = next((config.words for config in rest if config.state == "failed"), "")
-    return Asked(
+    return VersionResult(
         version=trials[0].cudnn or name,
         library=name,
         wrong=tuple(config.tag for config in wrong),

@@ -1,4 +1,4 @@
-"""Graphs of any kind, judged by the interpreter in a child process, while the program goes on.
+"""Check graphs of any kind with the interpreter in a child process while the program continues.
 
 A thread takes the buffers of a call from the GPU once they are there, and a process of low priority says what is wrong
 with them, by the bound of :mod:`~cudnn_backend_py.tuning.trial.bound`. The program waits for neither; at the end it
@@ -26,7 +26,7 @@ from ..interpreter.data import make_inputs
 from ..system.child import ONE_THREAD, LastingChild, Say, serve
 from ..tuning.trial.expectation import expectation
 from .case import Case, load_case
-from .part import Part, part_of
+from .part import Part, select_part
 
 __all__ = ["Judging", "judge_part", "serve_judging"]
 
@@ -35,7 +35,7 @@ MOST_WAITING = 8  # calls whose buffers are held
 
 
 class Judging:
-    """Judges calls in the background, one after the other.
+    """Checks calls in the background, one after the other.
 
     Parameters
     ----------
@@ -59,16 +59,16 @@ class Judging:
 
     @property
     def waiting(self) -> int:
-        """How many calls are not judged yet."""
+        """The number of calls waiting to be checked."""
         return self._added - self._done
 
     @property
     def is_full(self) -> bool:
-        """Whether as many calls wait as may."""
+        """Whether the maximum number of calls is waiting."""
         return self.waiting >= MOST_WAITING
 
     def add(self, read: Callable[[], Case], spend: Callable[[float], object] = lambda _: None) -> None:
-        """Judge a call; `read` is called in the thread, waits for the GPU, and returns it.
+        """Check a call; `read` is called in the thread, waits for the GPU, and returns the case.
 
         `spend` is reported the seconds of the thread, which the program's threads may have waited for.
         """
@@ -79,7 +79,7 @@ class Judging:
             self._thread.start()
 
     def finish(self, patience_s: float) -> None:
-        """Wait for the calls that were added, and end the process; what is not judged by then is counted."""
+        """Wait for the added calls and end the process; unchecked calls are counted."""
         thread, deadline = self._thread, time.monotonic() + patience_s
         if thread is not None:
             self._waiting.put(None)
@@ -124,7 +124,7 @@ def _environment() -> dict[str, str]:
 
 
 def serve_judging() -> None:
-    """In a child: judge cases."""
+    """In a child: check cases."""
     os.nice(10)
     serve(_answer)
 
@@ -135,7 +135,7 @@ def _answer(asked: dict[str, Any], say: Say) -> None:
     if lost:
         say(wrong=list(lost), found=list(lost.values()))
     try:
-        found = judge_part(part_of(case, asked["seed"]))
+        found = judge_part(select_part(case, asked["seed"]))
     except CudnnBackendError as error:
         say(why=f"the interpreter cannot: {error.headline}")
         return
@@ -161,7 +161,7 @@ def judge_part(part: Part) -> dict[str, str]:
 
 
 def _not_finite(case: Case) -> dict[str, str]:
-    """Return which outputs are not all finite, though all inputs are."""
+    """Return the outputs with infinite or NaN elements, if all inputs are finite."""
     graph = case.graph
     assert graph is not None
     if not all(np.isfinite(np.asarray(x, np.float64)).all() for x in case.given().values()):

@@ -1,4 +1,4 @@
-"""``audit``: check the results of a block or a whole program. Imports torch when it is used."""
+"""``audit``: check the results of a block or a whole program. Imports torch on use."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def _check(name: str, value: object, needed: str, fits: bool) -> None:
 
 
 def audit_from_environment() -> None:
-    """Audit this process from the import of torch to its end, if ``CUDNN_BACKEND_AUDIT`` says so.
+    """Audit this process from the import of torch to its end, if ``CUDNN_BACKEND_AUDIT`` is set.
 
     Its value is `every` of :func:`audit`, such as 100; nothing and 0 mean no audit. The report goes to standard error
     where something is wrong, or where ``CUDNN_BACKEND_AUDIT_REPORT`` names a file, to that file as JSON.

@@ -1,4 +1,4 @@
-"""A case as numbers, and the part of it that is interpreted: of large attention, one head of keys with its queries."""
+"""The part of a case to interpret: for large attention, one key head with its query heads."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from ..graph.attention.recognize import read_attention
 from ..graph.replace import attempt, replace_tensors
 from .case import Case
 
-__all__ = ["MOST_SCORES", "Part", "cut", "part_of"]
+__all__ = ["MOST_SCORES", "Part", "cut_key_head", "select_part"]
 
 MOST_SCORES = 1 << 24  # of attention, that are interpreted whole
 
 
 @dataclass(frozen=True)
 class Part:
-    """A graph, what it reads and what a program got of it, by name; and as text which part of a case that is."""
+    """A graph with its inputs and the program's results by name, and a description of this part of the case."""
 
     graph: Graph
     given: dict[str, Any]
@@ -30,8 +30,8 @@ class Part:
     what: str = ""
 
 
-def part_of(case: Case, seed: int = 0) -> Part:
-    """Return all of a case, or of attention with more scores than :data:`MOST_SCORES` one head of keys of one batch.
+def select_part(case: Case, seed: int = 0) -> Part:
+    """Return the whole case, or for attention with more scores than :data:`MOST_SCORES` one key head of one batch.
 
     It is the one where the case says that something is wrong, where a result is not finite, or a drawn one.
     """
@@ -45,7 +45,7 @@ def part_of(case: Case, seed: int = 0) -> Part:
     if problem.batch * problem.heads * problem.seq_q * problem.seq_kv <= MOST_SCORES or heads != problem.v_heads:
         return whole
     batch, head = case.at or _place(whole, problem.batch, problem.heads, seed)
-    return cut(whole, (problem.batch, problem.heads, heads or 1), batch, head) or whole
+    return cut_key_head(whole, (problem.batch, problem.heads, heads or 1), batch, head) or whole
 
 
 def _place(part: Part, batch: int, heads: int, seed: int) -> tuple[int, int]:
@@ -58,8 +58,8 @@ def _place(part: Part, batch: int, heads: int, seed: int) -> tuple[int, int]:
     return draw.randrange(batch), draw.randrange(heads)
 
 
-def cut(whole: Part, sizes: tuple[int, int, int], batch: int, head: int) -> Part | None:
-    """Return the part of dense attention that one head of keys takes part in; None where the graph is built otherwise.
+def cut_key_head(whole: Part, sizes: tuple[int, int, int], batch: int, head: int) -> Part | None:
+    """Return the part of dense attention for one key head; None where the graph has another form.
 
     Strides stay as they are, so that what hangs on them does.
 

@@ -1,4 +1,4 @@
-"""What an audit found: calls seen and checked, what they cost, and the cases that are wrong. Knows nothing of torch."""
+"""The results of an audit: calls seen and checked, their cost, and the wrong cases. Independent of torch."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from typing import Any
 
 from ..printable import printable
 
-__all__ = ["AuditReport", "Kept"]
+__all__ = ["AuditReport", "StoredCase"]
 
 SCHEMA, SCHEMA_VERSION = "cudnn-backend-py/audit", 1
 _TIMES = ("counted_s", "host_s", "gpu_s", "setup_s", "elapsed_s", "waited_s")
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
-    """A case that was found wrong: its file, or why none was kept, and what it is as text."""
+class StoredCase:
+    """A wrong case: its file or why it was not stored, and its description."""
 
     path: Path | None
     why: str
@@ -28,7 +28,7 @@ class Kept:
 
 @dataclass
 class AuditReport:
-    """What an audit found.
+    """The results of an audit.
 
     Attributes
     ----------
@@ -54,7 +54,7 @@ class AuditReport:
     sampled: Counter[str] = field(default_factory=Counter)
     checked: Counter[str] = field(default_factory=Counter)
     passed_over: Counter[str] = field(default_factory=Counter)
-    wrong: list[Kept] = field(default_factory=list)
+    wrong: list[StoredCase] = field(default_factory=list)
     unjudged: Counter[str] = field(default_factory=Counter)
     counted_s: float = 0.0
     host_s: float = 0.0
@@ -65,7 +65,7 @@ class AuditReport:
 
     @property
     def cost(self) -> float:
-        """Which part of the time it took: counting, and checks of the host and the GPU together, so at most that."""
+        """The share of time spent: counting plus checks on host and GPU, an upper bound."""
         return (self.counted_s + self.host_s + self.gpu_s) / self.elapsed_s if self.elapsed_s else 0.0
 
     def __str__(self) -> str:

@@ -1,4 +1,4 @@
-"""Files written for a case: a standalone program that shows it, and a draft row for a new known issue."""
+"""Files written for a case: a standalone program that reproduces it, and a draft of a known issue's row."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from typing import Any, Protocol
 import numpy as np
 
 from ..graph import Graph
-from ..tuning.trial.reproduce import as_word
+from ..tuning.trial.reproduce import encode_word
 from .case import Case
 
-__all__ = ["MOST_EMBEDDED", "draft_of", "program_of"]
+__all__ = ["MOST_EMBEDDED", "draft_known_issue", "write_program"]
 
 MOST_EMBEDDED = 1 << 20  # bytes of compressed buffers that a program holds
 _PROGRAM = '''\
@@ -34,7 +34,7 @@ import numpy as np
 
 from cudnn_backend_py import Graph
 from cudnn_backend_py.tuning.trial import run_graph
-from cudnn_backend_py.tuning.trial.reproduce import from_word
+from cudnn_backend_py.tuning.trial.reproduce import decode_word
 
 GRAPH = (
 {word}
@@ -44,7 +44,7 @@ DATA = {data}  # "uniform" and "integers" are made up from the seed
 
 def graph() -> Graph:
     """Return the graph, for cudnn-backend run and explain too."""
-    return from_word(GRAPH)
+    return decode_word(GRAPH)
 
 
 def main() -> int:
@@ -95,7 +95,7 @@ What the condition is has to be found out: as it is it holds for this graph alon
 
 from cudnn_backend_py.graph.attention.known_issue import KnownIssue
 from cudnn_backend_py.system.version import Window
-from cudnn_backend_py.tuning.trial.reproduce import from_word
+from cudnn_backend_py.tuning.trial.reproduce import decode_word
 
 GRAPH = (
 {word}
@@ -112,13 +112,13 @@ FAULT = KnownIssue(
     sm=({sm},),
     engines=({engine},),
     depends_on={depends!r},
-    graph=lambda graph: graph == from_word(GRAPH),
+    graph=lambda graph: graph == decode_word(GRAPH),
 )
 '''
 
 
 class _Known(Protocol):
-    """What is known of a case."""
+    """The known facts about a case."""
 
     since: str
     until: str
@@ -131,10 +131,10 @@ class _Known(Protocol):
     def right_versions(self) -> tuple[str, ...]: ...
 
 
-def program_of(
+def write_program(
     graph: Graph, data: str, tag: str, given: Mapping[str, Any] | None, case: Case, words: str, path: str = ""
 ) -> str:
-    """Return a program that runs a graph by an engine and compares it with the interpreter.
+    """Return a program that runs a graph with an engine and compares it with the interpreter.
 
     Parameters
     ----------
@@ -158,7 +158,7 @@ def program_of(
         title=_plain(title),
         words="\n".join(textwrap.wrap(_plain(words), 110)),
         graph=_plain(str(graph)),
-        word=_lines(as_word(graph)),
+        word=_lines(encode_word(graph)),
         data=repr(data),
         given=text,
         tag=tag,
@@ -166,12 +166,12 @@ def program_of(
 
 
 def _plain(text: str) -> str:
-    """Return text that stays in a docstring."""
+    """Return text that is safe inside a docstring."""
     return text.replace("\\", "/").replace('"""', "'''")
 
 
 def _short(value: Any) -> Any:
-    """Return numbers as float32, or as whole numbers, where these hold them."""
+    """Return numbers as float32 or integers where that is exact."""
     numbers = np.asarray(value)
     if numbers.dtype.kind == "f":
         with np.errstate(over="ignore"):
@@ -184,7 +184,7 @@ def _lines(text: str) -> str:
     return "\n".join(f"    {text[start : start + 100]!r}" for start in range(0, len(text), 100))
 
 
-def draft_of(graph: Graph, case: Case, known: _Known, words: str, near: list[str]) -> str:
+def draft_known_issue(graph: Graph, case: Case, known: _Known, words: str, near: list[str]) -> str:
     """Return a module with a draft row for the table of known issues."""
     window = []
     for name, version in (("since", known.since), ("until", known.until)):
@@ -195,7 +195,7 @@ def draft_of(graph: Graph, case: Case, known: _Known, words: str, near: list[str
         evidence += f"; {', '.join(known.right_versions)} right"
     return _DRAFT.format(
         near=", ".join(near) or "none of the table",
-        word=_lines(as_word(graph)),
+        word=_lines(encode_word(graph)),
         row=f"audited-{case.name[5:11]}",
         what=", ".join(dict.fromkeys(op.verb() for op in graph.ops)),
         effect=words,

@@ -1,4 +1,4 @@
-"""Attention checked in sampled rows, by torch in float64 on the GPU that computed it; nothing waits for the GPU.
+"""Check sampled rows of attention in float64 with torch on the same GPU, without waiting for it.
 
 A row (batch, head, query) costs O(s * d). The first and the last row are always among them, and the first row that is
 not all finite, if there is one: found by the GPU, as the rest is drawn by it. Of gradients, dQ is checked in rows, dK
@@ -50,7 +50,7 @@ Named = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class _Kind:
-    """What the type of a call's tensors says of errors."""
+    """Error properties of the data type of a call's tensors."""
 
     unit: float
     least: float
@@ -66,7 +66,7 @@ class _Kind:
 
 
 class SampledRows:
-    """Rows of a call: where they are, and what they read."""
+    """Sampled rows of a call: their positions and inputs."""
 
     def __init__(self, named: Named, options: OperatorOptions, flat: Any) -> None:
         """Take rows by their places among all rows, [rows] int64."""
@@ -121,16 +121,16 @@ class SampledRows:
 
     @property
     def head(self) -> Any:
-        """The places of the rows' heads among all heads of queries, of packed tokens of the sequences, [rows]."""
+        """The heads of the rows among all query heads, or for packed tokens those of the sequences, [rows]."""
         return self.b * self.named["q"].shape[1] + self.h
 
     def of_queries(self, x: Any) -> Any:
-        """Return these rows of a tensor laid out as Q is, [rows, d] float64."""
+        """Return these rows of a tensor with Q's layout, [rows, d] float64."""
         rows = x[self.flat // x.shape[1], self.h] if x.dim() == 3 else x[self.b, self.h, self.i]
         return rows.double()
 
     def of_keys(self, x: Any, head: Any) -> Any:
-        """Return the keys or values that each row may see, [rows, keys, d] float64."""
+        """Return the keys or values visible to each row, [rows, keys, d] float64."""
         if self.named.get("block_table") is not None:
             found = x[self._pages, head[:, None], self.j % x.shape[2]]
         elif x.dim() == 3:
@@ -140,7 +140,7 @@ class SampledRows:
         return found.double()
 
     def keep(self) -> Any:
-        """Return which keys take part, [rows, keys]."""
+        """Return the mask of visible keys, [rows, keys]."""
         options, j = self.options, self.j
         kept = (j < self.len_kv[:, None]) & (self.i < self.len_q)[:, None]
         row = (self.i + (self.len_kv - self.len_q if options.bottom_right else 0))[:, None]
@@ -174,7 +174,7 @@ class SampledRows:
 
 @dataclass(frozen=True)
 class _Softmax:
-    """Probabilities of rows, how far each may be off relatively, and the slope of the soft cap."""
+    """Probabilities of rows, their relative error bounds, and the slope of the soft cap."""
 
     p: Any
     error: Any
@@ -184,7 +184,7 @@ class _Softmax:
 
 
 def _softmax(rows: SampledRows, products: Any, sizes: Any) -> _Softmax:
-    """Return the probabilities of rows, given q . k and the sums of the sizes of these products."""
+    """Return the probabilities of rows, from q . k and the sums of the absolute products."""
     options = rows.options
     scaled, slope = products * rows.scale, 1.0
     if options.soft_cap is not None:
@@ -209,7 +209,7 @@ def _softmax(rows: SampledRows, products: Any, sizes: Any) -> _Softmax:
 
 
 def _compare(got: Any, wanted: Any, bound: Any, kind: _Kind, defined: Any, heads: Any) -> Any:
-    """Return :data:`FACTS` of an output, float64 on the GPU: whether anything is wrong, and the worst of it.
+    """Return :data:`FACTS` of an output, float64 on the GPU: whether it is wrong, and the worst element.
 
     `heads` are, of each row or of all, the places of its head of queries among all of them.
     """
@@ -224,12 +224,12 @@ def _compare(got: Any, wanted: Any, bound: Any, kind: _Kind, defined: Any, heads
 
 
 def _not_finite(x: Any) -> Any:
-    """Return the place of the first row of an output that is not all finite, 0 if there is none: [1]."""
+    """Return the first row of an output with an infinite or NaN element, 0 if there is none: [1]."""
     return (~x.isfinite()).any(-1).flatten().int().argmax().reshape(1)
 
 
 def draw_rows(named: Named, output: Any, keys: int, generator: Any) -> Any:
-    """Return places among all rows: some drawn, the first, the last, and one that is not finite."""
+    """Return sampled rows: random ones, the first, the last, and one with infinite or NaN elements."""
     count = output.numel() // output.shape[-1]
     width = max(named["q"].shape[-1], named["v"].shape[-1])
     many = max(1, min(ROWS, MOST_GATHERED // max(1, keys * width) - 3))
@@ -238,8 +238,8 @@ def draw_rows(named: Named, output: Any, keys: int, generator: Any) -> Any:
     return torch.cat([drawn, ends, _not_finite(output)])
 
 
-def keys_of(named: Named, options: OperatorOptions) -> int:
-    """Return how many keys a row may see."""
+def count_visible_keys(named: Named, options: OperatorOptions) -> int:
+    """Return the number of keys visible to a row."""
     k, table = named["k"], named.get("block_table")
     if table is not None:
         most = table.shape[1] * k.shape[2]
@@ -248,7 +248,7 @@ def keys_of(named: Named, options: OperatorOptions) -> int:
 
 
 def check_forward(named: Named, options: OperatorOptions, o: Any, generator: Any) -> dict[str, Any]:
-    """Return :data:`FACTS` of O, by its name; they are computed later, on the current stream.
+    """Return :data:`FACTS` of O by name, computed later on the current stream.
 
     Parameters
     ----------
@@ -259,7 +259,7 @@ def check_forward(named: Named, options: OperatorOptions, o: Any, generator: Any
     generator
         Of the GPU, by which rows are drawn: not the program's.
     """
-    rows = SampledRows(named, options, draw_rows(named, o, keys_of(named, options), generator))
+    rows = SampledRows(named, options, draw_rows(named, o, count_visible_keys(named, options), generator))
     q, k, v = rows.of_queries(named["q"]), rows.of_keys(named["k"], rows.k_head), rows.of_keys(named["v"], rows.v_head)
     found = _softmax(rows, *_products(q, k))
     v = v.masked_fill(~found.kept[:, :, None], 0.0)
@@ -281,7 +281,7 @@ def _weigh(weights: Any, values: Any) -> Any:
 def check_backward(
     named: Named, options: OperatorOptions, d_o: Any, gradients: Mapping[str, Any], generator: Any
 ) -> dict[str, Any]:
-    """Return :data:`FACTS` of the gradients of Q, K and V that are given, by name.
+    """Return :data:`FACTS` of the given gradients of Q, K and V, by name.
 
     Those of K and V are left out where there are more scores than :data:`MOST_SCORES`, or tokens are packed.
     """
@@ -300,7 +300,7 @@ def check_backward(
 
 @dataclass(frozen=True)
 class _Slopes:
-    """dS of rows, and how far its elements may be off: at random, and together."""
+    """dS of rows, with random and systematic error bounds of its elements."""
 
     ds: Any
     apart: Any
@@ -308,7 +308,7 @@ class _Slopes:
 
 
 def _slopes(rows: SampledRows, found: _Softmax, dp: Any, sizes: Any) -> _Slopes:
-    """Return dS, given dO . V and the sums of the sizes of these products."""
+    """Return dS, from dO . V and the sums of the absolute products."""
     p, unit = found.p, rows.kind.unit
     dp = dp.masked_fill(~found.kept, 0.0)
     sizes = sizes.masked_fill(~found.kept, 0.0)
@@ -320,7 +320,7 @@ def _slopes(rows: SampledRows, found: _Softmax, dp: Any, sizes: Any) -> _Slopes:
 
 
 def _check_dq(named: Named, options: OperatorOptions, d_o: Any, dq: Any, generator: Any) -> Any:
-    rows = SampledRows(named, options, draw_rows(named, dq, keys_of(named, options), generator))
+    rows = SampledRows(named, options, draw_rows(named, dq, count_visible_keys(named, options), generator))
     k, v = rows.of_keys(named["k"], rows.k_head), rows.of_keys(named["v"], rows.v_head)
     found = _softmax(rows, *_products(rows.of_queries(named["q"]), k))
     slopes = _slopes(rows, found, *_products(rows.of_queries(d_o), v))
@@ -336,7 +336,7 @@ def _check_dq(named: Named, options: OperatorOptions, d_o: Any, dq: Any, generat
 def _check_head(
     named: Named, options: OperatorOptions, d_o: Any, gradients: Mapping[str, Any], generator: Any
 ) -> dict[str, Any]:
-    """Return the facts of dK and dV of one head of keys: one that holds what is not finite, or a drawn one."""
+    """Return the facts of dK and dV for one key head: one with infinite or NaN elements, else a random one."""
     q, k, v = named["q"], named["k"], named["v"]
     given = {name: x for name, x in gradients.items() if x is not None}
     if not given:

@@ -1,4 +1,4 @@
-"""Watch a program's calls and check samples of them: torch's attention, our operators, our frontend.
+"""Watch a program's calls and check samples: torch's attention, our operators, our frontend.
 
 An unsampled call is counted down. A sampled one is checked by more work for the GPU, on the call's stream: what that
 finds comes to the host by a copy that no one waits for, and is looked at when it is there. No stream is synchronised.
@@ -27,10 +27,10 @@ from ..system.interruption import pass_interruption
 from ..system.version import Version, __version__
 from ..why.wrapping import Around, Wrapped, is_compiling, measure_passing
 from .budget import Budget, Sample
-from .calls import READERS, AttentionCall, NotRead, arguments_of, copy_of, graph_of, memory_of
+from .calls import READERS, AttentionCall, NotRead, bind_arguments, build_call_graph, copy_memory, copy_with_strides
 from .case import Case, CaseFolder
 from .judging import Judging
-from .report import AuditReport, Kept
+from .report import AuditReport, StoredCase
 from .rows import FACTS, check_backward, check_forward
 
 __all__ = ["Watch"]
@@ -44,7 +44,7 @@ _inside = threading.local()
 
 @dataclass(eq=False)
 class _Pending:
-    """A pending check: the values the GPU writes, when they are complete, and how to store a case from them."""
+    """A pending check: values the GPU will write, how to tell when they are ready, and how to store a case."""
 
     account: Sample
     facts: dict[str, Any]
@@ -54,7 +54,7 @@ class _Pending:
 
 
 class _Check(Protocol):
-    """A call that is sampled: its account and the kinds of its checks, its arguments, and what checks its result."""
+    """A sampled call: its time account, the kinds of its checks, its arguments, and the check of its result."""
 
     account: Sample
     kinds: tuple[str, ...]
@@ -62,12 +62,12 @@ class _Check(Protocol):
     kwargs: dict[str, Any]
 
     def check(self, result: Any) -> None:
-        """Have the result of the call checked."""
+        """Check the result of the call."""
 
 
 @dataclass(slots=True)
 class _EntryPoint:
-    """A kind of function: what is around its functions, how many calls it had, and when it may be sampled again."""
+    """A kind of function: its wrapper, its number of calls, and when it may be sampled again."""
 
     name: str
     around: Around
@@ -81,12 +81,12 @@ class _EntryPoint:
     counting_s: float = 0.0  # of those that were passed over, as far as the budget does not know
 
     def count(self, passed_on: int) -> None:
-        """Count the calls since the countdown was set, and set it."""
+        """Count the calls since the countdown was set, and set it again."""
         self.calls += self.passed_on - self.around.left
         self.around.left = self.passed_on = passed_on
 
     def take_counting(self, passing_s: float) -> float:
-        """Return the seconds that it took to count the calls since this was queried, given those of one."""
+        """Return the seconds spent on counting calls since the last query, from the cost of one."""
         seconds = (self.calls - self.counted) * passing_s + self.counting_s
         self.counted, self.counting_s = self.calls, 0.0
         return seconds
@@ -148,14 +148,14 @@ class Watch:
 
     @contextmanager
     def pause(self) -> Iterator[None]:
-        """Restore the wrapped functions for a while that does not count as watched time."""
+        """Restore the wrapped functions for a block, which does not count as watched time."""
         self._budget.pause()
         self._wrapped.restore()
         yield
         self.start()
 
     def stop(self) -> None:
-        """Give back what was wrapped, and finish the checks."""
+        """Restore the wrapped functions and finish the checks."""
         began = time.perf_counter()
         budget, report = self._budget, self.report
         budget.pause()
@@ -195,7 +195,7 @@ class Watch:
     def _due(
         self, entry_point: _EntryPoint, read: Any, original: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
-        """Pass on a call that is due, and sample it if that is paid for."""
+        """Make a due call, and check it if the budget allows."""
         began = time.perf_counter()
         is_first = entry_point.tried < self.first
         entry_point.calls += 1
@@ -214,7 +214,7 @@ class Watch:
                 found = read(original, args, kwargs)
         except Exception as error:  # whatever it is, the program goes on
             pass_interruption(error)
-            self._lose(error)
+            self._count_failure(error)
         spent = time.perf_counter() - began
         if found is not None:
             args, kwargs = found.args, found.kwargs
@@ -231,14 +231,14 @@ class Watch:
                 found.check(result)
             except Exception as error:
                 pass_interruption(error)
-                self._lose(error)
+                self._count_failure(error)
         account = self._budget if found is None else found.account
         account.take(spent + time.perf_counter() - began)
         entry_point.paid_at = self._budget.paid_at(*entry_point.kinds)
         return result
 
     def _why_not(self, entry_point: _EntryPoint, is_first: bool) -> str:
-        """Return why a call that is due is not sampled; empty if it is."""
+        """Return why a due call is not sampled; empty if it is."""
         if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
             return "a CUDA graph was being captured"
         self._settle()
@@ -257,7 +257,7 @@ class Watch:
             self._generators[device] = torch.Generator(device=f"cuda:{device}").manual_seed(self.seed)
         return self._generators[device]
 
-    def _lose(self, error: Exception) -> None:
+    def _count_failure(self, error: Exception) -> None:
         said = str(error) if isinstance(error, NotRead) else f"{type(error).__name__}: {error}"
         self.report.unjudged[said.partition("\n")[0][:200]] += 1
 
@@ -271,11 +271,11 @@ class Watch:
         tensors: Mapping[str, Any],
         about: Any,
     ) -> None:
-        """Have the GPU check a call; `tensors` are copied first, as they may be written before the result is read."""
+        """Let the GPU check a call; `tensors` are copied first, as they may be overwritten."""
         with torch.no_grad():
             began, ended = (torch.cuda.Event(enable_timing=True) for _ in range(2))
             began.record()
-            held = {name: copy_of(x) for name, x in tensors.items() if x is not None}
+            held = {name: copy_with_strides(x) for name, x in tensors.items() if x is not None}
             facts = make(self._generator(device))
             there = {name: torch.empty(len(FACTS), dtype=torch.float64, pin_memory=True) for name in facts}
             for name, x in facts.items():
@@ -284,7 +284,7 @@ class Watch:
         self._pending.append(_Pending(account, there, began, ended, partial(about, held)))
 
     def _settle(self, wait: bool = False) -> None:
-        """Look at the checks that are done."""
+        """Process the finished checks."""
         with self._lock:
             done = [one for one in self._pending if wait or one.ended.query()]
             self._pending = [one for one in self._pending if one not in done] if done else self._pending
@@ -298,22 +298,22 @@ class Watch:
                     self._keep(one.case(facts))
             except Exception as error:
                 pass_interruption(error)
-                self._lose(error)
+                self._count_failure(error)
 
     # Keeping
 
     def _keep(self, case: Case) -> None:
-        """Keep a case, once of its kind."""
+        """Store a case, once per kind."""
         with self._lock:
             if case.name in self._kinds:
                 return
             self._kinds.add(case.name)
-        path, why = self.folder.keep(case)
-        self.report.wrong.append(Kept(path, why, str(case), case.wrong))
+        path, why = self.folder.store(case)
+        self.report.wrong.append(StoredCase(path, why, str(case), case.wrong))
 
 
 class _Attention:
-    """A call of attention that is sampled."""
+    """A sampled call of attention."""
 
     def __init__(
         self, watch: Watch, entry_point: str, read: Any, original: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -328,13 +328,13 @@ class _Attention:
         self.account = watch._budget.sample(entry_point)
 
     def _probe(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any], bool]:
-        """Return the arguments with Q, K and V as something gradients flow through, and whether they do."""
+        """Return the arguments with Q, K and V as views that observe gradients, and whether gradients flow."""
         given = list(self.call.given.values())
         if not (torch.is_grad_enabled() and any(x.requires_grad for x in given)) or "block_table" in self.call.named:
             return args, kwargs, False
         if torch.is_autocast_enabled("cuda") or len({id(x) for x in given}) < len(given):
             return args, kwargs, False
-        seen = _Seen.apply(self, *given)
+        seen = _GradientObserver.apply(self, *given)
         swap = {id(old): new for old, new in zip(given, seen, strict=True)}
 
         def swapped(x: Any) -> Any:
@@ -343,7 +343,7 @@ class _Attention:
         return tuple(map(swapped, args)), {name: swapped(x) for name, x in kwargs.items()}, True
 
     def check(self, result: Any) -> None:
-        """Have O checked, and the gradients when they come."""
+        """Check O, and the gradients when they arrive."""
         call, o = self.call, self.call.of_output(result).detach()
         self.place, self.backend = _place(), _backend_of(call) if self.entry_point == "torch" else ""
         tensors = {**call.named, "o": o}
@@ -357,8 +357,8 @@ class _Attention:
     def _note(self, gradient: Any) -> None:
         self._d_o = gradient
 
-    def see(self, gradients: tuple[Any, ...]) -> None:
-        """Have the gradients of Q, K and V checked."""
+    def check_gradients(self, gradients: tuple[Any, ...]) -> None:
+        """Check the gradients of Q, K and V."""
         watch, call = self.watch, self.call
         watch._settle()
         if self._d_o is None or self.o is None or len(watch._pending) >= MOST_PENDING:
@@ -376,7 +376,7 @@ class _Attention:
             watch.check(account, make, d_o.device.index, tensors, partial(self._case, True, tensors))
         except Exception as error:
             pass_interruption(error)
-            watch._lose(error)
+            watch._count_failure(error)
         finally:
             account.take(time.perf_counter() - began)
             self.o = self._d_o = None
@@ -388,7 +388,7 @@ class _Attention:
         held: Mapping[str, Any],
         facts: Mapping[str, list[float]],
     ) -> Case:
-        """Return the case of the call, given copies of its tensors and what the GPU found."""
+        """Return the case of the call, from copies of its tensors and the GPU's findings."""
         call = self.call
         about = _machine()
         shown = dict(held)
@@ -397,9 +397,9 @@ class _Attention:
         if bias is not None and call.is_dense:
             q, k = held["q"], held["k"]
             shown["bias"] = shown["bias"].expand(*bias.shape[:2], q.shape[2], k.shape[2])
-        graph, shown, without = graph_of(call, shown, backward=backward, cudnn=about["cudnn"], sm=about["sm"])
+        graph, shown, without = build_call_graph(call, shown, backward=backward, cudnn=about["cudnn"], sm=about["sm"])
         names = set(shown) if graph is None else {tensor.name for tensor in graph.variant_pack_tensors}
-        images = {name: memory_of(x) for name, x in shown.items() if name in names}
+        images = {name: copy_memory(x) for name, x in shown.items() if name in names}
         wrong = tuple(name for name, x in facts.items() if x[0])
         batch, head = divmod(int(facts[wrong[0]][FACTS.index("head")]), held["q"].shape[1])
         return Case(
@@ -417,12 +417,12 @@ class _Attention:
 
 
 class _Launch:
-    """One execution of a graph of the frontend: its plan, and the memory of its tensors before and after."""
+    """One execution of a frontend graph: its plan, and its tensors' memory before and after."""
 
     def __init__(self, watch: Watch, how: str, original: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         from ..frontend.graphs import launch_arguments
 
-        found = arguments_of(original, args, kwargs)
+        found = bind_arguments(original, args, kwargs)
         if found.get("override_uids"):
             raise NotRead("other dims were given for this call")
         given, uids = found["tensor_dict"], found["tensor_uids"]
@@ -443,23 +443,23 @@ class _Launch:
         self.watch, self.account, self.kinds = watch, watch._budget.sample("frontend"), ("frontend",)
         self.args, self.kwargs = args, kwargs
         with self.stream():
-            self.take(written=False)
+            self.copy_tensors(written=False)
 
     def check(self, result: Any) -> None:
-        """Have what the call wrote judged."""
+        """Check what the call wrote."""
         with self.stream():
-            self.take(written=True)
+            self.copy_tensors(written=True)
         self.watch._judging.add(partial(self.case, _place()), self.account.take)
 
     def stream(self) -> AbstractContextManager[Any]:
-        """Return a context in which torch works on the stream of the call."""
+        """Return a context in which torch works on the call's stream."""
         if self._stream == torch.cuda.current_stream().cuda_stream:
             return nullcontext()
         found: AbstractContextManager[Any] = torch.cuda.stream(torch.cuda.ExternalStream(self._stream))
         return found
 
-    def take(self, *, written: bool) -> None:
-        """Copy what the call reads, or what it wrote, on its stream."""
+    def copy_tensors(self, *, written: bool) -> None:
+        """Copy the call's inputs or outputs on its stream."""
         for tensor in self.graph.variant_pack_tensors:
             if tensor.scratch or (tensor.uid in self._written) != written or not self._at.get(tensor.uid):
                 continue
@@ -476,7 +476,7 @@ class _Launch:
             self._there.record()
 
     def case(self, place: str) -> Case:
-        """Return the case of the call; waits for the GPU, in whatever thread."""
+        """Return the case of the call; waits for the GPU."""
         self._there.synchronize()
         side = torch.cuda.Stream()
         with torch.cuda.stream(side):
@@ -497,7 +497,7 @@ class _Launch:
 
 
 class _Memory:
-    """Memory of a GPU by its address."""
+    """Memory of a GPU at an address."""
 
     def __init__(self, address: int, size: int) -> None:
         self.__cuda_array_interface__ = {
@@ -511,13 +511,13 @@ class _HostMemory:
 
 
 def _number_at(address: int, tensor: Any) -> float:
-    from .case import numbers_of
+    from .case import decode_memory
 
-    return float(numbers_of(tensor, np.array(_HostMemory(address, tensor.span_bytes))).reshape(-1)[0])
+    return float(decode_memory(tensor, np.array(_HostMemory(address, tensor.span_bytes))).reshape(-1)[0])
 
 
-class _Seen(torch.autograd.Function):  # type: ignore[misc]
-    """Tensors as they are; a call that is sampled sees their gradients."""
+class _GradientObserver(torch.autograd.Function):  # type: ignore[misc]
+    """An identity function on tensors that observes their gradients."""
 
     @staticmethod
     def forward(ctx: Any, call: _Attention, *tensors: Any) -> Any:
@@ -528,13 +528,13 @@ class _Seen(torch.autograd.Function):  # type: ignore[misc]
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
-        """Pass the gradients on."""
-        ctx.call.see(gradients)
+        """Return the gradients unchanged."""
+        ctx.call.check_gradients(gradients)
         return None, *gradients
 
 
 def _checkable(call: AttentionCall) -> AttentionCall:
-    """Return a call with tensors as they are computed with: detached, and cast where autocast does.
+    """Return a call with the tensors used for computation: detached, and cast as by autocast.
 
     Raises
     ------
@@ -571,7 +571,7 @@ _BACKENDS = {-1: "error", 0: "math", 1: "flash", 2: "efficient", 3: "cudnn", 4: 
 
 
 def _backend_of(call: AttentionCall) -> str:
-    """Return which backend torch chooses for a call."""
+    """Return the backend that torch chooses for a call."""
     named, options = call.named, call.options
     try:
         found = torch._fused_sdp_choice(
@@ -584,7 +584,7 @@ def _backend_of(call: AttentionCall) -> str:
 
 
 def _machine() -> dict[str, Any]:
-    """Return the facts of a case about where it was found."""
+    """Return the machine facts of a case."""
     facts = torch.cuda.get_device_properties(torch.cuda.current_device())
     return {
         "cudnn": str(Version.from_number(torch.backends.cudnn.version() or 0)),

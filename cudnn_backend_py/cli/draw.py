@@ -39,7 +39,7 @@ def draw(graph_file: str, number: int | None, style: str, output: str | None) ->
 
 
 def _to_png(drawn: str) -> bytes:
-    """Return a drawing in twice its size, on white."""
+    """Return a drawing as PNG at twice its size, on white."""
     try:
         from resvg_py import svg_to_bytes
     except ImportError:

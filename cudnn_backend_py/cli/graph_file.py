@@ -1,4 +1,4 @@
-"""The reader of graph files of all commands: Python files are run, all other formats are data."""
+"""Read graph files for all commands: Python files are run, other formats are data."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def load_graph_file(path: str) -> Graph:
 
 
 def load_any_graphs(path: str, number: int | None = None) -> list[tuple[int | None, Graph]]:
-    """Return the graphs of a file that holds some, or one of them, as :func:`read_any_graphs` reads it.
+    """Return the graphs of a file, or one of them, as :func:`read_any_graphs` reads it.
 
     Raises
     ------
@@ -57,7 +57,7 @@ def load_any_graphs(path: str, number: int | None = None) -> list[tuple[int | No
 
 
 def read_any_graphs(path: str, number: int | None = None) -> list[tuple[int | None, Graph | GraphError]]:
-    """Return the graphs of a file. All commands read their graphs here.
+    """Return the graphs of a file, for all commands.
 
     Only a file named ``*.py`` is run, and the graph is what its function ``graph()`` returns. Modules next to it can be
     imported meanwhile, and what it and the processes it starts print goes to standard error.
@@ -84,11 +84,11 @@ def read_any_graphs(path: str, number: int | None = None) -> list[tuple[int | No
         ``log-file``.
     """
     from ..importers.files import read_graph_data
-    from ..tuning.trial.reproduce import PREFIX, from_word
+    from ..tuning.trial.reproduce import PREFIX, decode_word
 
     found: list[Graph | GraphError | None]
     if path.startswith(PREFIX):
-        found = [from_word(path)]
+        found = [decode_word(path)]
     elif path.endswith(".py") and os.path.isfile(path):
         found = [_run_graph_file(path)]
     else:
@@ -116,7 +116,7 @@ def _run_graph_file(path: str) -> Graph:
             f"{path} is a link to {os.path.realpath(path)}, which is not named *.py and is not run", code="graph-file"
         )
     try:
-        with _neighbours(os.path.dirname(os.path.realpath(path))), _printing_to_stderr():
+        with _importable_folder(os.path.dirname(os.path.realpath(path))), _printing_to_stderr():
             function = runpy.run_path(path, run_name="__cudnn_backend__").get("graph")
             graph = function() if callable(function) else None
     except KeyboardInterrupt:
@@ -137,8 +137,8 @@ def _run_graph_file(path: str) -> Graph:
 
 
 @contextlib.contextmanager
-def _neighbours(folder: str) -> Iterator[None]:
-    """Let modules of a folder be imported, after all others: none of them takes the place of an installed one."""
+def _importable_folder(folder: str) -> Iterator[None]:
+    """Make modules in a folder importable after all others, so that they do not replace installed ones."""
     before = set(sys.modules)
     sys.path.append(folder)
     try:
@@ -153,7 +153,7 @@ def _neighbours(folder: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _printing_to_stderr() -> Iterator[None]:
-    """Keep standard output for the answer: what is printed meanwhile goes to standard error, by child processes too."""
+    """Redirect standard output to standard error in a block, including that of child processes."""
     kept: int | None = None
     with contextlib.suppress(OSError):  # one of them is closed
         kept = os.dup(1)
@@ -177,7 +177,7 @@ def _said(error: BaseException) -> str:
 
 
 def _places(error: BaseException, depth: int = 2) -> str:
-    """Return the frames of an exception that are the user's, the innermost last; then what it was raised after."""
+    """Return the user's frames of an exception, innermost last, and those of its causes."""
     frames = [
         frame
         for frame in traceback.extract_tb(error.__traceback__)

@@ -1,4 +1,4 @@
-"""Options that many commands have, each spelt and explained in one place; and what shells complete them with."""
+"""Options shared by commands, each defined once, and their shell completion."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _beginning(known: Iterable[str], incomplete: str) -> list[CompletionItem]:
 
 
 class _Word(click.ParamType):  # type: ignore[type-arg]  # click 8.1 has no arguments of types
-    """A text that is taken as it is."""
+    """A text accepted unchanged."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Return the text."""
@@ -44,17 +44,17 @@ class _GraphFile(_Word):
     name = "graph"
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        """Let the shell complete a file."""
+        """Complete file names."""
         return [CompletionItem(incomplete, type="file")]
 
 
 class TargetName(_Word):
-    """A GPU: a name, which what looks for it checks, or a JSON file."""
+    """A GPU: a name or a JSON file, checked where it is used."""
 
     name = "name"
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        """Return the described GPUs and architectures; for anything else, files."""
+        """Complete described GPUs and architectures, else files."""
         from ..target import list_profiles
 
         names = [name for one in list_profiles() for name in (one.name, *one.aliases)]
@@ -63,12 +63,12 @@ class TargetName(_Word):
 
 
 class InstalledVersion(_Word):
-    """A cuDNN version that is installed, or a path where a command takes one."""
+    """An installed cuDNN version, or a path where a command accepts one."""
 
     name = "version"
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        """Return the installed versions, the newest first."""
+        """Complete installed versions, newest first."""
         from ..versions import store
 
         newest = reversed(store.list_installed())
@@ -106,7 +106,7 @@ def with_format(*choices: str) -> Callable[[Any], Any]:
 def with_target(
     default: str | None = None, *, many: bool = False, other: str = "", required: bool = False
 ) -> Callable[[Any], Any]:
-    """Add ``--target``: the function is given `target`, or with `many` the tuple `targets`; `other` says what else."""
+    """Add ``--target``: the function gets `target`, or with `many` the tuple `targets`; `other` extends the help."""
     text = "A described GPU (l40s, sm89, a JSON file)"
     text += ("; repeatable" if many else "") + f"; {other or 'the GPU of this machine if not given'}."
     name = "targets" if many else "target"
@@ -125,12 +125,12 @@ def with_versions(other: str) -> Callable[[Any], Any]:
 
 
 def with_seconds(*names: str, more_than_0: bool = False, **settings: Any) -> Callable[[Any], Any]:
-    """Return an option that takes a time."""
+    """Return an option for a time in seconds."""
     return click.option(*names, type=Seconds(more_than_0=more_than_0), show_default=True, metavar="SECONDS", **settings)
 
 
 def with_modes(function: Any) -> Any:
-    """Add ``--mode``: the function is given the tuple `modes`."""
+    """Add ``--mode``: the function gets the tuple `modes`."""
     return click.option(
         "--mode", "modes", multiple=True, metavar="MODE", help="Heuristics mode: A, B, FALLBACK; repeatable."
     )(function)

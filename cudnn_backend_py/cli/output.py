@@ -1,4 +1,4 @@
-"""Output of commands: what they print, where it goes, and the exit codes 0, 1, 2 and 130."""
+"""Output of commands: printing, files, and exit codes 0, 1, 2 and 130."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ _LOG_LEVELS = ("CUDNN_LOGLEVEL_DBG", "CUDNN_LOGINFO_DBG", "CUDNN_LOGWARN_DBG", "
 
 
 class Commands(Group):
-    """The group of all commands. Whatever happens in one ends here, in an exit code that says no more than is known."""
+    """The group of all commands, which turns every error into an exit code."""
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the exit codes."""
@@ -67,17 +67,17 @@ class Commands(Group):
             if isinstance(stream, io.TextIOWrapper):  # else None, or somebody else's: closed, captured
                 stream.reconfigure(errors="backslashreplace")  # whatever the locale, nothing is beyond it
         _forget_unwritable_log()
-        with _ending():
+        with _exit_with_code():
             return super().make_context(*arguments, **options)
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run a command."""
-        with _ending():
+        with _exit_with_code():
             return super().invoke(ctx)
 
 
 def _forget_unwritable_log() -> None:
-    """Take the variables of cuDNN's log away where its file cannot be opened: cuDNN crashes then (measured: 9.28)."""
+    """Unset cuDNN's log variables where its file cannot be opened, as cuDNN 9.28 crashes then."""
     destination = os.environ.get("CUDNN_LOGDEST_DBG", "")
     asked = [name for name in _LOG_LEVELS if os.environ.get(name, "0") != "0"]
     if destination == "stdout":  # which is for the report
@@ -95,8 +95,8 @@ def _forget_unwritable_log() -> None:
 
 
 @contextlib.contextmanager
-def _ending() -> Iterator[None]:
-    """Turn whatever is raised into an exit code; what was printed is written out first, or the code is 2."""
+def _exit_with_code() -> Iterator[None]:
+    """Turn exceptions into exit codes; pending output is written first, or the code is 2."""
     code: int | None = None
     try:
         try:
@@ -116,7 +116,7 @@ def _ending() -> Iterator[None]:
     except BaseException as error:
         code = NOT_JUDGED
         with contextlib.suppress(OSError):
-            _complain(error)
+            _print_error(error)
     if code is not None:
         _drop_unwritten()
         raise SystemExit(code) from None
@@ -129,7 +129,7 @@ def _flush() -> None:
 
 
 def _drop_unwritten() -> None:
-    """Release what cannot be written, so that the end of the process does not try again and complain."""
+    """Discard output that cannot be written, so that it does not fail again at exit."""
     for stream in (sys.stdout, sys.stderr):
         try:
             if stream is not None:
@@ -145,7 +145,7 @@ def _explain_usage(error: click.ClickException) -> None:
     warn(text.getvalue().rstrip("\n"))
 
 
-def _complain(error: BaseException) -> None:
+def _print_error(error: BaseException) -> None:
     if _TRACEBACK in os.environ:
         warn("".join(traceback.format_exception(error)).rstrip("\n"))
     warn(_as_ours(error).render())
@@ -190,7 +190,7 @@ def warn(text: str) -> None:
 
 
 def warn_of_python(path: str, named_in: str) -> None:
-    """Announce that a Python file is run which a file names, not the command line."""
+    """Announce that a Python file is run which another file names."""
     if is_python_file(path):
         warn(
             f"warning: {printable(named_in)} names {printable(path)}, a Python file, which is run now; "
@@ -199,12 +199,12 @@ def warn_of_python(path: str, named_in: str) -> None:
 
 
 def add_row(table: Table, *texts: str) -> None:
-    """Add a row of texts that may be anybody's."""
+    """Add a row of untrusted texts."""
     table.add_row(*(Text(printable_lines(printable(text))) for text in texts))
 
 
 def put_table(table: Table, output: str | None, *below: str) -> None:
-    """Print a table and lines below it, or write them into a file."""
+    """Print a table with following lines, or write them to a file."""
     if output is None:
         open_console().print(table)
         for line in below:
@@ -221,7 +221,7 @@ def as_json(data: Any) -> str:
 
 
 def write(text: str, output: str | None) -> None:
-    """Write lines of text into a file, or print them."""
+    """Write lines of text to a file, or print them."""
     if output is None:
         click.echo(printable_lines(text), nl=False)
     else:
@@ -229,7 +229,7 @@ def write(text: str, output: str | None) -> None:
 
 
 def write_report(text: str | bytes, output: str | None, *, annotations: bool = False) -> None:
-    """Write what has escapes of its own, JSON, HTML, XML or Markdown, in UTF-8 whatever the locale.
+    """Write JSON, HTML, XML or Markdown in UTF-8, whatever the locale.
 
     Bytes are written as they are, and so are `annotations`: their lines are meant as commands of a CI.
     """
@@ -244,7 +244,7 @@ def write_report(text: str | bytes, output: str | None, *, annotations: bool = F
 
 
 def keep_json(output: str | None, style: str) -> Callable[[Callable[[], Any]], None]:
-    """Return a function that writes intermediate JSON into `output`, whole or not at all, for a tenth of the time.
+    """Return a function that writes intermediate JSON to `output` atomically, using at most a tenth of the time.
 
     At most once a second.
     """
@@ -267,7 +267,7 @@ def keep_json(output: str | None, style: str) -> Callable[[Callable[[], Any]], N
 
 @contextlib.contextmanager
 def progress_line(doing: str = "asking cuDNN") -> Iterator[Callable[[str], object]]:
-    """Yield a function that shows on standard error, if that is a terminal, what is being done; it leaves no trace."""
+    """Yield a function that shows the current step on standard error, if that is a terminal."""
     shown = open_console(stderr=True)
     if not shown.is_terminal:
         yield str
@@ -277,7 +277,7 @@ def progress_line(doing: str = "asking cuDNN") -> Iterator[Callable[[str], objec
 
 
 class OutputFile(click.Path):
-    """A file that is to be written: that its folder is not there is said before anything is queried."""
+    """An output file with an existing folder, checked before any query."""
 
     def __init__(self) -> None:
         super().__init__(dir_okay=False, writable=True)

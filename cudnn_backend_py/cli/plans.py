@@ -1,4 +1,4 @@
-"""Commands that build, keep, tune and time plans: ``build``, ``cache``, ``tune``, ``compare``."""
+"""Commands that build, cache, tune and time plans: ``build``, ``cache``, ``tune``, ``compare``."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _OFF = "the plan cache is turned off (CUDNN_BACKEND_PLAN_CACHE is set to nothing
 
 
 def _judge(graph: Graph, target: str | None) -> int:
-    """Return 1 if cuDNN does not support a graph after its plan was refused, 2 if that cannot be judged."""
+    """Return 1 if cuDNN does not support a graph with a refused plan, 2 if that cannot be judged."""
     from ..diagnose import Query, judge
 
     verdict = judge(Query(graph, target or "gpu", build=True))
@@ -132,7 +132,7 @@ def clear(everything: bool, versions: bool) -> None:
 
 
 def _clear_folders() -> Iterator[tuple[Path, int]]:
-    """Delete the folders with what can be made again; yield each with its size in bytes."""
+    """Delete folders that can be recreated; yield each with its size in bytes."""
     import shutil
 
     from ..native.version_store import default_root

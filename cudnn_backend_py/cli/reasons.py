@@ -36,7 +36,7 @@ def reasons(text: tuple[str, ...], style: str, output: str | None) -> None:
 
 
 def _read(words: tuple[str, ...]) -> str:
-    """Return the text of the arguments, of the file that they name, or of standard input."""
+    """Return the text from the arguments, from the file that they name, or from standard input."""
     text = " ".join(words)
     if text == "-":
         return sys.stdin.read()

@@ -1,4 +1,4 @@
-"""The command ``run``: graphs on made-up data, compared with the interpreter."""
+"""The command ``run``: run graphs on random data and compare the results with the interpreter."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _VERSION = "--cudnn"
 
 @dataclass(frozen=True)
 class _Case:
-    """A graph file as a line names it, and what it is run on."""
+    """A graph file from a command line, and its run settings."""
 
     file: str
     dims: tuple[str, ...]
@@ -54,13 +54,13 @@ class _Case:
 
     @property
     def command(self) -> list[str]:
-        """All words of the command line, but for the version."""
+        """All words of the command line without the version."""
         number = [] if self.options["number"] is None else [f"--graph={self.options['number']}"]
         return ["run", self.file, *number, *self.words, *self.how]
 
     @property
     def how(self) -> list[str]:
-        """The options that say how the graph is run."""
+        """The options that control the run."""
         told = self.options
         target = [] if told["target"] is None else [f"--target={told['target']}"]
         words = [*target, f"--data={self.data}", f"--seed={told['seed']}", f"--configs={told['configs']}"]
@@ -74,7 +74,7 @@ class _Case:
         return words + [f"--set={item}" for item in self.settings]
 
     def graphs(self) -> Iterator[tuple[str, Graph | GraphError]]:
-        """Yield each graph, changed as requested, or why it cannot be had, with the text that name it."""
+        """Yield each graph, changed as requested, or why there is none, with the text that names it."""
         from ..rewrite.override import override
 
         dims = {name: _sizes(text) for name, text in _pairs(self.dims, "--dims")}
@@ -185,7 +185,7 @@ def _cases(params: Mapping[str, Any], cudnn: str | None = None) -> list[_Case]:
 
 
 def _batch(ctx: click.Context, path: str) -> Iterator[_Case]:
-    """Yield the cases of a batch file: what a line leaves out is as on the command line."""
+    """Yield the cases of a batch file; options missing in a line come from the command line."""
     for number, line in enumerate(read_text(path, code="graph-file").splitlines(), 1):
         try:
             words = shlex.split(line, comments=True)
@@ -208,20 +208,20 @@ def _batch(ctx: click.Context, path: str) -> Iterator[_Case]:
         }
         params = {**ctx.params, **told, "graph_files": inner.params["graph_files"]}
         for key in ("graph_files", "kinds"):
-            params[key] = tuple(_beside(path, file) for file in params[key])
+            params[key] = tuple(_find_path(path, file) for file in params[key])
         for file in params["graph_files"]:
             warn_of_python(file, path)
         yield from _cases(params, cudnn)
 
 
-def _beside(batch: str, file: str) -> str:
-    """Return the path of a file that a batch file names: from here, or else from its folder."""
+def _find_path(batch: str, file: str) -> str:
+    """Return the path of a file named in a batch file, relative to this folder or to the batch file's."""
     there = Path(batch).parent / file
     return str(there) if not os.path.exists(file) and there.is_file() else file
 
 
 def _without_version(words: list[str], where: str) -> tuple[list[str], str | None]:
-    """Return the text of a line without the cuDNN version it names, and that."""
+    """Return the text of a line without its cuDNN version, and that version."""
     left: list[str] = []
     version: str | None = None
     rest = iter(words)
@@ -248,11 +248,11 @@ def _run(cases: list[_Case], limit_s: float, step: Callable[[int, str], object])
             try:
                 graphs = list(case.graphs())
             except GraphError as error:
-                yield _unread(case, error)
+                yield _failed_trial(case, error)
                 continue
             for source, graph in graphs:
                 if isinstance(graph, GraphError):
-                    yield _unread(case, graph, source=source)
+                    yield _failed_trial(case, graph, source=source)
                 else:
                     yield _run_graph(runner, case, source, graph, partial(step, place))
 
@@ -273,11 +273,11 @@ def _run_graph(runner: Runner, case: _Case, source: str, graph: Graph, step: Cal
     except EnvironmentNotReady:
         raise
     except CudnnBackendError as error:
-        return _unread(case, error, graph.name, source)
+        return _failed_trial(case, error, graph.name, source)
 
 
 def _run_with(version: str, case: _Case, limit_s: float) -> Iterator[Trial]:
-    """Yield the trials of a case with another cuDNN: what a process that loads it says."""
+    """Yield the trials of a case with another cuDNN, run in a process that loads it."""
     from ..system.child import call_command, describe_ending, run_command
     from ..tuning.trial import Trial
     from ..versions.store import environment_for
@@ -287,20 +287,20 @@ def _run_with(version: str, case: _Case, limit_s: float) -> Iterator[Trial]:
     try:
         environment = environment_for(version)
     except CudnnBackendError as error:
-        yield _unread(case, error)
+        yield _failed_trial(case, error)
         return
     done = run_command(command, environment, captured=True)
     try:
         told = json.loads(done.stdout)["trials"]
     except (ValueError, KeyError, TypeError):
         said = done.stderr.decode(errors="replace").strip()[-2000:] or describe_ending(done.returncode)
-        yield _unread(case, CudnnBackendError(f"with cuDNN {version}: {said}", code="answer-damaged"))
+        yield _failed_trial(case, CudnnBackendError(f"with cuDNN {version}: {said}", code="answer-damaged"))
         return
     yield from map(Trial.from_dict, told)
 
 
-def _unread(case: _Case, error: CudnnBackendError, name: str | None = None, source: str | None = None) -> Trial:
-    """Return the trial of a graph that did not come so far as to be run; `source` are the text that name it."""
+def _failed_trial(case: _Case, error: CudnnBackendError, name: str | None = None, source: str | None = None) -> Trial:
+    """Return the trial of a graph that could not be run; `source` names it."""
     from ..tuning.trial import Trial
 
     more = [error.sections[key] for key in ("where", "fix") if error.sections.get(key)]

@@ -1,4 +1,4 @@
-"""Commands that query cuDNN about graphs and logs and say what it answers: `explain`, `whatif`, `check` and others."""
+"""Commands that judge graphs and logs: `explain`, `whatif`, `check` and others."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ from .output import (
     write_report,
 )
 from .wheels import (
+    available_versions_with_notice,
+    cell_versions_without_engines,
     judge_with_wheels,
-    lacking_in,
-    lacking_of,
     named_version,
-    versions_at_hand,
+    versions_without_engines,
     with_version,
     with_wheels,
 )
@@ -105,7 +105,7 @@ def explain(
             questions = [
                 Query(graph, name, version, asked, build, execute, shapes=True) for _, graph in graphs for name in names
             ]
-            return _ask(judge, questions)
+            return _judge_graphs(judge, questions)
 
     if here or "CUDNN_LOGLEVEL_DBG" in os.environ:
         verdicts = [
@@ -114,7 +114,7 @@ def explain(
             for name in targets or (None,)
         ]
     else:
-        verdicts = judge_with_wheels(judge_in_children, lacking_of)
+        verdicts = judge_with_wheels(judge_in_children, versions_without_engines)
     if style == "text" and output is None:
         _print_verdicts(verdicts, verbose)
     else:
@@ -127,7 +127,7 @@ def explain(
 
 
 def _print_verdicts(verdicts: Sequence[Verdict], verbose: bool) -> None:
-    """Print verdicts, an empty line between two."""
+    """Print verdicts, separated by empty lines."""
     from ..diagnose.report.summary import render_summary
     from ..diagnose.report.text import render
 
@@ -138,14 +138,14 @@ def _print_verdicts(verdicts: Sequence[Verdict], verbose: bool) -> None:
         console.print(render(verdict) if verbose else render_summary(verdict))
 
 
-def _ask(judge: Judge, questions: Sequence[Query]) -> list[Verdict]:
+def _judge_graphs(judge: Judge, questions: Sequence[Query]) -> list[Verdict]:
     from ..diagnose.remedies import with_versions
 
     return [with_versions(judge.run_query(question), question) for question in questions]
 
 
 def _verdicts_as(style: str, verdicts: list[Verdict], graphs: Sequence[tuple[str, Graph]], verbose: bool) -> str:
-    """Return the verdicts in a format; `graphs` are files and graphs, each judged on the same targets."""
+    """Return the verdicts in a format; `graphs` are files with graphs, each judged on the same targets."""
     from ..diagnose import render_text
     from ..diagnose.report.ci import github_annotations, junit_xml
     from ..diagnose.report.html import render_page
@@ -190,10 +190,10 @@ def repro(graph_file: str, target: str, build: bool, output: str | None) -> None
 
 
 class _LogCommand(Command):
-    """A command with a file, or with a program after ``--``, which click alone would not report from a file."""
+    """A command with a file, or a program after ``--``, which click alone would treat as a file."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Read the command line; what follows ``--`` is kept for :func:`read_log`."""
+        """Parse the command line; arguments after ``--`` are kept for :func:`read_log`."""
         if "--" in args:
             place = args.index("--")
             args, ctx.meta[_PROGRAM] = args[:place], args[place + 1 :]
@@ -249,7 +249,7 @@ def read_log(
 
 
 def _has_gpu() -> bool | None:
-    """Return True where this process has a GPU, None where only targets that are named can be judged."""
+    """Return True if this process has a GPU, None if only named targets can be judged."""
     from ..native import load_driver
 
     driver = load_driver()
@@ -274,7 +274,7 @@ def _report_log(
         if targets or explained:
             raise click.UsageError("--breakdown judges nothing: leave out --target and --explain")
         found = break_down(source)
-        _put(style, output, found)
+        _write_result(style, output, found)
         raise SystemExit(0 if any(item.graph is not None for item in found.graphs) else NOT_JUDGED)
     from ..diagnose.logs import report_log
 
@@ -287,8 +287,8 @@ def _report_log(
     raise SystemExit(report.exit_code)
 
 
-def _put(style: str, output: str | None, found: Any) -> None:
-    """Write what can be text and plain data."""
+def _write_result(style: str, output: str | None, found: Any) -> None:
+    """Write a result as text or plain data."""
     if style == "json":
         write_report(as_json(found.to_dict()), output)
     else:
@@ -400,7 +400,7 @@ def show_whatif(
             with progress_line() as step:
                 return [judge.run_query(Query(graph, target, full, asked, build))]
 
-        [verdict] = judge_with_wheels(judge_in_child, lacking_of)
+        [verdict] = judge_with_wheels(judge_in_child, versions_without_engines)
         with progress_line() as step:
             step("changes of the graph")
             options: dict[str, Any] = {"version": full, "modes": asked, "budget_s": budget_s, "build": build}
@@ -474,14 +474,14 @@ def show_matrix(
     from ..diagnose.surveys.matrix import Matrix, matrix
 
     graphs = {name: load_graph_file(name) for name in graph_files}
-    names = versions or versions_at_hand()
+    names = versions or available_versions_with_notice()
 
     def run_query(wheels: dict[str, str]) -> Matrix:
         places = places_of(names, wheels)
         return matrix(graphs, targets or TARGETS, places, build=build, workers=workers, fresh=fresh)
 
     def lacking(answers: Matrix) -> list[str]:
-        return lacking_in((version, cell) for (*_, version), cell in answers.cells.items())
+        return cell_versions_without_engines((version, cell) for (*_, version), cell in answers.cells.items())
 
     answers = judge_with_wheels(run_query, lacking, names)
     if style == "json":
@@ -513,7 +513,7 @@ def _show_since(
     from ..diagnose.surveys.since import Since, since
 
     graphs = [load_graph_file(name) for name in graph_files]
-    names = versions or versions_at_hand()
+    names = versions or available_versions_with_notice()
 
     def run_query(graph: Graph, target: str) -> Since:
         def search(wheels: dict[str, str]) -> Since:
@@ -521,7 +521,7 @@ def _show_since(
                 step(f"{len(names)} versions")
                 return since(graph, target, places_of(names, wheels), build=build, every=every)
 
-        return judge_with_wheels(search, lambda answer: lacking_in(answer.asked.items()), names)
+        return judge_with_wheels(search, lambda answer: cell_versions_without_engines(answer.asked.items()), names)
 
     found = [run_query(graph, target) for graph in graphs for target in targets or TARGETS]
     if style == "json":
@@ -559,7 +559,7 @@ def check_baseline(file: str, updated: bool, fresh: bool, style: str, output: st
         return put(Path(file), load=load, fresh=fresh, wheels=wheels)
 
     def lacking(found: list[check.Checked]) -> list[str]:
-        return lacking_in((one.version, one.cell) for one in found if updated or one.changed)
+        return cell_versions_without_engines((one.version, one.cell) for one in found if updated or one.changed)
 
     results = judge_with_wheels(run_query, lacking, check.read_baseline(Path(file)).versions)
     _report_check(
@@ -644,7 +644,7 @@ def _check_upgrade(
 
     found = judge_with_wheels(
         run_query,
-        lambda answer: lacking_of(verdict for one in answer.changes for verdict in (one.old, one.new)),
+        lambda answer: versions_without_engines(verdict for one in answer.changes for verdict in (one.old, one.new)),
         between,
     )
     if timed:
@@ -673,7 +673,7 @@ def _report_check(
     files: Mapping[str, str],
     render: Callable[[], RenderableType],
 ) -> None:
-    """Write what was checked; `files` are those of graphs, by their names."""
+    """Write the checked verdicts; `files` are those of the graphs, by name."""
     from ..diagnose.report.ci import github_annotations, junit_xml
     from ..diagnose.report.tables import table_text
 

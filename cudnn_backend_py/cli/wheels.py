@@ -1,4 +1,4 @@
-"""Which cuDNN judges, and which of its wheels: the options ``--cudnn``, ``--full`` and ``--jit`` of commands."""
+"""The options ``--cudnn``, ``--full`` and ``--jit``: which cuDNN and which of its wheels judges."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 
 __all__ = [
     "LARGE_BYTES",
+    "available_versions_with_notice",
+    "cell_versions_without_engines",
     "judge_with_wheels",
-    "lacking_in",
-    "lacking_of",
     "named_version",
-    "versions_at_hand",
+    "versions_without_engines",
     "with_version",
     "with_wheels",
 ]
@@ -40,7 +40,7 @@ _WHEEL = f"{__name__}:wheel"  # of a context: which wheel is wanted, "full", "ji
 
 
 def with_version(function: Any) -> Any:
-    """Add ``--cudnn VERSION``: the same command in a child process that loads that cuDNN; and which of its wheels."""
+    """Add ``--cudnn VERSION`` and its wheel: the command runs in a child process that loads that cuDNN."""
     settings: dict[str, Any] = {"expose_value": False, "is_eager": True, "callback": _judge_in_child}
     version = click.option(
         *(_VERSION, "cudnn_version"),
@@ -54,7 +54,7 @@ def with_version(function: Any) -> Any:
 
 
 def _judge_in_child(ctx: click.Context, parameter: click.Parameter, value: str | None) -> None:
-    """Keep what one of the three options says; go on in a child when all are known, if a version is given."""
+    """Store one of the three options; once all are known, continue in a child if a version is given."""
     if ctx.resilient_parsing:
         return
     told = ctx.meta.setdefault(f"{__name__}:{ctx.command_path}", {})
@@ -87,7 +87,7 @@ def _judge_in_child(ctx: click.Context, parameter: click.Parameter, value: str |
 
 
 def _fetch(version: str, wheel: Literal["full", "jit"] | None) -> None:
-    """Install a version that is named and not installed: a small wheel at once, a large one if the user agrees."""
+    """Install a missing version: a small wheel at once, a large one if the user agrees."""
     from ..versions import store as versions
 
     try:
@@ -104,7 +104,7 @@ def _fetch(version: str, wheel: Literal["full", "jit"] | None) -> None:
 
 @cache
 def named_version() -> tuple[str, ...]:
-    """Return the option that names the cuDNN of this process, where it is an installed version."""
+    """Return the option for an installed cuDNN version to load in this process."""
     from ..versions.store import list_installed
 
     library = os.environ.get("CUDNN_BACKEND_LIBRARY")
@@ -116,7 +116,7 @@ _Answer = TypeVar("_Answer")
 
 
 def with_wheels(function: Any) -> Any:
-    """Add ``--full`` and ``--jit`` to a command with several versions: how to get engines that they lack."""
+    """Add ``--full`` and ``--jit`` for several versions: how to get engines that they lack."""
     settings: dict[str, Any] = {"expose_value": False, "callback": _keep_wheel}
     full = click.option(
         _FULL, "full", is_flag=True, help="Fetch full wheels where engines are lacking, unasked.", **settings
@@ -135,7 +135,7 @@ def judge_with_wheels(
     lacking: Callable[[_Answer], Iterable[str]],
     names: Iterable[str] = (),
 ) -> _Answer:
-    """Judge, and judge again with full wheels for versions that lack the engines to judge.
+    """Judge; then judge again with full wheels the versions that lack engines.
 
     Parameters
     ----------
@@ -161,8 +161,8 @@ def judge_with_wheels(
     return found
 
 
-def versions_at_hand() -> tuple[str, ...]:
-    """Return every cuDNN that can judge; a line says which that are installed cannot."""
+def available_versions_with_notice() -> tuple[str, ...]:
+    """Return every cuDNN that can judge; print a line about installed ones that cannot."""
     from ..diagnose.surveys.inputs import available_versions
     from ..versions import store as versions
 
@@ -174,7 +174,7 @@ def versions_at_hand() -> tuple[str, ...]:
 
 
 def _full_wheels(lacking: Iterable[str]) -> dict[str, str]:
-    """Return the full wheels that are to judge what the engines of these versions alone could not, by version.
+    """Return the full wheels, by version, that can judge what the present engines could not.
 
     They are fetched with --full, or if whoever is at the terminal says so.
     """
@@ -197,7 +197,7 @@ def _full_wheels(lacking: Iterable[str]) -> dict[str, str]:
 
 
 def _may_fetch(missing: Mapping[str, Literal["12", "13"] | None]) -> bool:
-    """Ask the user at the terminal whether to download these full wheels, with their sizes."""
+    """Ask the user on the terminal whether to download these full wheels, with their sizes."""
     from ..versions import store as versions
 
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
@@ -214,15 +214,15 @@ def _may_fetch(missing: Mapping[str, Literal["12", "13"] | None]) -> bool:
     return click.confirm(f"fetch the full wheel{many} of cuDNN {' and '.join(shown)}, and use {them}?", err=True)
 
 
-def lacking_of(verdicts: Iterable[Verdict]) -> list[str]:
-    """Return the versions of verdicts that engines were lacking for."""
+def versions_without_engines(verdicts: Iterable[Verdict]) -> list[str]:
+    """Return the versions of verdicts for which engines were missing."""
     from ..diagnose.engines import ENGINES_ABSENT
 
     return [one.cudnn for one in verdicts if one.cause is not None and one.cause.code == ENGINES_ABSENT]
 
 
-def lacking_in(cells: Iterable[tuple[str, Cell]]) -> list[str]:
-    """Return the versions, by number, of cells that engines were lacking for."""
+def cell_versions_without_engines(cells: Iterable[tuple[str, Cell]]) -> list[str]:
+    """Return the version numbers of cells for which engines were missing."""
     from ..diagnose.engines import ENGINES_ABSENT
     from ..diagnose.surveys.inputs import number_of
 
@@ -230,7 +230,7 @@ def lacking_in(cells: Iterable[tuple[str, Cell]]) -> list[str]:
 
 
 def _without_option(arguments: list[str], option: str, *, whole: bool = False) -> list[str]:
-    """Return a command line without an option that takes a value; with `whole` only before the name of a command."""
+    """Return a command line without an option and its value; with `whole` only before the command's name."""
     kept: list[str] = []
     rest = iter(arguments)
     for argument in rest:

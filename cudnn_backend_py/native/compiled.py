@@ -127,7 +127,7 @@ def subject_of(structure: ctypes.Structure, *keeps: object) -> tuple[Any, ...]:
     return _new_capsule(ctypes.addressof(structure), _names[type(structure).__name__], None), structure, *keeps
 
 
-_names = {"_Run": b"run", "_Call": b"call", "_Mapping": b"mapping", "_End": b"end"}  # of capsules, as in C
+_names = {"_Run": b"run", "_Call": b"call", "_Mapping": b"mapping", "_Destructor": b"end"}  # of capsules, as in C
 
 
 def make_builtin(name: str, flags: int, subject: tuple[Any, ...]) -> Any:

@@ -1,4 +1,4 @@
-"""Verdicts as assertions, the pytest plugin, and records of runs on a GPU; what is named here is imported when used."""
+"""Verdicts as assertions, the pytest plugin, and records of GPU test runs; imported on use."""
 
 from __future__ import annotations
 

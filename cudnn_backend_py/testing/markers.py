@@ -12,22 +12,22 @@ from ..system.nearest import nearest
 from ..system.version import Version, version_numbers
 from ..target import find_profile, list_profiles
 
-__all__ = ["compared_numbers", "find_marker_error"]
+__all__ = ["find_marker_error", "significant_numbers"]
 
 
 def find_marker_error(marker: pytest.Mark) -> str:
-    """Describe the error in a marker of the plugin, with at most one suggestion; empty if it is right."""
+    """Describe the error in a marker of the plugin, with at most one suggestion; empty if it is valid."""
     check = _CHECKS.get(marker.name)
     return "" if check is None else check(marker)
 
 
-def compared_numbers(version: str) -> tuple[int, ...]:
-    """Return the numbers of a version that cuDNN reports of itself: three, not the fourth of its wheel."""
+def significant_numbers(version: str) -> tuple[int, ...]:
+    """Return the three numbers of a version that cuDNN reports, without the wheel's fourth."""
     return version_numbers(version)[:3]
 
 
-def _instead(suggestion: object) -> str:
-    """Return the one suggestion an error ends with, nothing if there is none."""
+def _suggestion(suggestion: object) -> str:
+    """Return the suggestion that ends an error, empty if there is none."""
     return "" if suggestion is None else f"; did you mean {suggestion!r}?"
 
 
@@ -35,7 +35,7 @@ def _target_error(marker: pytest.Mark) -> str:
     if not marker.args or marker.kwargs or not all(isinstance(name, str) for name in marker.args):
         given = [*marker.args, *marker.kwargs.values()]
         instead = next((name for value in given if (name := _near_target(str(value)))), None)
-        return f"names of targets are needed, such as 'sm90'{_instead(instead)}"
+        return f"names of targets are needed, such as 'sm90'{_suggestion(instead)}"
     return next((fault for name in marker.args if (fault := _unknown_target(name))), "")
 
 
@@ -46,7 +46,7 @@ def _unknown_target(name: str) -> str:
     try:
         find_profile(name)
     except CudnnBackendError as error:
-        return f"{error.headline}{_instead(_near_target(name))}"
+        return f"{error.headline}{_suggestion(_near_target(name))}"
     return ""
 
 
@@ -59,11 +59,11 @@ def _sm_error(marker: pytest.Mark) -> str:
     given = [*marker.args, *marker.kwargs.values()]
     if not marker.args or marker.kwargs or not all(type(number) is int for number in marker.args):
         instead = next((number for value in given if (number := _near_architecture(str(value)))), None)
-        return f"numbers of architectures are needed, such as 90{_instead(instead)}"
+        return f"numbers of architectures are needed, such as 90{_suggestion(instead)}"
     known = _architectures()
     # Newer ones than those described here are let through: up to where only ten times an architecture can be meant.
     unknown = [number for number in given if number not in known and not known[-1] < number < 10 * known[0]]
-    return f"no GPU is of sm_{unknown[0]}{_instead(_near_architecture(str(unknown[0])))}" if unknown else ""
+    return f"no GPU is of sm_{unknown[0]}{_suggestion(_near_architecture(str(unknown[0])))}" if unknown else ""
 
 
 def _architectures() -> list[int]:
@@ -81,21 +81,21 @@ def _near_architecture(text: str) -> int | None:
 def _cudnn_error(marker: pytest.Mark) -> str:
     names = ("minimum", "below")
     if unknown := [name for name in marker.kwargs if name not in names]:
-        instead = _instead(nearest(unknown[0], names))
+        instead = _suggestion(nearest(unknown[0], names))
         return f"{unknown[0]} is none of its arguments, which are minimum and below{instead}"
     given = {**dict(zip(names, marker.args, strict=False)), **marker.kwargs}
     if not 0 < len(given) == len(marker.args) + len(marker.kwargs):
         return "minimum or below is needed, a version such as '9.20'"
     for name, value in given.items():
         if not isinstance(value, str) or not re.fullmatch(r"[0-9]{1,2}(\.[0-9]+){0,3}", value):
-            return f"{name} is to be a version such as '9.20'{_instead(_near_version(str(value)))}"
-    if len(given) == 2 and not compared_numbers(given["minimum"]) < compared_numbers(given["below"]):
+            return f"{name} is to be a version such as '9.20'{_suggestion(_near_version(str(value)))}"
+    if len(given) == 2 and not significant_numbers(given["minimum"]) < significant_numbers(given["below"]):
         return f"no version is at least {given['minimum']} and below {given['below']}"
     return ""
 
 
 def _near_version(text: str) -> str | None:
-    """Return the version in a text such as ``v9.20``, ``>=9.20`` or ``92000``, which is how cuDNN's header has it."""
+    """Return the version in a text such as ``v9.20``, ``>=9.20`` or ``92000`` (the header's form)."""
     if match := re.search(r"[0-9]+(\.[0-9]+)+", text):
         return match[0]
     return str(Version.from_number(int(text))) if re.fullmatch(r"9[0-9]{4}", text) else None

@@ -1,4 +1,4 @@
-"""The pytest plugin: verdicts as assertions, tests for each of some targets, tests for one GPU or cuDNN only.
+"""The pytest plugin: verdicts as assertions, tests per target, tests for one GPU or cuDNN version.
 
 Fixtures ``assert_supported`` and ``assert_not_supported`` are the functions of :mod:`cudnn_backend_py.testing`;
 ``cudnn_target`` is one target of the marker ``cudnn_target`` or of the option ``--cudnn-target``. A marker that means
@@ -82,7 +82,7 @@ def cudnn_target(request: pytest.FixtureRequest) -> str:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Run a test that takes the fixture ``cudnn_target`` for each of its targets."""
+    """Run a test with the fixture ``cudnn_target`` once per target."""
     if "cudnn_target" not in metafunc.fixturenames:
         return
     marker = metafunc.definition.get_closest_marker("cudnn_target")
@@ -105,7 +105,7 @@ def _parameter(name: str, chosen: set[str]) -> Any:
 
 
 def _canonical(name: str) -> str:
-    """Return the name of the profile a target is, so that sm90 and h100 are the same."""
+    """Return the canonical name of a target, so that sm90 and h100 are the same."""
     from ..errors import CudnnBackendError
     from ..target import find_profile
 
@@ -119,7 +119,7 @@ def _canonical(name: str) -> str:
 def pytest_make_collect_report(
     collector: pytest.Collector,
 ) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
-    """Refuse to collect tests of a file or class with wrong markers, with an error that explains them."""
+    """Refuse to collect a file or class with invalid markers, with an error that explains them."""
     report = yield
     items = [node for node in report.result or () if isinstance(node, pytest.Item)]
     faults = dict.fromkeys(fault for item in items for fault in _marker_errors(item))
@@ -153,7 +153,7 @@ def _shown(marker: pytest.Mark) -> str:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Skip a test that is for another GPU or another cuDNN, and say what to run it with."""
+    """Skip a test that needs another GPU or cuDNN, and say how to run it."""
     for fault in _marker_errors(item):  # of a marker that was added after the collection
         pytest.fail(fault, pytrace=False)
     lacks = [_lacking_gpu(*marker.args) for marker in item.iter_markers("requires_sm")]
@@ -163,7 +163,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 def _lacking_gpu(*architectures: int) -> str | None:
-    """Return why no GPU here will do, None if this one does."""
+    """Return why no GPU here is suitable, None if one is."""
     sm, absence = _gpu_here()
     if sm in architectures:
         return None
@@ -173,21 +173,21 @@ def _lacking_gpu(*architectures: int) -> str | None:
 
 
 def _of_that_kind(architecture: int) -> str:
-    """Return the name of a GPU to look for."""
+    """Return the name of a suitable GPU."""
     from ..target import list_profiles
 
     return next((f", such as {profile.title}" for profile in list_profiles() if profile.sm == architecture), "")
 
 
 def _lacking_cudnn(minimum: str | None = None, below: str | None = None) -> str | None:
-    """Return why the cuDNN here will not do, None if it does."""
+    """Return why the cuDNN here is not suitable, None if it is."""
     from ..native.find import LIBRARY_VARIABLE
     from ..system.version import version_text
-    from .markers import compared_numbers
+    from .markers import significant_numbers
 
     version, absence = _cudnn_here()
-    old = version is not None and minimum is not None and version < compared_numbers(minimum)
-    new = version is not None and below is not None and version >= compared_numbers(below)
+    old = version is not None and minimum is not None and version < significant_numbers(minimum)
+    new = version is not None and below is not None and version >= significant_numbers(below)
     if version is not None and not old and not new:
         return None
     needed = " and ".join(f"{word} {text}" for word, text in (("at least", minimum), ("below", below)) if text)

@@ -1,4 +1,4 @@
-"""A small record of a run of the GPU tests: machine, driver, cuDNN, commit, counts, figures."""
+"""Record a run of the GPU tests: machine, driver, cuDNN, commit, counts, figures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tuning: candidates timed, their results compared, the fastest remembered."""
+"""Tuning: time candidates, compare their results, remember the fastest."""
 
 from .search import autotune, tune
 

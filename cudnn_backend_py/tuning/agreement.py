@@ -1,4 +1,4 @@
-"""Agreement of two results, within what their types and reductions allow."""
+"""Compare two results within the tolerance of their types and reductions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ..graph import Tensor
 from ..graph.data_types import DATA_TYPES, ELEMENT_BITS
 from ..graph.formats import decode, storage_type
 
-__all__ = ["ROW_FACTOR", "TOLERANCES", "Difference", "compare", "has_storage", "limit_of"]
+__all__ = ["ROW_FACTOR", "TOLERANCES", "Difference", "compare", "has_storage", "tolerance_for"]
 
 
 # Relative Frobenius norm of a difference that still counts as rounding; types that are not here have to be equal.
@@ -29,7 +29,7 @@ _CHUNK = 1 << 22  # elements compared at once
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """How two results differ.
+    """The difference between two results.
 
     Parameters
     ----------
@@ -58,7 +58,7 @@ class Difference:
 
 
 def compare(first: NDArray[Any], other: NDArray[Any], data_type: DataType) -> Difference:
-    """Compare two results as they are in memory.
+    """Compare the memory of two results.
 
     Parameters
     ----------
@@ -102,7 +102,7 @@ def _ratio(error: float, size: float) -> float:
 
 
 def has_storage(data_type: DataType) -> bool:
-    """Return whether one element is one NumPy element: packed, vectorized and complex types are compared as bytes."""
+    """Return whether each element is one NumPy element; packed, vectorized and complex types are compared as bytes."""
     try:
         return storage_type(data_type).itemsize * 8 == ELEMENT_BITS[data_type]
     except CudnnBackendError:
@@ -115,8 +115,8 @@ def _numbers(array: NDArray[Any], data_type: DataType) -> NDArray[np.float64]:
     return decode(array, data_type) if has_storage(data_type) else array.astype(np.float64)
 
 
-def limit_of(tensor: Tensor, tolerance: float | Mapping[str, float] | None) -> float:
-    """Return the tolerance of a tensor: the one given, for all or by its name, or that of its data type."""
+def tolerance_for(tensor: Tensor, tolerance: float | Mapping[str, float] | None) -> float:
+    """Return the tolerance of a tensor: given for all or by name, or that of its data type."""
     if isinstance(tolerance, Mapping):
         tolerance = tolerance.get(tensor.name)
     return TOLERANCES.get(tensor.data_type, 0.0) if tolerance is None else tolerance

@@ -1,4 +1,4 @@
-"""Made-up inputs for a graph that was given none."""
+"""Random inputs for a graph without given ones."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["made_up_inputs"]
 
 
 def made_up_inputs(graph: Graph, seed: int = 0, *, given: Collection[str | int] = ()) -> dict[int, Any]:
-    """Return inputs for a graph by uid, without those given: memory as an array, or a number for a by-value tensor.
+    """Return the missing inputs of a graph by uid: memory as an array, or a number for a by-value tensor.
 
     Floats are normally distributed, single ones (scales) are 1. Integers are made up for attention only, where their
     meaning is known by their names: all sequences have full length, pages are in order.

@@ -1,4 +1,4 @@
-"""Time the engine configs of a graph on the GPU, check that they agree, and keep the best with its evidence."""
+"""Time the engine configs of a graph on the GPU, check that they agree, and cache the best with its evidence."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from ..plans.plan import Plan, build_plan
 from ..plans.select import Selection, candidates, nothing_selected, tuned_options
 from ..printable import brief
 from ..target import Target
-from .agreement import Difference, compare, limit_of
-from .stage import Stage
-from .statistics import L2, MIN_ROUNDS, Budget, Timing, choose, evidence_table, unsupported
+from .agreement import Difference, compare, tolerance_for
+from .stage import TimingBuffers
+from .statistics import L2, MIN_ROUNDS, Budget, Timing, choose, evidence_table, find_slow
 
 __all__ = ["Tuned", "autotune", "tune"]
 
@@ -53,8 +53,8 @@ class _Candidate:
             self.plan.close()
             self.plan = None
 
-    def sample(self, stage: Stage) -> None:
-        """Time it once with a cold L2 cache, and once more right after."""
+    def sample(self, stage: TimingBuffers) -> None:
+        """Time it once with a cold L2 cache, and again right after."""
         assert self.plan is not None
         assert self.pack is not None
         cold, warm = stage.sample(self.plan, self.pack)
@@ -84,13 +84,13 @@ class _Candidate:
 
 
 def _prepare(
-    stage: Stage,
+    stage: TimingBuffers,
     all_of_them: list[_Candidate],
     budget: Budget,
     tolerance: float | Mapping[str, float] | None,
     report: Progress,
 ) -> list[_Candidate]:
-    """Build the candidates, run each once and keep those that agree with the first that runs."""
+    """Build the candidates, run each once, and keep those that agree with the first that runs."""
     ready: list[_Candidate] = []
     first: dict[str, NDArray[Any]] = {}
     longest = 0.0
@@ -133,20 +133,20 @@ def _disagreement(
     results: Mapping[str, NDArray[Any]],
     tolerance: float | Mapping[str, float] | None,
 ) -> str | None:
-    """Return how a candidate's results differ from the first's beyond tolerance, None if they do not."""
+    """Return how a candidate's results differ from the first's beyond tolerance; None if they agree."""
     if first is results:
         return None
     whys = []
     for tensor in {tensor.uid: tensor for tensor in graph.outputs}.values():
         difference = compare(first[tensor.name], results[tensor.name], tensor.data_type)
         candidate.differences[tensor.name] = difference
-        if why := difference.why(limit_of(tensor, tolerance)):
+        if why := difference.why(tolerance_for(tensor, tolerance)):
             whys.append(f"{tensor.name}: {why}")
     return "; ".join(whys) or None
 
 
-def _measure(stage: Stage, ready: list[_Candidate], budget: Budget, report: Progress) -> int:
-    """Time the candidates in rounds until the budget or the rounds are used up; return the number of rounds."""
+def _measure(stage: TimingBuffers, ready: list[_Candidate], budget: Budget, report: Progress) -> int:
+    """Time the candidates in rounds until budget or rounds are used up; return the number of rounds."""
     for candidate in ready:
         for _ in range(WARM_UP):
             candidate.sample(stage)
@@ -160,14 +160,14 @@ def _measure(stage: Stage, ready: list[_Candidate], budget: Budget, report: Prog
         rounds += 1
         report(f"round {rounds} of {MAX_ROUNDS}, {len(racing)} candidates", PREPARING + 0.4 * rounds / MAX_ROUNDS)
         if rounds == MIN_ROUNDS:
-            out = unsupported({item.config.tag: item.timing() for item in racing}, racing[0].config.tag)
+            out = find_slow({item.config.tag: item.timing() for item in racing}, racing[0].config.tag)
             racing = [item for item in racing if item.config.tag not in out]
     return rounds
 
 
 @dataclass(frozen=True, repr=False)
 class Tuned:
-    """The fastest plan of a graph and how that was found, as plain data."""
+    """The fastest plan of a graph and the evidence, as plain data."""
 
     plan: Plan
     evidence: dict[str, Any] = field(repr=False)
@@ -182,7 +182,7 @@ class Tuned:
 
     @property
     def gain(self) -> float:
-        """How many times faster the plan is than the heuristics' first choice; 1.0 if it is that."""
+        """The speedup over the heuristics' first choice; 1.0 if the plan is that."""
         return float(self.evidence["gain"])
 
 
@@ -263,7 +263,7 @@ def autotune(
         )
     wanted = replace(selection or Selection(), modes=tuple(map(heur_mode, modes)))
     tried, refused = _gather(OperationGraph(graph, live), wanted, engines, max_candidates, budget)
-    stage = Stage(graph, live, buffers)
+    stage = TimingBuffers(graph, live, buffers)
     try:
         from ..terminal import progress_bar  # imports rich
 
@@ -330,7 +330,7 @@ def _check_options(max_candidates: int, budget_s: float, by: str) -> None:
 def _gather(
     question: OperationGraph, wanted: Selection, engines: bool, limit: int, budget: Budget
 ) -> tuple[list[_Candidate], list[dict[str, Any]]]:
-    """Return the configs to try, best guess first, and the evidence about those that were refused."""
+    """Return the configs to try, most promising first, and the evidence about refused ones."""
     found = candidates(question, wanted)
     tried = [_Candidate(config) for config in found.configs]
     if engines and not wanted.knobs and wanted.engine is None:

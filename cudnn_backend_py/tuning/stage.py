@@ -1,4 +1,4 @@
-"""Buffers of one graph on the GPU of this process, on which its plans run and are timed."""
+"""Buffers of one graph on the GPU, on which its plans are run and timed."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from ..target import Target
 from .agreement import has_storage
 from .inputs import made_up_inputs
 
-__all__ = ["Stage"]
+__all__ = ["TimingBuffers"]
 
 _MARK = 0xA5  # what no one may write over
 
 
-class Stage:
-    """Buffers of one graph on the GPU, and a clock.
+class TimingBuffers:
+    """The buffers of one graph on the GPU, and a clock.
 
     Parameters
     ----------
@@ -64,12 +64,12 @@ class Stage:
             raise
 
     def close(self) -> None:
-        """Free its memory."""
+        """Free the memory."""
         self._clock.close()
         self.memory.free()
 
     def _place_buffers(self, given: Mapping[str | int, Any], inputs: Mapping[int, Any] | None) -> dict[str | int, Any]:
-        """Return a device buffer or number for every tensor: the caller's, or one of its own."""
+        """Return a device buffer or number for every tensor: the caller's, or a new one."""
         arguments = Arguments(self.graph)
         placed: dict[str | int, Any] = {}
         for name, buffer in arguments.match(given).items():
@@ -87,7 +87,7 @@ class Stage:
         return placed
 
     def _place(self, tensor: Tensor, image: NDArray[Any] | None) -> int:
-        """Return the address of a copy of an image, or of zeros, with the guard after it."""
+        """Return the address of a copy of an image, or of zeros, followed by a guard region."""
         if not self._guard.size:
             return self.memory.zeros(tensor.span_bytes) if image is None else self.memory.copy_in(image)
         held = np.zeros(tensor.span_bytes, np.uint8) if image is None else image.reshape(-1).view(np.uint8)
@@ -96,7 +96,7 @@ class Stage:
         return address
 
     def overwritten(self) -> list[str]:
-        """Return the names of the tensors of its own after which memory was written."""
+        """Return the names of the tensors with overwritten guard regions."""
         found, now = [], np.empty_like(self._guard)
         for name, address in self._guarded.items():
             self.memory.copy_out(address, now)
@@ -105,23 +105,23 @@ class Stage:
         return found
 
     def pack(self, plan: Plan) -> VariantPack:
-        """Return the variant pack of a plan, with a workspace that is large enough."""
+        """Return the variant pack of a plan, with a sufficient workspace."""
         if plan.workspace_bytes > self._workspace_bytes:
             self._workspace = self.memory.allocate(plan.workspace_bytes)
             self._workspace_bytes = plan.workspace_bytes
         return variant_pack(plan, self.buffers, workspace_ptr=self._workspace)
 
     def launch(self, plan: Plan, pack: VariantPack) -> None:
-        """Begin one run of a plan."""
+        """Launch a plan once."""
         plan.descriptor.execute(self.handle, pack.descriptor)
 
     def run(self, plan: Plan, pack: VariantPack) -> None:
-        """Run a plan and wait for its end."""
+        """Run a plan and wait for it."""
         self.launch(plan, pack)
         self.memory.synchronize(self.handle.stream)
 
     def results(self, plan: Plan, pack: VariantPack, *, before: int = 0) -> dict[str, NDArray[Any]]:
-        """Run a plan on outputs of which every byte was `before`; return the outputs as they are in memory."""
+        """Run a plan on outputs filled with the byte `before`; return the memory of the outputs."""
         outputs = {tensor.uid: tensor for tensor in self.graph.outputs}.values()
         for tensor in outputs:
             if math.prod(tensor.dims) == tensor.span_elements:  # nothing else is between its elements
@@ -133,7 +133,7 @@ class Stage:
         return device_buffer(self.buffers[tensor.uid], tensor.name).ptr
 
     def read(self, tensor: Tensor) -> NDArray[Any]:
-        """Return the memory of a tensor: its elements up to the last, or bytes where they are no NumPy elements."""
+        """Return the memory of a tensor: its elements up to the last, or bytes if they are not NumPy elements."""
         if has_storage(tensor.data_type):
             image = np.empty(tensor.span_elements, storage_type(tensor.data_type))
         else:

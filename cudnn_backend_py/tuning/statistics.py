@@ -1,4 +1,4 @@
-"""Statistics of timed engine configs: medians and spread, the choice of the winner, and the table of the evidence.
+"""Statistics of timed engine configs: medians, spread, choice of the winner, table of the evidence.
 
 All of it is about plain data and graphs; it needs no GPU and no cuDNN.
 """
@@ -15,7 +15,7 @@ import numpy as np
 if TYPE_CHECKING:
     from rich.table import Table
 
-__all__ = ["L2", "MIN_ROUNDS", "Budget", "Timing", "choose", "evidence_table", "unsupported"]
+__all__ = ["L2", "MIN_ROUNDS", "Budget", "Timing", "choose", "evidence_table", "find_slow"]
 
 L2 = Literal["cold", "warm"]
 
@@ -31,7 +31,7 @@ MIN_ROUNDS = 5  # fewer samples decide nothing
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """GPU times in microseconds: median, lower and upper quartile, and of how many."""
+    """GPU times in microseconds: median, lower and upper quartile, number of samples."""
 
     median_us: float
     low_us: float
@@ -40,13 +40,13 @@ class Timing:
 
     @classmethod
     def of(cls, times_us: list[float]) -> Timing:
-        """Return the statistics of one time or more."""
+        """Return the statistics of one or more times."""
         low, median, high = (float(value) for value in np.percentile(times_us, (25, 50, 75)))
         return cls(median, low, high, len(times_us))
 
     @property
     def spread_us(self) -> float:
-        """Half the distance of the quartiles."""
+        """Half of the distance between the quartiles."""
         return (self.high_us - self.low_us) / 2
 
     def beats(self, other: Timing) -> bool:
@@ -77,8 +77,8 @@ def choose(timings: Timings, first: str, by: L2 = "cold") -> str:
     return first
 
 
-def unsupported(timings: Timings, first: str, factor: float = 1.5) -> set[str]:
-    """Return the candidates that are not worth more rounds: slower than the best by `factor`, cold and warm."""
+def find_slow(timings: Timings, first: str, factor: float = 1.5) -> set[str]:
+    """Return the candidates to drop: slower than the best by `factor`, with cold and warm cache."""
     states: tuple[L2, L2] = ("cold", "warm")
     best = {state: min(timing[state].median_us for timing in timings.values()) for state in states}
     return {
@@ -89,7 +89,7 @@ def unsupported(timings: Timings, first: str, factor: float = 1.5) -> set[str]:
 
 
 class Budget:
-    """Seconds that may be spent."""
+    """A budget of seconds."""
 
     def __init__(self, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
         self.seconds = seconds
@@ -102,7 +102,7 @@ class Budget:
         return self._clock() - self._start
 
     def allows(self, seconds: float, share: float = 1.0) -> bool:
-        """Return whether something that takes so long ends within this share of the budget."""
+        """Return whether something of this duration ends within this share of the budget."""
         return self.spent + seconds <= self.seconds * share
 
 

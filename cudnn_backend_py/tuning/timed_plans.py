@@ -1,4 +1,4 @@
-"""`TimedPlans`: engine configs of one cuDNN version, built and timed in a process of its own; named where no GPU is."""
+"""`TimedPlans`: engine configs of one cuDNN version, built and timed in a child; only listed without a GPU."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from ..plans.select import Selection, candidates, nothing_selected
 from ..system.child import LastingChild, Say, serve
 from ..target import Target
 from ..versions.store import environment_for
-from .stage import Stage
+from .stage import TimingBuffers
 
 __all__ = ["BuiltPlans", "TimedPlans", "serve_plans"]
 
@@ -34,14 +34,14 @@ _MODES = (HeurMode.A, HeurMode.B, HeurMode.FALLBACK)
 
 @dataclass(frozen=True)
 class BuiltPlans:
-    """Engine configs of a graph, in the heuristics' order, ``{"tag", "workspace_bytes"}`` each; or why not one."""
+    """Engine configs of a graph in heuristics' order, ``{"tag", "workspace_bytes"}`` each; or the reason for none."""
 
     configs: tuple[Mapping[str, Any], ...] = ()
     refused: str = ""
 
 
 class TimedPlans:
-    """The plans of one cuDNN version, in a child process that is started again where it ended.
+    """The plans of one cuDNN version, in a child process that is restarted after it ended.
 
     A context manager. Not for several threads.
 
@@ -69,7 +69,7 @@ class TimedPlans:
 
     @property
     def facts(self) -> Mapping[str, Any]:
-        """What the process says of itself: ``cudnn`` as text, ``version``, ``sm``, ``title`` of the target.
+        """Facts about the process: ``cudnn`` as text, ``version``, ``sm``, ``title`` of the target.
 
         Raises
         ------
@@ -77,30 +77,30 @@ class TimedPlans:
             ``judging-failed`` with what it says, where it cannot have its cuDNN or the target.
         """
         if not self._facts:
-            found = self._ask(self._asked)
+            found = self._query_child(self._asked)
             if "refused" in found:
                 raise CudnnBackendError(found["refused"], code="judging-failed")
             self._facts = found
         return self._facts
 
     def build(self, graph: Graph) -> BuiltPlans:
-        """Build the configs of a graph; those of the graph before are gone."""
-        found = self._ask({**self._asked, "graph": graph_to_json(graph)})
+        """Build the configs of a graph, replacing those of the previous one."""
+        found = self._query_child({**self._asked, "graph": graph_to_json(graph)})
         return BuiltPlans(tuple(found.get("configs", ())), found.get("refused", ""))
 
     def time(self, rounds: int, *, host_below_us: float = 0.0) -> list[dict[str, list[float]]]:
-        """Return microseconds of each config that was built last, which take turns: ``cold``, ``warm``, and ``host``.
+        """Return the interleaved times of the last built configs in microseconds: ``cold``, ``warm``, ``host``.
 
         ``cold`` and ``warm`` are GPU times right after the L2 cache was emptied and right after such a run, of each
         round; ``host`` is how long a call takes on the host, of batches of calls, measured where the median of ``cold``
         is below `host_below_us`: above it a call waits for the GPU. Empty where the process has ended.
         """
-        found: list[dict[str, list[float]]] = self._ask({"rounds": rounds, "host_below_us": host_below_us}).get(
+        found: list[dict[str, list[float]]] = self._query_child({"rounds": rounds, "host_below_us": host_below_us}).get(
             "times", []
         )
         return found
 
-    def _ask(self, asked: Mapping[str, Any]) -> dict[str, Any]:
+    def _query_child(self, asked: Mapping[str, Any]) -> dict[str, Any]:
         if "rounds" in asked and not self._child.usable:
             return {}  # the process that had built them has ended
         said: dict[str, Any] = {}
@@ -120,10 +120,10 @@ def serve_plans() -> None:
 
 
 class _Plans:
-    """The plans of the last graph, the child's side, on their buffers."""
+    """In the child: the plans of the last graph with their buffers."""
 
     def __init__(self) -> None:
-        self._stage: Stage | None = None
+        self._stage: TimingBuffers | None = None
         self._plans: list[tuple[Plan, VariantPack]] = []
 
     def answer(self, asked: dict[str, Any], say: Say) -> None:
@@ -181,16 +181,16 @@ class _Plans:
         return found
 
 
-def _open_stage(graph: Graph, target: Target) -> Stage:
-    """Return buffers of a graph: made up in no time where that can be, else by what each tensor means."""
+def _open_stage(graph: Graph, target: Target) -> TimingBuffers:
+    """Return buffers of a graph: uninitialized where possible, else filled by the role of each tensor."""
     try:
-        return Stage(graph, target)
+        return TimingBuffers(graph, target)
     except UsageError:
-        return Stage(graph, target, inputs=memory_of(graph, make_inputs(graph)))
+        return TimingBuffers(graph, target, inputs=memory_of(graph, make_inputs(graph)))
 
 
 def _build_first(configs: Sequence[EngineConfig], count: int) -> list[Plan]:
-    """Return the plans of the first configs that can be built, several at a time."""
+    """Return the plans of the first buildable configs, built in parallel."""
     plans: list[Plan] = []
     at = 0
     with ThreadPoolExecutor(count) as pool:

@@ -1,4 +1,4 @@
-"""``time_changes``: run what another cuDNN changed by both versions, time them in turns, and compare the numbers."""
+"""``time_changes``: run and time with both versions what changed between two cuDNN versions, and compare results."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def time_changes(
     until: float = math.inf,
     keep: Callable[[Callable[[], Upgrade]], object] = id,
 ) -> Upgrade:
-    """Return a comparison with times and results of graphs that both versions support, except for equal plans.
+    """Return a comparison with times and results of graphs that both versions support, without equal plans.
 
     Plans of several graphs are built at a time; then each graph is timed alone, by both versions in turns. Where one is
     more than 2.5 % faster, that is done again by other processes, and the shortest time of each version counts. Numbers
@@ -88,7 +88,7 @@ def time_changes(
 
 
 def changes_to_time(found: Upgrade) -> list[Change]:
-    """Return the changes for the GPU here with two different plans to run."""
+    """Return the changes to run on this GPU, those with two different plans."""
     return [
         one
         for one in found.changes
@@ -104,7 +104,7 @@ def _time_all(
     until: float,
     step: Callable[[str], object],
 ) -> Iterator[tuple[str, Us]]:
-    """Yield how long the first plans of both versions take, again whenever that is measured again.
+    """Yield the times of both versions' first plans, updated whenever they are measured again.
 
     Plans are built by new processes each time: what NVRTC compiled before in a process changes its code. What finds no
     room next to others is built again alone.
@@ -138,7 +138,7 @@ def _open_both(versions: tuple[str | None, str | None], held: ExitStack) -> tupl
 
 
 def _is_open(us: Us) -> bool:
-    """Whether a difference may be noise of one pair of processes, or more."""
+    """Whether a difference may be noise between two processes."""
     old, new = us
     return old is not None and new is not None and not 1 / _OPEN <= new / old <= _OPEN
 
@@ -190,7 +190,7 @@ def _state(runner: Runner, graph: Graph, tag: str) -> str:
 
 
 def _largest(graph: Graph) -> int:
-    """Return the elements of the largest tensor of a graph, the scores of attention included."""
+    """Return the number of elements of a graph's largest tensor, including attention's scores."""
     found = [math.prod(tensor.dims) for tensor in graph.tensors]
     if (use := read_attention(graph)) is not None:
         p = use.problem
@@ -199,14 +199,14 @@ def _largest(graph: Graph) -> int:
 
 
 def _build_both(graph: Graph, pair: Sequence[TimedPlans]) -> bool:
-    """Build the first plan of both versions, and say whether there are two."""
+    """Build the first plan of both versions; return whether both succeeded."""
     with ThreadPoolExecutor(2) as pool:
         old, new = pool.map(lambda one: one.build(graph), pair)
     return bool(old.configs and new.configs)
 
 
 def _time_both(before: TimedPlans, after: TimedPlans) -> Us:
-    """Return the microseconds of the plans built last, with a warm L2 cache; None where there is none."""
+    """Return the times of the last built plans in microseconds with a warm L2 cache; None without plans."""
     turns = [[_median(one.time(_ROUNDS)) for one in (before, after)] for _ in range(_TURNS)]
     shortest: Us = (None, None)
     for old, new in turns:

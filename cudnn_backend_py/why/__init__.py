@@ -1,4 +1,4 @@
-"""Why was cuDNN not used? Each call of attention in a torch program, and what kept cuDNN out of it.
+"""Why torch did not use cuDNN: each attention call of a program, and the condition that excluded cuDNN.
 
 ``with why_not_cudnn() as report:`` in a program, ``python -m cudnn_backend_py.why program.py`` next to it.
 """

@@ -1,4 +1,4 @@
-"""``python -m cudnn_backend_py.why``: run a program of torch, and report what kept cuDNN out of its attention."""
+"""``python -m cudnn_backend_py.why``: run a torch program, and report why its attention did not use cuDNN."""
 
 from __future__ import annotations
 
@@ -98,15 +98,15 @@ def _run(start: Callable[[], Any], target: str | None, where: Path | None, form:
 
     forget = after_import("torch", watch)
     try:
-        _up_to_numbers(start, target)
+        _run_until_values_needed(start, target)
     finally:
         forget()
         if os.getpid() == process:  # a forked child may come here, too
             _report(watches, target, where, form, options)
 
 
-def _up_to_numbers(start: Callable[[], Any], target: str | None) -> None:
-    """Run the program; on a described GPU it has ended well where it reads what only a GPU computes."""
+def _run_until_values_needed(start: Callable[[], Any], target: str | None) -> None:
+    """Run the program; on a described GPU, reading values that only a real GPU computes counts as its end."""
     try:
         start()
     except BaseException as error:
@@ -116,13 +116,13 @@ def _up_to_numbers(start: Callable[[], Any], target: str | None) -> None:
 
 
 def _report(watches: list[Any], target: str | None, where: Path | None, form: str, options: dict[str, Any]) -> None:
-    from .look import fill
+    from .look import fill_report
 
     report = WhyReport(machine=Machine((0, 0, 0), None, None), findings=(), target=target or "")
     try:
         if watches:
             watches[0].stop()
-            fill(report, watches[0], **options)
+            fill_report(report, watches[0], **options)
         else:
             report.unseen = ("anything: the program did not import torch",)
         text = {"text": report.__str__, "json": report.to_json, "html": report.to_html}[form]()
@@ -137,7 +137,7 @@ def _report(watches: list[Any], target: str | None, where: Path | None, form: st
 
 
 def read_command_line(arguments: Sequence[str] | None, name: str) -> Callable[[], None] | None:
-    """Return a function that runs the program of a command line; None after printing help.
+    """Return a function that runs the program of a command line; None after printing the help.
 
     Raises
     ------
@@ -151,7 +151,7 @@ def read_command_line(arguments: Sequence[str] | None, name: str) -> Callable[[]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the program the command line names; what it raises is not caught."""
+    """Run the program of the command line; its exceptions propagate."""
     try:
         run = read_command_line(arguments, "python -m cudnn_backend_py.why")
     except click.ClickException as error:

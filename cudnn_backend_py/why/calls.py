@@ -1,4 +1,4 @@
-"""Calls of torch's attention as plain values: tensors, switches, machine, place. Knows nothing of torch."""
+"""Calls of torch's attention as plain values: tensors, switches, machine, place. Independent of torch."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ORDER = ("flash", "efficient", "math", "cudnn")
 
 @dataclass(frozen=True, slots=True)
 class TensorFacts:
-    """What torch's gates look at of a tensor; strides in elements, ``lengths`` of the sequences of a nested one."""
+    """The properties of a tensor that torch's conditions check; strides in elements, ``lengths`` if nested."""
 
     dims: tuple[int, ...]
     strides: tuple[int, ...]
@@ -36,7 +36,7 @@ class TensorFacts:
 
 @dataclass(frozen=True, slots=True)
 class Switches:
-    """torch's own switches at a call: backends that may run, deterministic algorithms, the order (None: not set)."""
+    """torch's switches at a call: enabled backends, deterministic algorithms, backend order (None: not set)."""
 
     cudnn: bool = True
     flash: bool = True
@@ -49,7 +49,7 @@ class Switches:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """Where a program ran, or the described GPU it is judged for.
+    """The machine of a program, or the described GPU it is judged for.
 
     ``torch``, ``cudnn`` and ``cuda`` are versions as tuples; ``sm`` is 90 for capability 9.0. ``environment`` holds the
     variables that torch's gates read. ``live`` says whether torch has this GPU.
@@ -63,14 +63,14 @@ class Machine:
     environment: Mapping[str, str] = field(default_factory=dict)
     live: bool = False
 
-    def says(self, name: str) -> bool | None:
-        """Return torch's reading of an environment variable: "1" is True, "0" False, all else None."""
+    def read_variable(self, name: str) -> bool | None:
+        """Return torch's reading of an environment variable: "1" is True, "0" False, anything else None."""
         return {"1": True, "0": False}.get(self.environment.get(name, ""))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TorchCall:
-    """The arguments of one call of torch's attention, as its gates see them: after autocast, before the computation.
+    """The arguments of an attention call after autocast, as torch's conditions see them.
 
     Only the graphs that torch would build of it are attention problems; the gates also look at masks, gradients,
     switches and nested tensors.
@@ -97,7 +97,7 @@ class TorchCall:
 
     @property
     def training(self) -> bool:
-        """Whether torch will want gradients of q, k or v."""
+        """Whether torch will compute gradients of q, k or v."""
         return self.grad_enabled and any(one.requires_grad for one in self.tensors.values())
 
     @property
@@ -116,7 +116,7 @@ class TorchCall:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a call is: file, line and function of the nearest frame outside torch, and the nearest of the program."""
+    """The place of a call: file, line and function of the nearest frame outside torch, and of the program."""
 
     file: str
     line: int
@@ -129,7 +129,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Torch's own report of a call: the backend it chooses, whether cuDNN may run, and its message if not."""
+    """torch's own report about a call: chosen backend, whether cuDNN may run, and the message if not."""
 
     choice: str | None = None
     cudnn: bool | None = None
@@ -140,5 +140,5 @@ class Answer:
 
     @classmethod
     def of(cls, data: Mapping[str, Any]) -> Answer:
-        """Return the answer of plain data, as :meth:`~dataclasses.asdict` gives it."""
+        """Return the answer from plain data, as :meth:`~dataclasses.asdict` gives it."""
         return cls(**{**data, "words": tuple(data.get("words", ()))})

@@ -1,4 +1,4 @@
-"""``python -m cudnn_backend_py.why.cost``: what a watch costs a training step, in pairs of steps with and without one.
+"""``python -m cudnn_backend_py.why.cost``: the cost of a watch in a training step, from pairs of steps.
 
 The model is a stack of layers with torch's own attention: large steps that the GPU bounds, small ones that the host
 bounds, tiny ones that a CPU's host bounds (``--device cpu``), eager and compiled. Both steps of a pair come right after
@@ -29,7 +29,7 @@ MOST = 0.05  # share of a step that a watch may cost
 
 
 class TurnTime(NamedTuple):
-    """Seconds of a turn: by the clock, and of the thread on its CPU."""
+    """Seconds of a turn: wall clock, and CPU time of the thread."""
 
     clock: float
     thread: float
@@ -38,7 +38,7 @@ class TurnTime(NamedTuple):
 def _trainer(
     sequences: int, length: int, width: int, device: str, compiled: bool
 ) -> tuple[Callable[[], None], list[float]]:
-    """Return a training step of eight layers of 12 heads, in bfloat16 or on a CPU in float32, and the times of calls.
+    """Return a training step of eight layers with 12 heads, bfloat16 or on a CPU float32, and the call times.
 
     To that list each call of attention adds the seconds of the host; where it is compiled, nothing does.
     """
@@ -90,7 +90,7 @@ def _trainer(
 
 
 def median_interval(values: Sequence[float]) -> tuple[float, float, float]:
-    """Return the median of values and its 95 % confidence interval, by their ranks: nothing is taken for normal.
+    """Return the median and its 95 % confidence interval by ranks, without assuming a distribution.
 
     How many of n values are below the true median is binomial, n / 2 with a deviation of sqrt(n) / 2.
     """
@@ -100,7 +100,7 @@ def median_interval(values: Sequence[float]) -> tuple[float, float, float]:
 
 
 def judge_pairs(plain: Sequence[TurnTime], other: Sequence[TurnTime], most: float) -> dict[str, Any]:
-    """Return statistics of the extra share of time over pairs of runs, for a record.
+    """Return statistics of the relative overhead over pairs of runs, for a record.
 
     The verdict is of the clock: ``"passed"`` where all of the interval is less than `most`, ``"failed"`` where nothing
     of it is, else ``"not shown"``.
@@ -125,7 +125,7 @@ def judge_pairs(plain: Sequence[TurnTime], other: Sequence[TurnTime], most: floa
 
 
 def notify(found: dict[str, Any]) -> str:
-    """Return a line of what :func:`judge_pairs` found."""
+    """Return a line with the results of :func:`judge_pairs`."""
     shares = [
         f"{100 * found[kind]['share']:+.2f} % ({100 * found[kind]['share_interval'][0]:+.2f} to "
         f"{100 * found[kind]['share_interval'][1]:+.2f}) {where}"
@@ -135,7 +135,7 @@ def notify(found: dict[str, Any]) -> str:
 
 
 def take_time(step: Callable[[], Any], steps: int, device: str = "cuda") -> TurnTime:
-    """Return the seconds of one of so many steps."""
+    """Return the seconds per step over several steps."""
     import torch
 
     wait: Callable[[], None] = torch.cuda.synchronize if device == "cuda" else lambda: None
@@ -148,7 +148,7 @@ def take_time(step: Callable[[], Any], steps: int, device: str = "cuda") -> Turn
 
 
 def _measure(sizes: tuple[int, int, int], compiled: bool, device: str, seconds: float, steps: int) -> dict[str, Any]:
-    """Return the figures of a case: pairs of turns for so many seconds, the watch's function set in one of each."""
+    """Return the figures of a case, from pairs of turns with and without the watch for some seconds."""
     import torch
 
     from .look import why_not_cudnn
@@ -187,7 +187,7 @@ def _measure(sizes: tuple[int, int, int], compiled: bool, device: str, seconds: 
 
 
 def _note_us(device: str, calls: int = 500, turns: int = 40) -> list[float]:
-    """Return the host overhead of the watch in microseconds: the median over runs, with its interval."""
+    """Return the watch's host overhead in microseconds: median over runs, with its interval."""
     import torch
 
     from .look import why_not_cudnn
@@ -223,7 +223,7 @@ Prints a line for each case; the exit code is 1 if a share may be too large.
 @click.option("--device", default="cuda", show_default=True, type=Choice(("cuda", "cpu")))
 @click.option("--compiled", is_flag=True, help="Also with torch.compile.")
 def main(output: Path | None, seconds: float, steps: int, cases: tuple[str, ...], device: str, compiled: bool) -> None:
-    """Measure, print a line for each case, and write the figures. The exit code is 1 if a share may be too large."""
+    """Measure, print a line per case, and write the figures; exit code 1 if the overhead may be too large."""
     import torch
 
     from ..info import start_record, write_record

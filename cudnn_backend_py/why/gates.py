@@ -1,4 +1,4 @@
-"""torch's gates before cuDNN, in its order and by its version: what it looks at, says and would have otherwise.
+"""torch's conditions for cuDNN in its order and by its version: checks, messages, requirements.
 
 torch is queried itself wherever it can answer (``query_torch``). This table names the gate that an answer came from,
 and is in where there is no GPU to ask on. It was read in torch's ``aten/src/ATen/native/transformers/cuda/
@@ -24,8 +24,8 @@ __all__ = [
     "default_order",
     "find_blocker",
     "find_others",
-    "releases_of",
-    "torch_faults",
+    "find_releases",
+    "find_torch_issues",
 ]
 
 SOURCE = "aten/src/ATen/native/transformers/cuda/sdp_utils.cpp"
@@ -40,7 +40,7 @@ VARIABLES = (NESTED, ENABLED, PREFERRED, DEPRIORITIZED)
 
 @dataclass(frozen=True, slots=True)
 class Blocker:
-    """The first thing that keeps cuDNN out of a call: which gate, what it found, what lets it pass.
+    """The first condition that excludes cuDNN from a call: the value found, and the remedy.
 
     ``sure`` is False where torch could not be queried and its source leaves the answer open. ``words`` are torch's own.
     """
@@ -62,7 +62,7 @@ Check = Callable[[TorchCall, Machine, "Release"], Found]
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """torch's gates as one version has them. ``since`` is the first version they are known of, ``until`` the last."""
+    """The conditions of a torch version, known from version ``since`` to ``until``."""
 
     since: tuple[int, int]
     until: tuple[int, int]
@@ -104,7 +104,7 @@ def _nested(call: TorchCall, machine: Machine, release: Release) -> Found:
             "q, k or v is a nested tensor, which this torch never gives to cuDNN",
             "a newer torch, or padded tensors",
         )
-    if machine.says(NESTED) is not True:
+    if machine.read_variable(NESTED) is not True:
         return (
             f"q, k or v is a nested tensor, and {NESTED} is not 1",
             f"set {NESTED}=1 before torch is imported",
@@ -384,8 +384,8 @@ RELEASES = (
 )
 
 
-def releases_of(version: tuple[int, ...]) -> tuple[Release, ...]:
-    """Return the release that a torch version has the gates of, or the two it is between; none before 2.5."""
+def find_releases(version: tuple[int, ...]) -> tuple[Release, ...]:
+    """Return the conditions of a torch version, or of its two neighbours; empty before 2.5."""
     for release in RELEASES:
         if release.since <= version[:2] <= release.until:
             return (release,)
@@ -401,25 +401,27 @@ def default_order(machine: Machine) -> tuple[str, ...]:
     if version == (2, 5, 0):
         return first if sm >= 90 else ORDER
     if version < (2, 9, 0):
-        asked = version >= (2, 7, 0) and machine.says(PREFERRED) is True
+        asked = version >= (2, 7, 0) and machine.read_variable(PREFERRED) is True
         return first if asked and sm in (90, 100) else ORDER
     if version < (2, 10, 0):
         built = (9, 8, 0) if machine.cuda == (12, 8) else cudnn  # what torch's wheels were compiled with counts
-        return first if machine.says(PREFERRED) is not False and sm in (90, 100) and built >= (9, 9, 0) else ORDER
-    if machine.says(DEPRIORITIZED) is True:
+        return (
+            first if machine.read_variable(PREFERRED) is not False and sm in (90, 100) and built >= (9, 9, 0) else ORDER
+        )
+    if machine.read_variable(DEPRIORITIZED) is True:
         return ORDER
     preferred = (90, 100, 103, 107) if version >= (2, 14, 0) and (machine.cuda or (0,)) >= (13, 0) else (90, 100, 103)
     return first if cudnn > (9, 15, 0) and sm in preferred else ORDER
 
 
-def gate_of_words(words: tuple[str, ...]) -> str | None:
-    """Return the gate that torch's last words are of; None where it said nothing, or a function not known here did."""
+def find_gate_by_message(words: tuple[str, ...]) -> str | None:
+    """Return the condition for torch's last message; None without one or with one of an unknown function."""
     said = re.search(r"\(function (\w+)\)$", words[-1]) if words else None
     return FUNCTIONS.get(said[1]) if said is not None else None
 
 
 def find_blocker(call: TorchCall, machine: Machine, answer: Answer | None = None) -> Blocker | None:
-    """Return the first thing that keeps cuDNN out of a call; None where torch chooses cuDNN.
+    """Return the first condition that excludes cuDNN from a call; None where torch chooses cuDNN.
 
     Parameters
     ----------
@@ -445,11 +447,11 @@ def find_blocker(call: TorchCall, machine: Machine, answer: Answer | None = None
         return ordered if gate is None or (not gate.sure and ordered is not None and ordered.sure) else gate
     if answer.cudnn:
         return _by_order(call, machine, answer)
-    told = gate_of_words(answer.words)
+    told = find_gate_by_message(answer.words)
     if gate is not None and told is not None and told != gate.gate:  # torch knows better
         found = None
         with contextlib.suppress(IndexError, ValueError):
-            found = GATES[told](call, machine, releases_of(machine.torch)[-1])
+            found = GATES[told](call, machine, find_releases(machine.torch)[-1])
         gate = Blocker(told, *found) if found is not None else Blocker(told, answer.words[-1], "")
     if gate is None or (not gate.sure and told is None):
         return Blocker(
@@ -462,7 +464,7 @@ def find_blocker(call: TorchCall, machine: Machine, answer: Answer | None = None
 
 
 def _refused(call: TorchCall) -> Blocker | None:
-    """Return why no backend on a GPU computes a call; None where one may."""
+    """Return why no backend on a GPU can compute a call; None where one may."""
     found, tensors = None, (call.q, call.k, call.v)
     if call.kind != "sdpa" or any(one.form != "dense" or one.device != "cuda" or len(one.dims) != 4 for one in tensors):
         return None
@@ -487,7 +489,7 @@ def _first_gate(call: TorchCall, machine: Machine) -> Blocker | None:
     if machine.torch >= (2, 4, 0) and machine.cudnn is not None and machine.cudnn < (9, 0, 0):
         said = ".".join(map(str, machine.cudnn))
         return Blocker("cudnn-version", f"cuDNN {said}: torch's attention by cuDNN needs 9.0", "a torch with cuDNN 9")
-    found = [_first_gate_of(call, machine, release) for release in releases_of(machine.torch)]
+    found = [_first_gate_of(call, machine, release) for release in find_releases(machine.torch)]
     if not found:
         return _before_2_5(call, machine)
     names = {one.gate if one else None for one in found}
@@ -500,7 +502,7 @@ def _first_gate(call: TorchCall, machine: Machine) -> Blocker | None:
 def _before_2_5(call: TorchCall, machine: Machine) -> Blocker | None:
     if machine.torch < (2, 4, 0):
         return Blocker("version", "torch before 2.4 gives no attention to cuDNN", "torch 2.5 or later")
-    if machine.says(ENABLED) is not True:
+    if machine.read_variable(ENABLED) is not True:
         return Blocker("variable", f"torch 2.4 gives attention to cuDNN only where {ENABLED}=1", "torch 2.5 or later")
     if call.training:
         return Blocker("gradients", "torch 2.4 gives cuDNN no inputs that require gradients", "torch 2.5 or later")
@@ -521,7 +523,7 @@ def _first_gate_of(call: TorchCall, machine: Machine, release: Release) -> Block
 
 
 def _by_order(call: TorchCall, machine: Machine, answer: Answer) -> Blocker | None:
-    """Return the backend that comes before cuDNN in torch's order and runs; None where cuDNN is the first that can."""
+    """Return the backend before cuDNN in torch's order that can run; None where cuDNN is the first."""
     if machine.sm is None and answer.choice is None:
         return None  # no GPU, so nothing that could come first
     order = call.switches.order or default_order(machine)
@@ -543,7 +545,7 @@ def _enabled(switches: Switches, name: str) -> bool:
 
 def _ordered(order: tuple[str, ...], what: str, machine: Machine, sure: bool) -> Blocker:
     cure = "torch.nn.attention.sdpa_kernel([SDPBackend.CUDNN_ATTENTION, ...], set_priority=True) around the call"
-    if machine.says(DEPRIORITIZED):
+    if machine.read_variable(DEPRIORITIZED):
         cure = f"unset {DEPRIORITIZED}, or {cure}"
     elif machine.torch >= (2, 10, 0) and machine.sm in (90, 100, 103) and (machine.cudnn or (0,)) <= (9, 15, 0):
         cure += "; with cuDNN 9.15.1 or later this torch queries cuDNN first by itself"
@@ -594,13 +596,13 @@ def _jagged(call: TorchCall, machine: Machine, answer: Answer) -> Blocker | None
 
 
 def find_others(call: TorchCall, machine: Machine, first: Blocker) -> tuple[Blocker, ...]:
-    """Return the other gates that would keep a call from cuDNN once its first blocker is gone, in torch's order."""
+    """Return the other conditions that would exclude cuDNN after the first is met, in torch's order."""
     if first.source.startswith("torch/"):  # another function than scaled_dot_product_attention
         return ()
     found: dict[str, Blocker] = {}
     if (gate := _first_gate(call, machine)) is not None and not gate.sure and gate.gate != first.gate:
         found[gate.gate] = gate
-    for release in releases_of(machine.torch)[-1:]:
+    for release in find_releases(machine.torch)[-1:]:
         for name in release.gates:
             if name not in GATES or name == first.gate or (not _is_dense(call) and name in _DENSE):
                 continue
@@ -612,7 +614,7 @@ def find_others(call: TorchCall, machine: Machine, first: Blocker) -> tuple[Bloc
     return tuple(found.values())
 
 
-def torch_faults(call: TorchCall) -> tuple[str, ...]:
+def find_torch_issues(call: TorchCall) -> tuple[str, ...]:
     """Return torch's known issues for a call that it gives to cuDNN."""
     found = []
     if call.mask is not None and call.mask.dtype not in ("bool", call.q.dtype):
@@ -634,7 +636,7 @@ def _row_major(dims: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def apply_remedy(call: TorchCall, blocker: Blocker | None) -> tuple[TorchCall, str]:
-    """Return the call as its blocker's remedy would have it, and what that changes; the call itself if nothing does."""
+    """Return the call after its blocker's remedy and the change; the call itself if there is none."""
     if blocker is None or not _is_dense(call):
         return call, ""
     tensors = {name: getattr(call, name) for name in "qkv"}

@@ -1,4 +1,4 @@
-"""``why_not_cudnn``: from a watched program to a report. Imports torch when it is used."""
+"""``why_not_cudnn``: watch a program and report. Imports torch on use."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from ..errors import CudnnBackendError, EnvironmentNotReady, UsageError
 from ..system.version import version_numbers
 from ..target.profiles import Profile, find_profile
 from .calls import ORDER, Answer, Machine, TorchCall
-from .gates import apply_remedy, find_blocker, find_others, releases_of
-from .query_cudnn import Side, query_cudnn
+from .gates import apply_remedy, find_blocker, find_others, find_releases
+from .query_cudnn import DirectionVerdict, query_cudnn
 from .report import Finding, WhyReport
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ __all__ = ["judged_for", "make_findings", "why_not_cudnn"]
 def why_not_cudnn(
     target: str | None = None, *, run_query: bool = True, measure: bool = False, budget_s: float = 60.0
 ) -> Iterator[WhyReport]:
-    """Watch the calls of torch's attention in a block: which backend torch chose, and what kept cuDNN out.
+    """Watch torch's attention calls in a block: the chosen backend, and what excluded cuDNN.
 
     Parameters
     ----------
@@ -68,21 +68,21 @@ def why_not_cudnn(
         yield report
     finally:
         watch.stop()
-        fill(report, watch, profile, run_query=run_query, measure=measure, budget_s=budget_s)
+        fill_report(report, watch, profile, run_query=run_query, measure=measure, budget_s=budget_s)
 
 
 def judged_for(machine: Machine, profile: Profile, cudnn: tuple[int, int, int] | None) -> Machine:
-    """Return the machine that calls are judged for on a described GPU, with this process' torch and cuDNN."""
+    """Return the machine for judging calls on a described GPU, with this process's torch and cuDNN."""
     return replace(machine, sm=profile.sm, gpu=profile.title, cudnn=machine.cudnn or cudnn, live=False)
 
 
 _MOST_DIRECT = 8  # places that name a backend, which are reported
 
 
-def fill(
+def fill_report(
     report: WhyReport, watch: Watch, profile: Profile | None, *, run_query: bool, measure: bool, budget_s: float
 ) -> None:
-    """Write what a watch saw into a report; whatever fails is a line of it. Calls are judged for `profile` if given."""
+    """Write a watch's observations into a report, including failures. Calls are judged for `profile` if given."""
     from .query_torch import read_machine
 
     machine = read_machine()
@@ -103,7 +103,7 @@ def fill(
             )
         elif not machine.live:
             unseen.append("torch's answers for a GPU: there is none here; --target judges for a described one")
-        if (profile is not None or not machine.live) and len(releases_of(machine.torch)) != 1:
+        if (profile is not None or not machine.live) and len(find_releases(machine.torch)) != 1:
             version = ".".join(map(str, machine.torch))
             unseen.append(
                 f"the gates of torch {version} themselves: those of the versions before and after it were read"
@@ -123,7 +123,7 @@ def _own_cudnn(judge: Judge, profile: Profile) -> tuple[int, int, int] | None:
 
 
 def _merge(rows: Sequence[Row]) -> list[tuple[Row, int, tuple[str, ...]]]:
-    """Return rows that differ in their threads only as one: with their count and the names of the threads."""
+    """Merge rows that differ only in their threads, with counts and thread names."""
     found: dict[object, list[Row]] = {}
     for row in rows:
         found.setdefault((row.place, row.call, row.compiled, row.answer), []).append(row)
@@ -137,7 +137,7 @@ def _merge(rows: Sequence[Row]) -> list[tuple[Row, int, tuple[str, ...]]]:
 def make_findings(
     rows: Sequence[Row], machine: Machine, judge: Judge | None, profile: Profile | None, measure: bool, budget_s: float
 ) -> tuple[tuple[Finding, ...], tuple[str, ...]]:
-    """Return the findings of rows, those of cuDNN last, and what could not be seen."""
+    """Return the findings of rows, those that use cuDNN last, and what could not be observed."""
     where = profile or ("gpu" if machine.live else "")
     if judge is not None and where and rows:
         with contextlib.suppress(CudnnBackendError):
@@ -165,7 +165,7 @@ def make_findings(
             )
         )
     findings.sort(key=lambda one: one.uses_cudnn)
-    sides: dict[TorchCall, Side] = {}
+    sides: dict[TorchCall, DirectionVerdict] = {}
     left = 0
     for at, one in enumerate(findings):
         call, cured = apply_remedy(one.call, one.blocker)
@@ -196,7 +196,7 @@ def _judge_again(call: TorchCall) -> Answer:
 
 
 def _ordered(call: TorchCall, machine: Machine, answer: Answer) -> TorchCall:
-    """Return a call without an order that no one has set: torch's first one says nothing before torch is queried."""
+    """Return a call without an order set by the user, as torch reports none before its first choice."""
     order = tuple(name for name in call.switches.order or () if name != "overrideable")
     if answer.choice is None and order in ((), ORDER):
         return replace(call, switches=replace(call.switches, order=None))

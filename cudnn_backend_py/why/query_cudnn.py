@@ -1,4 +1,4 @@
-"""cuDNN's own view of a call: the graph torch would build, its verdict, known issues, and the cost of the plan."""
+"""cuDNN's verdict on a call: the graph torch would build, known issues, and the cost of the plan."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ..system.version import VersionTuple
 from ..target import Profile
 from .calls import Machine, TensorFacts, TorchCall
 
-__all__ = ["Side", "graphs_of", "query_cudnn"]
+__all__ = ["DirectionVerdict", "build_graphs", "query_cudnn"]
 
 _TYPES = {
     "float16": DataType.HALF,
@@ -30,8 +30,8 @@ _TYPES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Side:
-    """cuDNN's answer to a call, forward and, in training, backward.
+class DirectionVerdict:
+    """cuDNN's answer for a call: forward and, in training, backward.
 
     ``outcome`` is that of a verdict, or "no graph" where the call is no problem cuDNN has a graph for; ``why`` and
     ``cure`` are its cause and remedy, ``faults`` the known issues the graph runs into, ``plan_s`` the seconds that
@@ -48,7 +48,7 @@ class Side:
 
 
 def _strides(facts: TensorFacts) -> tuple[int, ...]:
-    """Return a dense tensor's strides, those of dims of size 1 as if they counted."""
+    """Return a dense tensor's strides, with regular values for dims of size 1."""
     strides, run = list(facts.strides), 1
     for place in sorted(range(4), key=lambda one: (facts.strides[one], -one)):
         if facts.dims[place] == 1:
@@ -57,8 +57,8 @@ def _strides(facts: TensorFacts) -> tuple[int, ...]:
     return tuple(strides)
 
 
-def _like(q: TensorFacts, dims: tuple[int, ...]) -> tuple[int, ...]:
-    """Return strides of a dense tensor with dims in the order of q's: how torch makes the output."""
+def _strides_like(q: TensorFacts, dims: tuple[int, ...]) -> tuple[int, ...]:
+    """Return strides of a dense tensor with dims in the order of q's, as torch makes the output."""
     strides, run = [0] * 4, 1
     given = _strides(q)
     for place in sorted(range(4), key=lambda one: (given[one], -one)):
@@ -96,7 +96,7 @@ def _problem(call: TorchCall) -> Attention:
         raise GraphError(f"q has {len(call.q.dims)} dims", code="no-attention-graph")
     tensors = {name: TensorLayout(x.dims, _strides(x), kind) for name, x in call.tensors.items()}
     out = (*call.q.dims[:3], call.v.dims[3])
-    tensors["o"] = TensorLayout(out, _like(call.q, out), kind)
+    tensors["o"] = TensorLayout(out, _strides_like(call.q, out), kind)
     if call.mask is not None:
         batch, heads, *_ = (1,) * (4 - len(call.mask.dims)) + call.mask.dims
         bias = (batch, heads, call.q.dims[2], call.k.dims[2])
@@ -104,8 +104,8 @@ def _problem(call: TorchCall) -> Attention:
     return describe_dense(tensors, dropout=call.dropout, **options)
 
 
-def graphs_of(call: TorchCall, version: VersionTuple | None = None, sm: int | None = None) -> tuple[Graph, ...]:
-    """Return the graph of a call's forward pass and, in training, that of its backward pass.
+def build_graphs(call: TorchCall, version: VersionTuple | None = None, sm: int | None = None) -> tuple[Graph, ...]:
+    """Return the graph of a call's forward pass and, in training, its backward pass.
 
     Raises
     ------
@@ -119,7 +119,9 @@ def graphs_of(call: TorchCall, version: VersionTuple | None = None, sm: int | No
     return tuple(made)
 
 
-def query_cudnn(call: TorchCall, machine: Machine, target: Profile | str, judge: Judge, *, build: bool = True) -> Side:
+def query_cudnn(
+    call: TorchCall, machine: Machine, target: Profile | str, judge: Judge, *, build: bool = True
+) -> DirectionVerdict:
     """Return cuDNN's verdicts on the graphs of a call.
 
     Parameters
@@ -135,19 +137,19 @@ def query_cudnn(call: TorchCall, machine: Machine, target: Profile | str, judge:
     """
     name = target if isinstance(target, str) else target.name
     try:
-        graphs = graphs_of(call, machine.cudnn, machine.sm)
+        graphs = build_graphs(call, machine.cudnn, machine.sm)
     except GraphError as error:
-        return Side("no graph", error.headline, error.sections.get("fix", ""), target=name)
+        return DirectionVerdict("no graph", error.headline, error.sections.get("fix", ""), target=name)
     started = time.perf_counter()
     try:
         verdicts = [judge.run_query(Query(graph, target, build=build)) for graph in graphs]
     except CudnnBackendError as error:
-        return Side("could not be judged", error.headline, error.sections.get("fix", ""), target=name)
+        return DirectionVerdict("could not be judged", error.headline, error.sections.get("fix", ""), target=name)
     took = time.perf_counter() - started
     worst = max(verdicts, key=lambda verdict: verdict.exit_code)
     faults = tuple(dict.fromkeys(fault for verdict in verdicts for fault in verdict.hazards))
     cause = worst.cause
-    return Side(
+    return DirectionVerdict(
         str(worst.outcome.value),
         "" if cause is None or worst.supported else _name(worst.graph, verdicts, cause.headline),
         "" if cause is None or worst.supported else cause.advice,

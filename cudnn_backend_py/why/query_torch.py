@@ -1,4 +1,4 @@
-"""What torch itself says of a call: its choice, its gates in its own words, its switches; and times, where a GPU is."""
+"""torch's own report on a call: its choice, its messages, its switches; and times with a GPU."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from .calls import BACKENDS, ORDER, Answer, Form, Machine, Switches, TensorFacts
 from .gates import VARIABLES
 
 __all__ = [
-    "autocast_of",
+    "autocast_default",
     "autocast_type",
     "describe",
     "measure",
     "query_by_facts",
+    "query_cudnn_choice",
     "query_torch",
     "read_machine",
     "read_order",
     "read_switches",
-    "said_by",
 ]
 
 _warnings_lock = threading.RLock()
@@ -41,7 +41,7 @@ _SAID = re.compile(r"Warning: (.*\(function \w+\))")
 
 
 def size_of(value: Any) -> int:
-    """Return a size as a number: of a symbolic one its hint, so that nothing is guarded on, -1 where it has none."""
+    """Return a size as a number: for a symbolic one its hint, without adding a guard, -1 without a hint."""
     if isinstance(value, int):
         return value
     hint = getattr(getattr(value, "node", None), "hint", None)
@@ -68,7 +68,7 @@ def _nested_dims(tensor: Any) -> tuple[int, ...]:
 
 
 def describe(tensor: Any, dtype: Any = None) -> TensorFacts:
-    """Return the facts of a tensor; with the type that autocast gives it, where it does."""
+    """Return the facts of a tensor, with its type under autocast."""
     kind = str(dtype or tensor.dtype).removeprefix("torch.")
     if tensor.is_nested:
         form: Form = "jagged" if tensor.layout == torch.jagged else "nested"
@@ -84,8 +84,8 @@ def describe(tensor: Any, dtype: Any = None) -> TensorFacts:
     )
 
 
-def autocast_of(device: str) -> Any:
-    """Return the type that autocast casts to on a type of device; None where it is off."""
+def autocast_default(device: str) -> Any:
+    """Return autocast's type for a device type; None where autocast is off."""
     if device in ("cuda", "cpu"):
         with contextlib.suppress(TypeError, RuntimeError):  # before torch 2.4 it takes no device
             if torch.is_autocast_enabled(device):
@@ -94,21 +94,21 @@ def autocast_of(device: str) -> Any:
 
 
 def autocast_type(tensor: Any) -> Any:
-    """Return the type that autocast casts a tensor to before attention; None where it leaves it as it is."""
+    """Return the type that autocast casts a tensor to before attention; None if unchanged."""
     if not tensor.is_floating_point() or tensor.dtype == torch.float64:
         return None
-    wanted = autocast_of(tensor.device.type)
+    wanted = autocast_default(tensor.device.type)
     return None if wanted == tensor.dtype else wanted
 
 
 def read_order() -> tuple[str, ...] | None:
-    """Return the order in which torch tries its backends; None where this torch does not report it."""
+    """Return the order in which torch tries its backends; None where torch does not report it."""
     read = getattr(torch._C, "_get_sdp_priority_order", None)
     return None if read is None else tuple(BACKENDS.get(number, str(number)) for number in read())
 
 
 def settle_order() -> None:
-    """Let torch set its order of backends, which it does when it first chooses one, and not once it has been set."""
+    """Let torch set its backend order, which happens once, at its first choice."""
     if torch.cuda.is_available() and torch.cuda.is_initialized() and not _settled:
         with contextlib.suppress(RuntimeError, AttributeError), torch._C.DisableTorchFunction():
             one = torch.empty(1, 1, 8, 8, dtype=torch.float16, device="cuda")
@@ -118,7 +118,7 @@ def settle_order() -> None:
 
 
 def read_switches() -> Switches:
-    """Return torch's switches as they are now."""
+    """Return torch's current switches."""
     settle_order()
     cuda = torch.backends.cuda
     return Switches(
@@ -138,7 +138,7 @@ def _numbers(text: str) -> tuple[int, int, int]:
 
 
 def read_machine() -> Machine:
-    """Describe the machine of torch: its version, CUDA, cuDNN, GPU, and the variables that its gates read."""
+    """Describe torch's machine: versions of torch, CUDA and cuDNN, GPU, and the variables its conditions read."""
     version, sm, gpu = None, None, ""
     live = torch.cuda.is_available()
     with ignoring(Exception):
@@ -153,8 +153,8 @@ def read_machine() -> Machine:
 
 
 @contextlib.contextmanager
-def _hearing() -> Iterator[list[str]]:
-    """Collect what torch says to standard error, where these questions of it end; what else came there goes on."""
+def _collect_messages() -> Iterator[list[str]]:
+    """Collect torch's messages on standard error during these queries; other output is passed on."""
     words: list[str] = []
     with _warnings_lock, warnings.catch_warnings(), tempfile.TemporaryFile() as file:
         warnings.simplefilter("ignore")
@@ -174,25 +174,25 @@ def _hearing() -> Iterator[list[str]]:
                     print(line, file=sys.stderr)
 
 
-def said_by(params: Any) -> tuple[bool, tuple[str, ...]]:
-    """Return whether torch gives a call (``torch.backends.cuda.SDPAParams``) to cuDNN, and its text if not.
+def query_cudnn_choice(params: Any) -> tuple[bool, tuple[str, ...]]:
+    """Return whether torch uses cuDNN for a call (``torch.backends.cuda.SDPAParams``), and its message if not.
 
     Each of the text ends with the function of torch that said it. Standard error is torch's for that moment.
     """
-    with _hearing() as words:
+    with _collect_messages() as words:
         able = bool(torch.backends.cuda.can_use_cudnn_attention(params, debug=True))
     return able, tuple(words)
 
 
 def query_torch(q: Any, k: Any, v: Any, mask: Any, call: TorchCall) -> Answer:
-    """Return torch's report for a call with these tensors; an exception is part of the report."""
+    """Return torch's report for a call with these tensors, including exceptions."""
     if torch.backends.cuda.is_built() and q.is_cuda and call.q.device == "cuda":
         with contextlib.suppress(AttributeError), torch._C.DisableTorchFunction():
-            return _ask(q, k, v, mask, call)
+            return _query_with_tensors(q, k, v, mask, call)
     return Answer()
 
 
-def _ask(q: Any, k: Any, v: Any, mask: Any, call: TorchCall) -> Answer:
+def _query_with_tensors(q: Any, k: Any, v: Any, mask: Any, call: TorchCall) -> Answer:
     if call.autocast:
         wanted = getattr(torch, call.autocast)
         q, k, v = (_cast(one, wanted) for one in (q, k, v))
@@ -222,7 +222,7 @@ def _ask(q: Any, k: Any, v: Any, mask: Any, call: TorchCall) -> Answer:
 
 
 def query_by_facts(call: TorchCall) -> Answer:
-    """Return torch's report for a call whose tensors are gone, from fake tensors and the switches of that time.
+    """Return torch's report for a call with released tensors, from fake tensors and the recorded switches.
 
     Of fake tensors torch itself chooses nothing: the first backend in its order that it lets run is the choice. Nothing
     where torch has no GPU, or sizes are unknown.
@@ -243,7 +243,7 @@ def query_by_facts(call: TorchCall) -> Answer:
         ]
         mask = made[3] if call.mask is not None else None
         params = torch.backends.cuda.SDPAParams(*made[:3], mask, call.dropout, call.causal, call.gqa)
-        able, words = said_by(params)
+        able, words = query_cudnn_choice(params)
         flash = torch.backends.cuda.can_use_flash_attention(params)
         efficient = torch.backends.cuda.can_use_efficient_attention(params)
         may = {"cudnn": able, "flash": flash, "efficient": efficient, "math": call.switches.math}
@@ -253,7 +253,7 @@ def query_by_facts(call: TorchCall) -> Answer:
 
 @contextlib.contextmanager
 def _switched(call: TorchCall) -> Iterator[None]:
-    """Set torch's switches as they were at a call, and set them back."""
+    """Set torch's switches as they were at a call, and restore them."""
     before = read_switches()
     try:
         _set(call.switches)
@@ -282,7 +282,7 @@ def _cast(tensor: Any, dtype: Any) -> Any:
 
 
 def measure(call: TorchCall, rounds: int = 20) -> dict[str, dict[str, float]]:
-    """Return for each backend that runs a call its median in milliseconds, and those of the first call of a new shape.
+    """Return each backend's median time in milliseconds, and the times of the first call with a new shape.
 
     The new shape has one batch more: plans of shapes that the program had are kept by torch. Empty where there is no
     GPU, or not the memory for the tensors. The numbers are random.
@@ -299,7 +299,7 @@ def measure(call: TorchCall, rounds: int = 20) -> dict[str, dict[str, float]]:
 
 
 def _arguments(call: TorchCall, more: int) -> tuple[Any, ...]:
-    """Return q, k, v and the mask of a call with so many batches more, on the GPU."""
+    """Return q, k, v and mask of a call on the GPU with a larger batch."""
     tensors = [call.q, call.k, call.v]
     dims = [(one.dims[0] + more, *one.dims[1:]) for one in tensors]
     made = [_random(replace(one, dims=size)) for one, size in zip(tensors, dims, strict=True)]

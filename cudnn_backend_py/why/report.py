@@ -1,4 +1,4 @@
-"""Reports on a watched program: each kind of call, what kept cuDNN out, the remedy, as text, JSON and HTML."""
+"""Reports on a watched program: each kind of call, what excluded cuDNN, and the remedy, as text, JSON and HTML."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from typing import Any
 
 from ..printable import printable
 from .calls import Answer, Machine, Place, TorchCall
-from .gates import Blocker, torch_faults
-from .query_cudnn import Side
+from .gates import Blocker, find_torch_issues
+from .query_cudnn import DirectionVerdict
 
 __all__ = ["Finding", "WhyReport"]
 
@@ -38,30 +38,30 @@ class Finding:
     answer: Answer
     blocker: Blocker | None
     also: tuple[Blocker, ...] = ()
-    side: Side | None = None
+    side: DirectionVerdict | None = None
     cured: str = ""
     times: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
     @property
     def uses_cudnn(self) -> bool:
-        """Whether cuDNN computes the call: by torch's own answer where there is one."""
+        """Whether cuDNN computes the call, by torch's own answer if available."""
         return self.blocker is None
 
     def to_dict(self) -> dict[str, Any]:
         """Return the finding as plain data."""
         data = asdict(self)
-        faults = list(torch_faults(self.call)) if self.uses_cudnn else []
+        faults = list(find_torch_issues(self.call)) if self.uses_cudnn else []
         return {
             "uses_cudnn": self.uses_cudnn,
             **data,
-            "torch_faults": faults,
+            "find_torch_issues": faults,
             "place": {**asdict(self.place), "text": str(self.place)},
         }
 
 
 @dataclass(kw_only=True)
 class WhyReport:
-    """What :func:`~cudnn_backend_py.why.why_not_cudnn` saw, complete when its block ends; ``str`` of it is the text.
+    """The observations of ``why_not_cudnn``, complete when its block ends; ``str`` is the text.
 
     ``unseen`` says what it could not see, each a sentence.
     """
@@ -99,12 +99,12 @@ class WhyReport:
         return "\n".join(printable(line) for line in lines) + "\n"
 
     def to_html(self) -> str:
-        """Return the report as one page that opens without a network."""
+        """Return the report as a page that needs no network."""
         return _page(self)
 
 
 def _strict(value: Any) -> Any:
-    """Return plain data with text for numbers that JSON does not have: a call may have a scale of nan."""
+    """Return plain data with texts for numbers that JSON lacks, such as a scale of nan."""
     if isinstance(value, Mapping):
         return {name: _strict(item) for name, item in value.items()}
     if isinstance(value, (list, tuple)):
@@ -164,14 +164,14 @@ def _facts(one: Finding) -> list[tuple[str, str]]:
         facts += [("remedy", one.blocker.cure)] if one.blocker.cure else []
         facts.append(("known from", one.blocker.source))
     facts += [(f"and then ({gate.gate})", f"{gate}; {gate.cure}") for gate in one.also]
-    facts += [("known issue of torch", fault) for fault in torch_faults(one.call)] if one.uses_cudnn else []
+    facts += [("known issue of torch", fault) for fault in find_torch_issues(one.call)] if one.uses_cudnn else []
     if one.side is not None:
         facts += _side(one.side, one.cured)
     facts += _times(one)
     return facts
 
 
-def _side(side: Side, cured: str) -> list[tuple[str, str]]:
+def _side(side: DirectionVerdict, cured: str) -> list[tuple[str, str]]:
     said = side.outcome + (f" on {side.target}, cuDNN {side.cudnn}" if side.cudnn else "")
     facts = [("cuDNN itself", f"{said}{f', {cured}' if cured else ''}")]
     facts += [("because", side.why)] * bool(side.why) + [("what to do", side.cure)] * bool(side.cure)

@@ -1,4 +1,4 @@
-"""Watch a program's calls of attention: torch's functions are wrapped while it lasts, and given back as they were.
+"""Watch a program's attention calls: torch's functions are wrapped in the meantime and restored afterwards.
 
 A wrapped function notes its call and passes it on. Under ``torch.compile`` it is as if it were not there, and attention
 is read from the graph when dynamo hands it to a compiler.
@@ -23,7 +23,7 @@ import torch
 from ..system.interruption import ignoring, pass_interruption
 from .calls import Answer, Kind, Place, Switches, TorchCall
 from .gates import CUDNN_TAKES_PACKED
-from .query_torch import autocast_of, autocast_type, describe, query_torch, read_order, read_switches
+from .query_torch import autocast_default, autocast_type, describe, query_torch, read_order, read_switches
 from .wrapping import Around, Wrapped, is_compiling
 
 __all__ = ["Row", "Watch"]
@@ -45,7 +45,7 @@ _Known = tuple[list[Any], Callable[..., bool], "tuple[str, Any] | None", list[in
 
 
 class _Thread(threading.local):
-    """Of a thread: its name, and its last calls by place and options; None in a call that is one for the program."""
+    """A thread's name and its latest calls by place and options; None inside a call that counts as one."""
 
     def __init__(self) -> None:
         self.name = threading.current_thread().name
@@ -54,7 +54,7 @@ class _Thread(threading.local):
 
 @dataclass(slots=True)
 class Row:
-    """Calls of one kind at one place in one thread: how many, and what torch said at the first of them."""
+    """Calls of one kind at one place in one thread: their number, and torch's report about the first."""
 
     call: TorchCall
     place: Place
@@ -65,7 +65,7 @@ class Row:
 
     @property
     def count(self) -> int:
-        """How often it was called; of a compiled program, how often its graph ran."""
+        """The number of calls, or for a compiled program of runs of its graph."""
         return self.counted[0]
 
 
@@ -121,24 +121,26 @@ class Watch:
     # Wrapping and giving back
 
     def start(self) -> None:
-        """Wrap torch's functions of attention, also under the names that modules have for them."""
+        """Wrap torch's attention functions, also under the names that modules imported."""
         self._ran = {id(row): row.count for row in _compiled}
         wrapped = self._wrapped
-        wrapped.wrap(torch.nn.functional, "scaled_dot_product_attention", self._noting(self._note_sdpa))
+        wrapped.wrap(torch.nn.functional, "scaled_dot_product_attention", self._make_recorder(self._note_sdpa))
         for name in ("_native_multi_head_attention", "_transformer_encoder_layer_fwd"):
             if hasattr(torch, name):
-                wrapped.wrap(torch, name, self._noting(self._note_encoder))
+                wrapped.wrap(torch, name, self._make_recorder(self._note_encoder))
         self._wrap_operators()
-        wrapped.wrap_later("torch.nn.attention.flex_attention", "flex_attention", self._noting_whole(self._note_flex))
-        wrapped.wrap_later("torch.nn.attention.varlen", "varlen_attn", self._noting_whole(self._note_varlen))
+        wrapped.wrap_later(
+            "torch.nn.attention.flex_attention", "flex_attention", self._make_whole_recorder(self._note_flex)
+        )
+        wrapped.wrap_later("torch.nn.attention.varlen", "varlen_attn", self._make_whole_recorder(self._note_varlen))
         wrapped.later("torch.nn.attention.varlen", self._wrap_varlen_out)
         wrapped.later("torch._dynamo.output_graph", self._watch_compiler)
 
     def _wrap_operators(self) -> None:
-        """Wrap what a program calls by ``torch.ops.aten``: the operator, and those that are one backend's."""
+        """Wrap functions called through ``torch.ops.aten``: the operator, and those of single backends."""
         backends = [name for name in dir(torch) if name.startswith("_scaled_dot_product_")]
         for name in ("scaled_dot_product_attention", *backends):
-            around = self._noting(self._note_direct(name) if name in backends else self._note_operator)
+            around = self._make_recorder(self._note_direct(name) if name in backends else self._note_operator)
             packet = getattr(torch.ops.aten, name, None)
             for operator in [packet, *(getattr(packet, one) for one in packet.overloads())] if packet else ():
                 self._wrapped.wrap(operator, "_op", around, everywhere=False)
@@ -146,7 +148,7 @@ class Watch:
                 self._wrapped.wrap(torch, name, around, everywhere=False)
 
     def stop(self) -> None:
-        """Give back what was wrapped, also where the program has taken a name for it meanwhile."""
+        """Restore the wrapped functions, also under names taken by the program."""
         self._wrapped.restore()
         for row in _compiled:
             if (count := row.count - self._ran.get(id(row), 0)) or id(row) not in self._ran:
@@ -155,7 +157,7 @@ class Watch:
 
     # Noting calls
 
-    def _noting(self, note: Callable[..., None]) -> Around:
+    def _make_recorder(self, note: Callable[..., None]) -> Around:
         """Return the wrapper of a function that records its calls."""
 
         def around(original: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -163,13 +165,13 @@ class Watch:
                 note(*args, **kwargs)
             except Exception as error:  # whatever it is, the program goes on
                 pass_interruption(error)
-                self._lose(error)
+                self._note_failure(error)
             return original(*args, **kwargs)
 
         return Around(around)
 
-    def _noting_whole(self, note: Callable[..., None]) -> Around:
-        """Return the wrapper of a public function: calls inside it are not recorded."""
+    def _make_whole_recorder(self, note: Callable[..., None]) -> Around:
+        """Return the wrapper of a public function, inside which calls are not recorded."""
 
         def around(original: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             thread = self._thread
@@ -180,7 +182,7 @@ class Watch:
                 note(*args, **kwargs)
             except Exception as error:
                 pass_interruption(error)
-                self._lose(error)
+                self._note_failure(error)
             thread.known = None
             try:
                 return original(*args, **kwargs)
@@ -189,7 +191,7 @@ class Watch:
 
         return Around(around)
 
-    def _lose(self, error: Exception) -> None:
+    def _note_failure(self, error: Exception) -> None:
         self.lost += 1
         self.lost_why = self.lost_why or f"{type(error).__name__}: {error}"
 
@@ -243,21 +245,21 @@ class Watch:
             (thread.name, *state[1:-1], *state[-1]), frame, given, dropout_p, is_causal, scale, enable_gqa
         )
         row.counted[0] += 1
-        if (are_as := _are_as(given)) is not None:
+        if (are_as := _make_quick_check(given)) is not None:
             if len(known) > MOST_ROWS:
                 known.clear()
             device = query.device.type
-            dtype = autocast_of(device)
+            dtype = autocast_default(device)
             cast = None if dtype is None else (device, dtype)
             known[id(code) + at] = [(state, are_as, cast, row.counted, code), *latest[: MOST_KNOWN - 1]]
 
     def _note_operator(self, *args: Any, **kwargs: Any) -> None:
-        """Note a call of torch's operator of attention, if it is the program's own."""
+        """Record a call of torch's attention operator made directly by the program."""
         if _calling_program() is not None:
             self._note_sdpa(*args, **kwargs)
 
     def _note_direct(self, name: str) -> Callable[..., None]:
-        """Return a counter of the program's calls of an operator of one backend: torch makes no choice there."""
+        """Return a counter of the program's calls of one backend's operator, where torch makes no choice."""
 
         def note(*_args: Any, **_kwargs: Any) -> None:
             frame = _calling_program()
@@ -270,7 +272,7 @@ class Watch:
         return note
 
     def _row_at(self, key: tuple[Any, ...], frame: FrameType, given: tuple[Any, ...], *options: Any) -> Row:
-        """Return the row of a call with tensors that were not seen lately."""
+        """Return the row of a call with new tensors."""
         code = frame.f_code
         key = (
             *(code.co_filename, code.co_name, frame.f_lineno),
@@ -367,7 +369,7 @@ class Watch:
     def _wrap_varlen_out(self) -> None:
         varlen = sys.modules["torch.nn.attention.varlen"]
         if hasattr(varlen, "varlen_attn_out"):  # older ones have none
-            around = self._noting_whole(lambda _, *args, **named: self._note_varlen(*args, **named))
+            around = self._make_whole_recorder(lambda _, *args, **named: self._note_varlen(*args, **named))
             self._wrapped.wrap(varlen, "varlen_attn_out", around)
 
     def _note_encoder(self, *args: Any, **_more: Any) -> None:
@@ -389,7 +391,7 @@ class Watch:
         def call_user_compiler(graph: Any, module: Any, *args: Any, **kwargs: Any) -> Any:
             rows = watch._note_graph(module)
             made = original(graph, module, *args, **kwargs)
-            return _counting(made, [row.counted for row in rows]) if rows else made
+            return _count_calls(made, [row.counted for row in rows]) if rows else made
 
         self._wrapped.replace(graphs, "call_user_compiler", call_user_compiler)
 
@@ -404,19 +406,19 @@ class Watch:
                 _compiled.extend(found[: max(0, MOST_ROWS - len(_compiled))])
         except Exception as error:
             pass_interruption(error)
-            self._lose(error)
+            self._note_failure(error)
         return found
 
 
 def _key_of(tensor: Any) -> tuple[Any, ...]:
-    """Return the properties of a tensor that torch's gates read."""
+    """Return the tensor properties that torch's conditions read."""
     if not tensor.is_nested:
         return tensor.shape, tensor.stride(), tensor.dtype, tensor.requires_grad, tensor.device
     return (str(tensor.shape if tensor.layout == torch.jagged else tensor._nested_tensor_size().tolist()),)
 
 
-def _are_as(given: tuple[Any, ...]) -> Callable[..., bool] | None:
-    """Return a check whether torch's gates see the same in other tensors; None if there is no quick one.
+def _make_quick_check(given: tuple[Any, ...]) -> Callable[..., bool] | None:
+    """Return a quick check whether other tensors have the same properties; None if there is none.
 
     It is dynamo's guard: of all it compares type, device, data type, sizes, strides, gradient and autocast in 0.2
     microseconds, where the attributes of three tensors take ten times as long to read, hash and compare.
@@ -434,7 +436,7 @@ def _are_as(given: tuple[Any, ...]) -> Callable[..., bool] | None:
 
 @dataclass
 class _State:
-    """What nodes of a graph before the attention have set."""
+    """Settings made by graph nodes before the attention."""
 
     grad: bool
     switches: Switches
@@ -487,7 +489,7 @@ def _kind_of(node: Any) -> Kind:
 
 
 def _attention_in(module: Any) -> Iterator[tuple[Any, _State]]:
-    """Yield the calls of attention in a graph of dynamo, with the settings at that place."""
+    """Yield the attention calls in a dynamo graph, with the settings at that point."""
     autocast = {}
     for device in ("cuda", "cpu"):
         with ignoring(Exception):
@@ -527,8 +529,8 @@ def _switched(switches: Switches, backends: Any, set_priority: bool = False) -> 
     return replace(switches, **allowed, order=order)
 
 
-def _counting(made: Any, counters: list[list[int]]) -> Any:
-    """Return a compiled function that counts its calls, with all that torch has written on it."""
+def _count_calls(made: Any, counters: list[list[int]]) -> Any:
+    """Return a compiled function that counts its calls, with torch's attributes on it."""
     owner = getattr(made, "__self__", None)
     if owner is not None and hasattr(type(owner), "force_recompile"):  # torch would have done it, had it seen the owner
         type(owner).force_recompile(owner)
@@ -543,7 +545,7 @@ def _counting(made: Any, counters: list[list[int]]) -> Any:
 
 
 def _varlen_note(q: Any) -> str:
-    """Return the result of torch's own rule for packed sequences; empty where it has none, or q is not on a GPU."""
+    """Return the result of torch's rule for packed sequences; empty without one, or if q is not on a GPU."""
     with ignoring(Exception):
         from torch.nn.attention.varlen import _should_use_cudnn
 

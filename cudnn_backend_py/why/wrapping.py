@@ -1,4 +1,4 @@
-"""Functions of modules and classes, wrapped for a while: who calls them notices nothing, and all is given back.
+"""Wrap functions of modules and classes temporarily, transparently for callers, and restore them.
 
 Under ``torch.compile`` a wrapper is as if it were not there, as dynamo itself decides while it traces: the graph is the
 one it would be without it. A mode of torch would be seen by one thread only, and by every other operation.
@@ -31,7 +31,7 @@ is_compiling = torch.compiler.is_compiling
 
 @dataclass(slots=True)
 class Around:
-    """What is around a function.
+    """The wrapper around a function.
 
     Attributes
     ----------
@@ -46,7 +46,7 @@ class Around:
 
     @property
     def left(self) -> int:
-        """How many calls still go to the original alone."""
+        """The number of calls that still go directly to the original."""
         return length_hint(self.passing)
 
     @left.setter
@@ -58,7 +58,7 @@ _wrappers: dict[int, tuple[Any, Any]] = {}  # by the id of an original: it and i
 
 
 def _wrapper_of(original: Any, around: Around) -> Any:
-    """Return a function that calls what is around its original: one for all times, since dynamo guards on functions."""
+    """Return a function that calls the wrapper of its original; one object for all times, as dynamo guards on it."""
     if id(original) in _wrappers:
         _, known = _wrappers[id(original)]
         known.__closure__[known.__code__.co_freevars.index("_around")].cell_contents = around
@@ -88,7 +88,7 @@ def make(_original, _around, _is_traced):
 
 
 def _signature_of(original: Any) -> tuple[str, str, str, str]:
-    """Return in Python a function's parameters, how they are passed on, and what is given: a tuple, and a dict.
+    """Return a function's parameters, how they are passed on, and how they are collected, as Python source.
 
     A function of Python whose arguments all have places is given them one by one: packing and unpacking them takes
     longer than all else. Names of arguments take longer still, where a call gives few of many.
@@ -107,17 +107,17 @@ def _signature_of(original: Any) -> tuple[str, str, str, str]:
     )
 
 
-def _nothing(*args: Any, **kwargs: Any) -> None:
-    """Do nothing, for the time that a call takes."""
+def _do_nothing(*args: Any, **kwargs: Any) -> None:
+    """Do nothing, to measure the time of a call."""
 
 
 @functools.cache
 def measure_passing(calls: int = 500) -> float:
-    """Return the seconds by which a call takes longer that is counted and passed on, with arguments by name."""
-    around = Around(_nothing)
+    """Return the extra seconds of a counted call that is passed on, with arguments by name."""
+    around = Around(_do_nothing)
     around.left = sys.maxsize
     taken = {}
-    for function in (_nothing, _wrapper_of(_nothing, around)):
+    for function in (_do_nothing, _wrapper_of(_do_nothing, around)):
         turns = []
         for _ in range(5):
             began = time.perf_counter()
@@ -130,7 +130,7 @@ def measure_passing(calls: int = 500) -> float:
 
 
 class Wrapped:
-    """What is wrapped until :meth:`restore`.
+    """The wrapped functions until :meth:`restore`.
 
     Parameters
     ----------
@@ -144,7 +144,7 @@ class Wrapped:
         self._held: list[tuple[Any, str, Any, Any]] = []  # holder, name, original, wrapper
 
     def wrap(self, holder: Any, name: str, around: Around, *, everywhere: bool = True) -> None:
-        """Wrap a function of a module or class, `everywhere` also under the names that other modules have for it."""
+        """Wrap a function of a module or class; `everywhere` also under names imported into other modules."""
         original = getattr(holder, name)
         wrapper = _wrapper_of(original, around)
         if isinstance(holder, ModuleType):
@@ -159,11 +159,11 @@ class Wrapped:
             self._rename({id(original): wrapper})
 
     def wrap_later(self, module: str, name: str, around: Around) -> None:
-        """Wrap a function of a module once that is imported; not all programs do, and it may cost a second."""
+        """Wrap a module's function once the module is imported, as importing it may cost a second."""
         self.later(module, lambda: self.wrap(sys.modules[module], name, around))
 
     def later(self, module: str, action: Callable[[], object]) -> None:
-        """Do something once a module is imported, if that is before :meth:`restore`."""
+        """Run an action once a module is imported, if that happens before :meth:`restore`."""
         self._forget.append(after_import(module, action))
 
     def replace(self, holder: Any, name: str, value: Any) -> None:
@@ -172,7 +172,7 @@ class Wrapped:
         setattr(holder, name, value)
 
     def restore(self) -> None:
-        """Give back what was wrapped, also where the program has taken a name for it meanwhile."""
+        """Restore the wrapped functions, also under names taken by the program."""
         for forget in self._forget:
             forget()
         for holder, name, original, wrapper in reversed(self._held):
@@ -183,7 +183,7 @@ class Wrapped:
         self._forget.clear()
 
     def _rename(self, changes: Mapping[int, Any]) -> None:
-        """Change what modules have under any name: ``from torch.nn.functional import scaled_dot_product_attention``."""
+        """Replace a function under all names it was imported by (``from torch.nn.functional import ...``)."""
         for module in list(sys.modules.values()):
             if not isinstance(module, ModuleType) or module.__name__.startswith(self._own):
                 continue

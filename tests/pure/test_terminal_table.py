@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.table import Column
 from rich.text import Text
 
-from cudnn_backend_py.terminal import UNFOLDED, WordTable, columns_of, open_console, table_text
+from cudnn_backend_py.terminal import UNFOLDED, WordTable, open_console, table_text, width_of_stream
 
 PATH = "/a folder/with blanks/9.19.0.56-cu12"
 DIGEST = "0123456789abcdef" * 4
@@ -57,7 +57,7 @@ def test_a_width_that_makes_no_sense_is_none(said: str, columns: int, monkeypatc
     monkeypatch.setenv("LINES", said)
     written = io.StringIO()
     monkeypatch.setattr(sys, "stdout", written)
-    assert columns_of(written) == columns
+    assert width_of_stream(written) == columns
     open_console().print(Text("said"))
     assert written.getvalue() == "said\n"
     assert table_text(Text("said")) == "said\n"
@@ -69,7 +69,7 @@ def test_a_terminal_says_how_wide_it_is(given: int, columns: int, monkeypatch: p
     ours, theirs = pty.openpty()
     termios.tcsetwinsize(theirs, (25, given))
     with os.fdopen(theirs, "w") as stream:
-        assert columns_of(stream) == columns
+        assert width_of_stream(stream) == columns
     os.close(ours)
 
 

@@ -348,7 +348,7 @@ def difference(listing: Listing, logged: Mapping[str, Any]) -> str | None:
     return compare(_marked(meant_network(listing.graph)), _marked(logged_network(logged)))
 
 
-# MatrixArguments cuDNN
+# Asking cuDNN
 
 
 def logged(graph: Graph, target: Target) -> dict[str, Any]:

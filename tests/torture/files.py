@@ -46,7 +46,7 @@ from cudnn_backend_py.printable import printable_lines
 from cudnn_backend_py.system.strict import read_json
 from cudnn_backend_py.target import list_profiles, load_profile
 from cudnn_backend_py.tuning.trial import Trial
-from cudnn_backend_py.tuning.trial.reproduce import as_word, from_word
+from cudnn_backend_py.tuning.trial.reproduce import decode_word, encode_word
 from tests.support.logs import LOGS, log_text
 from tests.support.mutations import HOSTILE, check_printed, mutated_json, mutated_text
 from tests.support.reporting import small_matrix, two_matmuls, verdict
@@ -205,7 +205,7 @@ def _notebook(path: Path) -> str:
 
 
 def _word(path: Path) -> str:
-    return str(from_word(path.read_text(encoding="utf-8", errors="replace")))
+    return str(decode_word(path.read_text(encoding="utf-8", errors="replace")))
 
 
 def _graph_data(rng: random.Random) -> Any:
@@ -485,5 +485,5 @@ KINDS: dict[str, Kind] = {
     "case": Kind(_bytes_of(_case_bytes), _case, (".npz",)),
     "arrays": Kind(_bytes_of(_array_bytes), _arrays, (".npz",)),
     "notebook": Kind(_json_of(_notebook_data), _notebook, (".ipynb",)),
-    "word": Kind(_bytes_of(lambda rng: as_word(ZOO[rng.choice(list(ZOO))]()).encode()), _word),
+    "word": Kind(_bytes_of(lambda rng: encode_word(ZOO[rng.choice(list(ZOO))]()).encode()), _word),
 }

@@ -51,7 +51,7 @@ def attack(seed: int, folder: Path) -> Counter[str]:
 
 def _place(root: Path, wheel: Path) -> None:
     """Put a wheel into the cache as install does, without pip."""
-    with versions._changing(root) as (changed, _):
+    with versions._locked_store(root) as (changed, _):
         versions._place_wheel(wheel, changed / NAME, versions._CUDNN_FILE, versions._progress(False))
 
 

@@ -23,7 +23,7 @@ from cudnn_backend_py.native.cuda import Memory
 from cudnn_backend_py.plans.engine import EngineConfig, OperationGraph
 from cudnn_backend_py.plans.plan import Plan, build_plan
 from cudnn_backend_py.target import Target
-from cudnn_backend_py.tuning.stage import Stage
+from cudnn_backend_py.tuning.stage import TimingBuffers
 from cudnn_backend_py.tuning.trial.bound import Arithmetic, Comparison, Expected
 from cudnn_backend_py.tuning.trial.expectation import expectation
 
@@ -150,7 +150,7 @@ def run(plan: Plan, inputs: Mapping[str | int, Numbers]) -> tuple[dict[str, Numb
             placed[tensor.uid] = _image(tensor, held.get(tensor.uid))
         elif tensor.uid in held:
             placed[tensor.uid] = held[tensor.uid].reshape(-1)[0].item()
-    stage = Stage(graph, plan.target, inputs=placed, guard_bytes=_GUARD)
+    stage = TimingBuffers(graph, plan.target, inputs=placed, guard_bytes=_GUARD)
     try:
         stage.run(plan, stage.pack(plan))
         results = {

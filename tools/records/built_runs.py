@@ -34,7 +34,7 @@ from cudnn_backend_py.graph import Operation
 from cudnn_backend_py.graph.formats import encode
 from cudnn_backend_py.info import start_record, write_record
 from cudnn_backend_py.plans.engine import EngineConfig
-from cudnn_backend_py.tuning.agreement import TOLERANCES, compare, limit_of
+from cudnn_backend_py.tuning.agreement import TOLERANCES, compare, tolerance_for
 from tests.support.built import BUILT
 from tests.support.child import run_python
 from tests.support.interpreting import inputs_of
@@ -50,7 +50,7 @@ WORDS = 1500  # characters kept of what cuDNN says
 
 def limit_for(graph: Graph, name: str) -> float:
     """Return how far an output may be off, relative to its size: by what its type rounds, or the coarsest written."""
-    own = limit_of(graph.tensor(name), None)
+    own = tolerance_for(graph.tensor(name), None)
     if graph.tensor(name).data_type not in TOLERANCES:
         return own
     written = [tensor.data_type for op in graph.ops for tensor in op.outputs().values()]

@@ -47,7 +47,7 @@ def remedy_of(verdict: Verdict) -> str:
     return said[0] if said else ""
 
 
-def graphs_of(question: Query, said: str) -> list[Graph]:
+def build_graphs(question: Query, said: str) -> list[Graph]:
     """Return the graphs that a remedy speaks of: with one or another change, or without some options of attention."""
     offered = {change.title: change.graph for change in changes(question.graph) if change.graphs}
     titles = [EFFECT.sub("", one) for one in re.split(r" or (?=with)", said)]
@@ -94,7 +94,7 @@ def check_advice(run_query: Ask, question: Query, verdict: Verdict) -> int:
         elif part.startswith("use cuDNN "):
             asked += [replace(question, version=name) for name in re.findall(r"^use cuDNN (\S+)", part)]
         else:
-            asked += [replace(question, graph=graph) for graph in graphs_of(question, part)]
+            asked += [replace(question, graph=graph) for graph in build_graphs(question, part)]
     assert asked, said
     for one in asked:
         assert run_query(replace(one, causes=False)).supported, said

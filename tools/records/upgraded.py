@@ -50,7 +50,7 @@ print(json.dumps([verdict.outcome, tags, code, [h for h in verdict.hazards]]))
 """
 
 
-def said_by(version: str, path: Path) -> str:
+def query_cudnn_choice(version: str, path: Path) -> str:
     """Return what `CODE` prints with an installed version: verdict, lists, faults, every kernel's instructions."""
     environment = environment_for(None if version == "default" else version)
     return run_python(["-c", CODE, str(path)], environment=environment, check=True).stdout
@@ -61,7 +61,7 @@ def find_others(graphs: Mapping[str, Graph], old: str, new: str, folder: Path) -
     path, found = folder / "graph.json", []
     for name, graph in graphs.items():
         save_graph(graph, path)
-        if said_by(old, path) != said_by(new, path):
+        if query_cudnn_choice(old, path) != query_cudnn_choice(new, path):
             found.append(name)
     return found
 

@@ -1,1 +1,1 @@
-"""Which attention is the fastest: ``cudnn-backend compare``. Imports nothing."""
+"""Compare attention implementations: ``cudnn-backend compare``. Imports nothing."""

@@ -1,4 +1,4 @@
-"""Which attention is the fastest, for a grid of shapes or those of a log: cuDNN by version and config, and its peers.
+"""Compare attention for a grid of shapes or a log: cuDNN by version and config, and other implementations.
 
 Forward and backward: GPU time with the L2 cache flushed before each call, and host time of calls one after the other
 where the GPU is not what they wait for. The contenders of one process take turns; each cuDNN version is queried in a
@@ -50,7 +50,7 @@ from .contenders import (
     torch_calls,
 )
 from .figures import Record, draw_points, new_figure
-from .problems import DIRECTIONS, Direction, build_graph, count_flops, name_of
+from .problems import DIRECTIONS, Direction, build_graph, count_flops, format_problem
 from .timing import AHEAD_US, gpu_times, host_times, microseconds, once_within, within
 
 __all__ = [
@@ -60,15 +60,15 @@ __all__ = [
     "Comparison",
     "as_markdown",
     "as_text",
-    "cases_of",
-    "cases_of_log",
-    "cases_of_shapes",
     "compare",
     "compared_shapes",
     "draw",
     "fastest",
     "grid_shapes",
     "grid_table",
+    "make_cases",
+    "make_shape_cases",
+    "read_log_cases",
     "read_record",
     "run_command",
 ]
@@ -98,7 +98,7 @@ class Case:
     why_alone: str = ""
 
     def graph_for(self, plans: TimedPlans) -> Graph:
-        """Return the graph that a cuDNN version is judged."""
+        """Return the graph to judge with a cuDNN version."""
         if self.graph is not None:
             return self.graph
         assert self.problem is not None
@@ -107,7 +107,7 @@ class Case:
 
 
 def grid_shapes(tokens: tuple[int, ...] = WHOLE_GRID, sequences: tuple[int, ...] = SEQUENCES) -> Iterator[Attention]:
-    """Yield the problems: head dims 64 and 128, causal and not, few tokens and many, one with grouped heads."""
+    """Yield the problems: head dims 64 and 128, causal or not, few and many tokens, one with grouped heads."""
     for head_dim in (64, 128):
         heads = 2048 // head_dim
         for causal in (True, False):
@@ -121,7 +121,7 @@ def grid_shapes(tokens: tuple[int, ...] = WHOLE_GRID, sequences: tuple[int, ...]
 
 
 def compared_shapes() -> Iterator[Attention]:
-    """Yield 40 problems: the grid, a long sequence, head dims 96 and 256, half precision, and keys of another text."""
+    """Yield 40 problems: the grid, a long sequence, head dims 96 and 256, half precision, cross attention."""
     yield from grid_shapes()
     for seq in SEQUENCES[1:]:
         yield _dense(16384 // seq, 32, seq, 64, kv_heads=8, data_type=DataType.HALF)
@@ -145,8 +145,8 @@ GRIDS: dict[str, Callable[[], Iterable[Attention]]] = {
 }
 
 
-def cases_of(what: str) -> list[Case]:
-    """Return the cases that a command line names: ``--grid=whole``, ``--grid=little``, or a log of cuDNN.
+def make_cases(what: str) -> list[Case]:
+    """Return the cases of a command line: ``--grid=whole``, ``--grid=little``, or a cuDNN log.
 
     Raises
     ------
@@ -154,15 +154,15 @@ def cases_of(what: str) -> list[Case]:
         ``log-file``; ``compare-no-attention`` where no graph of a log is attention.
     """
     grid = GRIDS.get(what)
-    return cases_of_log(what) if grid is None else cases_of_shapes(grid())
+    return read_log_cases(what) if grid is None else make_shape_cases(grid())
 
 
-def cases_of_shapes(problems: Iterable[Attention]) -> list[Case]:
+def make_shape_cases(problems: Iterable[Attention]) -> list[Case]:
     """Return two cases for each problem, forward and backward."""
-    return [Case(name_of(problem), direction, problem) for problem in problems for direction in DIRECTIONS]
+    return [Case(format_problem(problem), direction, problem) for problem in problems for direction in DIRECTIONS]
 
 
-def cases_of_log(path: str) -> list[Case]:
+def read_log_cases(path: str) -> list[Case]:
     """Return the distinct attention graphs of a cuDNN log.
 
     Raises
@@ -180,7 +180,9 @@ def cases_of_log(path: str) -> list[Case]:
         direction: Direction = "backward" if use.backward else "forward"
         plain, why = _plain_problem(p)
         seq = f"{p.seq_q}/{p.seq_kv}" if p.seq_kv != p.seq_q else str(p.seq_q)
-        name = name_of(plain) if plain else f"b{p.batch} h{p.heads} s{seq} d{p.head_dim} {p.data_type.name.lower()}"
+        name = (
+            format_problem(plain) if plain else f"b{p.batch} h{p.heads} s{seq} d{p.head_dim} {p.data_type.name.lower()}"
+        )
         found.append(Case(f"graph {number}: {name}", direction, plain, item.graph, why))
     if not found:
         faults = [item.fault.headline for item in graphs if item.fault is not None]
@@ -199,7 +201,7 @@ _UNLIKE = ("padding", "ragged", "bias", "alibi", "score_modifier", "dropout", "d
 
 
 def _plain_problem(p: Attention) -> tuple[Attention | None, str]:
-    """Return the problem as torch and its peers can be given it, dense and without options, or why they cannot."""
+    """Return the problem in the dense form without options that torch and others accept, or why there is none."""
     options = [name for name in (*_UNLIKE, "page_size") if getattr(p, name)]
     if p.left_bound is not None or p.right_bound not in (None, 0):
         options.append("a window")
@@ -220,7 +222,7 @@ def _plain_problem(p: Attention) -> tuple[Attention | None, str]:
 
 @dataclass(frozen=True)
 class Comparison:
-    """What is compared and how.
+    """The settings of a comparison.
 
     Parameters
     ----------
@@ -247,7 +249,7 @@ class Comparison:
 
     @property
     def command(self) -> str:
-        """The command line that compares the same again."""
+        """The command line that repeats the comparison."""
         versions = [f"--cudnn={name}" for name in self.versions if len(self.versions) > 1 or name != DEFAULT]
         target = [] if self.target is None else [f"--target={self.target}"]
         much = [f"--configs={self.configs}", f"--rounds={self.rounds}", f"--limit={self.limit_s:g}"]
@@ -257,7 +259,7 @@ class Comparison:
 def _ours(
     p: Attention, direction: Direction, buffers: Mapping[str, Any], plans: dict[str, str]
 ) -> Iterator[tuple[str, Callable[[], Any], Any]]:
-    """Yield (name, call, context to make it in) for each attention that takes the problem; note our plans."""
+    """Yield (name, call, context) for each of our attention functions that supports the problem; note the plans."""
     torch_ops.clear_plans()
     for shapes in OURS:
         q, k, v = (buffers[name].detach().clone() for name in "qkv")
@@ -272,7 +274,7 @@ def _ours(
 
 
 def _last_plan() -> str:
-    """Return the engine config of the plan that the operators made last, and the bounds of a class."""
+    """Return the engine config of the operators' latest plan, and the bounds of a class."""
     pool = shared_pool()
     held = pool.find(pool.list_keys()[-1])
     if held is None or held.plan is None:
@@ -285,7 +287,7 @@ def _last_plan() -> str:
 def _calls_with_torch(
     p: Attention, direction: Direction, plans: dict[str, str]
 ) -> dict[str, tuple[Callable[[], Any], Callable[[], Any]]]:
-    """Return (call, context to make it in) of each contender that takes tensors of torch; note our plans."""
+    """Return (call, context) of each contender that takes torch tensors; note our plans."""
     (buffers,) = make_buffers(p, direction)
     scores = p.batch * p.heads * p.seq_q * p.seq_kv
     backends = [name for name in TORCH_BACKENDS if name != "torch math" or scores <= MOST_SCORES]
@@ -350,7 +352,7 @@ def _build(child: TimedPlans, case: Case) -> BuiltPlans:
 
 
 def _timed(built: BuiltPlans, child: TimedPlans, rounds: int) -> list[dict[str, Any]]:
-    """Return the configs with their times."""
+    """Return the timed configs with their times."""
     times = child.time(rounds, host_below_us=HOST_BOUND_US) if built.configs else []
     return [
         {**config, "gpu": microseconds(Timing.of(found["cold"]))}
@@ -365,7 +367,7 @@ def _head(case: Case) -> dict[str, Any]:
 
 
 def _first_and_best(configs: Sequence[dict[str, Any]]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield the heuristics' first config, and the fastest if it beats that one beyond noise."""
+    """Yield the heuristics' first config, and the fastest if it beats the first beyond noise."""
     if not configs:
         return
     yield "", configs[0]
@@ -383,8 +385,8 @@ def fastest(times: Mapping[str, Mapping[str, Any]]) -> list[str]:
     return [first, *(name for name in others if not best.beats(Timing(**times[name])))]
 
 
-def _named(case: Case, children: Mapping[str, TimedPlans]) -> dict[str, Any]:
-    """Return the row of a described GPU: the plans that would be compared, in the order of the heuristics."""
+def _describe_row(case: Case, children: Mapping[str, TimedPlans]) -> dict[str, Any]:
+    """Return the row of a described GPU: the plans in the order of the heuristics."""
     plans, notes = {}, [case.why_alone] if case.why_alone else []
     with ThreadPoolExecutor(len(children)) as pool:
         for child, built in pool.map(lambda child: (child, _build(child, case)), children.values()):
@@ -402,7 +404,7 @@ _SAME = ("schema", "gpu_name", "described", "torch", "torch_cudnn", "versions", 
 
 
 def read_record(path: str | Path) -> dict[str, Any]:
-    """Return a record of an earlier comparison, which another one is to go on with.
+    """Return a record of an earlier comparison to continue.
 
     Raises
     ------
@@ -425,7 +427,7 @@ def read_record(path: str | Path) -> dict[str, Any]:
 
 
 def _kept_rows(earlier: Mapping[str, Any], record: Mapping[str, Any]) -> dict[tuple[str, str], dict[str, Any]]:
-    """Return the rows of an earlier record by shape and direction, if it is of the same comparison on the same GPU."""
+    """Return the rows of an earlier record by shape and direction, if it has the same settings and GPU."""
     told = [{name: one.get(name) for name in _SAME} | {"command": _without_limit(one)} for one in (earlier, record)]
     for name, there in told[0].items():
         if there != told[1][name]:
@@ -447,7 +449,7 @@ def compare(
     earlier: Mapping[str, Any] | None = None,
     keep: Callable[[Record], object] = id,
 ) -> Record:
-    """Return the record of a comparison: on the GPU here with times, for a described one with the plans alone.
+    """Return the record of a comparison: with times on a GPU, with plans only for a described one.
 
     Parameters
     ----------
@@ -464,9 +466,9 @@ def compare(
         ``no-gpu`` where there is none and no target is named; ``cudnn-version-not-installed``.
     UsageError
         ``unknown-target``, ``compare-resume`` where `earlier` is of another comparison, GPU or version, and what
-        :func:`cases_of` refuses.
+        :func:`make_cases` refuses.
     """
-    cases = cases_of(wanted.what)
+    cases = make_cases(wanted.what)
     if wanted.target is not None:
         find_profile(wanted.target)
     elif not library().driver.devices or library().driver.kind != "real":
@@ -480,7 +482,7 @@ def compare(
         "command": wanted.command,
         "shapes": len({case.name for case in cases}),
         "cases": len(cases),
-        **(_peers() if wanted.target is None else {"described": find_profile(wanted.target).title}),
+        **(_describe_torch() if wanted.target is None else {"described": find_profile(wanted.target).title}),
     }
     rows: list[dict[str, Any]] = []
     before: float = 0.0 if earlier is None else earlier["seconds"]
@@ -499,7 +501,7 @@ def compare(
         kept = {}
         if earlier is not None:
             kept = _kept_rows(earlier, record)
-            record["resumed"] = [*earlier.get("resumed", []), _part(earlier)]
+            record["resumed"] = [*earlier.get("resumed", []), _describe_part(earlier)]
         for case in cases:
             if (row := kept.get((case.name, case.direction))) is not None:
                 rows.append(row)
@@ -508,7 +510,7 @@ def compare(
                 continue
             step(f"{case.name} {case.direction}")
             if wanted.target is not None:
-                rows.append(_named(case, children))
+                rows.append(_describe_row(case, children))
             else:
                 rows.append(_row(case, children, wanted.rounds, record["torch"] is not None))
                 _release_memory()
@@ -516,13 +518,13 @@ def compare(
         return so_far()
 
 
-def _part(record: Mapping[str, Any]) -> dict[str, Any]:
-    """Describe the earlier part of a resumed record: date, commit, number of cores."""
+def _describe_part(record: Mapping[str, Any]) -> dict[str, Any]:
+    """Describe the earlier part of a continued record: date, commit, number of cores."""
     return {name: record.get(name) for name in ("date", "commit", "cores", "seconds")} | {"rows": len(record["rows"])}
 
 
-def _peers() -> dict[str, Any]:
-    """Describe torch and the GPU; prepares the operators and their compiled step."""
+def _describe_torch() -> dict[str, Any]:
+    """Describe torch and the GPU, after preparing the operators and their compiled step."""
     try:
         import torch
     except ImportError:
@@ -535,7 +537,7 @@ def _peers() -> dict[str, Any]:
 
 
 def _release_memory() -> None:
-    """Give back what torch keeps, for the other processes."""
+    """Release torch's cached memory for other processes."""
     with suppress(ImportError):
         import torch
 
@@ -559,7 +561,7 @@ def _names(record: Mapping[str, Any]) -> list[str]:
 
 
 def grid_table(record: Mapping[str, Any], what: str = "gpu") -> Table:
-    """Return the table of GPU times, or of host times."""
+    """Return the table of GPU times or host times."""
     names = _names(record)
     table = WordTable(title=f"{'GPU' if what == 'gpu' else 'Host'} time of attention, microseconds")
     table.add_column("")
@@ -593,7 +595,7 @@ def _head_lines(record: Mapping[str, Any], bold: str = "bold") -> list[str]:
 
 
 def as_markdown(record: Mapping[str, Any]) -> str:
-    """Return both tables as text for a page, with the machine they were measured on."""
+    """Return both tables as Markdown with the machine."""
     lines = [*_head_lines(record), ""]
     if "described" in record:
         lines += ["| shape | direction | plans |", "|---|---|---|"]
@@ -617,7 +619,7 @@ def as_markdown(record: Mapping[str, Any]) -> str:
 
 
 def _notes(record: Mapping[str, Any], bullet: str) -> list[str]:
-    """Return the rows that were not compared, grouped by reason with their number."""
+    """Return the rows that were not compared, grouped by reason."""
     counted: dict[str, list[str]] = {}
     for row in record["rows"]:
         for note in row.get("notes", ()):
@@ -636,7 +638,7 @@ def _not_begun(record: Mapping[str, Any]) -> list[str]:
 
 
 def all_tables(record: Mapping[str, Any]) -> list[Table]:
-    """Return the tables of GPU and host times, where there are any, and that of the plans."""
+    """Return the tables of GPU and host times, if any, and of the plans."""
     plans = WordTable("shape", "direction", "plans")
     for row in record["rows"]:
         plans.add_row(row["shape"], row["direction"], "\n".join(f"{a}: {b}" for a, b in row["plans"].items()))
@@ -644,7 +646,7 @@ def all_tables(record: Mapping[str, Any]) -> list[Table]:
 
 
 def as_text(record: Mapping[str, Any]) -> str:
-    """Return tables, plans, versions, and the command line that compares again."""
+    """Return tables, plans, versions, and the command line that repeats the comparison."""
     lines = (*_head_lines(record, bold="marked *"), *_notes(record, ""), f"again: {record['command']}")
     return table_text(*all_tables(record)) + "".join(f"{printable(line)}\n" for line in lines)
 
@@ -655,7 +657,7 @@ def _label(row: Mapping[str, Any]) -> str:
 
 
 def draw(record: Mapping[str, Any], path: Path) -> None:
-    """Write a picture of TFLOP/s by shape, one of each direction; the ending of the path says its format.
+    """Draw TFLOP/s by shape, one picture per direction; the suffix of the path gives the format.
 
     Raises
     ------
@@ -681,7 +683,7 @@ def run_command(
     resumed: str | None = None,
     keep: Callable[[Record], object] = id,
 ) -> str:
-    """Compare what is wanted, and return it as ``text``, ``json`` or ``markdown``; draw it where a path is given.
+    """Run a comparison and return it as ``text``, ``json`` or ``markdown``; draw it if a path is given.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Contenders of this package's plans: torch's backends and flash-attn; and the buffers of all."""
+"""Other implementations of attention: torch's backends and flash-attn; and the buffers of all."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ __all__ = [
 
 
 def make_buffers(p: Attention, direction: Direction, sets: int = 1) -> list[dict[str, Any]]:
-    """Return sets of torch tensors by their names in our graphs, none of which share memory; the first has values."""
+    """Return sets of torch tensors by graph name in separate memory; the first has values."""
     import torch
 
     kind = torch.bfloat16 if p.data_type is DataType.BFLOAT16 else torch.float16
@@ -59,7 +59,7 @@ FUSED = tuple(TORCH_BACKENDS)[:3]
 def torch_calls(
     p: Attention, direction: Direction, buffers: Mapping[str, Any], names: Sequence[str] = FUSED
 ) -> Iterator[tuple[str, Any, Any]]:
-    """Yield (name, call, context to make it in) for each backend of torch that supports the problem."""
+    """Yield (name, call, context) for each torch backend that supports the problem."""
     import torch
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
@@ -84,7 +84,7 @@ def torch_calls(
 def flash_attn_calls(
     p: Attention, direction: Direction, buffers: Mapping[str, Any]
 ) -> Iterator[tuple[str, Callable[[], Any]]]:
-    """Yield (name, call) for each package of flash-attn that is installed and supports the problem."""
+    """Yield (name, call) for each installed flash-attn package that supports the problem."""
     for module, title in FLASH_ATTN.items():
         try:
             made = importlib.import_module(module)
@@ -103,7 +103,7 @@ def flash_attn_calls(
 
 
 def load_operators() -> str:
-    """Have torch's operators and their compiled step ready, which a first process builds; return its state."""
+    """Prepare torch's operators and their compiled step, which a first process builds; return their state."""
     import torch
 
     torch_ops.attention(*(torch.zeros(1, 1, 64, 64, device="cuda", dtype=torch.half) for _ in range(3)))
@@ -112,7 +112,7 @@ def load_operators() -> str:
 
 
 def settle(call: Callable[[], Any]) -> None:
-    """Call it until plans that are built in the background have taken over, and the compiled step knows them."""
+    """Repeat a call until background plans are in use and the compiled step has them."""
     for _ in range(2):
         for _ in range(10):
             call()
@@ -122,7 +122,7 @@ def settle(call: Callable[[], Any]) -> None:
 def differentiate(
     call: Callable[[], Any], inputs: tuple[Any, ...], buffers: Mapping[str, Any], *, settled: bool = True
 ) -> Callable[[], Any]:
-    """Run the forward pass of a call, settled first by default, and return a function that runs its backward pass."""
+    """Run the forward pass of a call, settled first by default; return a function that runs its backward pass."""
     import torch
 
     for x in inputs:

@@ -1,4 +1,4 @@
-"""A record that a notebook shows as tables, and pictures of figures."""
+"""Records shown as tables in notebooks, and plots of figures."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["Record", "draw_points", "new_figure"]
 
 
 class Record(dict[str, Any]):
-    """A record of figures as plain data, which a notebook shows as tables."""
+    """A record of figures as plain data, shown as tables in a notebook."""
 
     def __init__(self, figures: Mapping[str, Any], tables: Callable[[Mapping[str, Any]], Sequence[Table]]) -> None:
         super().__init__(figures)

@@ -1,4 +1,4 @@
-"""Dense attention problems that are timed: their short names, their work, and their graphs."""
+"""Dense attention problems to time: short names, operation counts, graphs."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from ...graph.attention import Attention, sdpa_backward, sdpa_forward
 from ...graph.data_types import DATA_TYPES
 from ...system.version import VersionTuple
 
-__all__ = ["DIRECTIONS", "Direction", "build_graph", "count_flops", "name_of"]
+__all__ = ["DIRECTIONS", "Direction", "build_graph", "count_flops", "format_problem"]
 
 Direction = Literal["forward", "backward"]
 DIRECTIONS: tuple[Direction, ...] = ("forward", "backward")
 
 
-def name_of(p: Attention) -> str:
+def format_problem(p: Attention) -> str:
     """Return a short name such as ``b1 h16/4 s16384 d128 causal bf16``."""
     heads = str(p.heads) if p.kv_heads == p.heads else f"{p.heads}/{p.kv_heads}"
     seq = str(p.seq_q) if p.seq_kv == p.seq_q else f"{p.seq_q}/{p.seq_kv}"
@@ -24,7 +24,7 @@ def name_of(p: Attention) -> str:
 
 
 def count_flops(p: Attention, direction: Direction) -> float:
-    """Return the floating-point operations as FlashAttention counts them; masked halves are not counted."""
+    """Return the floating-point operations as FlashAttention counts them, without masked halves."""
     one_way = 4.0 * p.batch * p.heads * p.seq_q * p.seq_kv * p.head_dim / (2 if p.causal else 1)
     return one_way * (2.5 if direction == "backward" else 1.0)
 

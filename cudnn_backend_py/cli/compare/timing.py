@@ -1,4 +1,4 @@
-"""Contenders that run on torch's current stream, timed in turns: medians with quartiles."""
+"""Interleaved timing on torch's current stream: medians with quartiles."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def microseconds(timing: Timing) -> dict[str, float]:
 
 
 def gpu_times(contenders: Mapping[str, Callable[[], Any]], rounds: int, *, ahead_us: float = 0.0) -> dict[str, Timing]:
-    """Return the GPU times with a cold L2 cache, in the order of the contenders.
+    """Return the GPU times with a cold L2 cache, in the contenders' order.
 
     Parameters
     ----------
@@ -55,7 +55,7 @@ def host_times(contenders: Mapping[str, Batch], batches: int, calls: int) -> dic
 
 
 def within(context: Callable[[], Any], call: Callable[[], Any]) -> Batch:
-    """Return batches of the same call, each batch in a context."""
+    """Return batches of the same call, each batch in its own context."""
     timed = repeat(call)
 
     def run(batch: int, calls: int) -> float:
@@ -66,7 +66,7 @@ def within(context: Callable[[], Any], call: Callable[[], Any]) -> Batch:
 
 
 def once_within(context: Callable[[], Any], call: Callable[[], Any]) -> Callable[[], Any]:
-    """Return a call that is made in a context of its own each time."""
+    """Return a function that makes each call in its own context."""
 
     def run() -> None:
         with context():

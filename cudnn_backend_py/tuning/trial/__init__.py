@@ -1,4 +1,4 @@
-"""A graph run on made-up data and compared with the interpreter: what `cudnn-backend run` does."""
+"""Run graphs on random data and compare with the interpreter, for `cudnn-backend run`."""
 
 from .trial import ConfigTrial, Trial, run_graph
 

@@ -1,4 +1,4 @@
-"""How far a right result may be from the interpreter's, for each element of each output.
+"""Error bounds of correct results against the interpreter, for each element of each output.
 
 The interpreter runs with cuDNN's roundings (``center``), and eight times more with its arithmetic shaken: whatever may
 be rounded otherwise, or summed in another order, is moved by a random amount about as large as that can be. How far the
@@ -61,9 +61,20 @@ from ...interpreter.arithmetic import below
 from ...interpreter.attention import hidden
 from ...interpreter.data import is_unordered
 from ...known_issues import Use
-from .common_factor import common_factor, lean_of
+from .common_factor import common_factor, relative_excess
 from .perturbed import PerturbedRun, run_perturbed
-from .rules import FACTORS, MOVES, PRODUCTS, Arithmetic, Floats, copied_types, is_float, least, roundoff, rule_of
+from .rules import (
+    FACTORS,
+    MOVES,
+    PRODUCTS,
+    Arithmetic,
+    Floats,
+    copied_types,
+    half_smallest,
+    is_float,
+    roundoff,
+    rule_of,
+)
 
 __all__ = ["Arithmetic", "Comparison", "Expected", "expect"]
 
@@ -78,7 +89,7 @@ ENOUGH = 64  # elements, for that to mean something
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """One output next to what was expected of it.
+    """An output compared with its expectation.
 
     Attributes
     ----------
@@ -110,7 +121,7 @@ class Comparison:
 
     @property
     def right(self) -> bool:
-        """Whether nothing is beyond its bound, and all together are no further off than roundings are."""
+        """Whether no element exceeds its bound, and all together are no further off than rounding allows."""
         return self.beyond == 0 and self.factor is None and (self.drift is None or self.drift <= DRIFT)
 
     def __str__(self) -> str:
@@ -130,7 +141,7 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """What an output holds.
+    """The expected values of an output.
 
     Attributes
     ----------
@@ -156,11 +167,11 @@ class Expected:
     bias: float = 0.0
 
     def bounds(self) -> Floats:
-        """Return how far each element may be off, rounding included."""
+        """Return the error bound of each element, including rounding."""
         return self._limits()[3]
 
     def _limits(self) -> tuple[Floats, Floats, Floats, Floats]:
-        """Return the center, the least and the largest result as the type holds them, and how far off they may be."""
+        """Return center, minimum and maximum of the result in its type, and the allowed error."""
         kind = self.tensor.data_type
         with np.errstate(all="ignore"):
             least, most = self.center - self.spread, self.center + self.spread
@@ -174,7 +185,7 @@ class Expected:
             return middle, low, high, np.maximum(np.abs(high - self.center), np.abs(self.center - low))
 
     def compare(self, got: ArrayLike) -> Comparison:
-        """Return how numbers compare with it: those of the output, in its dims, or its flat buffer if it is ragged."""
+        """Compare an output's values: with its dims, or as a flat buffer if it is ragged."""
         found = np.asarray(got, dtype=np.float64)
         if found.ndim == 1 and self.tensor.ragged_offset is not None:
             found = found[: self.center.size]
@@ -207,18 +218,18 @@ class Expected:
         )
 
     def _together(self, found: Floats, middle: Floats) -> tuple[float | None, float | None]:
-        """Return the drift, and the factor that is common to all."""
+        """Return the systematic error, and the factor common to all elements."""
         kind = self.tensor.data_type
         if DATA_TYPES[kind].kind != "float":  # whole numbers are cut, scales rounded up by far
             return None, None
-        size = np.maximum(np.abs(self.center) * roundoff(kind), least(kind)) + self.spread / WIDTH
+        size = np.maximum(np.abs(self.center) * roundoff(kind), half_smallest(kind)) + self.spread / WIDTH
         counted = self.defined & np.isfinite(found) & np.isfinite(size) & (size > 0)
         counted &= np.abs(self.center) <= largest(kind)
         if int(np.count_nonzero(counted)) < ENOUGH:
             return None, None
         got, right, exact, sizes = (item[counted] for item in (found, middle, self.center, size))
         drift = float(np.sqrt(np.mean(np.square((got - exact) / sizes))))
-        rounding = np.maximum(np.abs(exact) * roundoff(kind), least(kind))
+        rounding = np.maximum(np.abs(exact) * roundoff(kind), half_smallest(kind))
         return drift, common_factor(got, right, exact, rounding, self.leans, self.bias)
 
 
@@ -266,7 +277,7 @@ def expect(
         with np.errstate(all="ignore"):
             for uid, values in moved.items():
                 difference = values - center[uid]
-                leans[uid].append(lean_of(values, center[uid]))
+                leans[uid].append(relative_excess(values, center[uid]))
                 squares[uid] += np.where(np.isfinite(difference), np.square(difference), 0.0)
                 held = _rounded(values, kinds[uid])
                 same[uid] &= _class(held, uid in summed) == _class(stored[uid], uid in summed)
@@ -303,7 +314,7 @@ def expect(
 
 
 def _largest_statistic(graph: Graph, inputs: Mapping[str | int, ArrayLike], stored: Mapping[int, Floats]) -> float:
-    """Return how large the logarithms are that attention subtracts from its scores: their rounding is a factor of P."""
+    """Return the largest log-sum-exp in attention: its rounding acts as a factor of P."""
     found = 0.0
     for tensor in graph.tensors:
         if tensor.name == "stats":
@@ -314,7 +325,7 @@ def _largest_statistic(graph: Graph, inputs: Mapping[str | int, ArrayLike], stor
 
 
 def _bias(graph: Graph, arithmetic: Arithmetic) -> float:
-    """Return how much all of a result may be off to one side: sums may be cut, and so may operands to TF32."""
+    """Return the possible bias of a whole result: sums and operands may be truncated, as for TF32."""
     copied = copied_types(graph)
     rules = [rule_of(op, arithmetic, copied) for op in graph.ops]
     found = sum(rule.written for rule in rules)
@@ -328,7 +339,7 @@ def _bias(graph: Graph, arithmetic: Arithmetic) -> float:
 
 
 def _bias_of_scores(graph: Graph, arithmetic: Arithmetic, use: Use | None) -> float:
-    """Return how much all scores may be off to one side, relative to the largest statistic that is subtracted.
+    """Return the possible common bias of all scores, relative to the largest subtracted statistic.
 
     Sums of tensor cores are cut; forward, the maximum is off as the scores are, and nothing of it is left.
     """
@@ -338,13 +349,13 @@ def _bias_of_scores(graph: Graph, arithmetic: Arithmetic, use: Use | None) -> fl
 
 
 def _defined(graph: Graph, tensor: Tensor, center: Floats, same: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Return where anything can be said: not where runs disagree about NaN, nor where nothing is written."""
+    """Return the elements with a defined expectation: not where runs disagree about NaN, nor unwritten ones."""
     unwritten = tensor.ragged_offset is not None or _leaves_gaps(graph, tensor)
     return np.asarray(same & ~(np.isnan(center) & unwritten))
 
 
 def _beyond_lengths(graph: Graph, tensor: Tensor, inputs: Mapping[str | int, ArrayLike]) -> NDArray[np.bool_]:
-    """Return elements that may keep their old values: the padding of a product, gaps of a concatenation in place."""
+    """Return elements that may be unwritten: padding of a product, gaps of an in-place concatenation."""
     found = np.zeros(tensor.dims, np.bool_)
     if tensor.ragged_offset is not None:
         return np.zeros(1, np.bool_)
@@ -366,7 +377,7 @@ def _beyond_lengths(graph: Graph, tensor: Tensor, inputs: Mapping[str | int, Arr
 
 
 def _not_drawn(run: PerturbedRun, tensor: Tensor) -> NDArray[np.bool_]:
-    """Return where a random mask may stay as it was: kernels of attention skip tiles in which all scores are masked."""
+    """Return elements of a random mask that may be unwritten, as attention kernels skip fully masked tiles."""
     none = np.zeros(1, np.bool_)
     for op in run.graph.ops:
         if isinstance(op, Operation) and op.kind is _D.OPERATION_SDPA_FWD:
@@ -388,7 +399,7 @@ def _uids(tensors: Mapping[str, Tensor]) -> set[int]:
 
 
 def _leaves_gaps(graph: Graph, tensor: Tensor) -> bool:
-    """Return whether rows of no expert are left as they were: they are NaN in the interpreter."""
+    """Return whether rows outside all experts may be unwritten: they are NaN in the interpreter."""
     return any(
         op.kind is _D.OPERATION_MOE_GROUPED_MATMUL and tensor.uid in {item.uid for item in op.outputs().values()}
         for op in graph.ops
@@ -396,14 +407,14 @@ def _leaves_gaps(graph: Graph, tensor: Tensor) -> bool:
 
 
 def _class(values: Floats, summed: bool) -> NDArray[np.int8]:
-    """Return 0 for numbers, 1 and 2 for infinities, 3 for NaN; of sums 1 for all that is no finite number."""
+    """Return 0 for numbers, 1 and 2 for infinities, 3 for NaN; for sums 1 for everything not finite."""
     if summed:
         return np.asarray(~np.isfinite(values), np.int8)
     return np.asarray(np.isposinf(values) + 2 * np.isneginf(values) + 3 * np.isnan(values), np.int8)
 
 
 def _of_neighbours(spread: Floats) -> Floats:
-    """Return the root mean square along the last axis of more than one element."""
+    """Return the root mean square along the last axis longer than one."""
     axis = max((axis for axis, size in enumerate(spread.shape) if size > 1), default=None)
     if axis is None:
         return spread
@@ -411,7 +422,7 @@ def _of_neighbours(spread: Floats) -> Floats:
 
 
 def _summed(graph: Graph) -> set[int]:
-    """Return the tensors that hang on sums."""
+    """Return the tensors that depend on sums."""
     found: set[int] = set()
     for op in graph.ops:
         is_sum = not isinstance(op, Pointwise) and op.kind not in MOVES
@@ -421,7 +432,7 @@ def _summed(graph: Graph) -> set[int]:
 
 
 def _unknown(graph: Graph) -> set[int]:
-    """Return the tensors that hang on random numbers of which only the distribution is known."""
+    """Return the tensors that depend on random numbers known only in distribution."""
     found: set[int] = set()
     for op in graph.ops:
         facts = op.parameters().get("rng")

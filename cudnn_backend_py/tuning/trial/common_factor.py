@@ -1,4 +1,4 @@
-"""Whether all of a result is off by one factor that is less than the rounding of any of its elements.
+"""Detect a factor common to all elements of a result that is smaller than each element's rounding.
 
 A scale wrong by 1 % is less than one rounding to an 8-bit float, but it moves one element in six to the next number,
 always away from zero. So the factor is estimated from all elements, by least squares, where roundings, which are
@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["common_factor", "lean_of"]
+__all__ = ["common_factor", "relative_excess"]
 
 CHANCE = 4.0  # deviations by which a factor may be estimated wrong, each rounding counted as a whole roundoff
 WIDTH = 4.0  # of the root mean square of the factors of shaken runs
@@ -21,8 +21,8 @@ ENOUGH = 64.0  # elements that matter: fewer large ones say nothing of the other
 Floats = NDArray[np.float64]
 
 
-def lean_of(moved: Floats, center: Floats) -> float:
-    """Return how much larger a result is as a whole than another, relative to that: what is finite of both."""
+def relative_excess(moved: Floats, center: Floats) -> float:
+    """Return how much larger a result is than another as a whole, relatively, over their finite elements."""
     with np.errstate(all="ignore"):
         usable = np.isfinite(moved) & np.isfinite(center)
         right = np.where(usable, center, 0.0).reshape(-1)
@@ -34,7 +34,7 @@ def lean_of(moved: Floats, center: Floats) -> float:
 def common_factor(
     found: Floats, right: Floats, exact: Floats, rounding: Floats, leans: Sequence[float], bias: float
 ) -> float | None:
-    """Return the factor that all elements are off by, None where there may be none.
+    """Return the common factor of all errors; None if there may be none.
 
     Parameters
     ----------
@@ -45,7 +45,7 @@ def common_factor(
     rounding
         What one rounding to the type may do to an element.
     leans
-        :func:`lean_of` shaken runs: what moves all elements together at random.
+        :func:`relative_excess` shaken runs: what moves all elements together at random.
     bias
         What may move all of them to one side, relative to them, as sums that are cut.
     """

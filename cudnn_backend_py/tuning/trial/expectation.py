@@ -1,4 +1,4 @@
-"""``expectation``: what may be expected of a run on made-up data; less is said of attention and of hostile data."""
+"""``expectation``: the accuracy to expect of a run on random data, with exceptions for attention and hostile data."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ _ROWS = {"seq_len_q": ("o", "stats", "max", "sum_exp", "dq"), "seq_len_kv": ("dk
 def _of_attention(
     graph: Graph, use: Use, inputs: Mapping[str | int, Numbers], expected: dict[str, Expected]
 ) -> dict[str, Expected]:
-    """Return the expectations for attention: no values beyond the lengths, gradients that are rounded twice.
+    """Return the expectations for attention: no values beyond the lengths, and gradients rounded twice.
 
     dS cancels where one key has all the probability: what is left are roundings of products of dO, V and K. Forward,
     probabilities below the least normal float32 may be 0, each of them.

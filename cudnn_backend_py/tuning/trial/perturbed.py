@@ -1,4 +1,4 @@
-"""Perturbed runs of the interpreter: values that may be rounded or summed in another order are moved."""
+"""Perturbed runs of the interpreter, which vary values within their rounding and summation errors."""
 
 from __future__ import annotations
 
@@ -17,7 +17,18 @@ from ...interpreter import OPERATIONS
 from ...interpreter.philox import dropout_mask
 from ...interpreter.pointwise import BACKWARD
 from ...interpreter.run import Run
-from .rules import FACTORS, ROUNDINGS, Arithmetic, Floats, Rule, copied_types, is_float, least, roundoff, rule_of
+from .rules import (
+    FACTORS,
+    ROUNDINGS,
+    Arithmetic,
+    Floats,
+    Rule,
+    copied_types,
+    half_smallest,
+    is_float,
+    roundoff,
+    rule_of,
+)
 
 __all__ = ["PerturbedRun", "in_float32", "run_perturbed"]
 
@@ -32,20 +43,20 @@ _SINES = {_P.SIN, _P.COS, _P.TAN}
 
 
 def _cut_to_tf32(values: Floats) -> Floats:
-    """Return float32 numbers without the 13 bits that tensor cores do not read."""
+    """Return float32 numbers without the 13 bits that TF32 tensor cores ignore."""
     bits = np.ascontiguousarray(values, np.float32).view(np.uint32) & np.uint32(0xFFFFE000)
     return np.asarray(bits.view(np.float32), np.float64).reshape(values.shape)
 
 
 @cache
 def _pool() -> Floats:
-    """Return random numbers between 0.5 and 1, either sign, a prime number of them: drawing them costs the most."""
+    """Return a pool of random numbers between 0.5 and 1 with random sign, of prime length for reuse."""
     drawn = np.random.default_rng(0).uniform(-0.5, 0.5, (1 << 22) - 3)
     return np.asarray(drawn + np.copysign(0.5, drawn))
 
 
 class PerturbedRun(Run):
-    """A run that rounds, and moves numbers as much as another right run might; one without noise moves nothing.
+    """A run that rounds, and perturbs numbers as much as another correct run might; without noise it only rounds.
 
     Attributes
     ----------
@@ -120,11 +131,11 @@ class PerturbedRun(Run):
         self.written[tensor.uid] = given
         kept = tensor.uid in self.row_sums and tensor.virtual
         if self._noise is not None and is_float(tensor.data_type) and tensor.data_type is not _T.FLOAT and not kept:
-            given = self._rounded_otherwise(given, tensor.data_type)
+            given = self._perturb_rounding(given, tensor.data_type)
         super().write(tensor, given)
 
     def _product_in_steps(self, op: Reduction, values: Numbers) -> Numbers:
-        """Return products as another order may have them: in float32 some overflow, or vanish, on the way."""
+        """Return products computed in another order, which may overflow or underflow in float32."""
         size = np.abs(self.read(op.x))
         axes = tuple(axis for axis, (many, few) in enumerate(zip(op.x.dims, op.y.dims, strict=True)) if many != few)
         large, small = (limit(size, 1.0).prod(axes, keepdims=True) for limit in (np.maximum, np.minimum))
@@ -134,19 +145,19 @@ class PerturbedRun(Run):
         if values.dtype == np.float32:
             return values
         if self._noise is not None and self.rounding and is_float(data_type):
-            moved = self._rounded_otherwise(np.asarray(values, dtype=np.float64), data_type)
+            moved = self._perturb_rounding(np.asarray(values, dtype=np.float64), data_type)
             values, self._still = moved if self._still is None else np.where(self._still, values, moved), None
         return super().round_to_type(values, data_type)
 
     def round_undivided(self, values: Floats, sums: Floats, data_type: DataType) -> Floats:
-        """Return them with another rounding: a score that is off by little puts an exponential on the other side."""
+        """Return the quotients with another rounding, as small score errors may change an exponential's rounding."""
         if self._noise is not None:
             sums = np.where(sums > 0, sums, 1.0)
-            values = self._rounded_otherwise(values * sums, data_type) / sums
+            values = self._perturb_rounding(values * sums, data_type) / sums
         return super().round_undivided(values, sums, data_type)
 
     def _is_exact(self, op: Op) -> bool:
-        """Return whether all the sums are of whole numbers, none of them beyond what the type of sums has exactly."""
+        """Return whether all sums are of integers within the exact range of their type."""
         most = 1.0
         for tensor in op.inputs().values():
             if not is_float(tensor.data_type):
@@ -158,7 +169,7 @@ class PerturbedRun(Run):
         return most * self._current.sums * self._current.kept <= 0.5
 
     def _draw(self, shape: tuple[int, ...]) -> Floats:
-        """Return random numbers between 0.5 and 1, either sign."""
+        """Return random numbers between 0.5 and 1 with random sign."""
         assert self._noise is not None
         count = math.prod(shape)
         pool = _pool()
@@ -229,7 +240,7 @@ class PerturbedRun(Run):
         return values  # which is moved where it is rounded
 
     def _size(self, op: Pointwise, values: Floats) -> Floats:
-        """Return the scale of a function's absolute error, as in its measurement (``BOUNDS``)."""
+        """Return the scale of a function's absolute error, as measured (``BOUNDS``)."""
         assert op.x is not None
         x = np.nan_to_num(np.abs(self.read(op.x)))
         if op.mode in (_P.DIV, _P.POW):
@@ -248,24 +259,24 @@ class PerturbedRun(Run):
         return values if rule.written >= 2.0**-22 else self._rounded_to_float(values, data_type)
 
     def _rounded_to_float(self, values: Floats, data_type: DataType) -> Floats:
-        """Return values moved by about as much as their rounding to float32 may be off."""
+        """Return values perturbed by about their rounding error in float32."""
         inexact = values.astype(np.float32) != values
         if data_type is _T.DOUBLE or not inexact.any():
             return values
         shift = np.maximum(np.abs(values) * 2.0**-24, 2.0**-150) * ROUNDINGS * self._draw(values.shape)
         return np.where(inexact & np.isfinite(values), values + shift, values)
 
-    def _rounded_otherwise(self, values: Floats, data_type: DataType) -> Floats:
-        """Return values moved by about as much as their rounding may be off."""
+    def _perturb_rounding(self, values: Floats, data_type: DataType) -> Floats:
+        """Return values perturbed by about their rounding error."""
         inexact = np.isfinite(values) & (round_to(values, data_type) != values)
         if not inexact.any():
             return values
-        shift = np.maximum(np.abs(values) * roundoff(data_type), least(data_type)) * ROUNDINGS
+        shift = np.maximum(np.abs(values) * roundoff(data_type), half_smallest(data_type)) * ROUNDINGS
         return np.where(inexact, values + shift * self._draw(values.shape), values)
 
 
 class _InFloat32(Run):
-    """A run that computes elementwise operations in float32, step by step, and may flush denormal numbers."""
+    """A run that computes elementwise operations step by step in float32, optionally flushing denormals."""
 
     flushes = False
 
@@ -284,7 +295,7 @@ class _InFloat32(Run):
 
 
 def in_float32(graph: Graph, inputs: Mapping[str | int, ArrayLike]) -> list[dict[str, Floats]]:
-    """Return by name what outputs hold if elementwise operations compute in float32, and with 0 for denormals."""
+    """Return outputs by name as computed with float32 elementwise operations, and with denormals flushed to 0."""
     found = []
     for flushes in (False, True):
         run = _InFloat32(graph, inputs, OPERATIONS, rounding=True, rng=dropout_mask)

@@ -1,4 +1,4 @@
-"""Graphs as one word of a command line: what a line that reproduces a run names where there is no file."""
+"""Graphs as one word of a command line, to reproduce a run without a file."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from ...errors import GraphError
 from ...graph import Graph, graph_from_json, graph_to_json
 from ...system.strict import parse_json
 
-__all__ = ["PREFIX", "as_word", "command_line", "from_word"]
+__all__ = ["PREFIX", "command_line", "decode_word", "encode_word"]
 
 PREFIX = "graph:"
 _LIBRARY = "CUDNN_BACKEND_LIBRARY"
 _LARGEST = 64 << 20  # bytes of JSON
 
 
-def as_word(graph: Graph) -> str:
-    """Return a graph as ``graph:`` and its JSON, compressed, in letters, digits, ``-`` and ``_``."""
+def encode_word(graph: Graph) -> str:
+    """Return a graph as ``graph:`` and its compressed JSON in letters, digits, ``-`` and ``_``."""
     text = json.dumps(graph_to_json(graph), separators=(",", ":"))
     return PREFIX + base64.urlsafe_b64encode(zlib.compress(text.encode(), 9)).decode().rstrip("=")
 
 
-def from_word(word: str) -> Graph:
-    """Return the graph of :func:`as_word`.
+def decode_word(word: str) -> Graph:
+    """Return the graph from :func:`encode_word`'s text.
 
     Raises
     ------
@@ -47,11 +47,11 @@ def from_word(word: str) -> Graph:
 
 
 def command_line(source: str | None, graph: Graph, *options: str) -> str:
-    """Return the command that runs a graph: from a file and options, or from one word.
+    """Return the command that runs a graph, from a file with options, or from one word.
 
     A library that the environment names is named in the line, unless its options name a version.
     """
-    words = [as_word(graph)] if source is None else shlex.split(source)
+    words = [encode_word(graph)] if source is None else shlex.split(source)
     named = any(word.startswith("--cudnn") for word in words)
     before = [f"{_LIBRARY}={os.environ[_LIBRARY]}"] if os.environ.get(_LIBRARY) and not named else []
     return shlex.join([*(["env"] if before else []), *before, "cudnn-backend", "run", *words, *options])

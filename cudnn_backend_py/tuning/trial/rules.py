@@ -1,4 +1,4 @@
-"""How operations round: the roundoff of types, and by how much what an operation reads and writes is moved."""
+"""Rounding rules: the unit roundoff of types, and the perturbation of each operation's inputs and outputs."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ __all__ = [
     "Floats",
     "Rule",
     "copied_types",
+    "half_smallest",
     "is_float",
-    "least",
     "roundoff",
     "rule_of",
 ]
@@ -39,7 +39,7 @@ ROUNDINGS = 2.0  # how many unit roundoffs a written number moves
 
 @dataclass(frozen=True, slots=True)
 class Arithmetic:
-    """What an engine may do to numbers beyond float32 arithmetic.
+    """Properties of an engine's arithmetic beyond float32.
 
     Parameters
     ----------
@@ -60,7 +60,7 @@ class Arithmetic:
 
     @classmethod
     def of(cls, notes: Iterable[str] | None) -> Arithmetic:
-        """Return the names in an engine's numerical notes; None without a particular engine."""
+        """Return the properties from an engine's numerical notes; empty without an engine."""
         if notes is None:
             return cls()
         held = set(notes)
@@ -83,7 +83,7 @@ _TRANSFORMS = {
 
 
 def roundoff(data_type: DataType) -> float:
-    """Return the unit roundoff of a type, 0 of integers."""
+    """Return the unit roundoff of a type, 0 for integers."""
     facts = DATA_TYPES[data_type]
     if facts.form is not None:
         return 2.0 ** -(facts.form.mantissa + 1)
@@ -92,8 +92,8 @@ def roundoff(data_type: DataType) -> float:
     return float(np.finfo(facts.storage).eps) / 2 if facts.kind == "float" else 0.0
 
 
-def least(data_type: DataType) -> float:
-    """Return half the distance of the smallest numbers of a type."""
+def half_smallest(data_type: DataType) -> float:
+    """Return half of the smallest positive number of a type."""
     facts = DATA_TYPES[data_type]
     if facts.form is not None:
         return 2.0 ** -(facts.form.bias + facts.form.mantissa)
@@ -152,7 +152,7 @@ def _pointwise_rule(op: Pointwise) -> Rule:
 
 
 def _terms(op: Op) -> int:
-    """Return the most numbers that are added up for one result."""
+    """Return the largest number of terms in a result's sum."""
     if isinstance(op, Matmul):
         return op.a.dims[-1]
     if isinstance(op, Reduction):
@@ -190,7 +190,7 @@ FACTORS = {"a", "b", "x", "w", "dy", "token", "weight", "doutput", "q", "k", "v"
 
 
 def copied_types(graph: Graph) -> dict[int, DataType]:
-    """Return by uid the shorter types of which float32 tensors hold copies: kernels keep them as they were."""
+    """Return by uid the narrower types whose values float32 tensors copy, which kernels keep."""
     found: dict[int, DataType] = {}
     for op in graph.ops:
         if op.kind not in MOVES:

@@ -1,4 +1,4 @@
-"""Trials in child processes: a crash or hang of cuDNN, or a lost CUDA context, costs one engine config."""
+"""Trials in child processes: a crash, hang or lost CUDA context affects only one engine config."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _CRASHES = 16  # of one graph, before the rest of its configs is given up
 
 
 class Runner:
-    """A child process that runs graphs one after the other, started when it is needed and again when it dies.
+    """A child process that runs graphs one by one, started on demand and restarted after a crash.
 
     A context manager. Not for several threads.
 
@@ -103,7 +103,7 @@ class Runner:
         found: dict[str, ConfigTrial] = {}
         skip: dict[str, str] = {}
         while True:
-            trial, ended = self._ask({**asked, "skip": skip}, found, step)
+            trial, ended = self._query_child({**asked, "skip": skip}, found, step)
             if ended:
                 tag, words = ended
                 if not tag or len(skip) >= _CRASHES:
@@ -121,10 +121,10 @@ class Runner:
                     continue
             return _with_configs(trial, [found.get(item.tag, item) for item in trial.configs])
 
-    def _ask(
+    def _query_child(
         self, asked: Mapping[str, Any], found: dict[str, ConfigTrial], step: Callable[[str], object]
     ) -> tuple[Trial | None, tuple[str, str] | None]:
-        """Return the trial, or the config at which the process ended and its text."""
+        """Return the trial, or the config at which the process ended with its output."""
         child, at = self._child, ""
         for said in child.run_query(asked, self._limit_s):
             if "step" in said:
@@ -147,7 +147,7 @@ class Runner:
     def _unfinished(
         self, asked: Mapping[str, Any], graph: Graph, found: Mapping[str, ConfigTrial], words: str
     ) -> Trial:
-        """Return the trial of a graph at which the process ended outside of any config."""
+        """Return the trial of a graph at which the process ended outside any config."""
         options = asked["options"]
         named = [key for key in ("data", "seed", "configs", "target") if options[key] is not None]
         line = command_line(options["source"] or None, graph, *(f"--{key}={options[key]}" for key in named))

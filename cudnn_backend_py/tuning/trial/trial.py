@@ -1,4 +1,4 @@
-"""``run_graph``: engine configs of a graph run on made-up data, compared with the interpreter, and timed."""
+"""``run_graph``: run engine configs of a graph on random data, compare with the interpreter, and time them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from ...plans.select import Candidates, Selection, candidates
 from ...printable import brief
 from ...system.typed import read_as
 from ...target import Target
-from ..stage import Stage
+from ..stage import TimingBuffers
 from ..statistics import Timing
 from .bound import Arithmetic, Comparison, Expected, expect
 from .reproduce import command_line
@@ -50,7 +50,7 @@ _MODES = (HeurMode.A, HeurMode.B, HeurMode.FALLBACK)
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class ConfigTrial:
-    """What one engine config did.
+    """The result of one engine config.
 
     Attributes
     ----------
@@ -101,7 +101,7 @@ class ConfigTrial:
 
 @dataclass(frozen=True, slots=True)
 class OutputFacts:
-    """What is known of an output before anything runs: elements, those compared, and how far they may be off.
+    """Facts about an output known before the run: elements, compared elements, error bounds.
 
     The last three are None on a described GPU: nothing is compared there, and to work them out takes seconds.
     """
@@ -116,7 +116,7 @@ class OutputFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Trial:
-    """What a graph did.
+    """The results of a graph.
 
     Attributes
     ----------
@@ -165,16 +165,16 @@ class Trial:
 
     @property
     def exit_code(self) -> int:
-        """0 if everything that ran is right, 1 for wrong or not supported, 2 if that cannot be decided."""
+        """0 if everything that ran is right, 1 for wrong or not supported, 2 if undecided."""
         return {"right": 0, "wrong": 1, "refused": 1}.get(self.state, 2)
 
     @property
     def failures(self) -> tuple[ConfigTrial, ...]:
-        """The configs that are wrong or failed."""
+        """The wrong or failed configs."""
         return tuple(item for item in self.configs if item.state in ("wrong", "failed"))
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as plain data for JSON; what is no finite number is a text, such as ``nan``."""
+        """Return it as plain data for JSON; non-finite numbers are texts such as ``nan``."""
         plain: dict[str, Any] = _plain(asdict(self))
         return plain
 
@@ -214,7 +214,7 @@ def run_graph(
     step: Callable[[str], object] = str,
     done: Callable[[ConfigTrial], object] | None = None,
 ) -> Trial:
-    """Run a graph on data made up for it, and compare what its engine configs write with the interpreter.
+    """Run a graph on random data, and compare the results of its engine configs with the interpreter.
 
     In this process: a kernel that fails takes the CUDA context with it, and cuDNN's crash the process.
     :class:`~cudnn_backend_py.tuning.trial.runner.Runner` asks child processes.
@@ -300,13 +300,13 @@ def _check_configs(configs: int | str) -> None:
 
 
 def _words(error: CudnnBackendError) -> str:
-    """Return cuDNN's message, verbatim where it gave one."""
+    """Return cuDNN's message verbatim, if it gave one."""
     said = str(getattr(error, "last_error", "")).strip()
     return f"{error.headline}: {said}" if said else error.headline
 
 
 class _Run:
-    """One graph on its way through its configs."""
+    """One graph while its configs are run."""
 
     def __init__(
         self,
@@ -328,21 +328,21 @@ class _Run:
         self._expected: dict[Arithmetic, dict[str, Expected]] = {}
 
     def line(self, configs: str) -> str:
-        """Return the command line for a choice of configs."""
+        """Return the command line for some of the configs."""
         options = [f"--data={self.data}", f"--seed={self.seed}", f"--configs={configs}"]
         if not self.target.is_live:
             options.append(f"--target={self.named}")
         return command_line(self.source, self.graph, *options)
 
     def make(self, data: str, given: Mapping[str, ArrayLike]) -> None:
-        """Make the inputs: of a kind of data, or of a file and what it lacks `uniform`; those given come first."""
+        """Make the inputs: of a kind of data, or from a file with missing ones `uniform`; given ones come first."""
         if data in KINDS:
             self.inputs = make_inputs(self.graph, data, self.seed, given)
         else:
             self.inputs = make_inputs(self.graph, "uniform", self.seed, {**load_arrays(data, self.graph), **given})
 
     def expected(self, arithmetic: Arithmetic | None) -> dict[str, Expected] | None:
-        """Return the possible outputs of an engine, None where the interpreter cannot evaluate the graph."""
+        """Return the possible outputs of an engine; None where the interpreter cannot evaluate the graph."""
         key = arithmetic or Arithmetic()
         if self.why_not_compared:
             return None
@@ -398,9 +398,9 @@ class _Run:
         )
 
     def run(self, configs: list[EngineConfig], wanted: int | str) -> tuple[ConfigTrial, ...]:
-        """Run the configs one after the other; of ``first`` up to the first that can be built."""
+        """Run the configs in order; with ``first`` stop at the first one that can be built."""
         found: list[ConfigTrial] = []
-        stage = Stage(self.graph, self.target, inputs=memory_of(self.graph, self.inputs))
+        stage = TimingBuffers(self.graph, self.target, inputs=memory_of(self.graph, self.inputs))
         try:
             for config in configs:
                 blank = self._blank(config)
@@ -424,8 +424,8 @@ class _Run:
                     raise
         return tuple(found)
 
-    def _try(self, stage: Stage, config: EngineConfig, blank: ConfigTrial) -> ConfigTrial:
-        """Run a config and return its trial; a GPU failure is recorded."""
+    def _try(self, stage: TimingBuffers, config: EngineConfig, blank: ConfigTrial) -> ConfigTrial:
+        """Run a config and return its trial; GPU failures are recorded."""
         began = clock.perf_counter()
         try:
             plan = build_plan(config)
@@ -447,7 +447,7 @@ class _Run:
         finally:
             plan.close()
 
-    def _launch(self, stage: Stage, plan: Plan, blank: ConfigTrial) -> ConfigTrial:
+    def _launch(self, stage: TimingBuffers, plan: Plan, blank: ConfigTrial) -> ConfigTrial:
         pack = stage.pack(plan)
         stage.results(plan, pack, before=_POISON)
         outputs = {tensor.name: tensor for tensor in self.graph.outputs}

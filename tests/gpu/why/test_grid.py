@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from cudnn_backend_py.why.gates import find_blocker, gate_of_words, releases_of
+from cudnn_backend_py.why.gates import find_blocker, find_gate_by_message, find_releases
 from tests.support.sdpa_words import answer_of, call_of, machine_of
 from tools.records import sdpa_grid
 
@@ -29,7 +29,7 @@ def differences(record: dict[str, Any]) -> list[str]:
         call = call_of(case)
         ours = find_blocker(call, machine)
         gate = ours.gate if ours else None
-        told = gate_of_words(tuple(answer["words"]))
+        told = find_gate_by_message(tuple(answer["words"]))
         short = {name: value for name, value in case.items() if name not in "qkv" and value != sdpa_grid.BASE.get(name)}
         if answer["cudnn"] != (gate in (None, "order")):
             found.append(f"{short}: torch {answer['cudnn']} {told}, ours {gate}")
@@ -52,7 +52,7 @@ def test_first_gate_is_torchs(tmp_path: Path, setting: str) -> None:
     environment = {**os.environ, **({name: value} if name else {})}
     subprocess.run([sys.executable, sdpa_grid.__file__, str(path), str(NUMBER)], check=True, env=environment)
     record = json.loads(path.read_text(encoding="utf-8"))
-    assert releases_of(machine_of(record).torch), "no gates of this torch are known"
+    assert find_releases(machine_of(record).torch), "no gates of this torch are known"
     answered = [item for item in record["cases"] if "unmade" not in item["answer"]]
     assert len(answered) > NUMBER * 0.9
     assert differences(record) == []

@@ -19,7 +19,7 @@ from tests.pure.audit.test_case import case
 
 @pytest.fixture
 def kept(tmp_path: Path) -> Path:
-    path, _ = CaseFolder(tmp_path / "audit").keep(case())
+    path, _ = CaseFolder(tmp_path / "audit").store(case())
     assert path is not None
     return path
 

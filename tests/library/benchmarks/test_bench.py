@@ -23,7 +23,7 @@ from benchmarks.judge import judge, verdict_lines
 from benchmarks.problems import QUICK, SHAPES, SMALL
 from benchmarks.tables import draw, fresh_table, gpu_table, host_table, ragged_table
 from cudnn_backend_py import EnvironmentNotReady, OperationGraph, frontend, library, open_target
-from cudnn_backend_py.cli.compare.problems import DIRECTIONS, build_graph, count_flops, name_of
+from cudnn_backend_py.cli.compare.problems import DIRECTIONS, build_graph, count_flops, format_problem
 from cudnn_backend_py.frontend.handles import DescribedHandle
 from cudnn_backend_py.generated.enums import DataType, Status
 from cudnn_backend_py.graph import Graph
@@ -50,7 +50,7 @@ def graph_on(target: Any, problem: Attention, direction: Any) -> Graph:
 
 
 def test_twenty_shapes_cover_what_they_should() -> None:
-    assert len({name_of(shape) for shape in SHAPES}) == len(SHAPES) == 20
+    assert len({format_problem(shape) for shape in SHAPES}) == len(SHAPES) == 20
     assert {shape.seq_q for shape in SHAPES} >= {512, 16384}
     types = {DataType.HALF, DataType.BFLOAT16}
     for of, values in {"head_dim": {64, 128}, "causal": {True, False}, "data_type": types}.items():
@@ -82,7 +82,7 @@ def test_flops_are_those_of_the_formula() -> None:
 @pytest.mark.parametrize("direction", DIRECTIONS)
 def test_cudnn_takes_every_shape(h100: Any, direction: Any) -> None:
     refused = [
-        name_of(shape)
+        format_problem(shape)
         for shape in (SMALL, *SHAPES)
         if not OperationGraph(graph_on(h100, shape, direction), h100).heuristics("A").configs
     ]
@@ -163,7 +163,7 @@ def record(**changes: Any) -> dict[str, Any]:
     }
     us = {"ours": timing(100.0), "ours, autotuned": timing(90.0), "cudnn-frontend": timing(101.0)}
     row = {
-        "shape": name_of(SHAPES[0]),
+        "shape": format_problem(SHAPES[0]),
         "direction": "forward",
         "flops": 1e9,
         "us": us,
@@ -179,7 +179,7 @@ def record(**changes: Any) -> dict[str, Any]:
         "cudnn-frontend": theirs,
         "C program": theirs,
     }
-    made = {"host": {"problem": name_of(SMALL), "forward": host, "backward": dict(host)}}
+    made = {"host": {"problem": format_problem(SMALL), "forward": host, "backward": dict(host)}}
     made["ragged"] = {"C loop": timing(15.0), "same pointers": timing(15.5), "fresh pointers": timing(17.5)}
     made["ragged"] |= {"cudnn-frontend, same": timing(26.5), "cudnn-frontend, fresh": timing(27.0)}
     made |= {"gpu": [row], "matrix_tflops": 700.0, "fresh": fresh}
@@ -247,7 +247,7 @@ def test_a_plan_beside_itself_does_not_differ() -> None:
 
 
 def test_what_was_not_measured_neither_passes_nor_fails() -> None:
-    empty = {"problem": name_of(SMALL), "c loop": "not measured", "forward": {}, "backward": {}}
+    empty = {"problem": format_problem(SMALL), "c loop": "not measured", "forward": {}, "backward": {}}
     assert set(passed(record(host=empty, ragged={}, gpu=[], fresh={})).values()) == {None}
 
 

@@ -13,7 +13,7 @@ from benchmarks.judge import judge
 from benchmarks.model import run as model
 from cudnn_backend_py import OperationGraph, open_target
 from cudnn_backend_py.cli.compare import comparison as grid
-from cudnn_backend_py.cli.compare.problems import DIRECTIONS, build_graph, name_of
+from cudnn_backend_py.cli.compare.problems import DIRECTIONS, build_graph, format_problem
 from cudnn_backend_py.execution import plan_pool
 from cudnn_backend_py.graph.attention.shape_class import grow
 
@@ -31,7 +31,7 @@ def passed(made: dict[str, Any], accepted: Any) -> dict[str, bool | None]:
 
 def test_the_grid_covers_what_it_should() -> None:
     shapes = list(grid.grid_shapes())
-    assert len({name_of(shape) for shape in shapes}) == len(shapes) > 25
+    assert len({format_problem(shape) for shape in shapes}) == len(shapes) > 25
     assert {(shape.head_dim, shape.causal) for shape in shapes} == {(d, c) for d in (64, 128) for c in (True, False)}
     assert {shape.seq_q for shape in shapes} == set(grid.SEQUENCES)
     assert any(shape.kv_heads != shape.heads for shape in shapes)
@@ -40,7 +40,7 @@ def test_the_grid_covers_what_it_should() -> None:
 
 def test_random_shapes_are_different_and_bounded() -> None:
     shapes = shape_classes.random_shapes(200)
-    assert len({name_of(shape) for shape in shapes}) == 200
+    assert len({format_problem(shape) for shape in shapes}) == 200
     assert shapes == shape_classes.random_shapes(200)
     assert all(shape.batch * shape.seq_q <= 1.5 * shape_classes.MOST_TOKENS for shape in shapes)
     assert min(shape.seq_q for shape in shapes) < 128 < 4096 < max(shape.seq_q for shape in shapes)

@@ -15,7 +15,7 @@ import pytest
 
 from cudnn_backend_py.cli.compare import comparison as compare
 from cudnn_backend_py.cli.compare.contenders import torch_calls
-from cudnn_backend_py.cli.compare.problems import build_graph, count_flops, name_of
+from cudnn_backend_py.cli.compare.problems import build_graph, count_flops, format_problem
 from cudnn_backend_py.errors import EnvironmentNotReady, UsageError
 from cudnn_backend_py.graph import save_graph
 from cudnn_backend_py.graph.attention import Attention, sdpa_forward
@@ -44,29 +44,29 @@ def timing(median: float) -> dict[str, float]:
 
 def test_forty_shapes_are_compared_both_ways() -> None:
     shapes = list(compare.compared_shapes())
-    assert len({name_of(shape) for shape in shapes}) == len(shapes) == 40
+    assert len({format_problem(shape) for shape in shapes}) == len(shapes) == 40
     assert set(compare.grid_shapes()) < set(shapes)
     assert {shape.head_dim for shape in shapes} == {64, 96, 128, 256}
     assert {shape.data_type.name for shape in shapes} == {"BFLOAT16", "HALF"}
     other = [shape for shape in shapes if shape.seq_kv != shape.seq_q]
     assert [(shape.seq_q, shape.seq_kv) for shape in other] == [(4096, 128), (1024, 8192)]
-    assert "s4096/128" in name_of(other[0])
+    assert "s4096/128" in format_problem(other[0])
     assert count_flops(other[0], "forward") == 4 * 4 * 16 * 4096 * 128 * 64
-    cases = compare.cases_of("--grid=whole")
+    cases = compare.make_cases("--grid=whole")
     assert [(case.name, case.direction) for case in cases[:2]] == [
-        (name_of(shapes[0]), "forward"),
-        (name_of(shapes[0]), "backward"),
+        (format_problem(shapes[0]), "forward"),
+        (format_problem(shapes[0]), "backward"),
     ]
     assert len(cases) == 80
 
 
 def test_graphs_of_a_log_are_cases() -> None:
-    cases = compare.cases_of(LOG)
+    cases = compare.make_cases(LOG)
     assert [case.direction for case in cases] == ["forward", "backward"] * 3
     assert cases[2].name == "graph 3: b2 h4 s384 d64 causal bf16"
     assert all(case.problem is not None and not case.why_alone for case in cases)
     with pytest.raises(UsageError, match="of 1 graphs that cuDNN logged there, none is"):
-        compare.cases_of(str(LOGS / "forum-9.1.1.log.gz"))
+        compare.make_cases(str(LOGS / "forum-9.1.1.log.gz"))
 
 
 def test_attention_that_could_not_be_rebuilt_is_named(tmp_path: Path) -> None:
@@ -74,7 +74,7 @@ def test_attention_that_could_not_be_rebuilt_is_named(tmp_path: Path) -> None:
     text = (LOGS / "torch-frontend-1.18.log").read_text(encoding="utf-8")
     log.write_text(text.replace('"HALF"', '"HALFISH"'), encoding="utf-8")
     with pytest.raises(UsageError, match="compare-no-attention") as caught:
-        compare.cases_of(str(log))
+        compare.make_cases(str(log))
     assert "1 could not be rebuilt, the first: " in str(caught.value.sections["cause"])
     assert "HALFISH" in str(caught.value.sections["cause"])
 

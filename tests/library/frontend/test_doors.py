@@ -127,7 +127,7 @@ GRAPH_DOORS: dict[str, Callable[[], Any]] = {
 GRAPH_CANNOT_FAIL = frozenset(
     (
         *("backend_plan_entries", "cache", "deselect_behavior_notes", "deselect_engines", "deselect_numeric_notes"),
-        *("deselect_shared_mem_greater_than", "deselect_workspace_greater_than", "foresee", "get_cuda_graph_retention"),
+        *("deselect_shared_mem_greater_than", "deselect_workspace_greater_than", "infer_layout", "get_cuda_graph_retention"),
         *("get_execution_plan_count", "get_inputs", "get_node", "get_outputs", "inspect", "key", "nodes", "plans"),
         *("select_behavior_notes", "select_numeric_notes", "selected_engine", "tensor", "tensor_scalar", "tensors"),
         "to_json",
@@ -142,7 +142,7 @@ MODULE_DOORS: dict[str, Callable[[], Any]] = {
     "install": lambda: cudnn.install("no-such-gpu"),
     "jit": lambda: cudnn.jit(A)(lambda: (refused(), []))(),
     "kernel_cache": lambda: handles.create_kernel_cache().serialize(),
-    "part": lambda: as_cudnn._Submodules().find_spec("cudnn.no_such_part", None),
+    "part": lambda: as_cudnn._SubmoduleFinder().find_spec("cudnn.no_such_part", None),
     "pygraph": lambda: _without_target(cudnn.pygraph),
     "tensor": lambda: cudnn.tensor().validate(),
     "tensor value": lambda: cudnn.tensor().set_alignment_value(0),

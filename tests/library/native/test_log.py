@@ -29,7 +29,7 @@ from cudnn_backend_py import (
 from cudnn_backend_py.generated.enums import Severity
 from cudnn_backend_py.native import Log
 from cudnn_backend_py.native.callbacks import LogCallback
-from cudnn_backend_py.native.log import LogRecord, _Hub, _read_strings, _write_on
+from cudnn_backend_py.native.log import LogRecord, _LogHub, _read_strings, _write_on
 from tests.support.child import ROOT, Finished, older_cudnn, run_python
 
 
@@ -329,7 +329,7 @@ def test_captures_leave_nothing_behind() -> None:
     def there() -> tuple[int, int]:
         gc.collect()
         objects = gc.get_objects()
-        return sum(type(item) is LogCallback for item in objects), sum(type(item) is _Hub for item in objects)
+        return sum(type(item) is LogCallback for item in objects), sum(type(item) is _LogHub for item in objects)
 
     with capture_log():
         pass

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 from cudnn_backend_py import UsageError
-from cudnn_backend_py.audit.examination import Asked, Examined, _Work, search_edge
+from cudnn_backend_py.audit.examination import CaseReport, VersionResult, _Examination, search_edge
 from cudnn_backend_py.audit.look import audit_from_environment
-from cudnn_backend_py.audit.report import AuditReport, Kept
-from cudnn_backend_py.audit.reproduction import draft_of, program_of
+from cudnn_backend_py.audit.report import AuditReport, StoredCase
+from cudnn_backend_py.audit.reproduction import draft_known_issue, write_program
 
 from .test_case import case
 
@@ -39,14 +39,14 @@ def test_versions_are_bisected(first_other: int) -> None:
     search_edge([], is_other)
 
 
-def asked(version: str, wrong: tuple[str, ...] = (), right: tuple[str, ...] = ()) -> Asked:
-    return Asked(
+def asked(version: str, wrong: tuple[str, ...] = (), right: tuple[str, ...] = ()) -> VersionResult:
+    return VersionResult(
         version, version, wrong, right, ("y",) if wrong else (), "", "y: error 9 of the bound" if wrong else ""
     )
 
 
-def examined(*of: Asked, **fields: object) -> Examined:
-    return Examined(case=case(), file="case.npz", asked=list(of), **fields)  # type: ignore[arg-type]
+def examined(*of: VersionResult, **fields: object) -> CaseReport:
+    return CaseReport(case=case(), file="case.npz", asked=list(of), **fields)  # type: ignore[arg-type]
 
 
 def test_what_was_found_is_said() -> None:
@@ -68,7 +68,7 @@ def test_what_was_found_is_said() -> None:
 
 
 def test_a_right_cudnn_beside_a_wrong_torch() -> None:
-    found = Examined(case=case(backend="torch's flash"), file="x", asked=[asked("9.19.0", (), ("eng1",))])
+    found = CaseReport(case=case(backend="torch's flash"), file="x", asked=[asked("9.19.0", (), ("eng1",))])
     assert "cuDNN is right wherever it was queried; the result is that of torch's flash" in str(found)
 
 
@@ -77,13 +77,13 @@ def test_the_program_stands_alone(tmp_path: Path) -> None:
     one = case()
     assert one.graph is not None
     path = tmp_path / "shown.py"
-    path.write_text(program_of(one.graph, "uniform", "eng1", one.given(), one, 'a "wrong" \\ result'))
+    path.write_text(write_program(one.graph, "uniform", "eng1", one.given(), one, 'a "wrong" \\ result'))
     read = f"import runpy; m = runpy.run_path({str(path)!r}); print(m['graph']().name, m['given']()['x'].sum())"
     done = subprocess.run([sys.executable, "-c", read], capture_output=True, text=True, check=True)
     name, total = done.stdout.split()
     assert name == "activation"
     assert float(total) == pytest.approx(float(np.sum(one.given()["x"], dtype=np.float32)), rel=1e-5)
-    path.write_text(program_of(one.graph, "integers", "eng1", None, one, "wrong"))
+    path.write_text(write_program(one.graph, "integers", "eng1", None, one, "wrong"))
     read = f"import runpy; m = runpy.run_path({str(path)!r}); print(m['DATA'], m['given']())"
     done = subprocess.run([sys.executable, "-c", read], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "integers {}"
@@ -91,7 +91,7 @@ def test_the_program_stands_alone(tmp_path: Path) -> None:
 
 def test_what_a_case_says_is_no_code_of_the_program() -> None:
     one = case(wrong=('"""\nraise SystemExit(99)\n"""',), cudnn="9.19.0")
-    tree = ast.parse(program_of(one.graph, "uniform", "eng1", None, one, "wrong"))  # type: ignore[arg-type]
+    tree = ast.parse(write_program(one.graph, "uniform", "eng1", None, one, "wrong"))  # type: ignore[arg-type]
     assert not any(isinstance(statement, ast.Raise) for statement in tree.body)
 
 
@@ -100,8 +100,8 @@ def test_a_library_that_a_case_names_is_not_loaded_from_anywhere(tmp_path: Path)
     library = tmp_path / "libcudnn.so.9"
     library.touch()
     one = case(library=str(library), cudnn="9.1.99")
-    found = Examined(case=one, file="case.npz")
-    assert _Work(one, found, None, 0.0, str)._own() == ""
+    found = CaseReport(case=one, file="case.npz")
+    assert _Examination(one, found, None, 0.0, str)._own() == ""
     assert f"--cudnn {library} runs it" in found.left[0]
 
 
@@ -109,7 +109,7 @@ def test_the_draft_is_a_row_that_holds_for_its_graph(tmp_path: Path) -> None:
     one, found = case(), examined(asked("9.19.0", ("eng1",)), engine=1, since="9.19.0", until="9.28.0", data="uniform")
     assert one.graph is not None
     path = tmp_path / "draft.py"
-    path.write_text(draft_of(one.graph, one, found, "y is wrong", []))
+    path.write_text(draft_known_issue(one.graph, one, found, "y is wrong", []))
     space: dict[str, object] = {}
     exec(compile(path.read_text(), str(path), "exec"), space)
     row = space["FAULT"]
@@ -124,7 +124,7 @@ def test_the_report_says_what_was_not_checked() -> None:
     report.sampled["torch"] += 3
     report.passed_over["checks had taken 2.0% of the time"] += 1
     report.unjudged["dropout"] += 1
-    report.wrong.append(Kept(None, "the folder is full", "torch: sdpa", ("o",)))
+    report.wrong.append(StoredCase(None, "the folder is full", "torch: sdpa", ("o",)))
     text = str(report)
     assert text.startswith("audit: 300 calls, 3 sampled (3 of torch), 1 wrong; it took 1.00% of 10.0 s\n")
     assert "not kept: the folder is full" in text

@@ -48,7 +48,7 @@ def case(value: float = 7.0, **fields: object) -> Case:
 
 def test_a_case_is_read_as_it_was_kept(tmp_path: Path) -> None:
     kept = replace(case(), at=(1, 2), numbers={"alpha": 0.5})
-    path, why = CaseFolder(tmp_path / "audit").keep(kept)
+    path, why = CaseFolder(tmp_path / "audit").store(kept)
     assert path is not None
     assert not why
     found = load_case(path)
@@ -75,38 +75,38 @@ def test_a_case_is_read_as_it_was_kept(tmp_path: Path) -> None:
 
 def test_the_folder_is_its_users_alone(tmp_path: Path) -> None:
     folder = tmp_path / "audit"
-    path, _ = CaseFolder(folder).keep(case())
+    path, _ = CaseFolder(folder).store(case())
     assert path is not None
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     folder.chmod(0o777)
     with pytest.raises(EnvironmentNotReady) as error:
-        CaseFolder(folder).keep(case(8.0, cudnn="9.28.0"))
+        CaseFolder(folder).store(case(8.0, cudnn="9.28.0"))
     assert error.value.code == "audit-folder"
 
 
 def test_one_case_of_a_kind_is_kept(tmp_path: Path) -> None:
     folder = CaseFolder(tmp_path / "audit")
-    first, _ = folder.keep(case())
-    again, why = folder.keep(case(9.0))
+    first, _ = folder.store(case())
+    again, why = folder.store(case(9.0))
     assert again == first
     assert "kept already" in why
-    other, _ = folder.keep(case(cudnn="9.28.0"))
+    other, _ = folder.store(case(cudnn="9.28.0"))
     assert other != first
     assert folder.cases() == [first, other]
 
 
 def test_number_and_size_of_cases_are_bounded(tmp_path: Path) -> None:
     few = CaseFolder(tmp_path / "few", most_cases=1)
-    few.keep(case())
-    path, why = few.keep(case(cudnn="9.28.0"))
+    few.store(case())
+    path, why = few.store(case(cudnn="9.28.0"))
     assert path is None
     assert "1 cases are kept already" in why
     large = case().size_bytes
     small = CaseFolder(tmp_path / "small", most_bytes=2 * large)
-    assert small.keep(case())[0] is None, "the file has more bytes than its buffers"
+    assert small.store(case())[0] is None, "the file has more bytes than its buffers"
     tiny = CaseFolder(tmp_path / "tiny", most_bytes=large - 1)
-    path, why = tiny.keep(case())
+    path, why = tiny.store(case())
     assert path is None
     assert f"its buffers have {large} bytes" in why
     assert not (tmp_path / "tiny").exists()
@@ -126,7 +126,7 @@ def test_what_is_no_case_is_refused(tmp_path: Path) -> None:
 def test_one_broken_case_hides_no_other(tmp_path: Path) -> None:
     from cudnn_backend_py.cli.commands import main
 
-    path, _ = CaseFolder(tmp_path / "audit").keep(case())
+    path, _ = CaseFolder(tmp_path / "audit").store(case())
     assert path is not None
     path.with_name("case-000000000000.npz").write_bytes(b"cut off")
     run = CliRunner().invoke(main, ["audit", "--folder", str(path.parent)])

@@ -13,7 +13,7 @@ from cudnn_backend_py import Graph, attention
 from cudnn_backend_py.audit import part
 from cudnn_backend_py.audit.case import Case
 from cudnn_backend_py.audit.judging import Judging, judge_part
-from cudnn_backend_py.audit.part import part_of
+from cudnn_backend_py.audit.part import select_part
 from cudnn_backend_py.interpreter import interpret
 from cudnn_backend_py.interpreter.data import in_memory, make_inputs, read_tensors
 
@@ -46,26 +46,26 @@ def attended(backward: bool, factor: float, place: tuple[int, int]) -> Case:
 
 
 def test_a_wrong_element_is_found_and_a_right_result_is_not() -> None:
-    said = judge_part(part_of(case()))
+    said = judge_part(select_part(case()))
     assert list(said) == ["y"]
     assert "1 of 192 elements beyond it, [2,3,4] is 7" in said["y"]
     graph = case().graph
     assert graph is not None
     right = np.maximum(case().given()["x"], 0)
-    assert judge_part(part_of(case(images={**case().images, "y": bytes_of(graph, "y", right)}))) == {}
+    assert judge_part(select_part(case(images={**case().images, "y": bytes_of(graph, "y", right)}))) == {}
 
 
 @pytest.mark.parametrize("backward", [False, True])
 def test_large_attention_is_judged_by_the_head_that_is_wrong(backward: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(part, "MOST_SCORES", 1 << 10)
-    found = part_of(attended(backward, 1.5, (1, 3)))
+    found = select_part(attended(backward, 1.5, (1, 3)))
     assert found.what == "batch 1, heads 2 to 3"
     shapes = {name: x.shape for name, x in found.results.items()}
     assert shapes == (
         {"dq": (1, 2, 40, 16), "dk": (1, 1, 64, 16), "dv": (1, 1, 64, 16)} if backward else {"o": (1, 2, 40, 16)}
     )
     assert set(judge_part(found)) == set(shapes)
-    assert judge_part(part_of(attended(backward, 1.0, (1, 3)))) == {}
+    assert judge_part(select_part(attended(backward, 1.0, (1, 3)))) == {}
     strides = {one.name: one.strides for one in found.graph.tensors if not one.virtual}
     whole = attended(backward, 1.0, (0, 0)).graph
     assert whole is not None
@@ -73,7 +73,7 @@ def test_large_attention_is_judged_by_the_head_that_is_wrong(backward: bool, mon
 
 
 def test_small_attention_is_judged_whole() -> None:
-    assert part_of(attended(False, 1.5, (0, 1))).what == ""
+    assert select_part(attended(False, 1.5, (0, 1))).what == ""
 
 
 def test_calls_are_judged_in_a_process_while_the_program_goes_on() -> None:

@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from cudnn_backend_py.cli.commands import main
-from cudnn_backend_py.cli.wheels import versions_at_hand
+from cudnn_backend_py.cli.wheels import available_versions_with_notice
 from cudnn_backend_py.versions import store as versions
 from tests.support.wheels import FULL_FILES, make_index, make_wheel, place
 
@@ -47,6 +47,6 @@ def test_a_jit_wheel_that_judges_nothing_is_none_of_all_versions(
     monkeypatch.setenv("CUDNN_BACKEND_CACHE", str(root))
     place(root)
     place(root, "9.12.0.46")
-    assert "9.12.0" not in versions_at_hand()
-    assert "9.19.0" in versions_at_hand()
+    assert "9.12.0" not in available_versions_with_notice()
+    assert "9.19.0" in available_versions_with_notice()
     assert "9.12.0 is left out: its jit wheel judges nothing" in capsys.readouterr().err

@@ -16,7 +16,7 @@ from cudnn_backend_py.graph.formats import decode, encode
 from cudnn_backend_py.interpreter import interpret
 from cudnn_backend_py.tuning.agreement import ROW_FACTOR, TOLERANCES, Difference, compare
 from cudnn_backend_py.tuning.inputs import made_up_inputs
-from cudnn_backend_py.tuning.statistics import MIN_ROUNDS, Budget, Timing, choose, evidence_table, unsupported
+from cudnn_backend_py.tuning.statistics import MIN_ROUNDS, Budget, Timing, choose, evidence_table, find_slow
 
 # statistics and choice
 
@@ -88,7 +88,7 @@ def test_hopeless_are_those_far_off_in_both_and_never_the_first() -> None:
         "far": both(around(20.0)),
         "warm only": both(around(20.0), around(10.0)),
     }
-    assert unsupported(timings, "first") == {"far"}
+    assert find_slow(timings, "first") == {"far"}
 
 
 def test_budget_is_spent_by_the_clock() -> None:

@@ -15,7 +15,7 @@ from cudnn_backend_py.graph import attention
 from cudnn_backend_py.graph.strides import channels_last
 from cudnn_backend_py.interpreter import interpret
 from cudnn_backend_py.interpreter.data import KINDS, from_memory, in_memory, load_arrays, make_inputs, read_tensors
-from cudnn_backend_py.tuning.trial.reproduce import as_word, command_line, from_word
+from cudnn_backend_py.tuning.trial.reproduce import command_line, decode_word, encode_word
 from tests.support.built import BUILT
 from tests.support.interpreting import refused, tensor
 
@@ -257,14 +257,14 @@ def test_a_misspelt_kind_of_data_is_told_what_was_meant() -> None:
 
 def test_a_graph_is_one_word_of_a_command_line() -> None:
     graph = forward(ragged=True)
-    word = as_word(graph)
-    assert from_word(word) == graph
+    word = encode_word(graph)
+    assert decode_word(word) == graph
     assert set(word) <= set("graph:abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_")
     line = command_line(None, graph, "--seed=1")
     assert line == f"cudnn-backend run {word} --seed=1"
     assert command_line("'a b.json' --dims=q=1", graph) == "cudnn-backend run 'a b.json' --dims=q=1"
     for broken in (word[:-8], word[:20] + "!" + word[21:], "graph:", "graph:AAAA"):
-        refused("graph-json", "graph", lambda broken=broken: from_word(broken))  # type: ignore[misc]
+        refused("graph-json", "graph", lambda broken=broken: decode_word(broken))  # type: ignore[misc]
 
 
 def test_integers_of_unknown_meaning_are_small() -> None:
@@ -280,6 +280,6 @@ def test_a_library_that_the_environment_names_is_named_in_the_line(monkeypatch: 
     monkeypatch.setenv("CUDNN_BACKEND_LIBRARY", "/a place/libcudnn.so.9")
     named = "env 'CUDNN_BACKEND_LIBRARY=/a place/libcudnn.so.9' cudnn-backend run"
     assert command_line("a.json", graph, "--seed=3") == f"{named} a.json --seed=3"
-    assert command_line(None, graph) == f"{named} {as_word(graph)}"
+    assert command_line(None, graph) == f"{named} {encode_word(graph)}"
     line = command_line("a.json --cudnn=9.19.0.56-jit", graph)
     assert line == "cudnn-backend run a.json --cudnn=9.19.0.56-jit"

@@ -414,7 +414,7 @@ def test_what_killed_installs_left_is_removed(index: Path, root: Path) -> None:
 def test_an_install_waits_for_another(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     place(root)
     monkeypatch.setattr(versions, "_INSTALL_WAIT_S", 0.05)
-    with versions._changing(root):
+    with versions._locked_store(root):
         (root / ".staging-mine").mkdir()
         with pytest.raises(EnvironmentNotReady, match="another process holds") as caught:
             versions.install("9.19.0", cuda="12", root=root, progress=False)

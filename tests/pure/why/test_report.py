@@ -15,7 +15,7 @@ import pytest
 from cudnn_backend_py.why import Finding, WhyReport
 from cudnn_backend_py.why.calls import Answer, Machine, Place, Switches, TensorFacts, TorchCall
 from cudnn_backend_py.why.gates import apply_remedy, find_blocker, find_others
-from cudnn_backend_py.why.query_cudnn import Side
+from cudnn_backend_py.why.query_cudnn import DirectionVerdict
 
 GOLDEN = Path(__file__).parent / "golden"
 MACHINE = Machine((2, 11, 0), (9, 19, 0), 90, (13, 0), "NVIDIA H200", {}, True)
@@ -43,7 +43,9 @@ def finding(asked: TorchCall, answer: Answer, **facts: object) -> Finding:
 
 
 WORDS = ("Expected query, key and value to all be of dtype: {Half, BFloat16}. Got Query dtype: float",)
-SIDE = Side("supported", faults=("sdpa-x: what happens",), plan_s=0.25, target="NVIDIA H200", cudnn="9.19.0")
+SIDE = DirectionVerdict(
+    "supported", faults=("sdpa-x: what happens",), plan_s=0.25, target="NVIDIA H200", cudnn="9.19.0"
+)
 REPORT = WhyReport(
     machine=MACHINE,
     findings=(
