@@ -39,7 +39,7 @@ def collect_info() -> dict[str, Any]:
     facts: dict[str, Any] = {"cudnn_backend_py": __version__, "python": sys.version.split()[0]}
     lib = loaded_library()
     if lib is None:
-        facts["cudnn"] = _why_not_loaded(faults)
+        facts["cudnn"] = _explain_missing_library(faults)
     else:
         facts |= {
             "cudnn": lib.version_text,
@@ -83,7 +83,7 @@ def _describe_nvrtc(lib: Library) -> str:
     return lib.nvrtc.path or f"not found; {lib.nvrtc.found}".replace("\n", "; ")
 
 
-def _why_not_loaded(faults: Sequence[EnvironmentProblem]) -> str:
+def _explain_missing_library(faults: Sequence[EnvironmentProblem]) -> str:
     fault = faults[0]  # which is reported below with all of it
     return "not found" if fault.code == "cudnn-library-not-found" else f"not loaded: {fault.headline}"
 
@@ -126,7 +126,7 @@ def start_record(kind: str, facts: Iterable[str] = ("cudnn_backend_py", "python"
         "schema": f"cudnn-backend-py/{kind}",
         "version": 1,
         "date": datetime.now(UTC).strftime("%Y-%m-%d"),
-        "command": _command(sys.orig_argv[1:]),
+        "command": _format_command(sys.orig_argv[1:]),
         "commit": find_commit(Path()),
         "machine": platform.machine(),
         "cores": len(os.sched_getaffinity(0)),
@@ -143,7 +143,7 @@ def write_record(record: Mapping[str, Any], path: Path | None) -> str:
     return text
 
 
-def _command(words: Sequence[str]) -> str:
+def _format_command(words: Sequence[str]) -> str:
     """Return the command line of this Python process without this machine's folders."""
     named = [re.sub(r"(?<![^=])/.*/(?=[^/])", "", word) for word in words]
     return shlex.join(named if named and named[0] == "cudnn-backend" else ["python", *named])

@@ -76,7 +76,7 @@ def bind_arguments(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any])
     return dict(found.arguments)
 
 
-def _first(result: Any) -> Any:
+def _first_given(result: Any) -> Any:
     return result[0] if isinstance(result, tuple) else result
 
 
@@ -116,12 +116,12 @@ def _read_ours(original: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
     q, k, v = found["q"], found["k_cache" if paged else "k"], found["v_cache" if paged else "v"]
     given = {"q": q, "k": k, "v": v}
     _check_plain(*given.values())
-    named = {name: _flat(found.get(name)) for name in ("seq_len_q", "seq_len_kv", "alibi_slopes", "sink")}
+    named = {name: _flatten_heads(found.get(name)) for name in ("seq_len_q", "seq_len_kv", "alibi_slopes", "sink")}
     named |= {"bias": found.get("bias"), "cu_seqlens_q": found.get("cu_seqlens_q")}
     named["cu_seqlens_k"] = found.get("cu_seqlens_k")
     turned = paged and named["cu_seqlens_q"] is None
     if paged:
-        named |= {"block_table": found["block_table"], "seq_len_kv": _flat(found["cache_seqlens"])}
+        named |= {"block_table": found["block_table"], "seq_len_kv": _flatten_heads(found["cache_seqlens"])}
         q = q.transpose(1, 2) if turned else q
         k, v = (k.transpose(1, 2), v.transpose(1, 2)) if found["kv_layout"] == "NHD" else (k, v)
     elif named["cu_seqlens_q"] is not None and named["cu_seqlens_k"] is None:
@@ -139,13 +139,15 @@ def _read_ours(original: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
         max_q if max_kv is None and not paged else max_kv,
     )
     named = {"q": q, "k": k, "v": v, **{name: x for name, x in named.items() if x is not None}}
-    return AttentionCall(named, options, given, lambda o: _first(o).transpose(1, 2) if turned else _first(o))
+    return AttentionCall(
+        named, options, given, lambda o: _first_given(o).transpose(1, 2) if turned else _first_given(o)
+    )
 
 
 READERS = {"torch": _read_sdpa, "operators": _read_ours}
 
 
-def _flat(x: Any) -> Any:
+def _flatten_heads(x: Any) -> Any:
     return x if x is None or x.dim() == 1 else x.reshape(-1)
 
 
@@ -183,12 +185,12 @@ def build_call_graph(
             facts = {name: TensorLayout(tuple(x.shape), tuple(x.stride()), data_type_of(x)) for name, x in held.items()}
             problem = make_problem(facts, call.options, backward=backward)
         else:
-            held = {name: _tokens_first(name, x) for name, x in held.items()}
+            held = {name: _put_tokens_first(name, x) for name, x in held.items()}
             named = {**dict.fromkeys((*TENSORS, *MOVED[True], "stats")), **held}
             problem = replace(
                 describe(backward, named, read(backward, named, call.options)), ragged=held["q"].dim() == 3
             )
-            held = _of_sequences(held)
+            held = _collect_sequence_tensors(held)
         numbers = version_numbers(cudnn)
         graph = make(problem, version=(numbers[0], numbers[1], numbers[2]), sm=sm, allow_hazards=True)
         return graph, held, ""
@@ -196,7 +198,7 @@ def build_call_graph(
         return None, held, f"cuDNN has no such attention: {error or 'another data type'}"
 
 
-def _tokens_first(name: str, x: Any) -> Any:
+def _put_tokens_first(name: str, x: Any) -> Any:
     """Return Q, O and similar tensors with tokens before heads in memory, and pages unchanged."""
     if name in MOVED[True] and x.dim() == 4:
         return x if name in ("k", "v") else x.transpose(1, 2).contiguous().transpose(1, 2)
@@ -206,7 +208,7 @@ def _tokens_first(name: str, x: Any) -> Any:
 _SIDES = {"q": "q", "o": "q", "do": "q", "dq": "q", "k": "k", "v": "k", "dk": "k", "dv": "k"}
 
 
-def _of_sequences(held: Mapping[str, Any]) -> dict[str, Any]:
+def _collect_sequence_tensors(held: Mapping[str, Any]) -> dict[str, Any]:
     """Return the offsets, lengths and page tables of a graph of ragged or paged sequences."""
     found = {name: x for name, x in held.items() if name not in ("cu_seqlens_q", "cu_seqlens_k", "block_table")}
     q = held["q"]

@@ -169,16 +169,16 @@ def load_case(path: str | os.PathLike[str]) -> Case:
         hints | {"schema": str, "version": int, "graph": Mapping[str, Any] | None}, about, name, code="audit-case"
     )
     if found.pop("schema") != SCHEMA or found.pop("version") > SCHEMA_VERSION:
-        raise _no_case(name, "it is of another kind, or of a later version of this package")
+        raise _make_case_error(name, "it is of another kind, or of a later version of this package")
     if found["at"] is not None and min(found["at"]) < 0:
-        raise _no_case(name, f"at is {found['at']}, a batch entry and a head are needed")
+        raise _make_case_error(name, f"at is {found['at']}, a batch entry and a head are needed")
     if _VERSION.fullmatch(found["cudnn"]) is None:
-        raise _no_case(name, f"cudnn is {shown(found['cudnn'], 40)}, which is no version")
+        raise _make_case_error(name, f"cudnn is {shown(found['cudnn'], 40)}, which is no version")
     graph = None if found["graph"] is None else graph_from_json(found["graph"])
     return Case(**{**found, "graph": graph, "images": images})
 
 
-def _no_case(name: str, why: str) -> UsageError:
+def _make_case_error(name: str, why: str) -> UsageError:
     return UsageError(f"{name} is no case of an audit: {why}", code="audit-case")
 
 
@@ -198,7 +198,7 @@ def _read(path: str | os.PathLike[str]) -> tuple[Any, dict[str, Image]]:
     try:
         about = held.pop("about").tobytes().decode()
     except (KeyError, UnicodeDecodeError) as error:
-        raise _no_case(os.fspath(path), f"what it says of the call cannot be read: {error!r}") from None
+        raise _make_case_error(os.fspath(path), f"what it says of the call cannot be read: {error!r}") from None
     images = {name.removeprefix("memory:"): image for name, image in held.items()}
     return parse_json(about, os.fspath(path), code="audit-case"), images
 

@@ -280,7 +280,7 @@ class _Examination:
 
     def judge_versions(self, named: Sequence[str]) -> None:
         """Run with the case's own version, then with others."""
-        own = self.run_query(self._own())
+        own = self.run_query(self._name_own_library())
         if own is None:
             return
         others = [name for name in (named or [item.name for item in list_judging()]) if not self._is_own(name)]
@@ -298,7 +298,7 @@ class _Examination:
         search_edge([name for number, name in reversed(known) if number < numbers], is_other)
         self._describe_window()
 
-    def _own(self) -> str:
+    def _name_own_library(self) -> str:
         """Return the name of the case's own library: a path, an installed version, or this process's.
 
         A path is loaded only where this Python would look by itself: the file may be of somebody else.
@@ -337,7 +337,7 @@ class _Examination:
         except CudnnBackendError as error:
             one = VersionResult(name or self.case.cudnn, name, (), (), (), "", f"{error.code}: {error.headline}")
         else:
-            one = _results_of(name, trials)
+            one = _group_results(name, trials)
         self.found.asked.append(one)
         return one
 
@@ -345,7 +345,7 @@ class _Examination:
         self, name: str, graph: Graph, *, limit_s: float, tag: str = "", data: str = "", configs: str = "all"
     ) -> list[Trial]:
         """Run a graph with a cuDNN version, using the configs of the heuristics and of the case."""
-        with Runner(limit_s=limit_s, environment=_environment(name)) as runner:
+        with Runner(limit_s=limit_s, environment=_make_environment(name)) as runner:
             options: dict[str, Any] = {"data": data or "uniform", "given": None if data else self.part.given}
             options |= {"target": self.target, "time": False}
             trials = [runner.run(graph, configs=configs, **options)]
@@ -389,7 +389,9 @@ class _Examination:
                     trials = self._run(bad.library, graph, limit_s=30.0, data=data, configs=tag)
                 except CudnnBackendError:
                     continue
-                wrong = {item.output for one in trials for config in one.configs for item in _wrong_in(config)}
+                wrong = {
+                    item.output for one in trials for config in one.configs for item in _find_wrong_outputs(config)
+                }
                 if wrong & outputs:
                     self.tag = tag
                     return True
@@ -440,7 +442,7 @@ def _write_private(path: Path, text: str) -> None:
         file.write(text)
 
 
-def _environment(name: str) -> dict[str, str]:
+def _make_environment(name: str) -> dict[str, str]:
     """Return the environment of a child that loads an installed version, a library by path, or ours."""
     if os.path.exists(name):
         found = {**os.environ, LIBRARY: str(Path(name).resolve())}
@@ -453,15 +455,15 @@ def _is_same(one: str, other: str) -> bool:
     return os.path.exists(one) and os.path.exists(other) and os.path.samefile(one, other)
 
 
-def _wrong_in(config: ConfigTrial) -> list[Any]:
+def _find_wrong_outputs(config: ConfigTrial) -> list[Any]:
     return [item for item in config.comparisons if not item.right] if config.state == "wrong" else []
 
 
-def _results_of(name: str, trials: Sequence[Trial]) -> VersionResult:
+def _group_results(name: str, trials: Sequence[Trial]) -> VersionResult:
     configs = [config for trial in trials for config in trial.configs]
     wrong = [config for config in configs if config.state == "wrong"]
     rest = [config for config in configs if config.state not in ("wrong", "right")]
-    outputs = dict.fromkeys(item.output for config in wrong for item in _wrong_in(config))
+    outputs = dict.fromkeys(item.output for config in wrong for item in _find_wrong_outputs(config))
     counts = {state: sum(config.state == state for config in rest) for state in dict.fromkeys(c.state for c in rest)}
     words = wrong[0].words if wrong else "" if any(c.state == "right" for c in configs) else trials[0].words
     if not configs and not words:

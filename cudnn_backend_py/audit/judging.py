@@ -52,7 +52,7 @@ class Judging:
         self._waiting: queue.SimpleQueue[tuple[Callable[[], Case], Callable[[float], object]] | None]
         self._waiting = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
-        self._child = LastingChild(f"{__name__}:{serve_judging.__name__}", _environment)
+        self._child = LastingChild(f"{__name__}:{serve_judging.__name__}", _make_environment)
         self._added = self._done = 0
         self.judged = 0
         self.unjudged: dict[str, int] = {}
@@ -75,7 +75,7 @@ class Judging:
         self._added += 1
         self._waiting.put((read, spend))
         if self._thread is None:
-            self._thread = threading.Thread(target=self._work, name="cudnn-backend-audit", daemon=True)
+            self._thread = threading.Thread(target=self._run_worker, name="cudnn-backend-audit", daemon=True)
             self._thread.start()
 
     def finish(self, patience_s: float) -> None:
@@ -91,7 +91,7 @@ class Judging:
     def _say(self, why: str, count: int = 1) -> None:
         self.unjudged[why] = self.unjudged.get(why, 0) + count
 
-    def _work(self) -> None:
+    def _run_worker(self) -> None:
         with tempfile.TemporaryDirectory(prefix="cudnn-backend-audit-") as folder, self._within():  # of mode 0700
             while (asked := self._waiting.get()) is not None:
                 read, spend = asked
@@ -119,7 +119,7 @@ class Judging:
             self._tell(replace(case, wrong=tuple(early["wrong"]), found=tuple(early["found"])))
 
 
-def _environment() -> dict[str, str]:
+def _make_environment() -> dict[str, str]:
     return {**os.environ, **ONE_THREAD, "CUDNN_BACKEND_AUDIT": ""}
 
 
@@ -131,7 +131,7 @@ def serve_judging() -> None:
 
 def _answer(asked: dict[str, Any], say: Say) -> None:
     case = load_case(asked["case"])
-    lost = _not_finite(case)
+    lost = _find_not_finite(case)
     if lost:
         say(wrong=list(lost), found=list(lost.values()))
     try:
@@ -160,7 +160,7 @@ def judge_part(part: Part) -> dict[str, str]:
     return {item.output: f"{item}{where}" for item in compared if not item.right}
 
 
-def _not_finite(case: Case) -> dict[str, str]:
+def _find_not_finite(case: Case) -> dict[str, str]:
     """Return the outputs with infinite or NaN elements, if all inputs are finite."""
     graph = case.graph
     assert graph is not None

@@ -146,31 +146,31 @@ def write_program(
     text = _NOT_GIVEN
     if given:
         file = io.BytesIO()
-        np.savez_compressed(file, **{name: _short(value) for name, value in given.items()})
+        np.savez_compressed(file, **{name: _shorten_numbers(value) for name, value in given.items()})
         packed = base64.b85encode(file.getvalue()).decode()
         text = (
-            _GIVEN.format(lines=_lines(packed))
+            _GIVEN.format(lines=_format_lines(packed))
             if len(packed) <= MOST_EMBEDDED
             else _ELSEWHERE.format(path=path or case.name)
         )
     title = f"cuDNN {case.cudnn} on sm_{case.sm}: {', '.join(case.wrong)} wrong by {tag}."
     return _PROGRAM.format(
-        title=_plain(title),
-        words="\n".join(textwrap.wrap(_plain(words), 110)),
-        graph=_plain(str(graph)),
-        word=_lines(encode_word(graph)),
+        title=_escape_docstring(title),
+        words="\n".join(textwrap.wrap(_escape_docstring(words), 110)),
+        graph=_escape_docstring(str(graph)),
+        word=_format_lines(encode_word(graph)),
         data=repr(data),
         given=text,
         tag=tag,
     )
 
 
-def _plain(text: str) -> str:
+def _escape_docstring(text: str) -> str:
     """Return text that is safe inside a docstring."""
     return text.replace("\\", "/").replace('"""', "'''")
 
 
-def _short(value: Any) -> Any:
+def _shorten_numbers(value: Any) -> Any:
     """Return numbers as float32 or integers where that is exact."""
     numbers = np.asarray(value)
     if numbers.dtype.kind == "f":
@@ -180,7 +180,7 @@ def _short(value: Any) -> Any:
     return numbers
 
 
-def _lines(text: str) -> str:
+def _format_lines(text: str) -> str:
     return "\n".join(f"    {text[start : start + 100]!r}" for start in range(0, len(text), 100))
 
 
@@ -195,7 +195,7 @@ def draft_known_issue(graph: Graph, case: Case, known: _Known, words: str, near:
         evidence += f"; {', '.join(known.right_versions)} right"
     return _DRAFT.format(
         near=", ".join(near) or "none of the table",
-        word=_lines(encode_word(graph)),
+        word=_format_lines(encode_word(graph)),
         row=f"audited-{case.name[5:11]}",
         what=", ".join(dict.fromkeys(op.verb() for op in graph.ops)),
         effect=words,

@@ -223,7 +223,7 @@ def _compare(got: Any, wanted: Any, bound: Any, kind: _Kind, defined: Any, heads
     return torch.cat([(off[worst] > 1).double(), head.double(), *facts, said.sum().double().reshape(1)])
 
 
-def _not_finite(x: Any) -> Any:
+def _find_not_finite_row(x: Any) -> Any:
     """Return the first row of an output with an infinite or NaN element, 0 if there is none: [1]."""
     return (~x.isfinite()).any(-1).flatten().int().argmax().reshape(1)
 
@@ -235,7 +235,7 @@ def draw_rows(named: Named, output: Any, keys: int, generator: Any) -> Any:
     many = max(1, min(ROWS, MOST_GATHERED // max(1, keys * width) - 3))
     drawn = torch.randint(0, count, (many,), generator=generator, device=output.device)
     ends = torch.arange(2, device=output.device) * (count - 1)
-    return torch.cat([drawn, ends, _not_finite(output)])
+    return torch.cat([drawn, ends, _find_not_finite_row(output)])
 
 
 def count_visible_keys(named: Named, options: OperatorOptions) -> int:
@@ -261,7 +261,7 @@ def check_forward(named: Named, options: OperatorOptions, o: Any, generator: Any
     """
     rows = SampledRows(named, options, draw_rows(named, o, count_visible_keys(named, options), generator))
     q, k, v = rows.of_queries(named["q"]), rows.of_keys(named["k"], rows.k_head), rows.of_keys(named["v"], rows.v_head)
-    found = _softmax(rows, *_products(q, k))
+    found = _softmax(rows, *_multiply_rows(q, k))
     v = v.masked_fill(~found.kept[:, :, None], 0.0)
     wanted = _weigh(found.p, v)
     unit, sizes = ROUNDINGS * rows.kind.unit, v.abs()
@@ -270,7 +270,7 @@ def check_forward(named: Named, options: OperatorOptions, o: Any, generator: Any
     return {"o": _compare(rows.of_queries(o), wanted, WIDTH * bound, rows.kind, found.kept.any(1)[:, None], rows.head)}
 
 
-def _products(q: Any, k: Any) -> tuple[Any, Any]:
+def _multiply_rows(q: Any, k: Any) -> tuple[Any, Any]:
     return (k @ q[:, :, None])[..., 0], (k.abs() @ q.abs()[:, :, None])[..., 0]
 
 
@@ -322,8 +322,8 @@ def _slopes(rows: SampledRows, found: _Softmax, dp: Any, sizes: Any) -> _Slopes:
 def _check_dq(named: Named, options: OperatorOptions, d_o: Any, dq: Any, generator: Any) -> Any:
     rows = SampledRows(named, options, draw_rows(named, dq, count_visible_keys(named, options), generator))
     k, v = rows.of_keys(named["k"], rows.k_head), rows.of_keys(named["v"], rows.v_head)
-    found = _softmax(rows, *_products(rows.of_queries(named["q"]), k))
-    slopes = _slopes(rows, found, *_products(rows.of_queries(d_o), v))
+    found = _softmax(rows, *_multiply_rows(rows.of_queries(named["q"]), k))
+    slopes = _slopes(rows, found, *_multiply_rows(rows.of_queries(d_o), v))
     k = k.masked_fill(~found.kept[:, :, None], 0.0)
     wanted = rows.scale * _weigh(slopes.ds, k)
     bound = ROUNDINGS * rows.kind.unit * wanted.abs() + rows.kind.least

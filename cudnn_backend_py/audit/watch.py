@@ -134,17 +134,17 @@ class Watch:
     def start(self) -> None:
         """Wrap the functions, now or once they are imported."""
         ours = f"{__name__.rpartition('.')[0].rpartition('.')[0]}."
-        self._wrapped.wrap(torch.nn.functional, "scaled_dot_product_attention", self._around("torch", "torch"))
+        self._wrapped.wrap(torch.nn.functional, "scaled_dot_product_attention", self._make_wrapper("torch", "torch"))
         for name in ("attention", "attention_varlen", "attention_with_kvcache"):
-            self._wrapped.wrap_later(f"{ours}torch_ops.functions", name, self._around("operators", name))
-        around = self._around("operators", "torch")
+            self._wrapped.wrap_later(f"{ours}torch_ops.functions", name, self._make_wrapper("operators", name))
+        around = self._make_wrapper("operators", "torch")
         self._wrapped.wrap_later(f"{ours}torch_ops.functions", "scaled_dot_product_attention", around)
         self._wrapped.later(f"{ours}frontend.graphs", partial(self._wrap_frontend, f"{ours}frontend.graphs"))
         self._budget.start()
 
     def _wrap_frontend(self, module: str) -> None:
         for name in ("execute", "execute_plan_at_index"):
-            self._wrapped.wrap(sys.modules[module].pygraph, name, self._around("frontend", name))
+            self._wrapped.wrap(sys.modules[module].pygraph, name, self._make_wrapper("frontend", name))
 
     @contextmanager
     def pause(self) -> Iterator[None]:
@@ -169,12 +169,14 @@ class Watch:
             entry_point.count(sys.maxsize)  # who still holds a wrapper is passed on
             budget.count(entry_point.take_counting(self._passing_s))
             report.calls += entry_point.calls
-            report.passed_over.update({self._too_much: entry_point.passed_over} if entry_point.passed_over else {})
+            report.passed_over.update(
+                {self._is_over_budget: entry_point.passed_over} if entry_point.passed_over else {}
+            )
         report.counted_s, report.setup_s = budget.counted_s, budget.setup_s
         report.host_s, report.gpu_s = budget.host_s, budget.gpu_s
         report.waited_s = time.perf_counter() - began
 
-    def _around(self, name: str, how: str) -> Around:
+    def _make_wrapper(self, name: str, how: str) -> Around:
         """Return the wrapper of an entry point, which reads its arguments by one of several signatures."""
         if (name, how) in self._entry_points:
             return self._entry_points[name, how].around
@@ -185,14 +187,14 @@ class Watch:
         def call(original: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             if getattr(_inside, "busy", False) or is_compiling():
                 return original(*args, **kwargs)
-            return self._due(entry_point, read, original, args, kwargs)
+            return self._handle_due_call(entry_point, read, original, args, kwargs)
 
         entry_point = self._entry_points[name, how] = _EntryPoint(name, Around(call))
         return entry_point.around
 
     # Which calls
 
-    def _due(
+    def _handle_due_call(
         self, entry_point: _EntryPoint, read: Any, original: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
         """Make a due call, and check it if the budget allows."""
@@ -207,7 +209,7 @@ class Watch:
         self._budget.count(entry_point.take_counting(self._passing_s))
         found: _Check | None = None
         try:
-            if why := self._why_not(entry_point, is_first):
+            if why := self._reason_to_skip(entry_point, is_first):
                 self.report.passed_over[why] += 1
             else:
                 entry_point.tried += 1
@@ -237,7 +239,7 @@ class Watch:
         entry_point.paid_at = self._budget.paid_at(*entry_point.kinds)
         return result
 
-    def _why_not(self, entry_point: _EntryPoint, is_first: bool) -> str:
+    def _reason_to_skip(self, entry_point: _EntryPoint, is_first: bool) -> str:
         """Return why a due call is not sampled; empty if it is."""
         if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
             return "a CUDA graph was being captured"
@@ -245,11 +247,11 @@ class Watch:
         if len(self._pending) >= MOST_PENDING or (entry_point.name == "frontend" and self._judging.is_full):
             return "checks of earlier ones were under way"
         if not is_first and self._budget.elapsed_s < self._budget.paid_at(*entry_point.kinds):
-            return self._too_much
+            return self._is_over_budget
         return ""
 
     @property
-    def _too_much(self) -> str:
+    def _is_over_budget(self) -> str:
         return f"an audit may take {self.cost:.1%} of the time"
 
     def _generator(self, device: int) -> Any:
@@ -319,7 +321,7 @@ class _Attention:
         self, watch: Watch, entry_point: str, read: Any, original: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> None:
         self.watch, self.entry_point = watch, entry_point
-        self.call = _checkable(read(original, args, kwargs))
+        self.call = _to_checkable_call(read(original, args, kwargs))
         self.place = self.backend = ""
         self.o: Any = None
         self._d_o: Any = None
@@ -345,7 +347,7 @@ class _Attention:
     def check(self, result: Any) -> None:
         """Check O, and the gradients when they arrive."""
         call, o = self.call, self.call.of_output(result).detach()
-        self.place, self.backend = _place(), _backend_of(call) if self.entry_point == "torch" else ""
+        self.place, self.backend = _find_caller(), _query_backend(call) if self.entry_point == "torch" else ""
         tensors = {**call.named, "o": o}
         make = partial(check_forward, call.named, call.options, o)
         self.watch.check(self.account, make, o.device.index, tensors, partial(self._case, False, tensors))
@@ -390,7 +392,7 @@ class _Attention:
     ) -> Case:
         """Return the case of the call, from copies of its tensors and the GPU's findings."""
         call = self.call
-        about = _machine()
+        about = _describe_machine()
         shown = dict(held)
         if (bias := shown.get("bias")) is not None and bias.dtype == torch.bool:
             shown["bias"] = torch.zeros_like(bias, dtype=held["q"].dtype).masked_fill(~bias, float("-inf"))
@@ -405,7 +407,7 @@ class _Attention:
         return Case(
             entry_point=self.entry_point,
             place=self.place,
-            found=tuple(_words(name, facts[name]) for name in wrong),
+            found=tuple(_describe_options(name, facts[name]) for name in wrong),
             wrong=wrong,
             at=(batch, head),
             graph=graph,
@@ -449,7 +451,7 @@ class _Launch:
         """Check what the call wrote."""
         with self.stream():
             self.copy_tensors(written=True)
-        self.watch._judging.add(partial(self.case, _place()), self.account.take)
+        self.watch._judging.add(partial(self.case, _find_caller()), self.account.take)
 
     def stream(self) -> AbstractContextManager[Any]:
         """Return a context in which torch works on the call's stream."""
@@ -481,7 +483,7 @@ class _Launch:
         side = torch.cuda.Stream()
         with torch.cuda.stream(side):
             images = {name: np.asarray(x.cpu()) for name, x in self._images.items()}
-        about = _machine()
+        about = _describe_machine()
         about |= {"cudnn": self.plan.target.library.version_text, "library": self.plan.target.library.path}
         return Case(
             entry_point="frontend",
@@ -533,7 +535,7 @@ class _GradientObserver(torch.autograd.Function):  # type: ignore[misc]
         return None, *gradients
 
 
-def _checkable(call: AttentionCall) -> AttentionCall:
+def _to_checkable_call(call: AttentionCall) -> AttentionCall:
     """Return a call with the tensors used for computation: detached, and cast as by autocast.
 
     Raises
@@ -559,7 +561,7 @@ def _cast(call: AttentionCall) -> None:
             call.named[name] = x.to(kind)
 
 
-def _place() -> str:
+def _find_caller() -> str:
     """Return file, line and function of the nearest frame outside torch and this package."""
     frame: Any = sys._getframe(1)
     while frame.f_back is not None and frame.f_code.co_filename.startswith((_OURS, _TORCH, "<frozen")):
@@ -570,7 +572,7 @@ def _place() -> str:
 _BACKENDS = {-1: "error", 0: "math", 1: "flash", 2: "efficient", 3: "cudnn", 4: "overrideable"}
 
 
-def _backend_of(call: AttentionCall) -> str:
+def _query_backend(call: AttentionCall) -> str:
     """Return the backend that torch chooses for a call."""
     named, options = call.named, call.options
     try:
@@ -583,7 +585,7 @@ def _backend_of(call: AttentionCall) -> str:
     return f"torch's {_BACKENDS.get(int(found), str(found))}"
 
 
-def _machine() -> dict[str, Any]:
+def _describe_machine() -> dict[str, Any]:
     """Return the machine facts of a case."""
     facts = torch.cuda.get_device_properties(torch.cuda.current_device())
     return {
@@ -600,6 +602,6 @@ def _machine() -> dict[str, Any]:
     }
 
 
-def _words(name: str, facts: list[float]) -> str:
+def _describe_options(name: str, facts: list[float]) -> str:
     _, _, got, wanted, bound, compared = facts
     return f"{name}: one of the {int(compared)} elements checked is {got:.6g}, {wanted:.6g} +- {bound:.3g} is right"

@@ -48,7 +48,7 @@ def audit(
     something is, 2 if nothing could be said.
     """
     if not files:
-        _list(folder, style, output)
+        _list_cases(folder, style, output)
         return
     _check_versions(versions)
     from ..audit.examination import examine
@@ -62,7 +62,7 @@ def audit(
                 limit_s=limit_s,
                 reduce_s=reduce_s,
                 write=write,
-                step=_teller(file, step),
+                step=_make_notifier(file, step),
             )
             for file in files
         ]
@@ -75,7 +75,7 @@ def audit(
     raise SystemExit(max(one.exit_code for one in found))
 
 
-def _teller(file: str, step: Callable[[str], object]) -> Callable[[str], object]:
+def _make_notifier(file: str, step: Callable[[str], object]) -> Callable[[str], object]:
     return lambda text: step(f"{Path(file).name}: {text}")
 
 
@@ -87,7 +87,7 @@ def _check_versions(versions: tuple[str, ...]) -> None:
             environment_for(one)
 
 
-def _list(folder: str | None, style: str, output: str | None) -> None:
+def _list_cases(folder: str | None, style: str, output: str | None) -> None:
     from ..audit.case import Case, CaseFolder, load_case
     from ..errors import CudnnBackendError
 

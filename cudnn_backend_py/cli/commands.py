@@ -93,7 +93,7 @@ def list_targets(style: str, output: str | None) -> None:
     from ..target import list_profiles
 
     if style == "json":
-        write_report(as_json([_facts_of(profile) for profile in list_profiles()]), output)
+        write_report(as_json([_describe_profile(profile) for profile in list_profiles()]), output)
         return
     table = WordTable("name", "GPU", "arch", "also called", "shared memory per block", "SMs")
     for profile in list_profiles():
@@ -109,7 +109,7 @@ def list_targets(style: str, output: str | None) -> None:
     put_table(table, output)
 
 
-def _facts_of(profile: Profile) -> dict[str, Any]:
+def _describe_profile(profile: Profile) -> dict[str, Any]:
     names = {"name": profile.name, "title": profile.title, "sm": profile.sm, "aliases": list(profile.aliases)}
     return {**names, "properties": dict(profile.properties)}
 
@@ -128,7 +128,7 @@ def show_target(name: str, device_json: bool, style: str, output: str | None) ->
         return
     if style == "json":
         sources = {"sources": dict(profile.sources), "citations": dict(profile.citations)}
-        write_report(as_json(_facts_of(profile) | sources), output)
+        write_report(as_json(_describe_profile(profile) | sources), output)
         return
     title = Text(printable(f"{profile.title} ({profile.name})"))
     table = WordTable("property", "value", "source", title=title)
@@ -158,7 +158,7 @@ def _with_flavor(function: Any) -> Any:
     return full(jit(function))
 
 
-def _cuda(major: str | None) -> Literal["12", "13"] | None:
+def _cuda_option(major: str | None) -> Literal["12", "13"] | None:
     return None if major is None else "12" if major == "12" else "13"
 
 
@@ -188,13 +188,13 @@ def install_version(
     """
     from ..versions import store as versions
 
-    size = 0 if yes else versions.download_bytes(version, flavor, cuda=_cuda(cuda)) or 0
+    size = 0 if yes else versions.download_bytes(version, flavor, cuda=_cuda_option(cuda)) or 0
     if size > LARGE_BYTES:
         if sys.stdin.isatty() and sys.stderr.isatty():
             click.confirm(f"Download {size / 1e6:.0f} MB for cuDNN {version}?", abort=True, err=True)
         else:
             warn(f"downloading {size / 1e6:.0f} MB for cuDNN {version}")
-    installed = versions.install(version, cuda=_cuda(cuda), flavor=flavor, progress=not quiet)
+    installed = versions.install(version, cuda=_cuda_option(cuda), flavor=flavor, progress=not quiet)
     say(
         f"cuDNN {installed.version} ({installed.flavor}, CUDA {installed.cuda}) is at {installed.path}, "
         f"{installed.size_bytes / 1e6:.0f} MB"
@@ -214,7 +214,7 @@ def list_versions(style: str, output: str | None) -> None:
 
     installed = versions.list_installed()
     if style == "json":
-        write_report(as_json([_version_facts(item) for item in installed]), output)
+        write_report(as_json([_describe_version(item) for item in installed]), output)
         return
     table = WordTable("version", "CUDA", "wheel", "MB", Column("path", no_wrap=True))
     for item in installed:
@@ -222,7 +222,7 @@ def list_versions(style: str, output: str | None) -> None:
     put_table(table, output)
 
 
-def _version_facts(item: Installed) -> dict[str, Any]:
+def _describe_version(item: Installed) -> dict[str, Any]:
     facts = asdict(item)
     return {key: str(value) if isinstance(value, Path) else value for key, value in facts.items()}
 
@@ -261,7 +261,7 @@ def remove_version(version: str, cuda: str | None, flavor: Literal["jit", "full"
     """Remove an installed version."""
     from ..versions import store as versions
 
-    removed = versions.remove(version, cuda=_cuda(cuda), flavor=flavor)
+    removed = versions.remove(version, cuda=_cuda_option(cuda), flavor=flavor)
     say(f"removed cuDNN {removed.version} ({removed.flavor}, CUDA {removed.cuda})")
 
 

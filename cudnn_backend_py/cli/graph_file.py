@@ -116,17 +116,19 @@ def _run_graph_file(path: str) -> Graph:
             f"{path} is a link to {os.path.realpath(path)}, which is not named *.py and is not run", code="graph-file"
         )
     try:
-        with _importable_folder(os.path.dirname(os.path.realpath(path))), _printing_to_stderr():
+        with _importable_folder(os.path.dirname(os.path.realpath(path))), _redirect_stdout():
             function = runpy.run_path(path, run_name="__cudnn_backend__").get("graph")
             graph = function() if callable(function) else None
     except KeyboardInterrupt:
         raise
     except CudnnBackendError as error:
-        if places := _places(error):
+        if places := _user_frames(error):
             error.sections.setdefault("more", places)
         raise
     except BaseException as error:  # whatever a user's file may raise: SystemExit would be an answer
-        raise GraphError(f"{path} fails with {_said(error)}", code="graph-file", where=_places(error)) from error
+        raise GraphError(
+            f"{path} fails with {_format_exception(error)}", code="graph-file", where=_user_frames(error)
+        ) from error
     if not isinstance(graph, Graph):
         raise GraphError(
             f"{path} has no function graph() that returns a Graph",
@@ -152,7 +154,7 @@ def _importable_folder(folder: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _printing_to_stderr() -> Iterator[None]:
+def _redirect_stdout() -> Iterator[None]:
     """Redirect standard output to standard error in a block, including that of child processes."""
     kept: int | None = None
     with contextlib.suppress(OSError):  # one of them is closed
@@ -167,7 +169,7 @@ def _printing_to_stderr() -> Iterator[None]:
             os.close(kept)
 
 
-def _said(error: BaseException) -> str:
+def _format_exception(error: BaseException) -> str:
     try:
         text = str(error)
     except Exception:  # an exception that cannot be printed
@@ -176,7 +178,7 @@ def _said(error: BaseException) -> str:
     return f"{type(error).__name__}: {shown}" if shown else type(error).__name__
 
 
-def _places(error: BaseException, depth: int = 2) -> str:
+def _user_frames(error: BaseException, depth: int = 2) -> str:
     """Return the user's frames of an exception, innermost last, and those of its causes."""
     frames = [
         frame
@@ -189,6 +191,6 @@ def _places(error: BaseException, depth: int = 2) -> str:
     if isinstance(error, SyntaxError) and error.filename:
         lines.append(f"{error.filename}, line {error.lineno}: {(error.text or '').strip()}")
     before = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
-    if before is not None and depth and (places := _places(before, depth - 1)):
-        lines += [f"after {_said(before)}", places]
+    if before is not None and depth and (places := _user_frames(before, depth - 1)):
+        lines += [f"after {_format_exception(before)}", places]
     return "\n".join(lines)

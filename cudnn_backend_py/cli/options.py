@@ -28,7 +28,7 @@ __all__ = [
 _ENDINGS = {".json": "json", ".html": "html", ".xml": "junit", ".md": "markdown", ".svg": "svg", ".png": "png"}
 
 
-def _beginning(known: Iterable[str], incomplete: str) -> list[CompletionItem]:
+def _filter_by_prefix(known: Iterable[str], incomplete: str) -> list[CompletionItem]:
     return [CompletionItem(name) for name in known if name.startswith(incomplete)]
 
 
@@ -58,7 +58,7 @@ class TargetName(_Word):
         from ..target import list_profiles
 
         names = [name for one in list_profiles() for name in (one.name, *one.aliases)]
-        found = _beginning(sorted({*names, "gpu"}), incomplete)
+        found = _filter_by_prefix(sorted({*names, "gpu"}), incomplete)
         return found or [CompletionItem(incomplete, type="file")]
 
 
@@ -72,7 +72,7 @@ class InstalledVersion(_Word):
         from ..versions import store
 
         newest = reversed(store.list_installed())
-        return _beginning(dict.fromkeys(name for one in newest for name in (one.short, one.name)), incomplete)
+        return _filter_by_prefix(dict.fromkeys(name for one in newest for name in (one.short, one.name)), incomplete)
 
 
 GRAPH = _GraphFile()

@@ -77,9 +77,9 @@ class _Case:
         """Yield each graph, changed as requested, or why there is none, with the text that names it."""
         from ..rewrite.override import override
 
-        dims = {name: _sizes(text) for name, text in _pairs(self.dims, "--dims")}
-        types = dict(_pairs(self.types, "--type"))
-        settings = dict(_pairs(self.settings, "--set", alone=True))
+        dims = {name: _parse_sizes(text) for name, text in _split_pairs(self.dims, "--dims")}
+        types = dict(_split_pairs(self.types, "--type"))
+        settings = dict(_split_pairs(self.settings, "--set", alone=True))
         for number, graph in read_any_graphs(self.file, self.options["number"]):
             chosen = [] if number is None else [f"--graph={number}"]
             source = shlex.join([self.file, *chosen, *named_version(), *self.words])
@@ -91,7 +91,7 @@ class _Case:
             yield source, graph
 
 
-def _pairs(texts: tuple[str, ...], option: str, *, alone: bool = False) -> Iterator[tuple[str, str]]:
+def _split_pairs(texts: tuple[str, ...], option: str, *, alone: bool = False) -> Iterator[tuple[str, str]]:
     for text in texts:
         name, equals, value = text.partition("=")
         if not name or (not equals and not alone):
@@ -99,14 +99,14 @@ def _pairs(texts: tuple[str, ...], option: str, *, alone: bool = False) -> Itera
         yield name, value
 
 
-def _sizes(text: str) -> tuple[int, ...]:
+def _parse_sizes(text: str) -> tuple[int, ...]:
     try:
         return tuple(int(part) for part in text.replace("x", ",").split(","))
     except ValueError:
         raise click.BadParameter(f"{text!r}: sizes such as 4,64,56,56 are needed", param_hint="--dims") from None
 
 
-def _configs(ctx: click.Context, parameter: click.Parameter, value: str) -> int | str:
+def _parse_configs(ctx: click.Context, parameter: click.Parameter, value: str) -> int | str:
     return int(value) if value.isdecimal() else value
 
 
@@ -135,7 +135,7 @@ def _configs(ctx: click.Context, parameter: click.Parameter, value: str) -> int 
 )
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of the made-up data.")
 @click.option(
-    "--configs", default="first", show_default=True, callback=_configs, help="first, all, a number, or one tag."
+    "--configs", default="first", show_default=True, callback=_parse_configs, help="first, all, a number, or one tag."
 )
 @click.option("--time/--no-time", "timed", default=True, show_default=True, help="Time what is right.")
 @with_target(other="what would be run there is said")
@@ -151,7 +151,7 @@ def run(ctx: click.Context, /, **params: Any) -> None:
     failure, a GPU that is only described, a graph that cannot be interpreted.
     """
     style, output = params["style"], params["output"]
-    cases = [*_cases(params), *(case for file in params["batches"] for case in _batch(ctx, file))]
+    cases = [*_make_cases(params), *(case for file in params["batches"] for case in _read_batch(ctx, file))]
     if not cases:
         raise click.UsageError("nothing to run: name a graph file, or --batch")
     trials: list[Trial] = []
@@ -160,22 +160,22 @@ def run(ctx: click.Context, /, **params: Any) -> None:
             trials.append(trial)
             if style == "text" and output is None:
                 hide()
-                say(_text(trial))
+                say(_format_trial(trial))
     if style == "text":
-        lines = [_text(trial) for trial in trials] if output is not None else []
-        lines += [_summary(trials)] if len(trials) > 1 else []
+        lines = [_format_trial(trial) for trial in trials] if output is not None else []
+        lines += [_summarize(trials)] if len(trials) > 1 else []
         write("".join(f"{line}\n" for line in lines), output)
     elif style == "json":
         report = {"schema": SCHEMA, "version": SCHEMA_VERSION, "trials": [trial.to_dict() for trial in trials]}
         write_report(json.dumps(report, indent=1) + "\n", output)
     else:
-        write_report(_junit(trials), output)
+        write_report(_format_junit(trials), output)
     if output is not None:
-        warn(f"{printable(output)}: {_summary(trials)}")
+        warn(f"{printable(output)}: {_summarize(trials)}")
     raise SystemExit(max((trial.exit_code for trial in trials), default=NOT_JUDGED))
 
 
-def _cases(params: Mapping[str, Any], cudnn: str | None = None) -> list[_Case]:
+def _make_cases(params: Mapping[str, Any], cudnn: str | None = None) -> list[_Case]:
     options = {key: params[key] for key in ("number", "seed", "configs", "timed", "target")}
     return [
         _Case(file, params["dims"], params["types"], params["settings"], kind, options, cudnn)
@@ -184,7 +184,7 @@ def _cases(params: Mapping[str, Any], cudnn: str | None = None) -> list[_Case]:
     ]
 
 
-def _batch(ctx: click.Context, path: str) -> Iterator[_Case]:
+def _read_batch(ctx: click.Context, path: str) -> Iterator[_Case]:
     """Yield the cases of a batch file; options missing in a line come from the command line."""
     for number, line in enumerate(read_text(path, code="graph-file").splitlines(), 1):
         try:
@@ -211,7 +211,7 @@ def _batch(ctx: click.Context, path: str) -> Iterator[_Case]:
             params[key] = tuple(_find_path(path, file) for file in params[key])
         for file in params["graph_files"]:
             warn_of_python(file, path)
-        yield from _cases(params, cudnn)
+        yield from _make_cases(params, cudnn)
 
 
 def _find_path(batch: str, file: str) -> str:
@@ -321,10 +321,10 @@ def _failed_trial(case: _Case, error: CudnnBackendError, name: str | None = None
 # what is said
 
 
-def _text(trial: Trial) -> str:
+def _format_trial(trial: Trial) -> str:
     where = f"{trial.target}, cuDNN {trial.cudnn}" if trial.cudnn else trial.target
     lines = [
-        f"{trial.state.upper():<{_WIDE}} {trial.graph} [{trial.data}, seed {trial.seed}] on {where}{_facts(trial)}"
+        f"{trial.state.upper():<{_WIDE}} {trial.graph} [{trial.data}, seed {trial.seed}] on {where}{_outputs(trial)}"
     ]
     if trial.words:
         lines += [f"    {line}" for line in trial.words.splitlines()]
@@ -341,7 +341,7 @@ def _text(trial: Trial) -> str:
     return "\n".join(printable(line) for line in lines)
 
 
-def _facts(trial: Trial) -> str:
+def _outputs(trial: Trial) -> str:
     ran = [item for item in trial.configs if item.state not in ("refused", "not run")]
     if not ran:
         return ""
@@ -351,23 +351,23 @@ def _facts(trial: Trial) -> str:
     parts += [f"largest error {max(errors):.2g} of its bound"] if errors else []
     timed = [item for item in ran if item.warm is not None]
     if timed:
-        parts.append(_fastest(timed))
+        parts.append(_find_fastest(timed))
     return ", ".join(parts)
 
 
-def _fastest(timed: list[ConfigTrial]) -> str:
+def _find_fastest(timed: list[ConfigTrial]) -> str:
     best = min(timed, key=lambda item: item.warm.median_us if item.warm is not None else math.inf)
     assert best.cold is not None
     assert best.warm is not None
     return f"{best.tag} {best.cold.median_us:.1f} us cold, {best.warm.median_us:.1f} us warm"
 
 
-def _summary(trials: list[Trial]) -> str:
+def _summarize(trials: list[Trial]) -> str:
     counts = Counter(trial.state for trial in trials)
     return f"{len(trials)} trials: {', '.join(f'{count} {state}' for state, count in counts.items())}"
 
 
-def _junit(trials: list[Trial]) -> str:
+def _format_junit(trials: list[Trial]) -> str:
     from ..diagnose.report.ci import Case, junit_xml
     from ..tuning.trial.trial import STATES
 
@@ -382,7 +382,7 @@ def _junit(trials: list[Trial]) -> str:
                 state=states.get(trial.state, "error"),
                 code=kinds[trial.state],
                 message=(trial.failures[0].words if trial.failures else trial.words) or trial.state,
-                text=_text(trial),
+                text=_format_trial(trial),
             )
             for trial in trials
         ),

@@ -118,7 +118,7 @@ def explain(
     if style == "text" and output is None:
         _print_verdicts(verdicts, verbose)
     else:
-        text = _verdicts_as(style, verdicts, graphs, verbose)
+        text = _format_verdicts(style, verdicts, graphs, verbose)
         if style == "text":
             write(text, output)
         else:
@@ -144,7 +144,7 @@ def _judge_graphs(judge: Judge, questions: Sequence[Query]) -> list[Verdict]:
     return [with_versions(judge.run_query(question), question) for question in questions]
 
 
-def _verdicts_as(style: str, verdicts: list[Verdict], graphs: Sequence[tuple[str, Graph]], verbose: bool) -> str:
+def _format_verdicts(style: str, verdicts: list[Verdict], graphs: Sequence[tuple[str, Graph]], verbose: bool) -> str:
     """Return the verdicts in a format; `graphs` are files with graphs, each judged on the same targets."""
     from ..diagnose import render_text
     from ..diagnose.report.ci import github_annotations, junit_xml
@@ -405,7 +405,7 @@ def show_whatif(
             step("changes of the graph")
             options: dict[str, Any] = {"version": full, "modes": asked, "budget_s": budget_s, "build": build}
             remedies = Remedies(graph, ()) if verdict.supported else whatif(graph, target, judge=judge, **options)
-    again = "" if remedies.extent.finished else _continue_whatif(graph_file, target, budget_s, modes, build)
+    again = "" if remedies.extent.finished else _command_to_continue(graph_file, target, budget_s, modes, build)
     if style == "html":
         from ..diagnose.report.html import render_page
 
@@ -426,7 +426,9 @@ _LONGER = 10  # times the budget that was too short
 _LONG_S = 60  # where there was none
 
 
-def _continue_whatif(graph_file: str, target: str, budget_s: float | None, modes: Sequence[str], build: bool) -> str:
+def _command_to_continue(
+    graph_file: str, target: str, budget_s: float | None, modes: Sequence[str], build: bool
+) -> str:
     """Return the command that searches longer."""
     longer = _LONG_S if budget_s is None else max(1.0, _LONGER * budget_s)
     words = ["cudnn-backend", "whatif", graph_file, f"--target={target}", *named_version()]

@@ -155,7 +155,7 @@ def judge_with_wheels(
         numbers = {number_of(name) for name in names}
         wheels = {one: f"{one}-jit" for one in numbers if versions.find_installed(one, flavor="jit") is not None}
     found = run_query(wheels)
-    while more := _full_wheels(name for name in lacking(found) if name not in wheels):
+    while more := _find_full_wheels(name for name in lacking(found) if name not in wheels):
         wheels |= more
         found = run_query(wheels)
     return found
@@ -173,7 +173,7 @@ def available_versions_with_notice() -> tuple[str, ...]:
     return names
 
 
-def _full_wheels(lacking: Iterable[str]) -> dict[str, str]:
+def _find_full_wheels(lacking: Iterable[str]) -> dict[str, str]:
     """Return the full wheels, by version, that can judge what the present engines could not.
 
     They are fetched with --full, or if whoever is at the terminal says so.

@@ -50,7 +50,7 @@ class Breakdown:
         graphs = [
             {
                 "number": number,
-                "name": _title(item),
+                "name": _format_title(item),
                 "line": item.line,
                 "made": item.count,
                 "plans": item.plans,
@@ -71,8 +71,8 @@ class Breakdown:
         if not self.graphs:
             return "the log reports of no graph: set CUDNN_LOGLEVEL_DBG=3 before the program starts\n"
         runs, plans = sum(item.executions for item in self.graphs), sum(item.plans for item in self.graphs)
-        seconds = sum(map(_cost, self.graphs))
-        heading = f"{_counted(runs, 'execution')} of {_counted(len(self.graphs), 'graph')}, {_counted(plans, 'plan')}"
+        seconds = sum(map(_plan_seconds, self.graphs))
+        heading = f"{_count(runs, 'execution')} of {_count(len(self.graphs), 'graph')}, {_count(plans, 'plan')}"
         lines = [
             heading + f"; {seconds:.3f} s from graphs to {self._until()}" * any(item.plan_s for item in self.graphs),
             "",
@@ -80,17 +80,16 @@ class Breakdown:
         versions = len({item.version for item in self.graphs if item.version})
         for number, (item, faults) in enumerate(zip(self.graphs, self.faults, strict=True), 1):
             by = f", cuDNN {item.version}" if versions > 1 and item.version else ""
-            lines.append(f"graph {number}, line {item.line}{by}: {_title(item)}")
-            made = f"made {_counted(item.count, 'time')}, {_counted(item.plans, 'plan')}{_times(item)}"
-            lines.append(f"  {made}, executed {_counted(item.executions, 'time')}")
+            lines.append(f"graph {number}, line {item.line}{by}: {_format_title(item)}")
+            made = f"made {_count(item.count, 'time')}, {_count(item.plans, 'plan')}{_format_times(item)}"
+            lines.append(f"  {made}, executed {_count(item.executions, 'time')}")
             lines += [f"  known issue: {fault}" for fault in faults]
         for group in self.groups:
             if len(group.graphs) > 1:
                 numbers = ", ".join(map(str, group.graphs))
                 lines += [
                     "",
-                    f"{len(group.graphs)} shapes of {group.name} (graphs {numbers}) got "
-                    f"{_counted(group.plans, 'plan')}",
+                    f"{len(group.graphs)} shapes of {group.name} (graphs {numbers}) got {_count(group.plans, 'plan')}",
                 ]
             if group.advice:
                 lines += [*[""] * (len(group.graphs) == 1), f"  what would change: {group.advice}"]
@@ -110,7 +109,7 @@ def break_down(source: GraphSource) -> Breakdown:
         ``log-file``.
     """
     graphs = tuple(read_graphs(source))
-    return Breakdown(graphs, _groups(graphs), tuple(map(_find_issues, graphs)))
+    return Breakdown(graphs, _group_by_class(graphs), tuple(map(_find_issues, graphs)))
 
 
 def _find_issues(item: LoggedGraph) -> tuple[str, ...]:
@@ -120,13 +119,13 @@ def _find_issues(item: LoggedGraph) -> tuple[str, ...]:
     return tuple(map(str, find_known_issues(item.graph, number // 10, Version.from_text(item.version))))
 
 
-def _cost(item: LoggedGraph) -> float:
+def _plan_seconds(item: LoggedGraph) -> float:
     """Return the seconds spent on the plans of a graph: up to its first run, and for each later plan."""
     first = max(item.plan_s[:1], default=0.0) if item.run_s is None else item.run_s
     return first + sum(item.plan_s[1:])
 
 
-def _times(item: LoggedGraph) -> str:
+def _format_times(item: LoggedGraph) -> str:
     if not item.plan_s:
         return ""
     said = ", ".join(f"{seconds:.3f}" for seconds in item.plan_s[:4]) + ", ..." * (len(item.plan_s) > 4)
@@ -134,7 +133,7 @@ def _times(item: LoggedGraph) -> str:
     return f" after {said} s{first}"
 
 
-def _title(item: LoggedGraph) -> str:
+def _format_title(item: LoggedGraph) -> str:
     if item.graph is None:
         return item.fault.headline if item.fault is not None else "a graph that could not be rebuilt"
     use = read_attention(item.graph)
@@ -143,24 +142,24 @@ def _title(item: LoggedGraph) -> str:
         sizes = f"b {p.batch}, h {p.heads}, s {p.seq_q} x {p.seq_kv}, d {p.head_dim}"
         return f"attention {way}, {p.data_type.name}, {sizes}"
     outputs = [tensor for tensor in item.graph.tensors if not tensor.virtual][-1:]
-    return _operations(item.graph) + "".join(f" to {list(tensor.dims)}" for tensor in outputs)
+    return _format_operations(item.graph) + "".join(f" to {list(tensor.dims)}" for tensor in outputs)
 
 
-def _operations(graph: Graph) -> str:
-    counts = Counter(_kind(op) for op in graph.ops)
+def _format_operations(graph: Graph) -> str:
+    counts = Counter(_name_kind(op) for op in graph.ops)
     return " + ".join(f"{count} {kind}" if count > 1 else kind for kind, count in counts.items())
 
 
-def _counted(count: int, what: str) -> str:
+def _count(count: int, what: str) -> str:
     return f"{count} {what}" + "s" * (count != 1)
 
 
-def _kind(op: Any) -> str:
+def _name_kind(op: Any) -> str:
     kind = getattr(op, "kind", None)
     return (kind.name.removeprefix("OPERATION_") if kind is not None else type(op).__name__).lower()
 
 
-def _class_of(graph: Graph) -> tuple[str, object]:
+def _name_shape_class(graph: Graph) -> tuple[str, object]:
     """Name a shape class and the common properties of its graphs."""
     use = read_attention(graph)
     if use is not None:
@@ -168,37 +167,39 @@ def _class_of(graph: Graph) -> tuple[str, object]:
         kept = (p.heads, p.kv_heads, p.head_dim, p.head_dim_v, p.data_type, p.left_bound, p.right_bound, p.padding)
         name = f"attention {'backward' if use.backward else 'forward'}, {p.data_type.name}, h {p.heads}, d {p.head_dim}"
         return name, (name, kept, p.ragged, p.dropout > 0, p.bias is not None, use.form)
-    kinds = tuple(_kind(op) for op in graph.ops)
+    kinds = tuple(_name_kind(op) for op in graph.ops)
     tensors = tuple((tensor.data_type, len(tensor.dims), tensor.virtual) for tensor in graph.tensors)
-    return _operations(graph), (kinds, tensors)
+    return _format_operations(graph), (kinds, tensors)
 
 
-def _groups(graphs: Sequence[LoggedGraph]) -> tuple[ShapeGroup, ...]:
+def _group_by_class(graphs: Sequence[LoggedGraph]) -> tuple[ShapeGroup, ...]:
     found: dict[tuple[str, str, object], list[int]] = {}
     for number, item in enumerate(graphs, 1):
         if item.graph is not None:
-            found.setdefault((item.version, *_class_of(item.graph)), []).append(number)
-    return tuple(_group(name, tuple(numbers), graphs) for (_, name, _), numbers in found.items())
+            found.setdefault((item.version, *_name_shape_class(item.graph)), []).append(number)
+    return tuple(_make_group(name, tuple(numbers), graphs) for (_, name, _), numbers in found.items())
 
 
-def _group(name: str, numbers: tuple[int, ...], graphs: Sequence[LoggedGraph]) -> ShapeGroup:
+def _make_group(name: str, numbers: tuple[int, ...], graphs: Sequence[LoggedGraph]) -> ShapeGroup:
     items = [graphs[number - 1] for number in numbers]
-    plans, seconds = sum(item.plans for item in items), sum(map(_cost, items))
-    return ShapeGroup(name, numbers, plans, sum(item.executions for item in items), seconds, _advice(items, name))
+    plans, seconds = sum(item.plans for item in items), sum(map(_plan_seconds, items))
+    return ShapeGroup(
+        name, numbers, plans, sum(item.executions for item in items), seconds, _suggest_change(items, name)
+    )
 
 
-def _advice(items: Sequence[LoggedGraph], name: str) -> str:
+def _suggest_change(items: Sequence[LoggedGraph], name: str) -> str:
     again = sum(item.plans - 1 for item in items if item.plans > 1)
     built = sum(item.plans > 0 for item in items)
     if built > 1 and name.startswith("attention"):
-        costs = [_cost(item) for item in items]
+        costs = [_plan_seconds(item) for item in items]
         spared = sum(costs) - max(costs)
         return (
             f"one plan for packed sequences of any lengths serves all {built} shapes where cuDNN supports it "
-            f"(cudnn_backend_py.torch_ops, PlanPool): {_counted(built - 1, 'plan')} fewer, {spared:.3f} s of this log"
+            f"(cudnn_backend_py.torch_ops, PlanPool): {_count(built - 1, 'plan')} fewer, {spared:.3f} s of this log"
         )
     if again:
-        return f"plans that are kept are built once (PlanCache): {_counted(again, 'plan')} fewer"
+        return f"plans that are kept are built once (PlanCache): {_count(again, 'plan')} fewer"
     if built > 1:
         return f"few padded sizes instead of {built} shapes, or plans kept on disk (PlanCache) for the next process"
     return ""

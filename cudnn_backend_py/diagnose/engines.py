@@ -93,7 +93,7 @@ def _is_memory_bound(graph: Graph, target: Target) -> bool:
 def cause_of_absence(said: Cause | None, absent: Sequence[str], on: Library) -> Cause:
     """Return the cause of a refusal by the available engines alone, based on the cause they give."""
     own = said.headline if said is not None else "cuDNN gave no reason"
-    detail = f"{on.path} lacks {_files(absent)}; engines in a full cuDNN {on.version_text} may support the graph"
+    detail = f"{on.path} lacks {_list_files(absent)}; engines in a full cuDNN {on.version_text} may support the graph"
     return Cause(
         ENGINES_ABSENT,
         "the runtime-compiled engines of this library (cuDNN JIT) refuse it, and the others are not in it; "
@@ -106,8 +106,8 @@ def cause_of_absence(said: Cause | None, absent: Sequence[str], on: Library) -> 
 
 def limit_of_absence(absent: Sequence[str]) -> str:
     """Return the remark about engines that might support the graph but were not judged."""
-    return f"this library lacks {_files(absent)}: engines in them, for convolutions among others, were not judged"
+    return f"this library lacks {_list_files(absent)}: engines in them, for convolutions among others, were not judged"
 
 
-def _files(absent: Sequence[str]) -> str:
+def _list_files(absent: Sequence[str]) -> str:
     return " and ".join(f"libcudnn_{name}" for name in absent)

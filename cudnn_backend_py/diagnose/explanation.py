@@ -172,13 +172,13 @@ class _Judgement:
             )
             return self._make(Outcome.NOT_JUDGED, "environment", None, (), (), cause)
         self.step("the control graph")
-        control = self._control(self.target)
+        control = self._query_control(self.target)
         self.knows_architecture = control.supported
         if not control.supported:
             with using(control_target(self.target.sm), on=self.target.library) as other:
-                known = self._control(other)
+                known = self._query_control(other)
             if not known.supported:
-                return self._make(Outcome.NOT_JUDGED, "environment", control, (), (), self._why_control_refused())
+                return self._make(Outcome.NOT_JUDGED, "environment", control, (), (), self._explain_refused_control())
             control = replace(known, graph=f"{known.graph} for sm_{other.sm}")
         if note := describe_architecture(self.target, control_supported=self.knows_architecture):
             self.environment = (note, *self.environment)
@@ -186,13 +186,13 @@ class _Judgement:
         try:
             operation_graph = OperationGraph(self.graph, self.target)
         except (UsageError, GraphError) as error:
-            cause = self._why_not_made(error)
+            cause = self._explain_unmade_graph(error)
             return self._make(Outcome.NOT_SUPPORTED, "graph", control, (), (), cause)
         except CudnnStatusError as error:
             return self._judge_refused_graph(control, error)
         return self._query_heuristics(control, operation_graph)
 
-    def _why_not_made(self, error: CudnnBackendError) -> Cause:
+    def _explain_unmade_graph(self, error: CudnnBackendError) -> Cause:
         """Return why this package makes no operation graph; for an old library, everything that it lacks."""
         headline, fix = error.headline, error.sections.get("fix", "")
         library = self.target.library
@@ -210,7 +210,7 @@ class _Judgement:
         """Missing sub-libraries with engines that might support the graph."""
         return engines_not_judged(self.graph, self.target)
 
-    def _why_control_refused(self) -> Cause:
+    def _explain_refused_control(self) -> Cause:
         """Return the environment problem that explains why the control graph is refused."""
         fault = next((fault for fault in self.faults if not fault.code.startswith(("driver-", "tf32-"))), None)
         headline = "this environment refuses a graph that is known to be supported"
@@ -228,14 +228,14 @@ class _Judgement:
         """Return how variations of the graph are judged."""
         return {"measure": self.causes and not self.not_asked, "build": self.build, "step": self.step}
 
-    def _why_refused(self, candidates: Sequence[Candidate], modes: Sequence[str]) -> Cause | None:
+    def _explain_refusal(self, candidates: Sequence[Candidate], modes: Sequence[str]) -> Cause | None:
         """Return why these modes refuse the graph; None if cuDNN gave no reason."""
         from .causes.find import find_cause  # here and below: a supported graph needs no causes
 
         refused = [item for item in candidates if item.state == "refused"]
         return find_cause(refused, self.graph, self.target, modes, **self._make_prober())
 
-    def _why_only_fallback(self, candidates: Sequence[Candidate]) -> Cause | None:
+    def _explain_fallback_only(self, candidates: Sequence[Candidate]) -> Cause | None:
         """Return why the other modes refuse a graph that only FALLBACK supports; None for any other graph."""
         fallback = HeurMode.FALLBACK.name
         others = [mode.name for mode in self.modes if mode.name != fallback]
@@ -252,7 +252,7 @@ class _Judgement:
         return find_cause(refused, self.graph, self.target, others, **self._make_prober()) or silent
 
     @staticmethod
-    def _control(target: Target) -> Control:
+    def _query_control(target: Target) -> Control:
         """Return the control graph's answer, judged once per process, library and target."""
         key = (id(target.library), target.is_live, target.profile.json())
         if key not in _controls:
@@ -317,7 +317,7 @@ class _Judgement:
         if not survivors:
             from .causes.find import DEVICE_NEEDED, UNJUDGED
 
-            cause = self._why_refused(candidates, [mode.name for mode in self.modes])
+            cause = self._explain_refusal(candidates, [mode.name for mode in self.modes])
             unjudged = UNJUDGED - {DEVICE_NEEDED} if self.not_asked else UNJUDGED  # other engines may do without one
             if cause is not None and cause.code in unjudged:
                 return self._make(Outcome.NOT_JUDGED, "environment", control, candidates, tuple(loose), cause)
@@ -370,7 +370,7 @@ class _Judgement:
             crashed = Cause(CRASHED, headline, Basis.MEASURED)
             return self._make(Outcome.NOT_JUDGED, "plan", control, candidates, loose, crashed)
         failed = [candidate for candidate in candidates if candidate.state == "build failed"]
-        cause, about_graph = self._why_no_plan(statuses, failed)
+        cause, about_graph = self._explain_missing_plan(statuses, failed)
         outcome = Outcome.NOT_SUPPORTED if about_graph else Outcome.NOT_JUDGED
         return self._make(outcome, "plan" if about_graph else "environment", control, candidates, loose, cause)
 
@@ -389,7 +389,7 @@ class _Judgement:
             return self._make(Outcome.NOT_SUPPORTED, "execute", control, candidates, loose, cause)
         return self._make(Outcome.SUPPORTED, "execute", control, candidates, loose, None)
 
-    def _why_no_plan(self, statuses: list[int], failed: Sequence[Candidate]) -> tuple[Cause, bool]:
+    def _explain_missing_plan(self, statuses: list[int], failed: Sequence[Candidate]) -> tuple[Cause, bool]:
         """Return why no plan could be built, and whether the graph is the reason."""
         if Status.EXECUTION_FAILED_CUDA_DRIVER in statuses and not self.target.is_live:
             headline = f"the CUDA driver of this machine does not load kernels compiled for sm_{self.target.sm}"
@@ -401,7 +401,7 @@ class _Judgement:
                 "hide the GPU (CUDA_VISIBLE_DEVICES=), leave --build out, or build on a machine without a GPU",
             )
             return cause, False
-        if self.causes and not self._control_builds():
+        if self.causes and not self._can_build_control():
             if (fault := next((fault for fault in self.faults if fault.code.startswith("nvrtc-")), None)) is not None:
                 return cause_of(fault), False
             headline = "no plan can be built in this environment, not even the control graph's"
@@ -413,7 +413,7 @@ class _Judgement:
         cause = find_build_cause(failed, self.graph, self.target, names, measure=measure, step=self.step)
         return cause, True
 
-    def _control_builds(self) -> bool:
+    def _can_build_control(self) -> bool:
         """Return whether a plan of the control graph builds; tried only if the graph's own did not."""
         question = OperationGraph(control_graph(), self.target)
         for mode in DEFAULT_MODES:
@@ -469,9 +469,9 @@ class _Judgement:
             cause=cause,
             environment=self.environment,
             limits=tuple(limits),
-            stages=_stages(outcome, stage, candidates),
+            stages=_fill_stages(outcome, stage, candidates),
             hazards=tuple(map(str, find_known_issues(self.graph, target.sm, lib.version))),
-            only_fallback=self._why_only_fallback(candidates) if outcome is Outcome.SUPPORTED else None,
+            only_fallback=self._explain_fallback_only(candidates) if outcome is Outcome.SUPPORTED else None,
             shapes=_describe_shapes(self.graph, target) if outcome is Outcome.SUPPORTED and self.shapes else "",
         )
 
@@ -497,7 +497,7 @@ def _describe_shapes(graph: Graph, target: Target) -> str:
     return f"a plan for each batch and length ({why})" if why else "one plan can serve every batch and length"
 
 
-def _stages(outcome: Outcome, reached: str, candidates: Sequence[Candidate]) -> tuple[Stage, ...]:
+def _fill_stages(outcome: Outcome, reached: str, candidates: Sequence[Candidate]) -> tuple[Stage, ...]:
     """Return the states of all stages for a verdict that ended at the stage `reached`."""
     left = sum(item.state != "refused" for item in candidates)
     built = [item for item in candidates if item.state == "built"]
@@ -569,5 +569,5 @@ def _unopened_verdict(
         modes=tuple(mode.name for mode in modes),
         reasons=reasons,
         cause=cause_of(fault),
-        stages=_stages(Outcome.NOT_JUDGED, "environment", ()),
+        stages=_fill_stages(Outcome.NOT_JUDGED, "environment", ()),
     )

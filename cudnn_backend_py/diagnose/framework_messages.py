@@ -379,7 +379,7 @@ def find_entries(text: str) -> tuple[Entry, ...]:
     flat = " ".join(text.split())
     program = find_program(flat)
     found = [_make_entry(one, program) for one in MESSAGES if re.search(one.pattern, flat, re.IGNORECASE)]
-    found += _reason_entries(text, program)
+    found += _make_reason_entries(text, program)
     if not found:
         found = [_make_entry(one, program) for one in STATUSES if re.search(one.pattern, flat, re.IGNORECASE)][:1]
     return tuple(found)
@@ -392,7 +392,7 @@ def _make_entry(row: Message, program: str) -> Entry:
     return Entry(row.code, program, row.title, row.meaning, how, row.fix, COMMANDS[command])
 
 
-def _reason_entries(text: str, program: str) -> Iterator[Entry]:
+def _make_reason_entries(text: str, program: str) -> Iterator[Entry]:
     """Yield an entry for each rule that matches a reason of cuDNN in the text."""
     found = _REASON.findall(text)
     flat = " ".join(text.split())

@@ -278,12 +278,12 @@ def _wants_fork(asked: Mapping[str, Any], say: Say) -> bool:
     if not (asked["fresh"] and asked["build"]) or profile is None:
         return False
     if asked["device"] not in _prepared:
-        explain(control_graph(), profile, step=_stepping(say))
+        explain(control_graph(), profile, step=_report_steps(say))
         _prepared.add(asked["device"])
     return True
 
 
-def _stepping(say: Say) -> Callable[[str], None]:
+def _report_steps(say: Say) -> Callable[[str], None]:
     def step(text: str) -> None:
         if (lib := loaded_library()) is None:
             say(step=text)
@@ -300,7 +300,7 @@ def _answer(asked: Mapping[str, Any], say: Say) -> None:
         mode=asked["modes"],
         build=asked["build"],
         execute=asked["execute"],
-        step=_stepping(say),
+        step=_report_steps(say),
         skip=asked["skip"],
         causes=asked["causes"],
         shapes=asked["shapes"],

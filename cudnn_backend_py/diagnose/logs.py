@@ -51,7 +51,7 @@ class LogReport:
             return "No graph found in the log. Set CUDNN_LOGLEVEL_DBG=3 before the program starts.\n"
         parts = []
         for number, (item, verdicts) in enumerate(zip(self.graphs, self.verdicts, strict=True), 1):
-            paragraph = _paragraph(number, item)
+            paragraph = _format_graph(number, item)
             parts.append(paragraph if verbose or not verdicts else paragraph.partition("\n")[0])
             parts += [render_text(one) if verbose else summary_text(one) for one in verdicts]
         return "\n".join(part.rstrip("\n") + "\n" for part in parts)
@@ -85,7 +85,7 @@ def report_log(source: GraphSource, targets: Sequence[str] = (), *, explained: b
     return LogReport(graphs, verdicts)
 
 
-def _paragraph(number: int, item: LoggedGraph) -> str:
+def _format_graph(number: int, item: LoggedGraph) -> str:
     told = [f"cuDNN {item.version or 'of unknown version'}", f"line {item.line}"]
     told += [f"{item.count} times"] * (item.count > 1) + [f"executed {item.executions} times"] * (item.executions > 0)
     told += [f"thread {item.thread}"] * bool(item.thread)

@@ -161,15 +161,15 @@ class SearchExtent:
         return not self.stopped
 
     def __str__(self) -> str:
-        pairs = _of(self.checked_pairs, self.pairs)
-        return f"{_of(self.checked, self.changes)} changes and {pairs} pairs of changes were checked"
+        pairs = _describe_solution(self.checked_pairs, self.pairs)
+        return f"{_describe_solution(self.checked, self.changes)} changes and {pairs} pairs of changes were checked"
 
     def to_dict(self) -> dict[str, Any]:
         """Return the extent as plain data."""
         return {"finished": self.finished, **asdict(self)}
 
 
-def _of(checked: int, count: int | None) -> str:
+def _describe_solution(checked: int, count: int | None) -> str:
     return str(checked) if count is None else f"{checked} of {count}"
 
 
@@ -256,7 +256,7 @@ def whatif(
         found = sorted([*found, *versions.found], key=lambda remedy: remedy.size)
         unbuilt: list[str] = []
         built = _drop_unbuildable(found, asked, others, unbuilt) if build else found
-        kept = list(islice(_drop_wrong(graph, _distinct(built)), limit))
+        kept = list(islice(_drop_wrong(graph, _drop_duplicates(built)), limit))
         late = [*([extent.stopped] if extent.stopped else []), *versions.late, *unbuilt]
         return Remedies(graph, kept, replace(extent, stopped="; ".join(late)))
 
@@ -279,7 +279,7 @@ class _Request:
         return Query(graph, where, setup, self.modes, build=self.build, causes=False)
 
 
-def _distinct(found: Iterable[Remedy]) -> Iterator[Remedy]:
+def _drop_duplicates(found: Iterable[Remedy]) -> Iterator[Remedy]:
     """Yield the remedies without near-duplicates: at most two of a kind, and none that contains another."""
     kept: list[Remedy] = []
     for remedy in found:
@@ -328,11 +328,11 @@ def _drop_unbuildable(found: Iterable[Remedy], asked: _Request, judge: Judge, la
         verdicts = [judge.run_query(asked.question(one, remedy.target, remedy.version)) for one in remedy.graphs]
         if all(verdict.supported for verdict in verdicts):
             yield replace(remedy, verdict=verdicts[0])
-        elif any(map(_timed_out, verdicts)):
+        elif any(map(_is_timed_out, verdicts)):
             late.append(f"plans of {remedy.title!r} were not built in time")
 
 
-def _timed_out(verdict: Verdict) -> bool:
+def _is_timed_out(verdict: Verdict) -> bool:
     return verdict.cause is not None and verdict.cause.code == CUDNN_TIMED_OUT
 
 
@@ -366,7 +366,7 @@ def _judge_versions(
             answers.found.append(replace(remedy, graphs=(graph,), kinds=("version",)))
         elif verdict.outcome is Outcome.NOT_SUPPORTED:
             answers.refusing.append(name)
-        elif _timed_out(verdict):
+        elif _is_timed_out(verdict):
             answers.late.append(f"cuDNN {name} did not answer in time")
     return answers
 
@@ -652,20 +652,20 @@ class _Search:
         """Report what is found."""
         crashes = self.known.get(_ITSELF, _Answer()).killed  # then every target would
         if not crashes and not self.building:
-            self._other_targets()
-        promising = self._one_step()
+            self._list_other_targets()
+        promising = self._try_one_step()
         if not crashes and self.building:  # dear, and said by another program than the user's
-            self._other_targets()
-        enough = bool(self.found) if self.building else any(map(self._leaves_results, self.found))
+            self._list_other_targets()
+        enough = bool(self.found) if self.building else any(map(self._keeps_results, self.found))
         if two_steps and not enough and not self._is_over():
-            self._two_steps(promising)
+            self._try_two_steps(promising)
         self._report_extent()
 
     @staticmethod
-    def _leaves_results(solution: Solution) -> bool:
+    def _keeps_results(solution: Solution) -> bool:
         return solution.effect != "idea"
 
-    def _one_step(self) -> list[tuple[Solution, int, str]]:
+    def _try_one_step(self) -> list[tuple[Solution, int, str]]:
         """Try every one-step change; return those with one graph that is refused for another reason than before.
 
         With the number of that graph, and the reason.
@@ -674,7 +674,7 @@ class _Search:
         kinds = dict.fromkeys([*BUILDING_KINDS, *_ORDER]) if self.building else _kinds_to_try(self.words)
         wanted = [kind for kind in kinds if kind != "drop_operation"]
         limit = _CHANGES + 1 if self.bounded else None
-        candidates = list(islice(self._first_steps(wanted), limit))
+        candidates = list(islice(self._list_first_steps(wanted), limit))
         self._count_changes(len(candidates))
         self._try(self._valid_changes(candidates[:_CHANGES] if self.bounded else candidates), promising)
         if not self.found and not self._is_over():
@@ -697,14 +697,14 @@ class _Search:
             else:
                 self._count(of_two=False)
 
-    def _first_steps(self, kinds: Sequence[str]) -> Iterator[Change]:
+    def _list_first_steps(self, kinds: Sequence[str]) -> Iterator[Change]:
         cuts = 0
         for change in changes(self.graph, kinds):
             cuts += change.kind == "split"
             if cuts <= _CUTS or change.kind != "split":
                 yield change
 
-    def _two_steps(self, promising: list[tuple[Solution, int, str]]) -> None:
+    def _try_two_steps(self, promising: list[tuple[Solution, int, str]]) -> None:
         pairs = [
             pair
             for first, member, words in promising[:_FIRST_STEPS]
@@ -729,9 +729,9 @@ class _Search:
             if all(answer.supported for answer in answers):
                 if self._report(solution):
                     found[solution.kinds] += 1
-                    if self._leaves_results(solution) and not self.patient:
+                    if self._keeps_results(solution) and not self.patient:
                         more = min(more, _MORE)
-            elif promising is not None and (refused := self._refused_otherwise(answers)) is not None:
+            elif promising is not None and (refused := self._find_other_refusal(answers)) is not None:
                 promising.append((solution, *refused))
 
     def _judge_all(self, solution: Solution) -> list[_Answer]:
@@ -744,7 +744,7 @@ class _Search:
                 break
         return answers
 
-    def _refused_otherwise(self, answers: Sequence[_Answer]) -> tuple[int, str] | None:
+    def _find_other_refusal(self, answers: Sequence[_Answer]) -> tuple[int, str] | None:
         """Return the only refused graph if its reason differs from the original one."""
         refused = [(number, answer.words) for number, answer in enumerate(answers) if not answer.supported]
         return refused[0] if len(refused) == 1 and refused[0][1] not in ("", self.words) else None
@@ -838,7 +838,7 @@ class _Search:
         self.found.append(solution)
         return True
 
-    def _other_targets(self) -> None:
+    def _list_other_targets(self) -> None:
         found = 0
         for name in ARCHITECTURES:
             if found == 2 or time.monotonic() > self.deadline:

@@ -87,7 +87,7 @@ class RelatedPlans:
         """
         pool = shared_pool() if self._pool is None else self._pool
         bounds = bounds_of(self.problem, needed)
-        family = self._family(decoding=bounds.q == 1)
+        family = self._family_key(decoding=bounds.q == 1)
         key = (family, bounds)
         held = pool.find(key)
         if held is not None:
@@ -97,7 +97,7 @@ class RelatedPlans:
         for other in sorted(others, key=lambda other: other[1]):
             held = pool.find(other) if other[1].hold(*needed) else None
             if held is not None:
-                pool.build_soon(key, make, _ordinal(self.target))
+                pool.build_soon(key, make, _device_ordinal(self.target))
                 return held, key
         return pool.get_or_build(key, make, stream), key
 
@@ -105,7 +105,7 @@ class RelatedPlans:
         """Return the plan with exactly the call's bounds, and its key in the pool; raise as :meth:`find`."""
         pool = shared_pool() if self._pool is None else self._pool
         needed = whole_tiles(self.problem, needed)
-        key = (f"exact {self._family(decoding=needed.q == 1)}", needed)
+        key = (f"exact {self._family_key(decoding=needed.q == 1)}", needed)
         return pool.get_or_build(key, partial(self.build, needed), stream), key
 
     def build(self, bounds: Bounds) -> ClassPlan:
@@ -113,7 +113,7 @@ class RelatedPlans:
         whole = class_problem(self.problem, bounds, backward=self.backward)
         return ClassPlan(whole, self.target, backward=self.backward, workspace=self.workspace)
 
-    def _family(self, *, decoding: bool) -> str:
+    def _family_key(self, *, decoding: bool) -> str:
         found = self._families.get(decoding)
         if found is None:
             smallest = class_problem(self.problem, Bounds(2, 1 if decoding else 2, 2), backward=self.backward)
@@ -137,7 +137,7 @@ def find_class(
     return related_plans.find(Bounds(problem.batch, problem.seq_q, problem.seq_kv), stream, is_fixed=is_fixed)
 
 
-def _ordinal(target: Target) -> int:
+def _device_ordinal(target: Target) -> int:
     assert target.handle is not None  # plans of described targets do not run
     return target.handle.device or 0
 
@@ -325,7 +325,7 @@ class _ByClass:
         returning = self._owner.returning
         returning.note(self._needed)
         if not returning.calls_left(self._needed):
-            self._owner.pool.build_soon(exact.key, exact.make, _ordinal(self._owner.target))
+            self._owner.pool.build_soon(exact.key, exact.make, _device_ordinal(self._owner.target))
             self._is_requested = True
 
 
@@ -369,8 +369,8 @@ def _problem_of(problem: Attention, facts: Mapping[str, _Facts]) -> Attention:
     UsageError
         ``buffer-dims``.
     """
-    (batch, _, seq_q, _), (_, _, seq_kv, _) = (_four(name, facts[name][0]) for name in ("q", "k"))
-    layout = {name: _four(name, strides) for name, (_, strides) in facts.items()}
+    (batch, _, seq_q, _), (_, _, seq_kv, _) = (_dims_and_strides_of_rank_4(name, facts[name][0]) for name in ("q", "k"))
+    layout = {name: _dims_and_strides_of_rank_4(name, strides) for name, (_, strides) in facts.items()}
     found = replace(problem, batch=batch, seq_q=seq_q, seq_kv=seq_kv, layout=layout)
     for name, (dims, _) in facts.items():
         if dims != found.dims(name):
@@ -381,7 +381,7 @@ def _problem_of(problem: Attention, facts: Mapping[str, _Facts]) -> Attention:
     return found
 
 
-def _four(name: str, numbers: tuple[int, ...]) -> tuple[int, int, int, int]:
+def _dims_and_strides_of_rank_4(name: str, numbers: tuple[int, ...]) -> tuple[int, int, int, int]:
     if len(numbers) != 4:
         raise UsageError(f"buffer {name!r} has {len(numbers)} dims, b, h, s and d are needed", code="buffer-dims")
     b, h, s, d = numbers

@@ -155,7 +155,7 @@ class Executable(ShownAsHtml):
             What cuDNN refuses at launch.
         """
         if named or len(buffers) != self._quick:
-            ordered = self._ordered(buffers, named)
+            ordered = self._order_buffers(buffers, named)
             if ordered is None:
                 self.run(self._arguments.name(buffers, named))
                 return
@@ -192,7 +192,7 @@ class Executable(ShownAsHtml):
         key = addresses if self._allocate is None else (state.base, *addresses)
         pack = state.find(key)
         if pack is None or (self._check and pack.seen != [*map(id, buffers)]):
-            pack = self._quick_pack(state, key, addresses, buffers, pack)
+            pack = self._find_pack_of_known(state, key, addresses, buffers, pack)
         state.launch.run(pack)
         if state.fast is None:
             self._take_fast_path(state, buffers)
@@ -281,7 +281,7 @@ class Executable(ShownAsHtml):
 
     # buffers by name
 
-    def _ordered(self, buffers: tuple[Any, ...], named: Mapping[str, Any]) -> tuple[Any, ...] | None:
+    def _order_buffers(self, buffers: tuple[Any, ...], named: Mapping[str, Any]) -> tuple[Any, ...] | None:
         """Return the buffers by position if they need no further check, else None."""
         if len(buffers) + len(named) != self._quick:
             return None
@@ -372,7 +372,7 @@ class Executable(ShownAsHtml):
         """Return the address of the plan's own workspace inside one at `base`, 0 if it needs none."""
         return base + self._scratch_bytes if self.plan.workspace_bytes else 0
 
-    def _quick_pack(
+    def _find_pack_of_known(
         self, state: StreamState, key: tuple[int, ...], addresses: tuple[int, ...], buffers: tuple[Any, ...], pack: Any
     ) -> Any:
         """Check torch tensors at new addresses; return the variant pack found for them.
@@ -418,7 +418,7 @@ class Executable(ShownAsHtml):
         row += [places.get(tensor.uid, place) for tensor, place in extra_addresses]
         key = (state.workspace, *row)
         pack = state.find(key)
-        seen = {name: _identity(by_name[name]) for name in self.names}
+        seen = {name: _identity_key(by_name[name]) for name in self.names}
         if self._check and (pack is None or pack.seen != seen):
             for name, buffer in by_name.items():
                 if name not in self._by_value:
@@ -521,6 +521,6 @@ def _tensor_signature(tensor: Any) -> Any:
         return object()
 
 
-def _identity(buffer: Any) -> int:
+def _identity_key(buffer: Any) -> int:
     """Return a key that distinguishes objects; an address is its own key."""
     return buffer if type(buffer) is int else id(buffer)

@@ -158,7 +158,7 @@ class PlanPool:
             for held in list(self._held.values()):
                 held.plan.captured = False
                 self._drop(held)
-            self._sweep()
+            self._destroy_finished()
 
     def _add(self, key: Hashable, plan: Any) -> Slot:
         with self._lock:
@@ -169,9 +169,9 @@ class PlanPool:
                 for held in mine:
                     if any(watcher.has_used(held.plan) for watcher in self._watchers):
                         held.used = self.now
-            for held in sorted(mine, key=_last_use)[: max(0, len(mine) - self._most)]:
+            for held in sorted(mine, key=_last_use_time)[: max(0, len(mine) - self._most)]:
                 self._drop(held)
-            self._sweep()
+            self._destroy_finished()
             return found
 
     def _drop(self, held: Slot) -> None:
@@ -180,12 +180,12 @@ class PlanPool:
             watcher.forget(held.plan)
         self._leaving.append(_EvictedPlan(held))
 
-    def _sweep(self) -> None:
+    def _destroy_finished(self) -> None:
         """Destroy the evicted plans that have no work left on the device."""
         self._leaving = [item for item in self._leaving if not item.is_gone()]
 
 
-def _last_use(held: Slot) -> int:
+def _last_use_time(held: Slot) -> int:
     return held.used
 
 
@@ -263,7 +263,7 @@ class _Background:
                 self._jobs.put_nowait((key, make, device))
                 self._asked.add(key)
             if self._thread is None:
-                self._thread = threading.Thread(target=self._work, name="cudnn-backend-plans", daemon=True)
+                self._thread = threading.Thread(target=self._run_worker, name="cudnn-backend-plans", daemon=True)
                 self._thread.start()
                 atexit.register(self._end)
 
@@ -282,7 +282,7 @@ class _Background:
         if self._thread is not None:
             self._thread.join()
 
-    def _work(self) -> None:
+    def _run_worker(self) -> None:
         while True:
             key, make, device = self._jobs.get()
             if self._is_ending:

@@ -139,7 +139,7 @@ def execute(
                 if buffer is not None:
                     placed[tensor.uid] = buffer
                 continue
-            image = _memory_image(tensor, buffer)
+            image = _to_memory_image(tensor, buffer)
             address = memory.copy_in(image)
             placed[tensor.uid] = address
             if tensor.uid in written:
@@ -147,18 +147,18 @@ def execute(
         if workspace_ptr is None:
             workspace_ptr = memory.allocate(plan.workspace_bytes)
         pack = variant_pack(plan, placed, workspace_ptr=workspace_ptr)
-        with _on_stream(handle, stream):
+        with _use_stream(handle, stream):
             plan.descriptor.execute(handle, pack.descriptor)
             if memory:
                 memory.synchronize(handle.stream)
         for tensor, array, address in back:
             image = np.empty(array.size if _is_memory(tensor, array) else tensor.span_elements, array.dtype)
             memory.copy_out(address, image)
-            _take_back(tensor, array, image)
+            _copy_back(tensor, array, image)
 
 
 @contextmanager
-def _on_stream(handle: Handle, stream: int | None) -> Iterator[None]:
+def _use_stream(handle: Handle, stream: int | None) -> Iterator[None]:
     """Set a handle's stream for the duration of a block; others may share the handle."""
     if stream is None:
         yield
@@ -212,7 +212,7 @@ def _is_memory(tensor: Tensor, array: NDArray[Any]) -> bool:
     return tensor.ragged_offset is not None and array.ndim == 1
 
 
-def _memory_image(tensor: Tensor, array: NDArray[Any]) -> NDArray[Any]:
+def _to_memory_image(tensor: Tensor, array: NDArray[Any]) -> NDArray[Any]:
     """Return the bytes of device memory for an array, with its elements placed by the tensor's strides."""
     _check_array(tensor, array)
     if _is_memory(tensor, array):
@@ -222,5 +222,5 @@ def _memory_image(tensor: Tensor, array: NDArray[Any]) -> NDArray[Any]:
     return image
 
 
-def _take_back(tensor: Tensor, array: NDArray[Any], image: NDArray[Any]) -> None:
+def _copy_back(tensor: Tensor, array: NDArray[Any], image: NDArray[Any]) -> None:
     array[...] = image if _is_memory(tensor, array) else strided_view(image, tensor.dims, tensor.strides)

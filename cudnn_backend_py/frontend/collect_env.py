@@ -21,23 +21,23 @@ _PLACES = ("LD_LIBRARY_PATH", "LD_PRELOAD", "VIRTUAL_ENV", "CONDA_PREFIX")
 
 def collect_env_info() -> dict[str, dict[str, Any]]:
     """Return the facts by section, using only the standard library; failing probes do not raise."""
-    probes = {"cuDNN, driver, GPUs": collect_info, "Packages": _packages, "Environment variables": _variables}
-    return {title: _guarded(probe) for title, probe in probes.items()}
+    probes = {"cuDNN, driver, GPUs": collect_info, "Packages": _list_packages, "Environment variables": _list_variables}
+    return {title: _run_probe(probe) for title, probe in probes.items()}
 
 
-def _guarded(probe: Any) -> dict[str, Any]:
+def _run_probe(probe: Any) -> dict[str, Any]:
     try:
         return dict(probe())
     except Exception as error:  # a report that says what failed is better than none
         return {"error": f"{type(error).__name__}: {error}"}
 
 
-def _packages() -> dict[str, str]:
+def _list_packages() -> dict[str, str]:
     found = {str(item.metadata["Name"]).lower(): item.version for item in distributions()}
     return {name: version for name, version in sorted(found.items()) if name.startswith(_PACKAGES)}
 
 
-def _variables() -> dict[str, str]:
+def _list_variables() -> dict[str, str]:
     return {name: text for name, text in sorted(os.environ.items()) if name.startswith(_VARIABLES) or name in _PLACES}
 
 
@@ -46,11 +46,15 @@ def format_report(report: Mapping[str, Mapping[str, Any]]) -> str:
     lines = ["### cudnn_backend_py.frontend: environment"]
     for title, facts in report.items():
         width = max(map(len, facts), default=0)
-        lines += ["", f"==== {title} ====", *(f"{name:<{width}} : {_plain(value)}" for name, value in facts.items())]
+        lines += [
+            "",
+            f"==== {title} ====",
+            *(f"{name:<{width}} : {_format_plain(value)}" for name, value in facts.items()),
+        ]
     return "\n".join(lines)
 
 
-def _plain(value: Any) -> str:
+def _format_plain(value: Any) -> str:
     return printable(value if isinstance(value, str) else json.dumps(value, default=str))
 
 

@@ -88,13 +88,13 @@ def _map(value: Any, change: Callable[[Any], Any]) -> Any:
     return change(value)
 
 
-def _leaves(value: Any) -> Iterator[Any]:
+def _iterate_leaves(value: Any) -> Iterator[Any]:
     if isinstance(value, (list, tuple)):
         for item in value:
-            yield from _leaves(item)
+            yield from _iterate_leaves(item)
     elif isinstance(value, Mapping):
         for item in value.values():
-            yield from _leaves(item)
+            yield from _iterate_leaves(item)
     elif isinstance(value, slice):
         yield from (value.start, value.stop, value.step)
     else:
@@ -121,7 +121,7 @@ def _as_meta(value: Any) -> Any:
     return META
 
 
-def _emptied(value: Any) -> Any:
+def _without_values(value: Any) -> Any:
     return torch.empty_like(value, device=META) if isinstance(value, torch.Tensor) else value
 
 
@@ -223,7 +223,7 @@ class _CudaAsMeta(TorchFunctionMode):  # type: ignore[misc]
         pinned = kwargs.pop("pin_memory", False)
         if func in _device_constructors() and kwargs.get("device") is None and _is_cuda(_default_device()):
             kwargs["device"] = CUDA
-        leaves = list(_leaves((args, kwargs)))
+        leaves = list(_iterate_leaves((args, kwargs)))
         if any(_is_on_gpu(leaf) for leaf in leaves):
             return self._answer_on_gpu(func, args, kwargs, [leaf for leaf in leaves if _is_meta(leaf)])
         made = func(*args, **kwargs)
@@ -334,12 +334,12 @@ class _CudaAsMeta(TorchFunctionMode):  # type: ignore[misc]
             return func(*args, **kwargs)
         except NotImplementedError:
             if shadow is not _UNKNOWN:
-                return _map(shadow, _emptied)
+                return _map(shadow, _without_values)
             if not hasattr(sizes, "meta_nonzero_assume_all_nonzero"):  # torch 2.4
                 raise
         except RuntimeError as error:
             if "a meta tensor" in str(error) and shadow is not _UNKNOWN:  # repeat_interleave
-                return _map(shadow, _emptied)
+                return _map(shadow, _without_values)
             if "item() cannot be called" in str(error):  # a factor that is a tensor
                 return func(
                     args[0], *_map(args[1:], _number), **{key: _map(item, _number) for key, item in kwargs.items()}
@@ -357,7 +357,7 @@ class _CudaAsMeta(TorchFunctionMode):  # type: ignore[misc]
     @staticmethod
     def _shadow_of(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Return the result of `func` on the shadows, ``_UNKNOWN`` for large inputs or results."""
-        if not any(_is_meta(leaf) for leaf in _leaves((args, kwargs))) and _requests_much(func, args, kwargs):
+        if not any(_is_meta(leaf) for leaf in _iterate_leaves((args, kwargs))) and _requests_much(func, args, kwargs):
             return _UNKNOWN
         try:
             return func(*_map(args, _as_cpu), **{key: _map(item, _as_cpu) for key, item in kwargs.items()})
@@ -369,7 +369,7 @@ class _CudaAsMeta(TorchFunctionMode):  # type: ignore[misc]
     def _attach(result: Any, shadow: Any, args: tuple[Any, ...]) -> None:
         if result is None and shadow is _UNKNOWN and args and _is_meta(args[0]):
             _set_shadow(args[0], None)
-        results, shadows = list(_leaves(result)), list(_leaves(shadow))
+        results, shadows = list(_iterate_leaves(result)), list(_iterate_leaves(shadow))
         if len(results) != len(shadows):
             shadows = [_UNKNOWN] * len(results)
         for one, value in zip(results, shadows, strict=True):
@@ -383,7 +383,7 @@ _UNKNOWN = object()
 
 def _requests_much(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     """Return whether a factory, such as ``torch.randn``, or a copy from the CPU makes a large tensor."""
-    for leaf in _leaves((args, kwargs)):
+    for leaf in _iterate_leaves((args, kwargs)):
         if isinstance(leaf, torch.Tensor):
             return bool(leaf.numel() > SHADOW_ELEMENTS)
     name = getattr(func, "__name__", "")
@@ -392,13 +392,13 @@ def _requests_much(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
     sizes = kwargs.get("size", args)
     if name in ("full", "randint"):
         sizes = next((item for item in (sizes, *args) if item is not args and isinstance(item, (list, tuple))), ())
-    return math.prod(leaf for leaf in _leaves(sizes) if isinstance(leaf, int)) > SHADOW_ELEMENTS
+    return math.prod(leaf for leaf in _iterate_leaves(sizes) if isinstance(leaf, int)) > SHADOW_ELEMENTS
 
 
 # What a tensor says of itself
 
 
-def _outside(tensor: torch.Tensor) -> bool:
+def _returns_to_program(tensor: torch.Tensor) -> bool:
     return bool(not getattr(_inside, "depth", 0) and _device.__get__(tensor).type == "meta")
 
 
@@ -411,15 +411,15 @@ def _plain(getter: Callable[[torch.Tensor], Any]) -> Callable[[torch.Tensor], An
 
 
 def _tensor_device(tensor: torch.Tensor) -> torch.device:
-    return CUDA if _outside(tensor) else _device.__get__(tensor)
+    return CUDA if _returns_to_program(tensor) else _device.__get__(tensor)
 
 
 def _tensor_is_cuda(tensor: torch.Tensor) -> bool:
-    return _device.__get__(tensor).type in (("meta", "cuda") if _outside(tensor) else ("cuda",))
+    return _device.__get__(tensor).type in (("meta", "cuda") if _returns_to_program(tensor) else ("cuda",))
 
 
 def _tensor_is_meta(tensor: torch.Tensor) -> bool:
-    return not _outside(tensor) and _device.__get__(tensor).type == "meta"
+    return not _returns_to_program(tensor) and _device.__get__(tensor).type == "meta"
 
 
 _base_data_ptr = torch._C.TensorBase.data_ptr
@@ -676,7 +676,7 @@ def _refuse_strided(make: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(make)
     def checked(tensors: Any, *args: Any, **kwargs: Any) -> Any:
         device = kwargs.get("device") or next(
-            (leaf.device for leaf in _leaves(tensors) if isinstance(leaf, torch.Tensor)), None
+            (leaf.device for leaf in _iterate_leaves(tensors) if isinstance(leaf, torch.Tensor)), None
         )
         if kwargs.get("layout") in (None, torch.strided) and _is_cuda(device or _default_device()):
             raise NotImplementedError(
@@ -704,7 +704,7 @@ def _as_program() -> Iterator[None]:
         _inside.depth = depth
 
 
-def _program(function: Callable[..., Any]) -> Callable[..., Any]:
+def _run_as_program(function: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
         with _as_program():
@@ -717,7 +717,7 @@ _base_push_hooks = torch._C._autograd._push_saved_tensors_default_hooks
 
 
 def _push_hooks(pack: Callable[..., Any], unpack: Callable[..., Any]) -> None:
-    _base_push_hooks(_program(pack), _program(unpack))
+    _base_push_hooks(_run_as_program(pack), _run_as_program(unpack))
 
 
 _base_set_anomaly = torch.set_anomaly_enabled
@@ -745,7 +745,7 @@ def _library_impl(self: Any, op_name: Any, fn: Any, dispatch_key: str = "", *arg
     name = name if "::" in name else f"{self.ns}::{name}"
     name = name.partition(".")[0]
     if dispatch_key in _KEYS and callable(fn):
-        fn = _kernels[name] = _program(fn)
+        fn = _kernels[name] = _run_as_program(fn)
     elif dispatch_key == "Meta" and callable(fn):
         only_shapes = fn
 
@@ -802,7 +802,7 @@ def install(properties: Mapping[str, Any], cudnn_version: Callable[[], int]) -> 
     for name, kind in _legacy_types().items():
         setattr(torch.cuda, name, kind)
     torch.set_default_tensor_type = _set_default_tensor_type
-    torch.autograd._engine_run_backward = _program(torch.autograd._engine_run_backward)
+    torch.autograd._engine_run_backward = _run_as_program(torch.autograd._engine_run_backward)
     torch._C._autograd._push_saved_tensors_default_hooks = _push_hooks
     torch.set_anomaly_enabled = _set_anomaly_enabled
     torch._C._scatter = lambda tensor, *args: (tensor.to(CUDA),)  # to all GPUs, which is one

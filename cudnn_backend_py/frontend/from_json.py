@@ -39,7 +39,7 @@ class _Call:
     numbers: Mapping[str, tuple[str, Callable[[Any], Any]]] = field(default_factory=dict)
 
 
-def _same(value: Any) -> Any:
+def _identity(value: Any) -> Any:
     return value
 
 
@@ -61,12 +61,12 @@ def _number(value: Any) -> Any:
     return number
 
 
-_SIDES = {name: (name, _same) for name in ("pre_padding", "post_padding", "stride", "dilation")}
+_SIDES = {name: (name, _identity) for name in ("pre_padding", "post_padding", "stride", "dilation")}
 _WINDOW = {**_SIDES, "math_mode": ("convolution_mode", _of(convolution_mode))}
 _PHASE = {"forward_phase": ("norm_forward_phase", _of(norm_forward_phase))}
 _NORM = {"X": "input", "SCALE": "scale", "BIAS": "bias", "EPSILON": "epsilon"}
 _GRADIENT = {"DY": "grad", "X": "input", "SCALE": "scale", "MEAN": "mean", "INV_VARIANCE": "inv_variance"}
-_ROTATION = {"output_scale": ("output_scale", _number), "rope_dim": ("rope_dim", _same)}
+_ROTATION = {"output_scale": ("output_scale", _number), "rope_dim": ("rope_dim", _identity)}
 _RUNNING = {"PREV_RUNNING_MEAN": "in_running_mean", "PREV_RUNNING_VAR": "in_running_var", "MOMENTUM": "momentum"}
 
 CALLS: dict[str, _Call] = {
@@ -116,14 +116,14 @@ CALLS: dict[str, _Call] = {
         "paged_cache_load", {"container": "container", "seqLen": "seq_len", "pageTable": "page_table"}
     ),
     "RESHAPE": _Call("reshape", {"X": "input"}, {"reshape_mode": ("reshape_mode", _of(reshape_mode))}),
-    "TRANSPOSE": _Call("transpose", {"X": "input"}, {"permutation": ("permutation", _same)}),
+    "TRANSPOSE": _Call("transpose", {"X": "input"}, {"permutation": ("permutation", _identity)}),
     "ROPE": _Call("rope", {"INPUT": "input", "FREQS": "freqs"}, _ROTATION),
     "ROPE_BWD": _Call("rope_backward", {"DY": "dY", "FREQS": "freqs"}, _ROTATION),
     "RESAMPLE": _Call(
         "resample",
         {"X": "input"},
         {
-            "window": ("window", _same),
+            "window": ("window", _identity),
             **{name: _SIDES[name] for name in ("stride", "pre_padding", "post_padding")},
             "resample_mode": ("resampling_mode", _of(resample_mode)),
             "padding_mode": ("padding_mode", _of(padding_mode)),
@@ -139,7 +139,7 @@ CALLS: dict[str, _Call] = {
             "TokenIndex": "token_index",
             "TokenKs": "token_ks",
         },
-        {"mode": ("mode", _of(moe_grouped_matmul_mode)), "top_k": ("top_k", _same)},
+        {"mode": ("mode", _of(moe_grouped_matmul_mode)), "top_k": ("top_k", _identity)},
     ),
     "MOE_GROUPED_MATMUL_BWD": _Call(
         "moe_grouped_matmul_bwd", {"DOutput": "doutput", "Token": "token", "FirstTokenOffset": "first_token_offset"}
@@ -147,12 +147,12 @@ CALLS: dict[str, _Call] = {
     "BLOCK_SCALE_QUANTIZE": _Call(
         "block_scale_quantize",
         {"X": "input"},
-        {"block_size": ("block_size", _same), "axis": ("axis", _same), "transpose": ("transpose", bool)},
+        {"block_size": ("block_size", _identity), "axis": ("axis", _identity), "transpose": ("transpose", bool)},
     ),
     "BLOCK_SCALE_DEQUANTIZE": _Call(
         "block_scale_dequantize",
         {"X": "input", "scale": "descale"},
-        {"block_size": ("block_size", _same), "is_negative_scale": ("is_negative_scale", bool)},
+        {"block_size": ("block_size", _identity), "is_negative_scale": ("is_negative_scale", bool)},
     ),
 }
 _SPECIAL = ("POINTWISE", "SLICE", "CONCATENATE")
@@ -211,7 +211,7 @@ def write_graph(graph: Any, data: Mapping[str, Any]) -> None:
             raise invalid_value(f"node {name!r} of the JSON cannot be read: {error}") from error
 
 
-def _known(port: Any) -> str:
+def _attention_name(port: Any) -> str:
     if port not in _ATTENTION:
         raise invalid_value(f"attention of the JSON has {str(port)[:60]!r}, which is not read")
     return _ATTENTION[port]
@@ -269,8 +269,8 @@ class _GraphWriter:
         getattr(self.graph, method)(**arguments, name=name if isinstance(name, str) else "")
 
     def _attention(self, node: Mapping[str, Any], given: Mapping[str, tensor]) -> None:
-        outputs = {_known(port): key for port, key in node["outputs"].items()}
-        tensors = {_known(port): item for port, item in given.items()}
+        outputs = {_attention_name(port): key for port, key in node["outputs"].items()}
+        tensors = {_attention_name(port): item for port, item in given.items()}
         tensors |= {name: self._tensor(key) for name, key in outputs.items() if name in _WRITTEN}
         if node.get("score_mod"):
             name = str(node.get("name"))[:60]

@@ -223,12 +223,12 @@ class pygraph(
             fill_type(item, context)
             if item.dim and len(item.dim) != len(item.stride):
                 item.validate()
-        for item in self._used():
+        for item in self._used_tensors():
             item.validate()
         self._check_uids()
         self._validated = True
 
-    def _changed(self, what: str, item: UserTensor | None = None) -> None:
+    def _invalidate(self, what: str, item: UserTensor | None = None) -> None:
         """Invalidate earlier checks and inferences because `what`, the first words of the error, changes the graph.
 
         Raises
@@ -238,7 +238,7 @@ class pygraph(
         """
         read = self._memory is not None and not self._nodes
         if self._operation_graph is not None or self._plans.any_built or read:
-            if item is not None and item not in self._used():
+            if item is not None and item not in self._used_tensors():
                 return
             raise invalid_value(
                 f"{what} a graph whose operations cuDNN has already", fix="write it before, or a new graph"
@@ -247,7 +247,7 @@ class pygraph(
 
     def _check_uids(self) -> None:
         owners: dict[int, UserTensor] = {}
-        for item in self._used():
+        for item in self._used_tensors():
             if not item.uid or (other := owners.setdefault(item.uid, item)) is item:
                 continue
             if item.owner is not self.record.owner and item.owner is not None:  # an offset, which no operation names
@@ -257,7 +257,7 @@ class pygraph(
                 fix="set_uid() with a number of its own for each",
             )
 
-    def _used(self) -> list[UserTensor]:
+    def _used_tensors(self) -> list[UserTensor]:
         """Return every tensor used by nodes, including ragged offsets, each once."""
         seen: dict[UserTensor, None] = {}
         for node in self._nodes:
@@ -284,8 +284,8 @@ class pygraph(
             _also_as_missing_plans(_CODES_AS_MISSING_PLANS),
             status_as(FrontendRuntimeError, "the graph cannot be built"),
         ):
-            emitter = Emitter(self.context, self.name, (*self._created, *self._used()), self._nodes)
-            for item in self._used():
+            emitter = Emitter(self.context, self.name, (*self._created, *self._used_tensors()), self._nodes)
+            for item in self._used_tensors():
                 if item.uid_given:
                     emitter.tensor(item)
             for item in self._created:  # those only a score modifier uses
@@ -549,7 +549,7 @@ class pygraph(
         RuntimeError
             If there is none.
         """
-        for item in self._used():
+        for item in self._used_tensors():
             if item.uid == uid:
                 return item
         if self._memory is not None and not self._nodes:  # a graph that was built elsewhere
@@ -711,11 +711,11 @@ class pygraph(
             "cudnn_frontend_version": FRONTEND_VERSION,
             "gid": 0,
             "cudnn_backend_version": self.target.library.version_text,
-            "nodes": [self._shown(node) for node in self._nodes],
-            "tensors": [item.to_json() for item in self._used()],
+            "nodes": [self._node_to_json(node) for node in self._nodes],
+            "tensors": [item.to_json() for item in self._used_tensors()],
         }
 
-    def _shown(self, node: Node) -> dict[str, Any]:
+    def _node_to_json(self, node: Node) -> dict[str, Any]:
         """Return a node as plain data, with the graph's compute type where it has none of its own."""
         kind = self.context.compute_data_type
         compute = None if kind.backend is None else kind.name

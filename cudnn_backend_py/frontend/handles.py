@@ -212,7 +212,7 @@ def _new_handle(lib: Library) -> Handle:
     return handle
 
 
-def _described(handle: Any) -> DescribedHandle:
+def _make_described_handle(handle: Any) -> DescribedHandle:
     if not isinstance(handle, DescribedHandle):
         raise not_a_handle(handle)
     return handle
@@ -235,7 +235,7 @@ def destroy_handle(handle: Handle | DescribedHandle) -> None:
         handle.close()
         vars(handle)["backend_handle"] = None
     else:
-        _described(handle).backend_handle = None
+        _make_described_handle(handle).backend_handle = None
 
 
 def set_stream(handle: Handle | DescribedHandle, stream: int) -> None:
@@ -243,12 +243,12 @@ def set_stream(handle: Handle | DescribedHandle, stream: int) -> None:
     if isinstance(handle, Handle):
         handle.set_stream(stream)
     else:
-        _described(handle).stream = stream
+        _make_described_handle(handle).stream = stream
 
 
 def get_stream(handle: Handle | DescribedHandle) -> int:
     """Return the address of the handle's CUDA stream. C: ``cudnnGetStream``."""
-    return handle.stream if isinstance(handle, Handle) else _described(handle).stream
+    return handle.stream if isinstance(handle, Handle) else _make_described_handle(handle).stream
 
 
 def to_backend_handle(handle: Handle | DescribedHandle | None) -> int | None:
@@ -261,7 +261,7 @@ def to_backend_handle(handle: Handle | DescribedHandle | None) -> int | None:
     """
     if handle is None:
         return None
-    found: int | None = vars(handle if isinstance(handle, Handle) else _described(handle))["backend_handle"]
+    found: int | None = vars(handle if isinstance(handle, Handle) else _make_described_handle(handle))["backend_handle"]
     return found
 
 
@@ -309,7 +309,7 @@ def target_of(handle: Any, properties: device_properties | None) -> Target:
         If `handle` is no handle of this module.
     """
     own = isinstance(handle, Handle)
-    described = None if own or handle is None else _described(handle)
+    described = None if own or handle is None else _make_described_handle(handle)
     if properties is not None:
         return properties.target
     if described is not None:
@@ -420,7 +420,7 @@ class kernel_cache:
         return self._number(Attr.KERNEL_CACHE_REVISION)
 
     def _number(self, attribute: Attr) -> int:
-        descriptor = self._used()
+        descriptor = self._require_used()
         if descriptor.library.version < (9, 27, 0):
             raise invalid_value(
                 f"{attribute.name} needs cuDNN 9.27, the loaded library is {descriptor.library.version}",
@@ -429,7 +429,7 @@ class kernel_cache:
         with status_as(FrontendRuntimeError, "the kernel cache"):
             return int(descriptor.get(attribute))
 
-    def _used(self) -> Descriptor:
+    def _require_used(self) -> Descriptor:
         if self._descriptor is None or not self._descriptor.finalized:
             raise invalid_value(
                 "this kernel cache is not ready: no graph was built with it yet", fix="pygraph(kernel_cache=...)"
@@ -444,7 +444,7 @@ class kernel_cache:
         RuntimeError
             If no graph was built with it yet.
         """
-        descriptor = self._used()
+        descriptor = self._require_used()
         with status_as(FrontendRuntimeError, "the kernel cache"):
             return str(descriptor.get(Attr.KERNEL_CACHE_JSON_REPRESENTATION))
 

@@ -43,19 +43,19 @@ def read_cells(path: Path) -> list[str]:
         if not ("cells" in content or old):
             raise LookupError("it has no cells")
         codes = [cell for cell in found if cell["cell_type"] == "code"]
-        cells = [_text(cell["source"] if "source" in cell else cell["input"]) for cell in codes]
+        cells = [_join_source(cell["source"] if "source" in cell else cell["input"]) for cell in codes]
     except (GraphError, OSError, UnicodeError, LookupError, TypeError, AttributeError) as error:
         raise FrontendUsageError(
             f"{path} is no notebook: {error}", code="notebook", fix="give an .ipynb file"
         ) from None
-    return [_plain(cell) for cell in cells]
+    return [_to_plain_python(cell) for cell in cells]
 
 
-def _text(source: Any) -> str:
+def _join_source(source: Any) -> str:
     return source if isinstance(source, str) else "".join(source)
 
 
-def _plain(cell: str) -> str:
+def _to_plain_python(cell: str) -> str:
     lines = cell.splitlines()
     if lines and (file := _WRITING.fullmatch(lines[0].rstrip())):
         text = "".join(f"{line}\n" for line in lines[1:])
@@ -70,7 +70,7 @@ def _plain(cell: str) -> str:
             if not 0 <= at < len(lines) or not _is_for_shell(lines[at]):
                 break  # told where the cell is run
             end = next((end for end in range(at, len(lines)) if not lines[end].endswith("\\")), len(lines) - 1)
-            lines[at : end + 1] = [_line(lines[at].rstrip("\\")), *[""] * (end - at)]
+            lines[at : end + 1] = [_convert_line(lines[at].rstrip("\\")), *[""] * (end - at)]
         else:
             break
     return "\n".join(lines)
@@ -81,7 +81,7 @@ def _is_for_shell(line: str) -> bool:
     return text.startswith(("%", "!", "?")) or text.endswith("?") or _ASSIGNED.match(text) is not None
 
 
-def _line(line: str) -> str:
+def _convert_line(line: str) -> str:
     indent, text = line[: len(line) - len(line.lstrip())], line.strip()
     if timed := _TIMED.match(text):
         return indent + timed["statement"]

@@ -169,7 +169,7 @@ class PlanList:
         TypeError
             For what is no mode.
         """
-        named = [_mode(mode) for mode in items_of("heuristics", modes, "a list of cudnn.heur_mode")]
+        named = [_to_mode(mode) for mode in items_of("heuristics", modes, "a list of cudnn.heur_mode")]
         names = [mode.name for mode in named if mode is not heur_mode.OPENSOURCE]
         if named and not names:
             raise kernel_not_offered("heur_mode.OPENSOURCE alone")
@@ -277,7 +277,7 @@ class PlanList:
             reasons = [self._exclusion_reason(index) for index in range(len(self))]
         if None not in reasons:
             raise self._refusal_error(
-                "no execution plan is left that supports this graph", "plans-deselected", _lines(reasons) or None
+                "no execution plan is left that supports this graph", "plans-deselected", _format_lines(reasons) or None
             )
 
     def check_included(self, index: int, *, to_build: bool = False) -> None:
@@ -366,7 +366,7 @@ class PlanList:
                 break
         if not built:
             headline = "no execution plan could be built for this graph"
-            raise self._refusal_error(headline, "plan-not-built", _lines(failures), built=True)
+            raise self._refusal_error(headline, "plan-not-built", _format_lines(failures), built=True)
         if self.candidate == -1 or self._excludes_candidate():
             self.candidate = built[0]
 
@@ -405,12 +405,12 @@ class PlanList:
         return plan
 
 
-def _mode(mode: Any) -> heur_mode:
+def _to_mode(mode: Any) -> heur_mode:
     try:
         return heur_mode(mode)
     except ValueError:
         raise TypeError(f"{shown(mode)} is no mode of heuristics, a cudnn.heur_mode is needed") from None
 
 
-def _lines(texts: Iterable[str | None]) -> str:
+def _format_lines(texts: Iterable[str | None]) -> str:
     return "\n".join(text for text in texts if text)

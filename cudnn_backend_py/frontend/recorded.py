@@ -290,7 +290,7 @@ class Record:
         """Show programs the inferred dims and strides of results."""
         for item in results:
             if not (item.dim and item.stride):
-                item.dim, item.stride = item.inferred_layout()
+                item.dim, item.stride = item.foresee()
                 self.shown[item] = None
 
     def hide(self) -> None:
@@ -368,11 +368,11 @@ def recorded(cls: Class) -> Class:
     """Make every operation of a graph class record its node in ``self.record`` and name results as 1.32 does."""
     for name, operation in OPERATIONS.items():
         if hasattr(cls, name):
-            setattr(cls, name, _noting(name, operation, getattr(cls, name)))
+            setattr(cls, name, _make_recorder(name, operation, getattr(cls, name)))
     return cls
 
 
-def _noting(method: str, operation: Operation, add: Callable[..., Any]) -> Callable[..., Any]:
+def _make_recorder(method: str, operation: Operation, add: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(add)
     def call(self: Any, *args: Any, out_dims: Any = None, **kwargs: Any) -> Any:
         record: Record = self.record
@@ -387,18 +387,18 @@ def _noting(method: str, operation: Operation, add: Callable[..., Any]) -> Calla
         for argument in operation.kernels_only:
             if kwargs.pop(argument, None):
                 raise kernel_not_offered(f"{argument} of {method}")
-        kwargs = _given(operation, valued, kwargs)
+        kwargs = _drop_missing(operation, valued, kwargs)
         if names[:1] == ["norm_forward_phase"] and args and _is_tensor(args[0]):
-            args, kwargs = _tensors_first(method, names, args, kwargs)
+            args, kwargs = _reorder_norm_arguments(method, names, args, kwargs)
         given = _bind(method, parameters, self, args, kwargs)
         # The other way round, as cudnn-frontend 1.32 has them.
         if operation.pointwise and isinstance(given.get("compute_data_type"), str):
-            args, kwargs = _name_first(names, args, kwargs)
+            args, kwargs = _reorder_name(names, args, kwargs)
             given = _bind(method, parameters, self, args, kwargs)
         for argument, kind in kinds.items():
             if given.get(argument) is not None:
-                instance(f"{argument} of {method}", given[argument], kind, f"a {_in_words(kind)}")
-        name = record.name_of(method, _named(given))
+                instance(f"{argument} of {method}", given[argument], kind, f"a {_list_names(kind)}")
+        name = record.name_of(method, _name_results(given))
         if "name" in names and len(args) > names.index("name"):
             args = (*args[: names.index("name")], name, *args[names.index("name") + 1 :])
         else:
@@ -406,15 +406,15 @@ def _noting(method: str, operation: Operation, add: Callable[..., Any]) -> Calla
         node = Node(name, operation.node_type, _compute_of(given, self.context.compute))
         parts = [f"IN_{at}" for at in range(len(names))] if operation.pointwise else names
         args = tuple(
-            _described(self, f"{name}::{parts[at]}", item) if at < len(names) and names[at] in tensors else item
+            _to_graph_tensor(self, f"{name}::{parts[at]}", item) if at < len(names) and names[at] in tensors else item
             for at, item in enumerate(args)
         )
         labels = dict(zip(names, parts, strict=True))
         kwargs = {
-            key: _described(self, f"{name}::{labels[key]}", item) if key in tensors else item
+            key: _to_graph_tensor(self, f"{name}::{labels[key]}", item) if key in tensors else item
             for key, item in kwargs.items()
         }
-        _note_arguments(node, operation, method, _flat(_bind(method, parameters, self, args, kwargs)))
+        _note_arguments(node, operation, method, _merge_keywords(_bind(method, parameters, self, args, kwargs)))
         for item in (*node.inputs.values(), *node.outputs.values()):
             record.add(item)
         record.busy = True
@@ -462,11 +462,11 @@ def _bind(method: str, parameters: Signature, graph: Any, args: Any, kwargs: Map
         raise TypeError(f"{method}(): {error}") from None
 
 
-def _in_words(kind: type) -> str:
+def _list_names(kind: type) -> str:
     return "bool" if kind is bool else f"cudnn.{kind.__name__}"
 
 
-def _given(operation: Operation, valued: set[str], kwargs: dict[str, Any]) -> dict[str, Any]:
+def _drop_missing(operation: Operation, valued: set[str], kwargs: dict[str, Any]) -> dict[str, Any]:
     """Return the keywords that were given, without None where the default is different.
 
     Of a matmul and of pointwise operations that is so for the type they compute in alone.
@@ -480,12 +480,12 @@ def _compute_of(given: Mapping[str, Any], of_graph: data_type) -> Any:
     return of_graph if kind is None or kind is data_type.NOT_SET else kind
 
 
-def _named(given: Mapping[str, Any]) -> str:
+def _name_results(given: Mapping[str, Any]) -> str:
     name = given.get("name", given.get("keywords", {}).get("name"))
     return "" if name is None else instance("the name of an operation", name, str, "a text")
 
 
-def _tensors_first(
+def _reorder_norm_arguments(
     method: str, names: list[str], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Return the arguments of a norm in our order: tensors first, then the phase."""
@@ -498,7 +498,7 @@ def _tensors_first(
     return (), {**dict(zip(behind, args, strict=False)), **kwargs}
 
 
-def _name_first(
+def _reorder_name(
     names: list[str], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Return the arguments of a call that gives the name before the compute type."""
@@ -513,10 +513,10 @@ def _is_tensor(value: Any) -> bool:
     return isinstance(value, tensor) or hasattr(value, "__dlpack__")
 
 
-def _described(graph: Any, name: str, value: Any) -> Any:
+def _to_graph_tensor(graph: Any, name: str, value: Any) -> Any:
     """Return a graph tensor for a framework's tensor, which is kept for the execution; other values unchanged."""
     if type(value) in (list, tuple):
-        return type(value)(_described(graph, f"{name}_{at}", item) for at, item in enumerate(value))
+        return type(value)(_to_graph_tensor(graph, f"{name}_{at}", item) for at, item in enumerate(value))
     if isinstance(value, tensor) or not hasattr(value, "__dlpack__"):
         return value
     made = graph.tensor_like(value.detach() if getattr(value, "requires_grad", False) else value, name=name)
@@ -524,7 +524,7 @@ def _described(graph: Any, name: str, value: Any) -> Any:
     return made
 
 
-def _flat(given: Mapping[str, Any]) -> dict[str, Any]:
+def _merge_keywords(given: Mapping[str, Any]) -> dict[str, Any]:
     """Return the arguments by name, with variable keywords merged."""
     flat = {**given, **given.get("keywords", {})}
     for name in ("self", "arguments", "keywords", "name", "compute_data_type"):

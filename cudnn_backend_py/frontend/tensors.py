@@ -20,7 +20,7 @@ def as_bits(value: float | None) -> str | None:
     return None if value is None else struct.pack(">f", single("value", value)).hex().upper()
 
 
-def _by_value(value: float | int | None) -> dict[str, Any] | None:
+def _format_value(value: float | int | None) -> dict[str, Any] | None:
     """Return a value in cudnn-frontend's form: a C++ type number (1 for int32, 3 for float) and the value."""
     if value is None:
         return None
@@ -123,7 +123,7 @@ class tensor:
             "data_type": None if self.data_type == data_type.NOT_SET else self.data_type.name,
             "is_virtual": self.virtual,
             "is_pass_by_value": self.by_value,
-            "pass_by_value": _by_value(self.value),
+            "pass_by_value": _format_value(self.value),
             "reordering_type": self.reordering.name,
             "uid": self.uid,
             "uid_assigned": self.uid_given,
@@ -258,11 +258,11 @@ class tensor:
 
     def get_dim(self) -> list[int]:
         """Return the sizes; those of a result are inferred where possible."""
-        return list(self.dim if self._is_settled(self.dim) else self.inferred_layout()[0])
+        return list(self.dim if self._is_settled(self.dim) else self.foresee()[0])
 
     def get_stride(self) -> list[int]:
         """Return the strides in elements, inferred as in :meth:`get_dim`."""
-        return list(self.stride if self._is_settled(self.stride) else self.inferred_layout()[1])
+        return list(self.stride if self._is_settled(self.stride) else self.foresee()[1])
 
     def _set(self, method: str, **values: Any) -> Self:
         self._announce(method, **values)
@@ -283,7 +283,7 @@ class tensor:
         graph = self._graph()
         return bool(sizes) and (graph is None or self not in graph.record.shown)
 
-    def inferred_layout(self) -> tuple[list[int], list[int]]:
+    def foresee(self) -> tuple[list[int], list[int]]:
         """Return the dims and strides inferred so far, empty where unknown."""
         graph = self._graph()
         return ([], []) if graph is None else graph.inferred_layout(self)

@@ -31,7 +31,7 @@ class WrittenGraph:
     _nodes: list[OperationNode]
 
     @abstractmethod
-    def _used(self) -> list[UserTensor]: ...
+    def _used_tensors(self) -> list[UserTensor]: ...
 
     # tensors
 
@@ -81,7 +81,7 @@ class WrittenGraph:
         if isinstance(template, UserTensor):
             by_value = template.by_value
             return self.tensor(template.dim, template.stride, template.data_type, is_virtual, by_value, name=name)
-        dims, strides, kind, on_host = _facts(template)
+        dims, strides, kind, on_host = _read_facts(template)
         return self.tensor(dims, strides, kind, is_virtual, is_pass_by_value=on_host, name=name)
 
     def tensor_scalar(
@@ -103,9 +103,9 @@ class WrittenGraph:
 
     # inspection
 
-    def infer_layout(self, item: UserTensor) -> tuple[list[int], list[int]]:
+    def foresee(self, item: UserTensor) -> tuple[list[int], list[int]]:
         """Return the inferred dims and strides of a tensor, empty where unknown."""
-        seen = self._used()
+        seen = self._used_tensors()
         kept = [(each, each.dim, each.stride, each.data_type) for each in seen]
         self.record.hide()
         try:
@@ -156,8 +156,8 @@ class WrittenGraph:
         context = self.context
         return {
             "context": {
-                "io_data_type": _shown(context.io_data_type),
-                "compute_data_type": _shown(context.compute_data_type),
+                "io_data_type": _tensor_to_json(context.io_data_type),
+                "compute_data_type": _tensor_to_json(context.compute_data_type),
             },
             "nodes": [
                 {
@@ -173,7 +173,7 @@ class WrittenGraph:
                 name: {
                     "dim": item.get_dim(),
                     "stride": item.get_stride(),
-                    "dtype": _shown(item.data_type),
+                    "dtype": _tensor_to_json(item.data_type),
                     "is_virtual": item.virtual,
                     "uid": item.uid,
                 }
@@ -182,11 +182,11 @@ class WrittenGraph:
         }
 
 
-def _shown(kind: data_type) -> str:
+def _tensor_to_json(kind: data_type) -> str:
     return str(None if kind.backend is None else kind)
 
 
-def _facts(source: Any) -> tuple[Sequence[int], Sequence[int], data_type, bool]:
+def _read_facts(source: Any) -> tuple[Sequence[int], Sequence[int], data_type, bool]:
     """Return dims, strides in elements, type, and whether the tensor is in host memory."""
     if hasattr(source, "data_ptr") and hasattr(source, "stride"):  # torch
         kind = to_data_type(source.dtype)

@@ -128,18 +128,18 @@ def _decode_graph(data: Any) -> Graph:
         )
     if unknown := sorted(map(str, set(data) - _GRAPH_KEYS)):
         raise _error(f"the graph has {', '.join(map(repr, unknown))}, which means nothing here")
-    tensors = _decode_tensors(_part(data, "tensors", list, "the graph"))
-    records = _part(data, "operations", list, "the graph")
+    tensors = _decode_tensors(_read_part(data, "tensors", list, "the graph"))
+    records = _read_part(data, "operations", list, "the graph")
     ops = tuple(_decode_op(record, tensors, f"operation {index}") for index, record in enumerate(records))
-    name = _part({"name": "graph", **data}, "name", str, "the graph")
-    return Graph(ops, name, _part({"subgraph": False, **data}, "subgraph", bool, "the graph"))
+    name = _read_part({"name": "graph", **data}, "name", str, "the graph")
+    return Graph(ops, name, _read_part({"subgraph": False, **data}, "subgraph", bool, "the graph"))
 
 
 def _error(headline: str) -> GraphError:
     return GraphError(f"graph JSON: {headline}", code="graph-json")
 
 
-def _part(record: Any, key: str, kind: type[T], where: str) -> T:
+def _read_part(record: Any, key: str, kind: type[T], where: str) -> T:
     """Return ``record[key]`` after checking its type."""
     if not isinstance(record, dict):
         raise _error(f"{where} is {record!r}, an object is needed")
@@ -178,7 +178,7 @@ def _decode_tensors(records: list[Any]) -> dict[str, Tensor]:
     tensors: dict[str, Tensor] = {}
     waiting = {}
     for index, record in enumerate(records):
-        name = _part(record, "name", str, f"tensor {index}")
+        name = _read_part(record, "name", str, f"tensor {index}")
         if name in waiting:
             raise GraphError(f"graph JSON: two tensors are called {name!r}", code="name-twice")
         waiting[name] = record
@@ -220,24 +220,24 @@ def _decode(value: Any, tensors: dict[str, Tensor], where: str) -> Any:
     if not isinstance(value, dict):
         return _decode_number(value)
     if "tensor" in value:
-        return _find_named(_alone(value, "tensor", where=where)["tensor"], tensors, where)
+        return _find_named(_read_only_key(value, "tensor", where=where)["tensor"], tensors, where)
     if "enum" in value:
-        enum = _ENUMS.get(_part(value, "enum", str, where))
+        enum = _ENUMS.get(_read_part(value, "enum", str, where))
         if enum is None:
             raise _error(f"{where} is of the enum {value['enum']!r}, which is not known")
-        return _member(enum, _alone(value, "enum", "value", where=where).get("value"), where)
+        return _member(enum, _read_only_key(value, "enum", "value", where=where).get("value"), where)
     if "graph" in value:
-        return _decode_graph(_alone(value, "graph", where=where)["graph"])
+        return _decode_graph(_read_only_key(value, "graph", where=where)["graph"])
     if "operation" in value:
-        return _decode_op(_alone(value, "operation", where=where)["operation"], tensors, where)
+        return _decode_op(_read_only_key(value, "operation", where=where)["operation"], tensors, where)
     if "parameters" in value:
         kind = _member(DescriptorType, value["parameters"], where)
-        parts = _part(_alone(value, "parameters", "fields", where=where), "fields", dict, where)
+        parts = _read_part(_read_only_key(value, "parameters", "fields", where=where), "fields", dict, where)
         return Parameters(kind, {key: _decode(item, tensors, f"{where}.{key}") for key, item in parts.items()})
     raise _error(f"{where} is {value!r}, none of tensor, enum, graph, operation and parameters")
 
 
-def _alone(record: dict[str, Any], *keys: str, where: str) -> dict[str, Any]:
+def _read_only_key(record: dict[str, Any], *keys: str, where: str) -> dict[str, Any]:
     """Return the value of a record with exactly one key."""
     if unknown := set(record) - set(keys):
         raise _error(f"{where} has {', '.join(sorted(map(repr, unknown)))} next to {keys[0]!r}")
@@ -245,8 +245,8 @@ def _alone(record: dict[str, Any], *keys: str, where: str) -> dict[str, Any]:
 
 
 def _decode_op(record: Any, tensors: dict[str, Tensor], where: str) -> Op:
-    word = _part(record, "operation", str, where)
-    name = _part(record, "name", str, where)
+    word = _read_part(record, "operation", str, where)
+    name = _read_part(record, "name", str, where)
     where = f"operation {name!r}"
     values = {
         key: _decode(value, tensors, f"{key} of {where}")

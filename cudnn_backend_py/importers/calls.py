@@ -67,7 +67,7 @@ class Calls:
         if len(found) > _MAX_MADE:
             del found[0]
 
-    def _about(self, kind: DescriptorType) -> _Handled:
+    def _find_descriptor(self, kind: DescriptorType) -> _Handled:
         """Return the descriptor that a call refers to."""
         found = self.open.get(kind)
         if not found:
@@ -80,7 +80,7 @@ class Calls:
     def set(self, attribute: str, text: str) -> None:
         self._grow(len(text))
         kind, name = FIELD_OF[attribute]
-        item = self._about(kind)
+        item = self._find_descriptor(kind)
         values: list[str | Made | None] = []
         for number, match in enumerate(ELEMENT.finditer(text)):
             value = match[2] or ""
@@ -112,7 +112,7 @@ class Calls:
     def finalize(self, dump: Dump, text: str = "") -> _Handled:
         kind = dump.kind
         assert kind is not None
-        item = self._about(kind)
+        item = self._find_descriptor(kind)
         self.open[kind] = [other for other in self.open[kind] if other is not item]
         item.mark = _mark(dump)
         shown: dict[str, list[Dump]] = {}

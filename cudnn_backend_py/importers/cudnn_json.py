@@ -52,21 +52,21 @@ def _error(headline: str, fix: str | None = None) -> GraphError:
     return GraphError(headline, code="log-graph", fix=fix)
 
 
-def _plain(name: str) -> str:
+def _normalize_name(name: str) -> str:
     """Return a normalized spelling of a name, as the log mixes several."""
     plain = name.replace("_", "").lower().removesuffix("desc")
     return plain.removesuffix("tensor") or plain
 
 
 @cache
-def _known(kind: DescriptorType) -> dict[str, str]:
-    fields = {_plain(facts.field): facts.field for facts in ATTRIBUTES[kind] if facts.role != "output"}
+def _find_known(kind: DescriptorType) -> dict[str, str]:
+    fields = {_normalize_name(facts.field): facts.field for facts in ATTRIBUTES[kind] if facts.role != "output"}
     return fields | LOGGED_NAMES.get(kind, {})
 
 
 def logged_field(kind: DescriptorType, key: str) -> str:
     """Return the descriptor field for a name in a dump, "" if there is none."""
-    return _known(kind).get(_plain(key), "")
+    return _find_known(kind).get(_normalize_name(key), "")
 
 
 @cache
@@ -111,7 +111,7 @@ def _member(enum: type[CudnnEnum], value: Any, where: str) -> CudnnEnum:
         raise _error(f"{where} is {_brief(value)}, which is no {enum.__name__} this package knows") from None
 
 
-def _element(facts: AttributeFacts, value: Any, where: str) -> Any:
+def _read_element(facts: AttributeFacts, value: Any, where: str) -> Any:
     """Return one attribute value from its text in the log."""
     for kind in facts.types:
         if kind in ENUM_OF_TYPE:
@@ -125,10 +125,10 @@ def _element(facts: AttributeFacts, value: Any, where: str) -> Any:
     return value
 
 
-def _values(facts: AttributeFacts, value: Any, where: str) -> Any:
+def _read_values(facts: AttributeFacts, value: Any, where: str) -> Any:
     if isinstance(value, list) and facts.max_count != 1:
-        return tuple(_element(facts, item, where) for item in value)
-    return _element(facts, value, where)
+        return tuple(_read_element(facts, item, where) for item in value)
+    return _read_element(facts, value, where)
 
 
 def drop_defaults(kind: DescriptorType, fields: Mapping[str, Any]) -> dict[str, Any]:
@@ -153,7 +153,7 @@ def _make(kind: DescriptorType, name: str, given: Mapping[str, Any]) -> Op:
             elements = _facts(kind)[key].element
             if len(elements) != 1:
                 raise _error(f"{key} of {name!r} is {_brief(value)}")
-            fields[key] = _of_its_distribution(drop_defaults(elements[0], value))
+            fields[key] = _drop_other_distributions(drop_defaults(elements[0], value))
     if kind is _D.OPERATION_MATMUL:
         return _make_matmul(name, fields)
     if kind is _D.OPERATION_POINTWISE:
@@ -169,7 +169,7 @@ def _make(kind: DescriptorType, name: str, given: Mapping[str, Any]) -> Op:
     return Operation(kind, name, {**FIXED_VALUES.get(kind, {}), **fields})
 
 
-def _of_its_distribution(fields: dict[str, Any]) -> dict[str, Any]:
+def _drop_other_distributions(fields: dict[str, Any]) -> dict[str, Any]:
     """Return a random generator's fields without those of other distributions, which dumps show as -1."""
     chosen = fields.get("distribution")
     if not isinstance(chosen, RngDistribution):
@@ -363,7 +363,7 @@ class _JsonGraph:
                 at = f"{key} of {where}"
                 if holder:
                     (element,) = _facts(kind)[holder].element
-                    fields.setdefault(holder, {})[inner] = _values(_facts(element)[inner], value, at)
+                    fields.setdefault(holder, {})[inner] = _read_values(_facts(element)[inner], value, at)
                 else:
                     fields[path] = self._value(_facts(kind)[path], value, at, depth)
         if isinstance(parameters := fields.get("convolution"), dict):
@@ -383,14 +383,14 @@ class _JsonGraph:
 
     def _value(self, facts: AttributeFacts, value: Any, where: str, depth: int) -> Any:
         if AttributeType.BACKEND_DESCRIPTOR not in facts.types or isinstance(value, (int, float)):
-            return _values(facts, value, where)
+            return _read_values(facts, value, where)
         if isinstance(value, dict):
-            return self._inner(facts, value, where, depth + 1)
+            return self._read_inner(facts, value, where, depth + 1)
         if isinstance(value, list):
             return tuple(self._find_named(item, where) for item in value)
         return self._find_named(value, where)
 
-    def _inner(self, facts: AttributeFacts, value: dict[str, Any], where: str, depth: int) -> Graph | Op:
+    def _read_inner(self, facts: AttributeFacts, value: dict[str, Any], where: str, depth: int) -> Graph | Op:
         if depth > _NESTED:
             raise _error(f"{where} is nested more than {_NESTED} deep")
         if _D.OPERATIONGRAPH in facts.element:
@@ -432,7 +432,7 @@ def _operation_kind(name: Any) -> DescriptorType:
 
 def _json_paths(kind: DescriptorType, key: str, node: Mapping[str, Any], where: str) -> Iterator[str]:
     """Yield the fields for a JSON key: none, one, or both paddings of a convolution."""
-    plain = _plain(key)
+    plain = _normalize_name(key)
     if plain == "pad" and "dilation" in node:
         yield from ("convolution.pre_paddings", "convolution.post_paddings")
         return
@@ -440,7 +440,7 @@ def _json_paths(kind: DescriptorType, key: str, node: Mapping[str, Any], where: 
         swish = "SWISH" in str(node.get("pointwiseMode"))
         yield "pointwise.elu_alpha" if plain == "alpha" else f"pointwise.{'swish' if swish else 'softplus'}_beta"
         return
-    path = _known(kind).get(plain)
+    path = _find_known(kind).get(plain)
     if path is None:
         raise _error(f"{where} has {key} {_brief(node[key])}, which this package does not know")
     if path:
@@ -524,7 +524,7 @@ class _DumpGraph:
     def op(self, node: Dump, how: Made | None, number: int) -> Op:
         kind = node.kind
         assert kind is not None
-        fields = self._visible(kind, node)
+        fields = self._visible_fields(kind, node)
         if how is not None:
             self._add_set(kind, fields, how, f"operation {number}, {kind.c_name}")
         elif node.value == "NOT_IMPLEMENTED" or any(not child.key for child in node.children):
@@ -539,12 +539,12 @@ class _DumpGraph:
             )
         return _make(kind, _op_name(kind, fields, number), fields)
 
-    def _visible(self, kind: DescriptorType, node: Dump) -> dict[str, Any]:
+    def _visible_fields(self, kind: DescriptorType, node: Dump) -> dict[str, Any]:
         """Return the fields that the dump contains."""
         fields: dict[str, Any] = {}
         for child in node.children:
             where = f"{child.key} of {kind.c_name}"
-            path = _known(kind).get(_plain(child.key))
+            path = _find_known(kind).get(_normalize_name(child.key))
             if not path or not child.is_set or "." in path:
                 continue
             facts = _facts(kind)[path]
@@ -554,9 +554,9 @@ class _DumpGraph:
                 if any(inner.is_set and inner.children for inner in child.children):
                     raise _error(f"{where} is a graph or operation of its own, which is not read from a dump")
             elif child.kind is not None:
-                fields[path] = self._visible(child.kind, child)
-            elif child.value is not None and not _both(facts, child):
-                fields[path] = _values(facts, _number(child.value, facts), where)
+                fields[path] = self._visible_fields(child.kind, child)
+            elif child.value is not None and not _allows_number_alone(facts, child):
+                fields[path] = _read_values(facts, _number(child.value, facts), where)
         return fields
 
     def _add_tensor(self, fields: dict[str, Any], facts: AttributeFacts, tensor: Tensor) -> None:
@@ -580,13 +580,13 @@ class _DumpGraph:
             dims=_numbers(seen["dimA"].value, uid),
             strides=_numbers(seen["strideA"].value, uid),
             data_type=_data_type(_enumerator(seen["type"].value), uid),
-            alignment=_whole(seen, "alignmentInBytes", 16),
-            virtual=_flag(seen, "isVirtual"),
-            by_value=_flag(seen, "isByVal"),
-            reordering=_reordering(_hidden(hidden, "reordering_mode", "0"), uid),
+            alignment=_read_whole(seen, "alignmentInBytes", 16),
+            virtual=_read_flag(seen, "isVirtual"),
+            by_value=_read_flag(seen, "isByVal"),
+            reordering=_reordering(_hidden_error(hidden, "reordering_mode", "0"), uid),
             ragged_offset=self._tensor(offset) if offset is not None else self._hidden_offset(hidden, uid),
-            vector_count=_whole(seen, "vectCount", 1),
-            vector_dim=_whole(seen, "vectDim", -1),
+            vector_count=_read_whole(seen, "vectCount", 1),
+            vector_dim=_read_whole(seen, "vectDim", -1),
         )
         known = self.tensors.setdefault(uid, made)
         if known != made:
@@ -621,7 +621,7 @@ class _DumpGraph:
                 alignment=_integer(given.get("byte_alignment", ["16"])[0]),
                 virtual=given.get("is_virtual") == ["true"],
                 by_value=given.get("is_by_value") == ["true"],
-                reordering=_reordering(_hidden(how.attributes, "reordering_mode", "0"), uid),
+                reordering=_reordering(_hidden_error(how.attributes, "reordering_mode", "0"), uid),
                 ragged_offset=self._made_tensor(inner[0], where, depth + 1) if inner else None,
             ),
         )
@@ -643,10 +643,10 @@ class _DumpGraph:
                     fields[name] = tensors[0] if facts.max_count == 1 else tensors
             elif all(isinstance(item, str) for item in values):
                 numbers = [_number(str(item), facts) for item in values]
-                fields[name] = _values(facts, numbers if facts.max_count != 1 else numbers[0], where)
+                fields[name] = _read_values(facts, numbers if facts.max_count != 1 else numbers[0], where)
 
 
-def _both(facts: AttributeFacts, child: Dump) -> bool:
+def _allows_number_alone(facts: AttributeFacts, child: Dump) -> bool:
     """Return whether a number may be dumped without its tensor, as the seed of a random generator."""
     return AttributeType.BACKEND_DESCRIPTOR in facts.types and child.value == "0"
 
@@ -655,7 +655,7 @@ def _is_number(value: str | Made | None) -> bool:
     return isinstance(value, str) and not value.startswith("0x")
 
 
-def _hidden(attributes: Mapping[str, list[str | Made | None]], name: str, default: str) -> int | str:
+def _hidden_error(attributes: Mapping[str, list[str | Made | None]], name: str, default: str) -> int | str:
     value = attributes.get(name, [default])[0]
     return _enumerator(value) if isinstance(value, str) else default
 
@@ -679,11 +679,11 @@ def _numbers(text: str | None, uid: int) -> tuple[int, ...]:
     return tuple(_integer(item) for item in match[1].split(",") if item)
 
 
-def _whole(seen: Mapping[str, Dump], key: str, default: int) -> int:
+def _read_whole(seen: Mapping[str, Dump], key: str, default: int) -> int:
     return _integer(seen[key].value or "") if key in seen else default
 
 
-def _flag(seen: Mapping[str, Dump], key: str) -> bool:
+def _read_flag(seen: Mapping[str, Dump], key: str) -> bool:
     return key in seen and seen[key].value == "true"
 
 

@@ -130,13 +130,13 @@ class _Reader:
             c=self._output(node, "C", dims, packed_strides(dims)),
             compute_type=self._compute_type(node),
             padding_value=padding if padding else None,
-            **{f"{size.lower()}_override": self._maybe(node, f"{size}_override") for size in "MNK"},
+            **{f"{size.lower()}_override": self._find_input(node, f"{size}_override") for size in "MNK"},
         )
 
     def _pointwise(self, node: dict[str, Any], name: str) -> Pointwise:
         mode = _member(PointwiseMode, node.get("mode"), f"the mode of {name!r}")
         assert isinstance(mode, PointwiseMode)
-        given = {port: self._maybe(node, key) for key, port in _INPUTS.items()}
+        given = {port: self._find_input(node, key) for key, port in _INPUTS.items()}
         inputs = [tensor for tensor in given.values() if tensor is not None]
         if not inputs:
             raise _error(f"{name!r} has no inputs")
@@ -176,12 +176,12 @@ class _Reader:
         found = node.get(key)
         return found if isinstance(found, dict) else {}
 
-    def _maybe(self, node: Mapping[str, Any], port: str) -> Tensor | None:
+    def _find_input(self, node: Mapping[str, Any], port: str) -> Tensor | None:
         name = self._names(node, "inputs").get(port)
         return None if name is None else self._tensor(name)
 
     def _input(self, node: Mapping[str, Any], port: str) -> Tensor:
-        found = self._maybe(node, port)
+        found = self._find_input(node, port)
         if found is None:
             raise _error(f"node {str(node.get('name'))[:60]!r} has no input {port}")
         return found
@@ -252,7 +252,7 @@ class _Reader:
         if tag not in ("SDPA_FWD", "SDPA_FP8_FWD", "SDPA_BWD"):
             raise _error(f"the frontend graph is {tag[:60]}, which is not read")
         backward = tag == "SDPA_BWD"
-        options = self._sizes(node, backward) | self._masks(node) | self._extras(node, backward)
+        options = self._sizes(node, backward) | self._masks(node) | self._read_extras(node, backward)
         if backward:
             return sdpa_backward(**options, version=self.version, implementation="composite", allow_hazards=True)
         wanted = str(node.get("implementation") or "COMPOSITE").lower()
@@ -261,7 +261,7 @@ class _Reader:
             raise _error(f"{tag} has implementation {wanted[:40]!r}")
         return sdpa_forward(**options, version=self.version, implementation=known[wanted], allow_hazards=True)  # type: ignore[arg-type]
 
-    def _four(
+    def _read_rank_4(
         self, node: Mapping[str, Any], port: str, key: str = "inputs"
     ) -> tuple[list[int], tuple[int, ...], DataType]:
         """Return dims, strides and type of a tensor b, h, s, d."""
@@ -277,18 +277,18 @@ class _Reader:
         return dims, tuple(strides), self._type(record.get("data_type"), "io_data_type")
 
     def _sizes(self, node: Mapping[str, Any], backward: bool) -> dict[str, Any]:
-        q, q_strides, data_type = self._four(node, "Q")
-        k, k_strides, _ = self._four(node, "K")
-        v, v_strides, _ = self._four(node, "V")
-        _, o_strides, output_type = self._four(node, "O", "inputs" if backward else "outputs")
+        q, q_strides, data_type = self._read_rank_4(node, "Q")
+        k, k_strides, _ = self._read_rank_4(node, "K")
+        v, v_strides, _ = self._read_rank_4(node, "V")
+        _, o_strides, output_type = self._read_rank_4(node, "O", "inputs" if backward else "outputs")
         layout = {"q": q_strides, "k": k_strides, "v": v_strides, "o": o_strides}
         if backward:
-            layout |= {f"d{name}": self._four(node, f"d{name.upper()}", "outputs")[1] for name in "qkv"}
-            layout["do"] = self._four(node, "dO")[1]
+            layout |= {f"d{name}": self._read_rank_4(node, f"d{name.upper()}", "outputs")[1] for name in "qkv"}
+            layout["do"] = self._read_rank_4(node, "dO")[1]
         for name, record in (("stats", "Stats"),):
             side = "inputs" if backward else "outputs"
             if self._names(node, side).get(record) is not None:
-                _, layout[name], _ = self._four(node, record, side)
+                _, layout[name], _ = self._read_rank_4(node, record, side)
         return {
             "batch": q[0],
             "heads": q[1],
@@ -310,14 +310,14 @@ class _Reader:
         if node.get("causal_mask") is True or node.get("causal_mask_bottom_right") is True:
             right = 0 if right is None else right
         return {
-            "left_bound": _whole(left, "left_bound"),
-            "right_bound": _whole(right, "right_bound"),
+            "left_bound": _read_whole(left, "left_bound"),
+            "right_bound": _read_whole(right, "right_bound"),
             "alignment": "bottom_right" if bottom else "top_left",
             "padding": node.get("padding_mask") is True,
             "alibi": node.get("alibi_mask") is True,
         }
 
-    def _extras(self, node: Mapping[str, Any], backward: bool) -> dict[str, Any]:
+    def _read_extras(self, node: Mapping[str, Any], backward: bool) -> dict[str, Any]:
         inputs, outputs = self._names(node, "inputs"), self._names(node, "outputs")
         unread = [key for key in (*inputs, *outputs) if key in _UNREAD and (inputs.get(key) or outputs.get(key))]
         if unread:
@@ -330,7 +330,7 @@ class _Reader:
             found["dropout"] = _float(probability, "dropout_probability")
         found["dropout_mask"] = inputs.get("Dropout_mask") is not None
         if inputs.get("Bias") is not None:
-            found["bias"] = tuple(self._four(node, "Bias")[0])
+            found["bias"] = tuple(self._read_rank_4(node, "Bias")[0])
         if backward:
             found |= {"dbias": outputs.get("dBias") is not None, "dsink": outputs.get("DSINK_TOKEN") is not None}
             found["deterministic"] = node.get("is_deterministic_algorithm") is True
@@ -387,7 +387,7 @@ def _reordering(name: Any) -> TensorReordering:
     return TensorReordering[name]
 
 
-def _whole(value: Any, what: str) -> int | None:
+def _read_whole(value: Any, what: str) -> int | None:
     if value is not None and type(value) is not int:
         raise _error(f"{what} is {str(value)[:60]}, an int is needed")
     return value

@@ -160,13 +160,13 @@ def read_graphs(source: GraphSource) -> Iterator[LoggedGraph]:
         ``log-file``.
     """
     reader = _GraphReader()
-    for item in _items(source):
+    for item in _iterate_items(source):
         reader.take(item)
         yield from reader.overflow()
     yield from reader.rest()
 
 
-def _items(source: GraphSource) -> Iterator[LogRecord | Foreign]:
+def _iterate_items(source: GraphSource) -> Iterator[LogRecord | Foreign]:
     if isinstance(source, (str, os.PathLike)) or hasattr(source, "read"):
         yield from scan(source)  # type: ignore[arg-type]
         return
@@ -334,7 +334,7 @@ class _GraphReader:
         try:
             graph: Graph | GraphError
             if "operationGraph" in fields or "finalizeMode" in fields:
-                graph = graph_from_log_json(_valueless(fields))
+                graph = graph_from_log_json(_drop_scalar_values(fields))
                 source, version = "json", _version_text(fields.get("cudnnVersion"))
             elif _is_own_json(data):
                 source = "own"
@@ -404,7 +404,7 @@ class _GraphReader:
         inner = thread.subgraphs[-1][1] if thread.subgraphs else None
         graph: Graph | GraphError
         try:
-            graph = graph_from_log_json(_valueless(data), inner)
+            graph = graph_from_log_json(_drop_scalar_values(data), inner)
         except GraphError as error:
             if error.code == "missing-producer" and is_subgraph(data):
                 thread.subgraphs = [*thread.subgraphs[-7:], (record, data)]
@@ -421,7 +421,7 @@ class _GraphReader:
         """Return the key of the graph that a config was made for; count it if it is new."""
         graph: Graph | GraphError
         try:
-            graph = graph_from_log_json(_valueless(data))
+            graph = graph_from_log_json(_drop_scalar_values(data))
         except GraphError as error:
             graph = error
         version = _version_text(data.get("cudnnVersion"))
@@ -602,7 +602,7 @@ def _set_config(entry: LoggedGraph, config: LoggedConfig) -> None:
         entry.configs += (config,)
 
 
-def _valueless(data: dict[str, Any]) -> dict[str, Any]:
+def _drop_scalar_values(data: dict[str, Any]) -> dict[str, Any]:
     """Return cuDNN's JSON without values of host scalars, which differ between runs."""
     inner = data.get("operationGraph", data)
     if not isinstance(inner, dict) or not isinstance(inner.get("tensors"), list):

@@ -130,7 +130,7 @@ def scan(source: Source) -> Iterator[FileRecord | Foreign]:
     opened: Recent[str, _Open] = Recent(MAX_STREAMS)
     whole_file: _Open | None = None
     begun = False
-    for number, (line, is_cut) in enumerate(_lines(source), 1):
+    for number, (line, is_cut) in enumerate(_iterate_lines(source), 1):
         found = _read_mark(line)
         if found is None:
             if not begun and line.strip():
@@ -175,7 +175,7 @@ def _read_mark(line: str) -> tuple[str, str, str] | None:
     return _STAMP.sub("", match["before"]).strip(), match["letter"], match["text"]
 
 
-def _pieces(source: Source) -> Iterator[str | bytes]:
+def _iterate_pieces(source: Source) -> Iterator[str | bytes]:
     if isinstance(source, (str, os.PathLike)):
         opener = gzip.open if os.fspath(source).endswith(".gz") else open
         begun = False
@@ -195,11 +195,11 @@ def _pieces(source: Source) -> Iterator[str | bytes]:
         yield from source
 
 
-def _lines(source: Source) -> Iterator[tuple[str, bool]]:
+def _iterate_lines(source: Source) -> Iterator[tuple[str, bool]]:
     """Yield each line without its end, and whether it was truncated because of its length."""
     decode = codecs.getincrementaldecoder("utf-8")("replace").decode
     rest, skipping, begun = "", False, False
-    for piece in _pieces(source):
+    for piece in _iterate_pieces(source):
         if not begun and isinstance(piece, (bytes, bytearray)):
             encoding = "utf-16" if piece.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) else "utf-8-sig"
             decode = codecs.getincrementaldecoder(encoding)("replace").decode

@@ -37,15 +37,15 @@ def run_rng(run: Run, op: Operation) -> None:
     y, facts = op.fields["y"], op.fields["rng"].fields
     drawn = run.read_given(y)
     if drawn is None:
-        drawn = _random(run, op, facts.get("distribution", RngDistribution.BERNOULLI), facts)
+        drawn = _draw(run, op, facts.get("distribution", RngDistribution.BERNOULLI), facts)
     run.write(y, drawn)
 
 
-def _random(run: Run, op: Operation, distribution: RngDistribution, facts: Mapping[str, Any]) -> Floats:
+def _draw(run: Run, op: Operation, distribution: RngDistribution, facts: Mapping[str, Any]) -> Floats:
     seed, offset, dims = op.fields.get("seed", 0), op.fields["offset"], op.fields["y"].dims
     if distribution is RngDistribution.BERNOULLI:
         whole = (math.prod(dims[:-3]), *dims[-3:]) if len(dims) > 3 else (1,) * (4 - len(dims)) + dims
-        mask = _drawn(run, seed, offset, whole, facts.get("bernoulli_dist_probability", 0.5))
+        mask = _find_drawn(run, seed, offset, whole, facts.get("bernoulli_dist_probability", 0.5))
         return np.asarray(mask.reshape(dims))
     key = [_number(run, item) % (1 << 64) for item in (seed, offset)]
     draw = np.random.Generator(np.random.Philox(key=np.array(key, np.uint64)))
@@ -67,7 +67,7 @@ def _number(run: Run, value: Tensor | int) -> int:
     return value if isinstance(value, int) else int(run.scalar(value))
 
 
-def _drawn(run: Run, seed: Tensor | int, offset: Tensor, dims: tuple[int, ...], probability: float) -> Floats:
+def _find_drawn(run: Run, seed: Tensor | int, offset: Tensor, dims: tuple[int, ...], probability: float) -> Floats:
     drawn = run.rng(_number(run, seed), _number(run, offset), dims, probability)
     return np.asarray(drawn, dtype=np.float64)
 
@@ -165,7 +165,7 @@ def _scores(run: Run, op: Operation) -> _Scores:
     seq_q, seq_kv = _lengths(run, op, "q"), _lengths(run, op, "kv")
     q = _operand(run, op, "q")
     k, v = _operand(run, op, "k", seq_kv), _operand(run, op, "v", seq_kv)
-    inside_q, inside_kv = _inside(q, seq_q), _inside(k, seq_kv)
+    inside_q, inside_kv = _mask_lengths(q, seq_q), _mask_lengths(k, seq_kv)
     q, k, v = np.where(inside_q, q, 0.0), np.where(inside_kv, k, 0.0), np.where(inside_kv, v, 0.0)
     factor = np.ones((1, 1, 1, 1))
     for name in ("scale", "descale_q", "descale_k"):
@@ -173,7 +173,7 @@ def _scores(run: Run, op: Operation) -> _Scores:
             factor = factor * run.read(op.fields[name]).reshape(1, 1, 1, 1)
     raw = run.round_to_type(matmul(q, k.swapaxes(2, 3)), DataType.FLOAT)
     raw = run.round_to_type(raw * factor, DataType.FLOAT)
-    masked = _block_masked(run, op, raw)
+    masked = _apply_block_mask(run, op, raw)
     if "subgraph" in op.fields:
         masked = run.subgraph(*_subgraph(op), masked).astype(np.float64)
     if seq_q is not None and seq_kv is not None:
@@ -181,7 +181,7 @@ def _scores(run: Run, op: Operation) -> _Scores:
     return _Scores(q, k, v, factor, raw, masked, inside_q, inside_kv)
 
 
-def _inside(x: Floats, lengths: Numbers | None) -> NDArray[np.bool_]:
+def _mask_lengths(x: Floats, lengths: Numbers | None) -> NDArray[np.bool_]:
     """Return the mask of rows of x [b, h, s, d] below the lengths, [b, 1, s, 1]."""
     return below((1, 1, x.shape[2], 1), 2, np.full((1, 1, 1, 1), x.shape[2]) if lengths is None else lengths)
 
@@ -220,7 +220,7 @@ def _seq_kv(op: Operation, table: Tensor, page_size: int) -> int:
     return table.dims[2] * page_size if dims is None else int(dims[3])
 
 
-def _block_masked(run: Run, op: Operation, score: Floats) -> Floats:
+def _apply_block_mask(run: Run, op: Operation, score: Floats) -> Floats:
     """Mask the 128 x 128 blocks whose element, or bit in packed uint8 masks, is 0.
 
     Assumed: the lowest bit is the first column.
@@ -250,7 +250,7 @@ def _dropout(run: Run, op: Operation, dims: tuple[int, ...]) -> Floats | None:
     name = f"{op.name}.dropout_mask" if dump is None else dump.name
     given = run.extra(name) if dump is None else run.read_given(dump)
     if given is None:
-        mask = _drawn(run, op.fields["dropout_seed"], op.fields["dropout_offset"], dims, keep)
+        mask = _find_drawn(run, op.fields["dropout_seed"], op.fields["dropout_offset"], dims, keep)
     else:
         mask = given.astype(np.float64)
     if mask.shape != dims:

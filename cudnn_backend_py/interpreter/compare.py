@@ -83,7 +83,7 @@ def compare(graph: Graph, solution: Solution, seed: int = 0, *, shrink: bool = T
     try:
         states = _replay(graph, solution)
         _check_random(states)
-        return _compare_first(_smaller(states) if shrink else [states], solution, seed)
+        return _compare_first(_shrink_graphs(states) if shrink else [states], solution, seed)
     except _CannotError as error:
         return Comparison("not compared", str(error))
     except CudnnBackendError as error:
@@ -120,24 +120,24 @@ def _compare_first(sizes: Iterable[list[State]], solution: Solution, seed: int) 
     pads = any("zeros" in step.title for step in solution.steps)  # times infinity are NaN
     runs = [(kind, rounding) for kind, rounding in _RUNS if kind != "hostile" or not pads]
     for small in sizes:
-        if sum(_cost(op) for graph in (*small[0], *small[-1]) for op in all_ops(graph)) > _MOST:
+        if sum(_estimate_cost(op) for graph in (*small[0], *small[-1]) for op in all_ops(graph)) > _MOST:
             continue
         try:
-            wanted = [_original(small[0][0], kind, rounding, seed + at) for at, (kind, rounding) in enumerate(runs)]
+            wanted = [_run_original(small[0][0], kind, rounding, seed + at) for at, (kind, rounding) in enumerate(runs)]
         except GraphError as error:  # these sizes do not fit each other
             last = error
             continue
         for (kind, rounding), (inputs, results) in zip(runs, wanted, strict=True):
-            found = _changed(small, solution, inputs, rounding)
-            words = _left_out(solution, results.keys() - found.keys())
-            words = words or _difference(small[0][0], results, found, kind, rounding)
+            found = _run_changed(small, solution, inputs, rounding)
+            words = _find_omitted(solution, results.keys() - found.keys())
+            words = words or _find_difference(small[0][0], results, found, kind, rounding)
             if words:
                 return Comparison("different", f"{words}, with {kind} data")
         return Comparison("same")
     raise last or _CannotError("its sizes are too large for the interpreter")
 
 
-def _original(graph: Graph, kind: str, rounding: bool, seed: int) -> tuple[Slot, Mapping[str, Numbers]]:
+def _run_original(graph: Graph, kind: str, rounding: bool, seed: int) -> tuple[Slot, Mapping[str, Numbers]]:
     try:
         inputs = make_inputs(graph, kind, seed)
     except (ArithmeticError, LookupError, MemoryError, TypeError, ValueError) as error:  # tensors may be anything
@@ -146,7 +146,7 @@ def _original(graph: Graph, kind: str, rounding: bool, seed: int) -> tuple[Slot,
     return held, interpret(graph, inputs, rounding=rounding)
 
 
-def _changed(states: list[State], solution: Solution, inputs: Slot, rounding: bool) -> dict[str, Numbers]:
+def _run_changed(states: list[State], solution: Solution, inputs: Slot, rounding: bool) -> dict[str, Numbers]:
     """Return the results of the changed graphs by name, in the form of the original's."""
     held = inputs | {
         tensor.uid: np.full(tensor.dims, tensor.value)
@@ -155,7 +155,7 @@ def _changed(states: list[State], solution: Solution, inputs: Slot, rounding: bo
     }
     steps = list(zip(solution.steps, solution.members, states, states[1:], strict=False))
     for change, member, before, after in steps:
-        held |= _carry(change, before[member], after, held, _into)
+        held |= _carry(change, before[member], after, held, _convert_inputs)
     results: Slot = {}
     for graph in states[-1]:
         needed: dict[str | int, ArrayLike] = {
@@ -170,7 +170,7 @@ def _changed(states: list[State], solution: Solution, inputs: Slot, rounding: bo
         results |= found
         held |= found
     for change, member, before, after in reversed(steps):
-        results |= _carry(change, before[member], after, results, _back)
+        results |= _carry(change, before[member], after, results, _convert_outputs)
     names = {tensor.uid: tensor.name for tensor in states[0][0].outputs}
     return {names[uid]: values for uid, values in results.items() if uid in names}
 
@@ -189,20 +189,20 @@ def _carry(change: Change, before: Graph, after: State, held: Slot, move: Move) 
     return moved
 
 
-def _into(change: Change, before: Graph, old: Tensor, new: Tensor, values: Numbers) -> Numbers:
+def _convert_inputs(change: Change, before: Graph, old: Tensor, new: Tensor, values: Numbers) -> Numbers:
     """Convert the inputs of a graph to those of the changed graph."""
-    if (start := _viewed(change, before, old, new)) is not None:
-        return _seen(old, new, values, start)
+    if (start := _find_view_offset(change, before, old, new)) is not None:
+        return _view_elements(old, new, values, start)
     if turned := _flipped_axes(change, before, old):
         return np.flip(values, turned)
-    if _stays(change, old, new):
+    if _keeps_place(change, old, new):
         return values
     if math.prod(old.dims) == math.prod(new.dims):
         return values.reshape(new.dims)
     if len(old.dims) != len(new.dims):
         raise _CannotError(f"{old.name} has other dims than before")
     if "zeros between groups" in change.title:
-        return _between_groups(values, new)
+        return _expand_groups(values, new)
     if "repeated in memory" in change.title:
         for axis, (one, other) in enumerate(zip(old.dims, new.dims, strict=True)):
             values = np.repeat(values, other // one, axis)
@@ -219,13 +219,13 @@ def _into(change: Change, before: Graph, old: Tensor, new: Tensor, values: Numbe
     return np.pad(values, [(0, other - one) for one, other in zip(old.dims, new.dims, strict=True)])
 
 
-def _back(change: Change, before: Graph, old: Tensor, new: Tensor, values: Numbers) -> Numbers:
+def _convert_outputs(change: Change, before: Graph, old: Tensor, new: Tensor, values: Numbers) -> Numbers:
     """Convert the outputs of the changed graph to those of the original graph."""
-    if _viewed(change, before, old, new) is not None:
-        return _seen(new, old, values, 0)
+    if _find_view_offset(change, before, old, new) is not None:
+        return _view_elements(new, old, values, 0)
     if turned := _flipped_axes(change, before, old):
         return np.flip(values, turned)
-    if _stays(change, old, new):
+    if _keeps_place(change, old, new):
         return values
     if math.prod(old.dims) == math.prod(new.dims):
         return values.reshape(old.dims)
@@ -244,7 +244,7 @@ def _back(change: Change, before: Graph, old: Tensor, new: Tensor, values: Numbe
 # what the titles of changes say
 
 
-def _stays(change: Change, old: Tensor, new: Tensor) -> bool:
+def _keeps_place(change: Change, old: Tensor, new: Tensor) -> bool:
     """Return whether a tensor keeps its place in memory, or its dims if only those matter."""
     if old.ragged_offset is None and new.ragged_offset is None:
         return old.dims == new.dims
@@ -253,7 +253,7 @@ def _stays(change: Change, old: Tensor, new: Tensor) -> bool:
     raise _CannotError(f"{old.name} is ragged, and has other dims or strides")
 
 
-def _viewed(change: Change, before: Graph, old: Tensor, new: Tensor) -> int | None:
+def _find_view_offset(change: Change, before: Graph, old: Tensor, new: Tensor) -> int | None:
     """Return the first element of a tensor described with other dims or strides; None where data are copied."""
     described = (old.dims, old.strides) != (new.dims, new.strides) and old.ragged_offset is None
     if change.kind in ("unified", "composite") and described and math.prod(old.dims) == math.prod(new.dims):
@@ -265,7 +265,7 @@ def _viewed(change: Change, before: Graph, old: Tensor, new: Tensor) -> int | No
     return None
 
 
-def _seen(old: Tensor, new: Tensor, values: Numbers, start: int) -> Numbers:
+def _view_elements(old: Tensor, new: Tensor, values: Numbers, start: int) -> Numbers:
     memory = np.zeros(old.span_elements, values.dtype)
     strided_view(memory, old.dims, old.strides)[...] = values
     return strided_view(memory[start:], new.dims, new.strides).copy()
@@ -292,7 +292,7 @@ def _groups(graph: Graph) -> int:
     return int(image.dims[1] // weights.dims[1])
 
 
-def _between_groups(values: Numbers, new: Tensor) -> Numbers:
+def _expand_groups(values: Numbers, new: Tensor) -> Numbers:
     """Return the filter of a grouped convolution as that of an ungrouped one, with zeros elsewhere."""
     filters, depth = values.shape[:2]
     groups = new.dims[1] // depth
@@ -314,12 +314,12 @@ def _explicit_padding(change: Change, before: Graph, image: Tensor) -> list[tupl
 # smaller sizes
 
 
-def _smaller(states: list[State]) -> Iterator[list[State]]:
+def _shrink_graphs(states: list[State]) -> Iterator[list[State]]:
     """Yield the graphs with large dims reduced, then unchanged: cheap ones with distinct dims first."""
-    if sum(_cost(op) for graph in (*states[0], *states[-1]) for op in all_ops(graph)) <= _CHEAP:
+    if sum(_estimate_cost(op) for graph in (*states[0], *states[-1]) for op in all_ops(graph)) <= _CHEAP:
         yield states
         return
-    left = _unchanged(states)
+    left = _find_unaffected_dims(states)
     spatial = {dim for graph in states[0] for op in graph.ops for dim in _spatial(op)}
     for new in (_distinct_sizes, _size_with_same_remainder):
         for sizes in (left, left - spatial) if left & spatial else (left,):
@@ -329,7 +329,7 @@ def _smaller(states: list[State]) -> Iterator[list[State]]:
     yield states
 
 
-def _unchanged(states: list[State]) -> set[int]:
+def _find_unaffected_dims(states: list[State]) -> set[int]:
     """Return the large dims that no change affects, and that no affected tensor has."""
     dims: dict[int, set[tuple[int, ...]]] = {}
     for graph in itertools.chain.from_iterable(states):
@@ -383,7 +383,7 @@ def _with_sizes(states: list[State], sizes: Mapping[int, int]) -> list[State] | 
         return None
 
 
-def _cost(op: Op) -> int:
+def _estimate_cost(op: Op) -> int:
     """Return about how many multiply-adds or elements an operation takes in NumPy."""
     ports = dict(op.ports())
     elements = max((math.prod(tensor.dims) for tensor in ports.values()), default=1)
@@ -404,14 +404,14 @@ def _cost(op: Op) -> int:
 _LEAVES_OUT = ("drop_stats", "drop_bias")  # kinds of changes whose titles say that outputs are not written any more
 
 
-def _left_out(solution: Solution, missing: Collection[str]) -> str:
+def _find_omitted(solution: Solution, missing: Collection[str]) -> str:
     """Return the outputs that are no longer written; empty where the titles announce it."""
     if not missing or any(step.kind in _LEAVES_OUT for step in solution.steps):
         return ""
     return f"{', '.join(sorted(missing))} is not written any more"
 
 
-def _difference(
+def _find_difference(
     graph: Graph, wanted: Mapping[str, Numbers], found: Mapping[str, Numbers], kind: str, rounding: bool
 ) -> str:
     """Return which output differs and by how much; empty without differences. Omitted outputs do not count."""

@@ -180,12 +180,12 @@ def load_arrays(path: str | Path, graph: Graph) -> dict[str, Numbers]:
         ``trial-data``: no such file, one that is not whole, something else than numbers in it, other names or dims than
         the graph has, or more bytes than memory is available.
     """
-    return read_arrays(_existing(path), code="trial-data", check=lambda headers: _check_headers(graph, headers))
+    return read_arrays(_existing_path(path), code="trial-data", check=lambda headers: _check_headers(graph, headers))
 
 
 def check_arrays(path: str | Path, graph: Graph) -> None:
     """Check an ``.npz`` file for a graph as :func:`load_arrays`, without reading the arrays."""
-    _check_headers(graph, read_headers(_existing(path), code="trial-data"))
+    _check_headers(graph, read_headers(_existing_path(path), code="trial-data"))
 
 
 def _check_headers(graph: Graph, headers: Mapping[str, ArrayHeader]) -> None:
@@ -196,7 +196,7 @@ def _check_headers(graph: Graph, headers: Mapping[str, ArrayHeader]) -> None:
     check_given(graph, {name: one.shape for name, one in headers.items()})
 
 
-def _existing(path: str | Path) -> str | Path:
+def _existing_path(path: str | Path) -> str | Path:
     if not os.path.exists(path):
         kinds = f"{', '.join(KINDS)}, or of an .npz file{did_you_mean(str(path), KINDS)}"
         raise UsageError(f"{path} is no file; data are {kinds}", code="trial-data")
@@ -239,12 +239,12 @@ def make_inputs(
         numbers = arrays[name] if name in arrays else meaning.fill(tensor)
         if numbers.size == 1 and (tensor.by_value or tensor.ragged_offset is None):
             numbers = np.broadcast_to(numbers, tensor.dims)
-        found[tensor.uid] = _as_held(tensor, numbers)
-    found |= _pooled(graph, found)
+        found[tensor.uid] = _round_to_type(tensor, numbers)
+    found |= _compute_pooled(graph, found)
     for uid, numbers in forward_results(graph, found).items():
         tensor = graph.tensor(uid)
         if tensor.name not in arrays:
-            found[uid] = _as_held(tensor, numbers)
+            found[uid] = _round_to_type(tensor, numbers)
     return found
 
 
@@ -268,7 +268,7 @@ def check_given(graph: Graph, shapes: Mapping[str, tuple[int, ...]]) -> None:
             raise UsageError(f"{name!r} has dims {tensor.dims}, data of {shape} are given", code="trial-data")
 
 
-def _pooled(graph: Graph, held: Mapping[str | int, Numbers]) -> dict[str | int, Numbers]:
+def _compute_pooled(graph: Graph, held: Mapping[str | int, Numbers]) -> dict[str | int, Numbers]:
     """Return the pooling results for gradients that read image and result."""
     found: dict[str | int, Numbers] = {}
     for op in graph.ops:
@@ -278,23 +278,23 @@ def _pooled(graph: Graph, held: Mapping[str | int, Numbers]) -> dict[str | int, 
         forward = Operation(
             _D.OPERATION_RESAMPLE_FWD, "pool", {"x": x, "y": y, "resample": op.parameters()["resample"]}
         )
-        found[y.uid] = _as_held(y, interpret(Graph((forward,)), {x.uid: held[x.uid]})[y.name])
+        found[y.uid] = _round_to_type(y, interpret(Graph((forward,)), {x.uid: held[x.uid]})[y.name])
     return found
 
 
-def _as_held(tensor: Tensor, numbers: ArrayLike) -> Numbers:
+def _round_to_type(tensor: Tensor, numbers: ArrayLike) -> Numbers:
     """Return numbers rounded to the type of a tensor."""
     codes = encode(numbers, tensor.data_type)
     return codes.astype(np.int64) if is_integer(tensor.data_type) else decode(codes, tensor.data_type)
 
 
-def _ports(graph: Graph) -> Iterator[tuple[Op, str, Tensor]]:
+def _iterate_ports(graph: Graph) -> Iterator[tuple[Op, str, Tensor]]:
     """Yield every operation with its ports, including sub-graphs; inner ports lose their prefix."""
     for op in graph.ops:
         for port, tensor in op.ports():
             yield op, port.rpartition(".")[2].partition("[")[0], tensor
         for inner in op.subgraphs():
-            yield from _ports(inner)
+            yield from _iterate_ports(inner)
 
 
 def known_values(graph: Graph) -> dict[int, Any]:
@@ -332,7 +332,7 @@ class _Meaning:
     def __init__(self, graph: Graph, kind: str, seed: int) -> None:
         self.kind, self.seed = kind, seed
         self._roles: dict[int, tuple[Op, str]] = {}
-        for op, port, tensor in _ports(graph):
+        for op, port, tensor in _iterate_ports(graph):
             if port in _ROLES and not op.is_output(port):
                 self._roles.setdefault(tensor.uid, (op, port))
         self._known = {
@@ -340,7 +340,7 @@ class _Meaning:
             for uid, value in known_values(graph).items()
             if uid not in self._roles
         }
-        self._by_zero = {tensor.uid for op, port, tensor in _ports(graph) if _meets_zeros(op, port)}
+        self._by_zero = {tensor.uid for op, port, tensor in _iterate_ports(graph) if _meets_zeros(op, port)}
         use = read_attention(graph)
         self._signs = {} if use is None else {"q": 1.0, "k": -1.0}
         self.use = use
@@ -472,23 +472,23 @@ def _add_difficult_rows(values: Numbers, tensor: Tensor, random: Random, sign: f
 # roles by port
 
 
-def _positive(op: Op, port: str, tensor: Tensor, random: Random, kind: str) -> Numbers:
+def _draw_positive(op: Op, port: str, tensor: Tensor, random: Random, kind: str) -> Numbers:
     return random.uniform(0.5, 1.5, tensor.dims)
 
 
-def _small(op: Op, port: str, tensor: Tensor, random: Random, kind: str) -> Numbers:
+def _draw_small(op: Op, port: str, tensor: Tensor, random: Random, kind: str) -> Numbers:
     return random.uniform(-0.1, 0.1, tensor.dims)
 
 
-def _constant(value: float) -> Role:
+def _draw_constant(value: float) -> Role:
     return lambda op, port, tensor, random, kind: np.full(tensor.dims, value)
 
 
-def _lengths(op: Op, port: str, tensor: Tensor, random: Random, kind: str) -> Numbers:
-    return _draw_lengths(random, tensor.dims, _longest(op, port), kind)
+def _draw_length_values(op: Op, port: str, tensor: Tensor, random: Random, kind: str) -> Numbers:
+    return _draw_lengths(random, tensor.dims, _limited_size(op, port), kind)
 
 
-def _longest(op: Op, port: str) -> int:
+def _limited_size(op: Op, port: str) -> int:
     """Return the size of the axis that a length limits."""
     fields = dict(op.ports())
     if port in _OVERRIDES:
@@ -507,7 +507,7 @@ def _longest(op: Op, port: str) -> int:
 _OVERRIDES = {"m_override": ("c", -2), "n_override": ("c", -1), "k_override": ("a", -1)}
 
 
-def _pages(op: Op, port: str, tensor: Tensor, random: Random, kind: str) -> Numbers:
+def _draw_pages(op: Op, port: str, tensor: Tensor, random: Random, kind: str) -> Numbers:
     """Return page numbers in any order; some repeat where a table has more entries than there are pages."""
     fields = dict(op.ports())
     container = fields.get("container") or fields[port[-1]]
@@ -547,7 +547,7 @@ def _pool_indices(op: Op, port: str, tensor: Tensor, random: Random, kind: str) 
     index: Numbers = np.zeros(tensor.dims, np.int64)
     sides = zip(image, *(facts[name] for name in ("window_dims", "strides", "pre_paddings")), strict=True)
     for axis, (size, *rest) in enumerate(sides):
-        window, stride, before = (int(_fraction(item)) for item in rest)
+        window, stride, before = (int(_draw_fraction(item)) for item in rest)
         starts = np.arange(tensor.dims[2 + axis]) * stride - before
         low, high = np.maximum(0, -starts), np.minimum(window, size - starts)
         shape = [1] * len(tensor.dims)
@@ -557,17 +557,17 @@ def _pool_indices(op: Op, port: str, tensor: Tensor, random: Random, kind: str) 
     return index
 
 
-def _fraction(value: Any) -> float:
+def _draw_fraction(value: Any) -> float:
     return value[0] / value[1] if isinstance(value, tuple) else float(value)
 
 
-def _flag(op: Op, port: str, tensor: Tensor, random: Random, kind: str) -> Numbers:
+def _draw_flag(op: Op, port: str, tensor: Tensor, random: Random, kind: str) -> Numbers:
     assert isinstance(op, Operation)
     waits = op.fields["mode"] is SignalMode.WAIT
     return np.full(tensor.dims, op.fields["value"] if waits else 0)
 
 
-def _squares(op: Op, port: str, tensor: Tensor, random: Random, kind: str) -> Numbers:
+def _draw_squares(op: Op, port: str, tensor: Tensor, random: Random, kind: str) -> Numbers:
     assert isinstance(op, Operation)
     count = op.fields.get("accum_count")
     return random.uniform(0.5, 1.5, tensor.dims) * float(getattr(count, "value", None) or 1.0) + 4.0
@@ -577,51 +577,51 @@ def _bound(op: Op, port: str, tensor: Tensor, random: Random, kind: str) -> Numb
     return np.full(tensor.dims, max(1, dict(op.ports())["x"].dims[-1] // 4) if "left" in tensor.name else 0)
 
 
-def _angles(op: Op, port: str, tensor: Tensor, random: Random, kind: str) -> Numbers:
+def _draw_angles(op: Op, port: str, tensor: Tensor, random: Random, kind: str) -> Numbers:
     return random.uniform(-math.pi, math.pi, tensor.dims)
 
 
-def _scales(op: Op, port: str, tensor: Tensor, random: Random, kind: str) -> Numbers:
+def _draw_scales(op: Op, port: str, tensor: Tensor, random: Random, kind: str) -> Numbers:
     """Return scales of blocks, or of whole tensors: powers of two, so that scaling rounds nothing."""
     return 2.0 ** random.integers(-1, 2, tensor.dims)
 
 
 _ROLES: dict[str, Role] = {
-    "inv_variance": _positive,
-    "invstd": _positive,
-    "input_running_var": _positive,
-    "prev_running_var": _positive,
-    "mean": _small,
-    "epsilon": _constant(1e-5),
-    "exp_avg_factor": _constant(0.1),
-    "exp_average_factor": _constant(0.1),
-    "accum_count": _constant(1024),
-    "y_sq_sum": _squares,
-    "seq_len_q": _lengths,
-    "seq_len_kv": _lengths,
-    "sequence": _lengths,
-    "m_override": _lengths,
-    "n_override": _lengths,
-    "k_override": _lengths,
-    "page_table": _pages,
-    "page_table_k": _pages,
-    "page_table_v": _pages,
+    "inv_variance": _draw_positive,
+    "invstd": _draw_positive,
+    "input_running_var": _draw_positive,
+    "prev_running_var": _draw_positive,
+    "mean": _draw_small,
+    "epsilon": _draw_constant(1e-5),
+    "exp_avg_factor": _draw_constant(0.1),
+    "exp_average_factor": _draw_constant(0.1),
+    "accum_count": _draw_constant(1024),
+    "y_sq_sum": _draw_squares,
+    "seq_len_q": _draw_length_values,
+    "seq_len_kv": _draw_length_values,
+    "sequence": _draw_length_values,
+    "m_override": _draw_length_values,
+    "n_override": _draw_length_values,
+    "k_override": _draw_length_values,
+    "page_table": _draw_pages,
+    "page_table_k": _draw_pages,
+    "page_table_v": _draw_pages,
     "first_token_offset": _offsets,
     "token_index": _token_index,
     "token_ks": _token_ks,
     "idx": _pool_indices,
-    "flag": _flag,
-    "seed": _constant(1234),
-    "offset": _constant(1),
-    "dropout_seed": _constant(1234),
-    "dropout_offset": _constant(1),
+    "flag": _draw_flag,
+    "seed": _draw_constant(1234),
+    "offset": _draw_constant(1),
+    "dropout_seed": _draw_constant(1234),
+    "dropout_offset": _draw_constant(1),
     "shift_right_bound": _bound,
     "left_bound": _bound,
-    "freqs": _angles,
-    "descale_q": _scales,
-    "descale_k": _scales,
-    "descale_v": _scales,
-    "descale_s": _scales,
-    "scale_s": _scales,
-    "scale_o": _scales,
+    "freqs": _draw_angles,
+    "descale_q": _draw_scales,
+    "descale_k": _draw_scales,
+    "descale_v": _draw_scales,
+    "descale_s": _draw_scales,
+    "scale_s": _draw_scales,
+    "scale_o": _draw_scales,
 }

@@ -38,7 +38,7 @@ def forward_results(graph: Graph, held: Mapping[str | int, Numbers]) -> dict[int
     o, stats = tensors["o"], tensors["stats"]
     with np.errstate(all="ignore"):
         try:
-            found = _of_one(graph, held) or _of_many(graph, held, stats)
+            found = _run_single_operation(graph, held) or _run_composite(graph, held, stats)
         except GraphError:
             return {}
         if found is None or found[0].shape != o.dims or found[1].shape != stats.dims:
@@ -63,7 +63,7 @@ def _run_until(last: Op, graph: Graph, held: Mapping[str | int, Numbers]) -> Run
     return run
 
 
-def _of_one(graph: Graph, held: Mapping[str | int, Numbers]) -> tuple[Floats, Floats] | None:
+def _run_single_operation(graph: Graph, held: Mapping[str | int, Numbers]) -> tuple[Floats, Floats] | None:
     """Return O and the statistics of a graph with one SDPA operation, None without one."""
     run = _run(graph, held)
     for op in graph.ops:
@@ -73,7 +73,7 @@ def _of_one(graph: Graph, held: Mapping[str | int, Numbers]) -> tuple[Floats, Fl
     return None
 
 
-def _of_many(graph: Graph, held: Mapping[str | int, Numbers], stats: Tensor) -> tuple[Floats, Floats] | None:
+def _run_composite(graph: Graph, held: Mapping[str | int, Numbers], stats: Tensor) -> tuple[Floats, Floats] | None:
     """Return O and the statistics of a composite graph.
 
     Without the statistics, what the exponential is taken of are the masked scores; with them, what the matmul with dO

@@ -52,7 +52,7 @@ def read_headers(path: str | os.PathLike[str], *, code: str) -> dict[str, ArrayH
         With the given code: the file cannot be read, is no ``.npz`` file, or an array has other bytes than its header
         says.
     """
-    with _opened(path, code, _WHAT) as file:
+    with _open_archive(path, code, _WHAT) as file:
         return {name: _header(file, info) for name, info in _members(file).items()}
 
 
@@ -78,7 +78,7 @@ def read_arrays(
     UsageError
         As :func:`read_headers`, what `check` raises as ``ValueError``, or more bytes than memory is available.
     """
-    with _opened(path, code, what) as file:
+    with _open_archive(path, code, what) as file:
         members = _members(file)
         headers = {name: _header(file, info) for name, info in members.items()}
         check(headers)
@@ -88,7 +88,7 @@ def read_arrays(
 
 
 @contextmanager
-def _opened(path: str | os.PathLike[str], code: str, what: str) -> Iterator[zipfile.ZipFile]:
+def _open_archive(path: str | os.PathLike[str], code: str, what: str) -> Iterator[zipfile.ZipFile]:
     try:
         with zipfile.ZipFile(path) as file:
             yield file

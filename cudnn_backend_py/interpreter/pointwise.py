@@ -7,7 +7,7 @@ Measured on an H200 with cuDNN 9.19, all modes in float16 and float32, and done 
   0, also for a dy that is infinite or NaN; with a slope or an upper clip it multiplies dy by 1, 0 or the slope.
 * ELU_BWD is NaN where x is NaN, and alpha times dy where x is 0.
 * In a run that rounds: operands and results are rounded to the type of computation first, so integers beyond 2^24 too.
-  Conversions are those of :func:`_converted`.
+  Conversions are those of :func:`_convert_like_cudnn`.
 
 Functions such as exp and tanh are the GPU's fast ones in cuDNN, and exact here: :data:`BOUNDS` says by how much they
 may differ. Quotients by 2^126 and more are 0, or NaN of infinity. FLOOR_MOD is newer than 9.19.
@@ -232,7 +232,9 @@ def run_pointwise(run: Run, op: Pointwise) -> None:
         computed = np.asarray(_compute(run, op))
     if run.rounding:
         exact = run.computed(op, np.asarray(computed, np.float64))
-        computed = _converted(_computed(run, exact, op), out.data_type, holds=_has_product(run.graph))
+        computed = _convert_like_cudnn(
+            _round_to_compute_type(run, exact, op), out.data_type, holds=_has_product(run.graph)
+        )
         _keep_row_sums(run, op, out, computed)
     run.write(out, np.broadcast_to(computed, out.dims))
 
@@ -252,7 +254,7 @@ def _has_product(graph: Graph) -> bool:
     return any(op.kind in _PRODUCTS for op in graph.ops)
 
 
-def _converted(values: Floats, kind: DataType, *, holds: bool) -> Floats:
+def _convert_like_cudnn(values: Floats, kind: DataType, *, holds: bool) -> Floats:
     """Return numbers converted as cuDNN does, where that differs from :func:`~..formats.encode`.
 
     Integers are rounded to the nearest, ties to even, and held in range; NaN is 0, and the least INT64. 8-bit floats
@@ -272,7 +274,7 @@ def _converted(values: Floats, kind: DataType, *, holds: bool) -> Floats:
     return np.where(np.isnan(values), -(2.0**63), values) if kind is DataType.INT64 else values
 
 
-def _computed(run: Run, values: Floats, op: Pointwise) -> Floats:
+def _round_to_compute_type(run: Run, values: Floats, op: Pointwise) -> Floats:
     """Return numbers rounded to the compute type, if that is a float."""
     return run.round_to_type(values, op.compute_type) if DATA_TYPES[op.compute_type].kind == "float" else values
 
@@ -280,7 +282,7 @@ def _computed(run: Run, values: Floats, op: Pointwise) -> Floats:
 def _compute(run: Run, op: Pointwise) -> Any:
     assert op.x is not None
     mode = op.mode
-    x = _computed(run, run.floats(op.x), op) * _number(op, "alpha1")
+    x = _round_to_compute_type(run, run.floats(op.x), op) * _number(op, "alpha1")
     if mode is _M.RELU_BWD:
         assert op.dy is not None
         return _relu_gradient(run.floats(op.dy), x, op)
@@ -293,7 +295,7 @@ def _compute(run: Run, op: Pointwise) -> Any:
         raise GraphError(
             f"pointwise mode {mode!r} cannot be interpreted", code="interpret-operation", where=f"operation {op.name!r}"
         )
-    b = _computed(run, run.floats(op.b), op) * _number(op, "alpha2")
+    b = _round_to_compute_type(run, run.floats(op.b), op) * _number(op, "alpha2")
     if mode is _M.BINARY_SELECT:
         assert op.t is not None
         return np.where(run.read(op.t) != 0, x, b)

@@ -50,7 +50,7 @@ class _Pool:
         pairs = all(part == 2 for part in self.window)
         if self.mode is _R.NEAREST or not (pairs if self.mode is _R.BILINEAR else whole) or min(self.window) < 1:
             raise GraphError(
-                f"resampling by {self.mode.name} of window {_text(self.window)}, stride {_text(self.strides)} "
+                f"resampling by {self.mode.name} of window {_as_text(self.window)}, stride {_as_text(self.strides)} "
                 "cannot be interpreted",
                 code="interpret-operation",
                 where=f"operation {op.name!r}",
@@ -87,7 +87,7 @@ class _Pool:
 
     def clip(self, places: list[NDArray[np.int64]]) -> tuple[Any, ...]:
         """Return the index of the tap's elements, with padding clipped to the edge."""
-        return _whole(np.clip(at, 0, size - 1) for at, size in zip(places, self.image, strict=True))
+        return _full_index(np.clip(at, 0, size - 1) for at, size in zip(places, self.image, strict=True))
 
     def values(self, x: Floats, places: list[NDArray[np.int64]]) -> Floats:
         """Return the elements under one tap, [n, c, sizes of y ..]."""
@@ -170,16 +170,16 @@ def run_resample_backward(run: Run, op: Operation) -> None:
             np.add.at(made, pool.clip(places), kept)  # results share elements
             continue
         found = [(at >= 0) & (at < size) for at, size in zip(places, pool.image, strict=True)]
-        made[_whole(at[mask] for at, mask in zip(places, found, strict=True))] += part[_whole(found)]
+        made[_full_index(at[mask] for at, mask in zip(places, found, strict=True))] += part[_full_index(found)]
     run.write(dx, alpha * run.round_to_type(made, pool.kind))
 
 
-def _whole(places: Iterable[NDArray[Any]]) -> tuple[Any, ...]:
+def _full_index(places: Iterable[NDArray[Any]]) -> tuple[Any, ...]:
     """Return positions along the spatial dims as an index for all n and c; masks are allowed."""
     return (slice(None), slice(None), *np.ix_(*places))
 
 
-def _text(side: list[Fraction]) -> str:
+def _as_text(side: list[Fraction]) -> str:
     return "x".join(map(str, side))
 
 

@@ -143,7 +143,7 @@ class Run:
         else:
             stored = self._convert(given, tensor.data_type)
         if tensor.ragged_offset is not None and not tensor.virtual:
-            stored = np.where(self._inside(tensor), stored, stored.dtype.type(0))
+            stored = np.where(self._mask_tokens(tensor), stored, stored.dtype.type(0))
         self._values[tensor.uid] = stored
 
     def round_to_type(self, values: NDArray[np.float64], data_type: DataType) -> NDArray[np.float64]:
@@ -189,7 +189,7 @@ class Run:
         values = self.read(tensor)
         if tensor.ragged_offset is None or tensor.virtual:
             return values
-        places, inside = self._places(tensor), self._inside(tensor)
+        places, inside = self._find_ragged_places(tensor), self._mask_tokens(tensor)
         buffer = np.full(int(self._offsets(tensor)[-1]), np.nan)
         inside = inside & (places < buffer.size)
         buffer[places[inside]] = values[inside]
@@ -261,8 +261,8 @@ class Run:
     def _unpack(self, tensor: Tensor, buffer: Numbers) -> Numbers:
         if buffer.ndim != 1:
             raise _wrong_shape(tensor, buffer)
-        places = self._places(tensor)
-        inside = self._inside(tensor) & (places < buffer.size)
+        places = self._find_ragged_places(tensor)
+        inside = self._mask_tokens(tensor) & (places < buffer.size)
         values = np.zeros(tensor.dims, buffer.dtype)
         values[inside] = buffer[places[inside]]
         return self._convert(values, tensor.data_type)
@@ -286,12 +286,12 @@ class Run:
             offsets = offsets * (_token_stride(tensor) // self._least_stride[uid])
         return offsets
 
-    def _places(self, tensor: Tensor) -> NDArray[np.int64]:
+    def _find_ragged_places(self, tensor: Tensor) -> NDArray[np.int64]:
         """Return the position of each element of a ragged tensor in its buffer."""
         starts = self._offsets(tensor)[:-1].reshape(-1, *(1,) * (tensor.rank - 1))
         return starts + find_places(tensor.dims[1:], tensor.strides[1:])
 
-    def _inside(self, tensor: Tensor) -> NDArray[np.bool_]:
+    def _mask_tokens(self, tensor: Tensor) -> NDArray[np.bool_]:
         """Return which elements of a ragged tensor belong to a token of their entry."""
         tokens = np.diff(self._offsets(tensor)) // _token_stride(tensor)
         axis = _token_axis(tensor)

@@ -21,7 +21,7 @@ def _norm_block_scaled(graph: Graph) -> bool:
     return any(op.fields["x"].uid in written for op in quantized)
 
 
-def _added_to_batch_norm_otherwise(graph: Graph) -> bool:
+def _added_operand_differs(graph: Graph) -> bool:
     """A batch norm in training, and its sum with another operand than a whole one of its types, after it."""
     for norm in look.of_kind(graph, DescriptorType.OPERATION_NORM_FORWARD):
         x, y = norm.fields["x"], norm.fields["y"]
@@ -38,23 +38,23 @@ def _added_to_batch_norm_otherwise(graph: Graph) -> bool:
 _ROWS = (NormMode.LAYER_NORM, NormMode.RMS_NORM, NormMode.ADA_LAYER_NORM)
 
 
-def _normed_rows(graph: Graph) -> list[Tensor]:
+def _find_row_norms(graph: Graph) -> list[Tensor]:
     """Return the results of norms of rows."""
     norms = look.of_kind(graph, DescriptorType.OPERATION_NORM_FORWARD)
     return [norm.fields["y"] for norm in norms if norm.fields["mode"] in _ROWS]
 
 
-def _normed_twice(graph: Graph) -> bool:
+def _row_norm_read_twice(graph: Graph) -> bool:
     """A norm of rows, and after it an elementwise operation that reads one tensor twice."""
     return any(
         op.x is not None and op.b is not None and op.x.uid == op.b.uid
-        for op in look.pointwise_after(graph, _normed_rows(graph))
+        for op in look.pointwise_after(graph, _find_row_norms(graph))
     )
 
 
 def _norm_with_operand(graph: Graph) -> bool:
     """A norm of rows, and after it an elementwise operation with an operand of its own."""
-    behind = list(look.pointwise_after(graph, _normed_rows(graph)))
+    behind = list(look.pointwise_after(graph, _find_row_norms(graph)))
     made = {tensor.uid for op in graph.ops for tensor in op.outputs().values()} if behind else set()
     return any(tensor.uid not in made for op in behind for tensor in op.inputs().values())
 
@@ -90,7 +90,7 @@ NORM: tuple[KnownIssue, ...] = (
         ),
         sm=(90,),
         engines=(0,),
-        graph=_added_to_batch_norm_otherwise,
+        graph=_added_operand_differs,
     ),
     KnownIssue(
         "norm-activation-gradient",
@@ -117,7 +117,7 @@ NORM: tuple[KnownIssue, ...] = (
             "and ADD_SQUARE, float32 and float16"
         ),
         sm=(90,),
-        graph=_normed_twice,
+        graph=_row_norm_read_twice,
     ),
     KnownIssue(
         "norm-operands-in-turn",

@@ -31,32 +31,32 @@ def _two_dims(graph: Graph) -> bool:
     )
 
 
-def _parts(graph: Graph) -> Iterator[Tensor]:
+def _find_partial_operands(graph: Graph) -> Iterator[Tensor]:
     """Yield inputs of elementwise operations on batches of matrices that are neither such a batch nor one number."""
     whole = max((tensor.dims for tensor in graph.outputs), default=(1,))
     if _is_elementwise(graph, 3) and whole[0] > 1:
         yield from (tensor for tensor in look.in_memory(graph) if tensor.dims != whole and math.prod(tensor.dims) > 1)
 
 
-def _one_for_a_batch(graph: Graph) -> bool:
+def _row_or_column_for_batch(graph: Graph) -> bool:
     """Elementwise operations on batches of matrices, with a row or column that is read for all of the batch."""
-    return any(part.dims[0] == 1 and 1 in part.dims[1:] for part in _parts(graph))
+    return any(part.dims[0] == 1 and 1 in part.dims[1:] for part in _find_partial_operands(graph))
 
 
 def _number_for_each(graph: Graph) -> bool:
     """Elementwise operations on batches of matrices, with one number for each matrix."""
-    return any(part.dims[0] > 1 == part.dims[1] == part.dims[2] for part in _parts(graph))
+    return any(part.dims[0] > 1 == part.dims[1] == part.dims[2] for part in _find_partial_operands(graph))
 
 
 def _part_with_strides(graph: Graph) -> bool:
     """Elementwise operations on batches of matrices, with a row or column of each that do not follow one another."""
     return any(
         part.dims[0] > 1 < math.prod(part.dims[1:]) and 1 in part.dims[1:] and not look.is_row_major(part)
-        for part in _parts(graph)
+        for part in _find_partial_operands(graph)
     )
 
 
-def _last_axis_apart(graph: Graph) -> bool:
+def _columns_not_contiguous(graph: Graph) -> bool:
     """Elementwise operations on batches of matrices with columns that are not contiguous in memory."""
     return _is_elementwise(graph, 3) and any(
         tensor.dims[0] > 1 < tensor.dims[2] and tensor.strides[2] != 1 for tensor in look.in_memory(graph)
@@ -79,7 +79,7 @@ def _batch_is_not_slowest(graph: Graph) -> bool:
     )
 
 
-def _channels_and_columns(graph: Graph) -> bool:
+def _reduces_channels_and_columns(graph: Graph) -> bool:
     """A reduction of five dims that takes the last one as it takes the channels, and not the others."""
     return any(_is_split(op) for op in graph.ops if isinstance(op, Reduction) and op.x.rank == 5)
 
@@ -89,7 +89,7 @@ def _is_split(op: Reduction) -> bool:
     return op.x.dims[1] > 1 < op.x.dims[4] and gone[1] == gone[4] and gone[1] not in (gone[0], gone[2], gone[3])
 
 
-def _two_dims_turned(graph: Graph) -> bool:
+def _column_major_matrix(graph: Graph) -> bool:
     """A matrix that an elementwise operation writes, column-major."""
     return _two_dims(graph) and any(
         tensor.rank == 2 and tensor.dims[1] > 1 != tensor.strides[1] for tensor in graph.outputs
@@ -118,7 +118,7 @@ POINTWISE: tuple[KnownIssue, ...] = (
         evidence="measured with 9.28.0 on sm_90; row-major ones are refused from 9.20.0 on",
         sm=(90,),
         engines=(1,),
-        graph=_two_dims_turned,
+        graph=_column_major_matrix,
     ),
     KnownIssue(
         "elementwise-broadcast-of-matrices",
@@ -129,7 +129,7 @@ POINTWISE: tuple[KnownIssue, ...] = (
         evidence=f"{ON_SM90}: 16 of 16 random graphs",
         sm=(90,),
         engines=(1,),
-        graph=_one_for_a_batch,
+        graph=_row_or_column_for_batch,
     ),
     KnownIssue(
         "elementwise-number-for-each-matrix",
@@ -162,7 +162,7 @@ POINTWISE: tuple[KnownIssue, ...] = (
         evidence=f"{ON_SM90}: 2 of 2 random graphs",
         sm=(90,),
         engines=(1,),
-        graph=_last_axis_apart,
+        graph=_columns_not_contiguous,
     ),
     KnownIssue(
         "elementwise-channels-slowest",
@@ -195,6 +195,6 @@ POINTWISE: tuple[KnownIssue, ...] = (
         evidence=f"{ON_SM90}: sums and maxima; of four dims such reductions are refused",
         sm=(90,),
         engines=(1,),
-        graph=_channels_and_columns,
+        graph=_reduces_channels_and_columns,
     ),
 )

@@ -56,7 +56,7 @@ def _pools(graph: Graph, mode: ResampleMode | None = None) -> Iterator[Operation
             yield op
 
 
-def _padded_behind(graph: Graph) -> bool:
+def _average_pool_counts_padding(graph: Graph) -> bool:
     """An average pooling of packed images that counts its padding, or its gradient, with windows that are cut.
 
     The kernels end each window at the size of the image and the padding before it, whatever is padded after, and
@@ -188,6 +188,6 @@ RESAMPLING: tuple[KnownIssue, ...] = (
         ),
         sm=(90,),
         engines=(1,),
-        graph=_padded_behind,
+        graph=_average_pool_counts_padding,
     ),
 )

@@ -71,7 +71,7 @@ _python = _Python(
 )
 
 
-def _true() -> bool:
+def _return_true() -> bool:
     return True
 
 
@@ -81,7 +81,7 @@ def compiled_library() -> Any:
 
     That lock is what keeps two threads out of one row of addresses, and a dict as it is while it is read.
     """
-    if not getattr(sys, "_is_gil_enabled", _true)():  # since Python 3.13
+    if not getattr(sys, "_is_gil_enabled", _return_true)():  # since Python 3.13
         return None
     for path in find_built("_fast_call"):
         try:

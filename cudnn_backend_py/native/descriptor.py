@@ -182,7 +182,7 @@ class Descriptor(Native, wraps=True):
         try:
             owner = _create(lib, kind)
         except CudnnStatusError as error:
-            raise _about(error, kind) from None
+            raise _with_subject(error, kind) from None
         self._hold(kind, lib, owner)
 
     def _hold(self, kind: DescriptorType, lib: Library, owner: _Owner) -> None:
@@ -269,7 +269,7 @@ class Descriptor(Native, wraps=True):
         """
         facts = self._facts(attribute)
         if facts.role == "output":
-            raise self._misuse(f"{attribute.c_name} is read-only", "attribute-read-only", attribute)
+            raise self._misuse_error(f"{attribute.c_name} is read-only", "attribute-read-only", attribute)
         if self._finalized:
             self._check_open(attribute)
         owners: tuple[_Owner, ...] = ()
@@ -289,13 +289,15 @@ class Descriptor(Native, wraps=True):
             else:
                 array, given = (C_TYPES[element] * len(values))(*values), values
         except UsageError as error:
-            raise self._misuse(error.headline, error.code, attribute, error.sections.get("fix")) from error.__cause__
+            raise self._misuse_error(
+                error.headline, error.code, attribute, error.sections.get("fix")
+            ) from error.__cause__
         with self._lock:
             owner = self._owner
             if owner is None or self._finalized or self._unsure:
                 owner = self._check_open(attribute)
             if owners:
-                device = self._one_device(owner, owners, attribute)
+                device = self._common_device(owner, owners, attribute)
                 before = owner.needs.get(attribute, ())
                 owner.needs[attribute] = before + owners
             self._unsure = True
@@ -305,7 +307,7 @@ class Descriptor(Native, wraps=True):
                 if owners:
                     owner.needs[attribute] = before
                 self._unsure = False
-                raise _about(error, self._kind, attribute) from None
+                raise _with_subject(error, self._kind, attribute) from None
             if owners:
                 owner.needs[attribute] = owners
                 owner.device = device
@@ -350,13 +352,13 @@ class Descriptor(Native, wraps=True):
             try:
                 check_before_finalize(self._kind, self._given, self._library.version)
             except UsageError as error:
-                raise self._misuse(error.headline, error.code, None, error.sections.get("fix")) from None
+                raise self._misuse_error(error.headline, error.code, None, error.sections.get("fix")) from None
             self._unsure = True
             try:
                 self._library.cudnnBackendFinalize(owner.pointer)
             except CudnnStatusError as error:
                 self._unsure = False
-                raise _about(error, self._kind) from None
+                raise _with_subject(error, self._kind) from None
             self._finalized = True
             self._unsure = False
         return self
@@ -366,7 +368,7 @@ class Descriptor(Native, wraps=True):
         owner = self._check_sure()
         if self._finalized:
             this = f"this {self._kind.c_name} is"
-            raise self._misuse(
+            raise self._misuse_error(
                 f"{this} already finalized"
                 if attribute is None
                 else f"{attribute.c_name} cannot be set, {this} finalized",
@@ -379,7 +381,7 @@ class Descriptor(Native, wraps=True):
     def _check_sure(self) -> _Owner:
         owner = self.owner
         if self._unsure:
-            raise self._misuse(
+            raise self._misuse_error(
                 f"a call that changes this {self._kind.c_name} was interrupted, or is not over",
                 "descriptor-interrupted",
                 None,
@@ -406,7 +408,7 @@ class Descriptor(Native, wraps=True):
             try:
                 return self._get(attribute, facts, element)
             except CudnnStatusError as error:
-                raise _about(error, self._kind, attribute) from None
+                raise _with_subject(error, self._kind, attribute) from None
 
     def _get(self, attribute: AttributeName, facts: AttributeFacts, element: AttributeType) -> Any:
         owner = self._check_sure()
@@ -467,7 +469,7 @@ class Descriptor(Native, wraps=True):
                 held = self._count(self._check_sure(), attribute, kind)
             except CudnnStatusError as error:
                 if facts.max_count is None or error.status is not Status.BAD_PARAM:
-                    raise _about(error, self._kind, attribute) from None
+                    raise _with_subject(error, self._kind, attribute) from None
                 held = 0
         if held or facts.max_count is None:
             return held
@@ -486,22 +488,22 @@ class Descriptor(Native, wraps=True):
         """
         self.check_usable(DescriptorType.EXECUTION_PLAN)
         if type(variant_pack) is not Descriptor:
-            raise self._misuse(f"{show(variant_pack)} is no Descriptor", "wrong-argument", None)
+            raise self._misuse_error(f"{show(variant_pack)} is no Descriptor", "wrong-argument", None)
         variant_pack.check_usable(DescriptorType.VARIANT_PACK)
         plan, pack, running = self.owner, variant_pack.owner, _handle_owner(handle)
-        self._one_device(plan, (running,), None)
+        self._common_device(plan, (running,), None)
         try:
             self._library.cudnnBackendExecute(running.pointer, plan.pointer, pack.pointer)
         except CudnnStatusError as error:
-            raise _about(error, self._kind) from None
+            raise _with_subject(error, self._kind) from None
 
     # checks
 
-    def _one_device(self, owner: _Owner, others: Sequence[_Owner], attribute: AttributeName | None) -> int | None:
+    def _common_device(self, owner: _Owner, others: Sequence[_Owner], attribute: AttributeName | None) -> int | None:
         """Return the GPU that all of these belong to; None if none is bound to a GPU."""
         devices = {item.device for item in (owner, *others) if item.device is not None}
         if len(devices) > 1:
-            raise self._misuse(
+            raise self._misuse_error(
                 f"this {self._kind.c_name} is bound to GPU {owner.device}, what it is given to GPU "
                 f"{', '.join(sorted(str(item.device) for item in others if item.device != owner.device))}",
                 "handle-of-another-device",
@@ -519,21 +521,21 @@ class Descriptor(Native, wraps=True):
             ``wrong-descriptor-kind``, ``descriptor-closed``, ``descriptor-not-finalized``.
         """
         if self._kind is not kind:
-            raise self._misuse(
+            raise self._misuse_error(
                 f"a {kind.c_name} is needed, this is a {self._kind.c_name}", "wrong-descriptor-kind", None
             )
         _ = self.owner
         if not self._finalized:
-            raise self._misuse(f"this {kind.c_name} is not finalized", "descriptor-not-finalized", None)
+            raise self._misuse_error(f"this {kind.c_name} is not finalized", "descriptor-not-finalized", None)
 
     def _facts(self, attribute: AttributeName) -> AttributeFacts:
         facts = ATTRIBUTE_FACTS.get(attribute) if type(attribute) is AttributeName else None
         if facts is None or facts.attribute is not attribute:
-            raise self._misuse(f"{show(attribute)} is no AttributeName", "unknown-enumerator", None)
+            raise self._misuse_error(f"{show(attribute)} is no AttributeName", "unknown-enumerator", None)
         if self._kind not in ATTRIBUTE_OWNER[attribute]:
             owners = ", ".join(kind.c_name for kind in ATTRIBUTE_OWNER[attribute])
             known = ", ".join(facts.attribute.name for facts in ATTRIBUTES[self._kind])
-            raise self._misuse(
+            raise self._misuse_error(
                 f"{attribute.c_name} is an attribute of {owners}, not of {self._kind.c_name}",
                 "attribute-of-another-descriptor",
                 attribute,
@@ -541,14 +543,14 @@ class Descriptor(Native, wraps=True):
             )
         if facts.since > self._library.version:
             error = self._library.too_new(attribute)
-            raise self._misuse(error.headline, error.code, attribute, error.sections.get("fix"))
+            raise self._misuse_error(error.headline, error.code, attribute, error.sections.get("fix"))
         return facts
 
     def _check_readable(self, attribute: AttributeName, *, count_only: bool = False) -> None:
         try:
             check_before_get(attribute, count_only=count_only)
         except UsageError as error:
-            raise self._misuse(error.headline, error.code, attribute) from None
+            raise self._misuse_error(error.headline, error.code, attribute) from None
 
     def _read_type(self, facts: AttributeFacts, asked: AttributeType | None) -> AttributeType:
         if asked is None:
@@ -557,7 +559,7 @@ class Descriptor(Native, wraps=True):
             if kind is asked:
                 return kind
         accepted = " or ".join(kind.c_name for kind in facts.types)
-        raise self._misuse(
+        raise self._misuse_error(
             f"{facts.attribute.c_name} takes {accepted}, not {show(asked)}", "wrong-element-type", facts.attribute
         )
 
@@ -570,26 +572,26 @@ class Descriptor(Native, wraps=True):
             kinds = (AttributeType.BACKEND_DESCRIPTOR,)
         for kind in kinds[:-1]:
             try:
-                return kind, self._of_type(values, facts, kind)
+                return kind, self._convert_to_type(values, facts, kind)
             except UsageError as error:
                 refused = error
         try:
-            return kinds[-1], self._of_type(values, facts, kinds[-1])
+            return kinds[-1], self._convert_to_type(values, facts, kinds[-1])
         except UsageError:
             if len(kinds) == 1:
                 raise
             raise refused from None
 
-    def _of_type(self, values: Sequence[Any], facts: AttributeFacts, kind: AttributeType) -> Sequence[Any]:
+    def _convert_to_type(self, values: Sequence[Any], facts: AttributeFacts, kind: AttributeType) -> Sequence[Any]:
         if kind is AttributeType.BACKEND_DESCRIPTOR:
-            return [self._child(value, facts) for value in values]
+            return [self._check_child(value, facts) for value in values]
         if kind is AttributeType.HANDLE:
             return [(_handle_owner(value), None) for value in values]
         if kind is AttributeType.CHAR or facts.attribute is AttributeName.TENSOR_CONSTANT_VALUE:
             return values
         return convert(values, kind, self._library)
 
-    def _child(self, value: Any, facts: AttributeFacts) -> tuple[_Owner, Part]:
+    def _check_child(self, value: Any, facts: AttributeFacts) -> tuple[_Owner, Part]:
         if type(value) is not Descriptor:
             raise UsageError(f"{show_typed(value)} is no Descriptor of kind {_kinds(facts)}", code="wrong-element-type")
         owner = value.owner
@@ -607,7 +609,9 @@ class Descriptor(Native, wraps=True):
             )
         return owner, Part(value._kind, value._given)
 
-    def _misuse(self, headline: str, code: str, attribute: AttributeName | None, fix: str | None = None) -> UsageError:
+    def _misuse_error(
+        self, headline: str, code: str, attribute: AttributeName | None, fix: str | None = None
+    ) -> UsageError:
         where = f"{self._kind.c_name}, {attribute.c_name}" if attribute is not None else self._kind.c_name
         return UsageError(headline, code=code, where=f"{where}; checked before any cuDNN call", fix=fix)
 
@@ -622,7 +626,9 @@ def _handle_owner(value: Any) -> _Owner:
     return value.owner
 
 
-def _about(error: CudnnStatusError, kind: DescriptorType, attribute: AttributeName | None = None) -> CudnnStatusError:
+def _with_subject(
+    error: CudnnStatusError, kind: DescriptorType, attribute: AttributeName | None = None
+) -> CudnnStatusError:
     """Return the same exception with the descriptor and attribute added to its message."""
     subject = f"{kind.c_name}, {attribute.c_name}" if attribute is not None else kind.c_name
     return type(error)(

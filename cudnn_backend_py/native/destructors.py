@@ -52,7 +52,9 @@ def make_destructor_type(
         Whether `destroy` changes the current CUDA context, which must stay.
     """
     if compiled_library() is None:
-        return lambda keeps, address: _ends()((keeps, address, destroy, beside_captures, keeps_context, os.getpid()))
+        return lambda keeps, address: _make_types()(
+            (keeps, address, destroy, beside_captures, keeps_context, os.getpid())
+        )
     end = _Destructor(
         address_of(destroy),
         address_of(driver_function("cuThreadExchangeStreamCaptureMode")) if beside_captures else None,
@@ -92,6 +94,6 @@ class _PythonDestructor(tuple[Any, ...]):
 
 
 @cache
-def _ends() -> type[_PythonDestructor]:
+def _make_types() -> type[_PythonDestructor]:
     _PythonDestructor.__del__ = exceptions().guard(_PythonDestructor.end)  # type: ignore[attr-defined]
     return _PythonDestructor

@@ -158,7 +158,7 @@ class Library:
         self._thread = threading.local()
         self._exceptions = exceptions()
         self._functions: list[Any] = []  # all of ctypes
-        self._look = self._looking()
+        self._look = self._make_errcheck()
         self._is_heard = self._exceptions.may_come()
         self.place = place
         self.driver = driver
@@ -293,7 +293,7 @@ class Library:
             elif function.errcheck is not None:
                 del function.errcheck
 
-    def _looking(self) -> Callable[[Any, Any, Any], Any]:
+    def _make_errcheck(self) -> Callable[[Any, Any, Any], Any]:
         """Return the ``errcheck`` that raises stored exceptions; it lives for ever, as ctypes does not own it."""
         waiting, raise_kept = self._exceptions.waiting, self._exceptions.raise_kept
 

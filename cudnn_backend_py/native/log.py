@@ -247,7 +247,7 @@ class _LogHub:
             debug = info.contents
             record = LogRecord(Severity(severity), _read_strings(message), debug.tid, debug.pid)
             if wanted and former.function is None:
-                calls.append(partial(_write_on, record))
+                calls.append(partial(_write_to_destination, record))
             calls += [partial(capture.forward, record) for capture in captures if capture.take(record)]
         if wanted and former.function is not None:
             calls.append(partial(former.function, severity, user_data, info, message))
@@ -269,7 +269,7 @@ def _read_strings(address: int) -> str:
     return "\n".join(lines)
 
 
-def _write_on(record: LogRecord) -> None:
+def _write_to_destination(record: LogRecord) -> None:
     """Write a message to the destination of ``CUDNN_LOGDEST_DBG`` (stderr by default), in cuDNN's own form."""
     destination = os.environ.get("CUDNN_LOGDEST_DBG") or "stderr"
     if destination in _unwritable:

@@ -332,27 +332,27 @@ def _add_refused(found: Candidates, origin: str, choice: EngineChoice | None, er
 
 def refusal(question: OperationGraph, selection: Selection) -> Callable[[EngineConfig], str | None]:
     """Return a function that gives the reason why a selection excludes a config, None if it does not."""
-    filters = list(_filters(question, selection))
+    filters = list(_make_filters(question, selection))
     return lambda config: next((reason for refuse in filters if (reason := refuse(config)) is not None), None)
 
 
-def _filters(question: OperationGraph, selection: Selection) -> Iterator[_Reason]:
+def _make_filters(question: OperationGraph, selection: Selection) -> Iterator[_Reason]:
     """Yield functions that give the reason to exclude a config or None; cheap checks first."""
     if (engine := selection.engine) is not None:
         yield lambda config: None if config.engine == engine else f"it is engine {config.engine}, {engine} is wanted"
     for kind in ("behavior", "numerical"):
         wanted, unwanted = (getattr(selection, f"{side}_{kind}") for side in ("wanted", "unwanted"))
         if wanted or unwanted:
-            yield _by_notes(kind, wanted, unwanted)
+            yield _make_note_filter(kind, wanted, unwanted)
     limits = {name: limit for name in _SIZES if (limit := getattr(selection, name)) is not None}
     if limits:
         yield lambda config: find_excess(config, **limits)
     if selection.deterministic:
-        yield _by_notes("numerical", (), (NumericalNote.NONDETERMINISTIC,))
-        yield _by_determinism(question)
+        yield _make_note_filter("numerical", (), (NumericalNote.NONDETERMINISTIC,))
+        yield _make_determinism_filter(question)
 
 
-def _by_notes(kind: str, wanted: Iterable[CudnnEnum], unwanted: Iterable[CudnnEnum]) -> _Reason:
+def _make_note_filter(kind: str, wanted: Iterable[CudnnEnum], unwanted: Iterable[CudnnEnum]) -> _Reason:
     def refuse(config: EngineConfig) -> str | None:
         held = getattr(config, f"{kind}_notes")
         notes = ", ".join(getattr(note, "name", str(note)) for note in held) or "none"
@@ -380,8 +380,8 @@ def find_excess(config: EngineConfig, **limits: int | None) -> str | None:
     return None
 
 
-def _by_determinism(question: OperationGraph) -> _Reason:
-    whole = _why_not_deterministic(question)
+def _make_determinism_filter(question: OperationGraph) -> _Reason:
+    whole = _explain_nondeterminism(question)
     known = _deterministic_choice(question)
 
     def refuse(config: EngineConfig) -> str | None:
@@ -407,7 +407,7 @@ def _is_attention_backward(graph: Graph) -> bool:
 
 def _deterministic_choice(question: OperationGraph) -> EngineChoice | None:
     """Return engine and knobs of the deterministic kernel; None where heuristics suffice or there is none."""
-    if not _is_attention_backward(question.graph) or _why_not_deterministic(question) is not None:
+    if not _is_attention_backward(question.graph) or _explain_nondeterminism(question) is not None:
         return None
     from ..graph.attention import deterministic_config
 
@@ -415,7 +415,7 @@ def _deterministic_choice(question: OperationGraph) -> EngineChoice | None:
     return None if known is None else EngineChoice(*known)
 
 
-def _why_not_deterministic(question: OperationGraph) -> str | None:
+def _explain_nondeterminism(question: OperationGraph) -> str | None:
     """Return why no config of an attention backward graph is deterministic; None if that depends on the config."""
     graph, version, sm = question.graph, question.target.library.version, question.target.sm
     if not _is_attention_backward(graph):

@@ -114,13 +114,13 @@ def is_exact(graph: Graph, classes: Iterable[DimClass]) -> bool:
     state: dict[int, str] = {}
     try:
         for op in graph.users({uid for uid, _ in axes}):
-            _step(op, axes, state)
+            _advance_state(op, axes, state)
     except _InexactError:
         return False
     return True
 
 
-def _step(op: Op, axes: set[Axis], state: dict[int, str]) -> None:
+def _advance_state(op: Op, axes: set[Axis], state: dict[int, str]) -> None:
     def touches(tensor: Tensor) -> bool:
         return any((tensor.uid, axis) in axes for axis in range(tensor.rank))
 

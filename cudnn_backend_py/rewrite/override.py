@@ -122,12 +122,12 @@ class _Sizes:
                 relation = relation_of(op)
                 links = (*(relation.same(self._tensors) or ()), *relation.alike())
             for one, other in links:
-                if one in self._groups and other in self._groups and self._size(one) == self._size(other):
+                if one in self._groups and other in self._groups and self._find_size(one) == self._find_size(other):
                     self._groups.join(one, other)
         self._fixed: dict[Axis, int] = {}
         self._members = self._groups.members()
 
-    def _size(self, axis: Axis) -> int:
+    def _find_size(self, axis: Axis) -> int:
         return self._dims[axis[0]][axis[1]]
 
     def fix(self, axis: Axis, size: int) -> None:
@@ -140,7 +140,7 @@ class _Sizes:
         self._set(axis, size)
 
     def _set(self, axis: Axis, size: int) -> bool:
-        if self._size(axis) == size:
+        if self._find_size(axis) == size:
             return False
         root = self._groups.root(axis)
         if self._fixed.get(root, size) != size:
@@ -231,7 +231,7 @@ def with_settings(graph: Graph, settings: Mapping[str, str]) -> Graph:
             graph = _with_op(graph, op, _with_field(op, name, value))
         elif key in by_value:
             tensor = by_value[key]
-            held = _whole(value) if DATA_TYPES[tensor.data_type].kind == "integer" else _number(value)
+            held = _read_whole(value) if DATA_TYPES[tensor.data_type].kind == "integer" else _number(value)
             graph = replace_tensors(graph, {tensor.uid: dataclasses.replace(tensor, value=held)})
         else:
             options[key] = value
@@ -250,7 +250,7 @@ def _number(text: str) -> float:
         raise _error(f"{text!r} is no number") from None
 
 
-def _whole(text: str) -> int:
+def _read_whole(text: str) -> int:
     number = _number(text)
     if not number.is_integer():
         raise _error(f"{text!r} is no whole number")
@@ -274,7 +274,7 @@ def _with_field(op: Op, name: str, text: str) -> Op:
             if item.name in names and not isinstance(getattr(op, item.name), Tensor) and item.name != "name":
                 value = _read_value(text, getattr(op, item.name), str(item.type))
                 return dataclasses.replace(op, **{item.name: value})  # type: ignore[type-var]
-        raise _no_field(op, name)
+        raise _no_field_error(op, name)
     fields = dict(op.fields)
     found = False
     for key, value in op.fields.items():
@@ -285,11 +285,11 @@ def _with_field(op: Op, name: str, text: str) -> Op:
             found |= any(field in names for field in value.fields)
             fields[key] = Parameters(value.kind, inner)
     if not found:
-        raise _no_field(op, name)
+        raise _no_field_error(op, name)
     return Operation(op.kind, op.name, fields)
 
 
-def _no_field(op: Op, name: str) -> GraphError:
+def _no_field_error(op: Op, name: str) -> GraphError:
     known: set[str] = set()
     for key, value in op.parameters().items():
         known |= set(value.fields) if isinstance(value, Parameters) else {key}
@@ -305,7 +305,7 @@ def _read_value(text: str, held: Any, annotation: str = "") -> Any:
             raise _error(f"{text!r} are {len(parts)} numbers, {len(held)} are needed")
         return tuple(_read_value(part, one) for part, one in zip(parts, held, strict=True))
     if isinstance(held, bool):
-        return _flag(text)
+        return _read_flag(text)
     if isinstance(held, DataType):
         return find_type(text)
     if isinstance(held, CudnnEnum):
@@ -314,13 +314,13 @@ def _read_value(text: str, held: Any, annotation: str = "") -> Any:
             raise _error(f"{text!r} is no {type(held).__name__}", f"known are {', '.join(members)}")
         return members[text.upper()]
     if isinstance(held, int):
-        return _whole(text)
+        return _read_whole(text)
     if isinstance(held, float) or "float" in annotation:
         return _number(text)
     raise _error(f"{held!r} cannot be set by a text")
 
 
-def _flag(text: str) -> bool:
+def _read_flag(text: str) -> bool:
     known = {"true": True, "yes": True, "1": True, "": True, "false": False, "no": False, "0": False}
     if text.lower() not in known:
         raise _error(f"{text!r} is neither true nor false")
@@ -357,7 +357,7 @@ def _with_options(graph: Graph, settings: Mapping[str, str]) -> Graph:
         elif key not in names:
             raise _error(f"attention has no option {key!r}", f"it has {', '.join(names)}, implementation, direction")
         else:
-            _change(options, key, text)
+            _set_option(options, key, text)
     if backward:
         options |= {"max": False, "sum_exp": False, "stats": True}
     else:
@@ -370,7 +370,7 @@ def _with_options(graph: Graph, settings: Mapping[str, str]) -> Graph:
 
 
 def _bias_dims(text: str) -> tuple[int, ...] | None:
-    return tuple(_whole(part) for part in text.split(",")) if text else None
+    return tuple(_read_whole(part) for part in text.split(",")) if text else None
 
 
 def _scale(text: str) -> float | str:
@@ -378,7 +378,7 @@ def _scale(text: str) -> float | str:
 
 
 def _whole_or_none(text: str) -> int | None:
-    return None if text in ("none", "") else _whole(text)
+    return None if text in ("none", "") else _read_whole(text)
 
 
 def _refuse_modifier(text: str) -> None:
@@ -387,7 +387,7 @@ def _refuse_modifier(text: str) -> None:
 
 # How the options of attention are read; the others are whole numbers or None.
 _READERS: dict[str, Callable[[str], Any]] = {
-    **{item.name: _flag for item in dataclasses.fields(Attention) if str(item.type) == "bool"},
+    **{item.name: _read_flag for item in dataclasses.fields(Attention) if str(item.type) == "bool"},
     **dict.fromkeys(("data_type", "output_type", "seed_type", "offset_type"), find_type),
     **dict.fromkeys(("layout", "alignment"), str),
     "bias": _bias_dims,
@@ -414,7 +414,7 @@ _LAID_OUT = (
 )  # with these, strides change
 
 
-def _change(options: dict[str, Any], key: str, text: str) -> None:
+def _set_option(options: dict[str, Any], key: str, text: str) -> None:
     """Set one option of attention; equal sizes stay equal, and tensors are packed again."""
     before = options[key]
     value = options[key] = _READERS.get(key, _whole_or_none)(text)

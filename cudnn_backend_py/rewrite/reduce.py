@@ -93,10 +93,10 @@ def reduce_failure(graph: Graph, data: str, fails: Fails, *, budget_s: float = 6
             found.steps.append(f"data: {data} -> {kind}")
             break
     while True:
-        for title, smaller in _steps(found.graph):
+        for title, smaller in _iterate_steps(found.graph):
             if time.monotonic() > deadline or found.tried >= most:
                 return found
-            if _weight(smaller) < _weight(found.graph) and holds(smaller, found.data):
+            if _measure_size(smaller) < _measure_size(found.graph) and holds(smaller, found.data):
                 found.graph = smaller
                 found.steps.append(title)
                 break
@@ -105,7 +105,7 @@ def reduce_failure(graph: Graph, data: str, fails: Fails, *, budget_s: float = 6
             return found
 
 
-def _weight(graph: Graph) -> tuple[Any, ...]:
+def _measure_size(graph: Graph) -> tuple[Any, ...]:
     """Return the size of a graph, which each step reduces."""
     ops = list(all_ops(graph))
     windows = sum(
@@ -130,11 +130,11 @@ def _number(part: Any) -> float:
     return float(part[0] / part[1] if isinstance(part, tuple) else part)
 
 
-def _steps(graph: Graph) -> Iterator[tuple[str, Graph]]:
+def _iterate_steps(graph: Graph) -> Iterator[tuple[str, Graph]]:
     """Yield smaller graphs with the removed part, the largest removal first."""
-    yield from _parts(graph)
+    yield from _iterate_parts(graph)
     yield from _without_fields(graph)
-    yield from _options(graph)
+    yield from _drop_options(graph)
     yield from _smaller_dims(graph)
     yield from _plain_windows(graph)
     yield from _plain_layouts(graph)
@@ -143,13 +143,13 @@ def _steps(graph: Graph) -> Iterator[tuple[str, Graph]]:
 # operations
 
 
-def _parts(graph: Graph) -> Iterator[tuple[str, Graph]]:
+def _iterate_parts(graph: Graph) -> Iterator[tuple[str, Graph]]:
     """Yield smaller graphs: the producers of each result, its consumers, and the graph without each operation."""
     found: list[tuple[int, str, Graph]] = []
     for op in graph.ops if len(graph.ops) > 1 else ():
-        alone = attempt(partial(_between, graph, [op]))
-        before = attempt(partial(_up_to, graph, op))
-        after = attempt(partial(_given, graph, op))
+        alone = attempt(partial(_keep_operations, graph, [op]))
+        before = attempt(partial(_keep_dependencies, graph, op))
+        after = attempt(partial(_give_results, graph, op))
         for title, part in (("only", alone), ("nothing after", before), ("given instead:", after)):
             if part is not None and len(part.ops) < len(graph.ops):
                 found.append((len(part.ops), f"{title} {op.name}", part))
@@ -157,17 +157,17 @@ def _parts(graph: Graph) -> Iterator[tuple[str, Graph]]:
     yield from ((change.title, change.graph) for change in changes(graph, ("drop_operation",)) if change.graphs)
 
 
-def _up_to(graph: Graph, op: Op) -> Graph:
+def _keep_dependencies(graph: Graph, op: Op) -> Graph:
     """Return an operation with its dependencies, with its results in memory."""
     needed, ops = {tensor.uid for tensor in op.inputs().values()}, [op]
     for one in reversed(graph.ops[: graph.ops.index(op)]):
         if any(tensor.uid in needed for tensor in one.outputs().values()):
             ops.insert(0, one)
             needed |= {tensor.uid for tensor in one.inputs().values()}
-    return _between(graph, ops)
+    return _keep_operations(graph, ops)
 
 
-def _given(graph: Graph, op: Op) -> Graph:
+def _give_results(graph: Graph, op: Op) -> Graph:
     """Return the graph without an operation and its exclusive dependencies: its results become inputs."""
     rest = [one for one in graph.ops if one is not op]
     while True:  # what no one reads any more
@@ -176,21 +176,21 @@ def _given(graph: Graph, op: Op) -> Graph:
         if len(kept) == len(rest):
             break
         rest = kept
-    new = {tensor.uid: _in_memory(tensor) for tensor in op.outputs().values()}
+    new = {tensor.uid: _to_memory(tensor) for tensor in op.outputs().values()}
     return Graph(replace_tensors_in(tuple(rest), new), graph.name, graph.is_subgraph)
 
 
-def _between(graph: Graph, ops: list[Op]) -> Graph:
+def _keep_operations(graph: Graph, ops: list[Op]) -> Graph:
     """Return a graph of some operations, with tensors shared with other operations in memory."""
     written = {tensor.uid: tensor for op in ops for tensor in op.outputs().values()}
     read = {tensor.uid: tensor for op in ops for tensor in op.inputs().values()}
     ends = {uid for uid in written if uid not in read} | {uid for uid in read if uid not in written}
     tensors = {**read, **written}
-    new = {uid: _in_memory(tensors[uid]) for uid in ends if tensors[uid].virtual}
+    new = {uid: _to_memory(tensors[uid]) for uid in ends if tensors[uid].virtual}
     return Graph(replace_tensors_in(tuple(ops), new), graph.name, graph.is_subgraph)
 
 
-def _in_memory(tensor: Tensor) -> Tensor:
+def _to_memory(tensor: Tensor) -> Tensor:
     """Return the tensor in memory; boolean tensors stay virtual, as their memory format differs."""
     if tensor.data_type in BOOLEAN_TYPES:
         raise GraphError(f"{tensor.name!r} would be in memory as booleans", code="booleans-in-memory")
@@ -209,7 +209,7 @@ def _without_fields(graph: Graph) -> Iterator[tuple[str, Graph]]:
         optional = {facts.field for facts in ATTRIBUTES[op.kind] if not facts.required} & set(op.fields)
         groups = [{name for name in optional if name.startswith("subgraph")}, {n for n in optional if "dropout" in n}]
         for names in (*groups, *({name} for name in sorted(optional))):
-            made = attempt(partial(_replaced, graph, op, drop_fields(op, names)))
+            made = attempt(partial(_replace_numbers, graph, op, drop_fields(op, names)))
             if names and made is not None:
                 yield f"{op.name} without {', '.join(sorted(names))}", made
 
@@ -224,15 +224,15 @@ def _without_numbers(graph: Graph, op: Op) -> Iterator[tuple[str, Graph]]:
 
 
 def _without_number(graph: Graph, op: Op, name: str) -> Graph:
-    return _replaced(graph, op, dataclasses.replace(op, **{name: None}))  # type: ignore[type-var]
+    return _replace_numbers(graph, op, dataclasses.replace(op, **{name: None}))  # type: ignore[type-var]
 
 
-def _replaced(graph: Graph, old: Op, new: Op) -> Graph:
+def _replace_numbers(graph: Graph, old: Op, new: Op) -> Graph:
     ops = [new if op is old else op for op in graph.ops]
     return keep_ops(Graph(tuple(ops), graph.name, graph.is_subgraph), ops)
 
 
-def _options(graph: Graph) -> Iterator[tuple[str, Graph]]:
+def _drop_options(graph: Graph) -> Iterator[tuple[str, Graph]]:
     yield from ((change.title, change.graph) for change in changes(graph, _OPTIONS) if change.graphs)
 
 
@@ -246,28 +246,28 @@ def _smaller_dims(graph: Graph) -> Iterator[tuple[str, Graph]]:
         if item.fixed:
             continue
         names = sorted({tensor.name for tensor in graph.tensors for uid, _ in item.axes if uid == tensor.uid})
-        for size in _less(item.size):
-            made = attempt(partial(_sized, graph, dict.fromkeys(item.axes, size)))
+        for size in _smaller_sizes(item.size):
+            made = attempt(partial(_resize, graph, dict.fromkeys(item.axes, size)))
             if made is not None:
                 yield f"{item.size} -> {size} in {', '.join(names[:4])}", made
     for size in sorted({dim for tensor in graph.tensors for dim in tensor.dims if dim > 1}, reverse=True):
         every = {(t.uid, axis): size for t in graph.tensors for axis, dim in enumerate(t.dims) if dim == size}
-        for less in _less(size):
-            made = attempt(partial(_sized, graph, dict.fromkeys(every, less)))
+        for less in _smaller_sizes(size):
+            made = attempt(partial(_resize, graph, dict.fromkeys(every, less)))
             if made is not None:
                 yield f"{size} -> {less} everywhere", made
 
 
-def _less(size: int) -> list[int]:
+def _smaller_sizes(size: int) -> list[int]:
     found = [size // 4, size // 2] if size % 2 == 0 else [1 << (size.bit_length() - 2), 1 << (size.bit_length() - 1)]
     return [one for one in dict.fromkeys(found) if 1 <= one < size]
 
 
-def _sized(graph: Graph, sizes: Mapping[tuple[int, int], int]) -> Graph | None:
+def _resize(graph: Graph, sizes: Mapping[tuple[int, int], int]) -> Graph | None:
     """Return the graph with other dims and the derived dims of convolved and pooled images."""
-    made = _set(graph, sizes)
+    made = _set_dims(graph, sizes)
     for _ in range(len(graph.ops) + 1):
-        follows = {key: size for op in made.ops for key, size in _spatial(op).items()}
+        follows = {key: size for op in made.ops for key, size in _spatial_sizes(op).items()}
         if not follows:
             return made
         classes = dim_classes(made)
@@ -276,11 +276,11 @@ def _sized(graph: Graph, sizes: Mapping[tuple[int, int], int]) -> Graph | None:
         }
         if min(spread.values()) < 1:
             return None
-        made = _set(made, spread)
+        made = _set_dims(made, spread)
     return None
 
 
-def _set(graph: Graph, sizes: Mapping[tuple[int, int], int]) -> Graph:
+def _set_dims(graph: Graph, sizes: Mapping[tuple[int, int], int]) -> Graph:
     dims = {
         tensor.uid: tuple(sizes.get((tensor.uid, axis), dim) for axis, dim in enumerate(tensor.dims))
         for tensor in graph.tensors
@@ -289,7 +289,7 @@ def _set(graph: Graph, sizes: Mapping[tuple[int, int], int]) -> Graph:
     return set_dims(graph, changed) if changed else graph
 
 
-def _spatial(op: Op) -> dict[tuple[int, int], int]:
+def _spatial_sizes(op: Op) -> dict[tuple[int, int], int]:
     """Return the output sizes of a convolution or pooling, where its result has others."""
     relation = relation_of(op)
     if not isinstance(relation, Window):
@@ -325,7 +325,7 @@ def _plain_windows(graph: Graph) -> Iterator[tuple[str, Graph]]:
 
 
 def _with_window(graph: Graph, old: Op, new: Op) -> Graph | None:
-    return _sized(_replaced(graph, old, new), {})
+    return _resize(_replace_numbers(graph, old, new), {})
 
 
 def _plain_layouts(graph: Graph) -> Iterator[tuple[str, Graph]]:

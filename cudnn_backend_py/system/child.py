@@ -113,7 +113,7 @@ def call_command(function: str, *arguments: str, program: str = "cudnn-backend")
         ``sys.argv[1:]`` and ``sys.argv[0]`` of the new process.
     """
     call = _CALL.format(package=_PACKAGE, function=function, program=program, not_begun=NOT_BEGUN)
-    return [*_python(), "-c", loading_program() + call, *arguments]
+    return [*_python_command(), "-c", loading_program() + call, *arguments]
 
 
 def script_command(script: str | os.PathLike[str], *arguments: str) -> list[str]:
@@ -123,10 +123,10 @@ def script_command(script: str | os.PathLike[str], *arguments: str) -> list[str]
 
 def module_command(module: str, *arguments: str) -> list[str]:
     """Return the command that runs a module of another package (``pytest``) in a new Python."""
-    return [*_python(), "-m", module, *arguments]
+    return [*_python_command(), "-m", module, *arguments]
 
 
-def _python() -> list[str]:
+def _python_command() -> list[str]:
     """Return the command of this Python without the working folder on its import path."""
     flags = sys.flags
     return [sys.executable, "-P", *(["-E"] * bool(flags.ignore_environment)), *(["-s"] * bool(flags.no_user_site))]
@@ -349,11 +349,11 @@ class Child:
         except (OSError, ValueError):
             if self._release.alive:
                 raise
-            raise _not_usable() from None  # what it is queried through was closed in a fork
+            raise _not_usable_error() from None  # what it is queried through was closed in a fork
 
     def _ask(self, asked: Mapping[str, Any], limit_s: float) -> Iterator[dict[str, Any]]:
         if not self._may_be_queried():
-            raise _not_usable()
+            raise _not_usable_error()
         self._asked = True
         deadline = time.monotonic() + limit_s
         number = next(_numbers)
@@ -396,7 +396,7 @@ class Child:
                 continue
             searched = len(self._read)
             if searched > _LONGEST_BYTES:
-                raise _damaged(f"a line of more than {_LONGEST_BYTES} bytes", bytes(self._read[:_SAID]))
+                raise _damaged_answer_error(f"a line of more than {_LONGEST_BYTES} bytes", bytes(self._read[:_SAID]))
             waiting = select.poll()
             waiting.register(self._socket, select.POLLIN | (select.POLLOUT if unsent else 0))
             if not waiting.poll(min(left, _ALIVE_S) * 1000) and poll_process(self._process) is None:
@@ -533,7 +533,7 @@ def run_undisturbed(function: Callable[[], Result]) -> Result:
     def wait() -> None:
         while not (results or errors or done.acquire(timeout=_ALIVE_S)):
             if os.getpid() != owner:  # forked by a handler: the thread stayed with the parent
-                raise _not_usable()
+                raise _not_usable_error()
 
     try:
         try:
@@ -555,21 +555,21 @@ def _check_answer(line: bytes, number: int) -> dict[str, Any]:
     try:
         said = json.loads(line)
     except (ValueError, RecursionError):
-        raise _damaged("a line that is no JSON", line) from None
+        raise _damaged_answer_error("a line that is no JSON", line) from None
     found = said.pop("number", None) if isinstance(said, dict) else None
     if found != number:
-        raise _damaged(f"a line of the answer {found!r} instead of {number}", line)
+        raise _damaged_answer_error(f"a line of the answer {found!r} instead of {number}", line)
     answer: dict[str, Any] = said
     return answer
 
 
-def _damaged(what: str, line: bytes) -> CudnnBackendError:
+def _damaged_answer_error(what: str, line: bytes) -> CudnnBackendError:
     return CudnnBackendError(
         f"a child process said {what}", code="answer-damaged", more=line[:_SAID].decode(errors="replace")
     )
 
 
-def _not_usable() -> UsageError:
+def _not_usable_error() -> UsageError:
     return UsageError(
         "the child process cannot be queried: a question to it was interrupted, or this process was forked since",
         code="child-not-usable",

@@ -99,7 +99,7 @@ def read_installation(folder: Path) -> Installation:
     try:
         data = json.loads(_read_plain(folder / METADATA))
         files = {
-            _inside(name): FileRecord(str(fact["sha256"]), int(fact["size_bytes"]), fact.get("mtime_ns"))
+            _resolve_inside(name): FileRecord(str(fact["sha256"]), int(fact["size_bytes"]), fact.get("mtime_ns"))
             for name, fact in data["files"].items()
         }
         project, version = str(data["project"]), str(data["version"])
@@ -126,7 +126,7 @@ def _read_plain(path: Path) -> str:
     return data.decode()
 
 
-def _inside(name: str) -> str:
+def _resolve_inside(name: str) -> str:
     if name.startswith("/") or "\0" in name or ".." in name.split("/"):
         raise ValueError(f"{name!r} is no name of a file inside the folder")
     return name
@@ -174,7 +174,7 @@ def _record_lines(text: str) -> Iterator[tuple[str, FileRecord]]:
                 sha256 = base64.urlsafe_b64decode(digest + "==").hex()
             except binascii.Error:
                 continue
-            yield _inside(row[0]), FileRecord(sha256, int(row[2]))
+            yield _resolve_inside(row[0]), FileRecord(sha256, int(row[2]))
 
 
 def find_differences(installation: Installation, *, full: bool, remembered: bool = False) -> tuple[str, ...]:
@@ -190,7 +190,7 @@ def find_differences(installation: Installation, *, full: bool, remembered: bool
     """
     found = []
     for name, record in installation.files.items():
-        difference = _difference(installation, name, record, full, remembered or not full)
+        difference = _describe_difference(installation, name, record, full, remembered or not full)
         if difference is not None:
             found.append(difference)
     if full and installation.sealed:
@@ -198,7 +198,9 @@ def find_differences(installation: Installation, *, full: bool, remembered: bool
     return tuple(sorted(found))
 
 
-def _difference(installation: Installation, name: str, record: FileRecord, full: bool, remembered: bool) -> str | None:
+def _describe_difference(
+    installation: Installation, name: str, record: FileRecord, full: bool, remembered: bool
+) -> str | None:
     path = f"{installation.folder}/{name}"
     try:
         status = os.stat(path, follow_symlinks=not installation.sealed)

@@ -99,7 +99,9 @@ class PrivateFolder:
         except OSError as error:
             pass_interruption(error)
             if self.path.is_symlink():
-                raise self._not_private("is a symbolic link, a folder is needed", "name what it points to") from None
+                raise self._not_private_error(
+                    "is a symbolic link, a folder is needed", "name what it points to"
+                ) from None
             raise
         try:
             self._check(os.fstat(descriptor))
@@ -110,12 +112,12 @@ class PrivateFolder:
     def _check(self, status: os.stat_result) -> None:
         if status.st_uid != os.geteuid():
             fault = f"belongs to user id {status.st_uid}, needed is {os.geteuid()}"
-            raise self._not_private(fault, "name another folder")
+            raise self._not_private_error(fault, "name another folder")
         if status.st_mode & 0o022:
             fault = f"has mode {stat.S_IMODE(status.st_mode):04o}, needed is 0700"
-            raise self._not_private(fault, f"look at what is in it, then chmod 700 {self.path}")
+            raise self._not_private_error(fault, f"look at what is in it, then chmod 700 {self.path}")
 
-    def _not_private(self, fault: str, fix: str) -> EnvironmentNotReady:
+    def _not_private_error(self, fault: str, fix: str) -> EnvironmentNotReady:
         return EnvironmentNotReady(
             f"the {self.title} {self.path} {fault}",
             code=self.code,

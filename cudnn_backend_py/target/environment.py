@@ -131,7 +131,7 @@ def check_environment(
     """
     lib = on or (target.library if target is not None else loaded_library())
     if lib is None:
-        path = _candidate()
+        path = _find_candidate()
         faults = [] if path is None else _check_files_to_load(path)
         if any(fault.blocks for fault in faults):
             return _add_damage(faults, path)
@@ -143,12 +143,17 @@ def check_environment(
             return _add_damage([refused, *([] if path is None else _find_shadowed(path))], path)
     faults = [*_find_mapped(lib), *_find_shadowed(lib.path)]
     if not any(fault.code in ("cudnn-sublibraries-mixed", "cudnn-loaded-twice") for fault in faults):
-        faults += _files(lib.path, lib.version)
-    faults += [*_driver(lib, target, build), *_nvrtc(lib, target, build), *_cublaslt(lib), *_tf32()]
+        faults += _check_files(lib.path, lib.version)
+    faults += [
+        *_check_driver(lib, target, build),
+        *_check_nvrtc(lib, target, build),
+        *_check_cublaslt(lib),
+        *_check_tf32(),
+    ]
     return _add_damage(sorted(faults, key=lambda fault: not fault.blocks), lib.path, lib.nvrtc.path)
 
 
-def _tf32() -> Iterator[EnvironmentProblem]:
+def _check_tf32() -> Iterator[EnvironmentProblem]:
     """Yield the problem that TF32 is disabled, which cuDNN's messages do not mention."""
     if os.environ.get(_TF32_SWITCH) == "0":
         yield EnvironmentProblem(
@@ -220,7 +225,7 @@ def _add_damage(faults: list[EnvironmentProblem], *paths: str | None) -> list[En
     return [*(_describe_damage(damage) for damage in found if damage is not None), *faults]
 
 
-def _candidate() -> str | None:
+def _find_candidate() -> str | None:
     """Return the path of the library to load, None if the loader searches for it."""
     place = next((place for place in cudnn_places() if place.path is not None), None)
     return None if place is None or place.path is None or "/" not in place.path else place.path
@@ -240,7 +245,7 @@ def _check_files_to_load(path: str) -> list[EnvironmentProblem]:
 
 
 @lru_cache
-def _files(path: str, version: Version) -> tuple[EnvironmentProblem, ...]:
+def _check_files(path: str, version: Version) -> tuple[EnvironmentProblem, ...]:
     """Return the problems of the files next to a libcudnn."""
     return (*_find_missing(path, version), *_find_misnamed(path, version), *_find_unloadable(path))
 
@@ -265,7 +270,7 @@ def _find_missing(path: str, version: Version | None) -> Iterator[EnvironmentPro
             f"in {folder}; {lost}" + (f", and the jit wheel of {version} never had it" if never_there else ""),
             "take the full wheel (nvidia-cudnn-cu12 or -cu13) of this version, or a jit wheel of 9.13 or later"
             if never_there
-            else _reinstall(path),
+            else _reinstall_command(path),
             blocks,
         )
 
@@ -280,7 +285,7 @@ def _find_misnamed(path: str, version: Version) -> Iterator[EnvironmentProblem]:
                 "cudnn-sublibraries-mixed",
                 f"libcudnn_{name} is of cuDNN {theirs}, libcudnn of {version}",
                 f"by the names of the files in {Path(path).parent}",
-                _reinstall(path),
+                _reinstall_command(path),
                 blocks=True,
             )
 
@@ -300,7 +305,7 @@ def _find_unloadable(path: str) -> Iterator[EnvironmentProblem]:
                 if mixed
                 else f"libcudnn_{name}.so.9 cannot be loaded",
                 refusal,
-                _reinstall(path),
+                _reinstall_command(path),
                 blocks=True,
             )
 
@@ -335,7 +340,7 @@ def _own_files(path: str) -> frozenset[str]:
 
 
 @lru_cache
-def _names(folder: Path) -> frozenset[str]:
+def _list_names(folder: Path) -> frozenset[str]:
     return frozenset(sublibraries(folder))
 
 
@@ -343,7 +348,7 @@ def _find_shadowed(path: str) -> Iterator[EnvironmentProblem]:
     """Yield libraries that the loader finds before the sub-libraries next to `path`."""
     own = Path(path).resolve().parent
     for folder in loader_folders():
-        if "graph" in _names(folder) and folder.resolve() != own:
+        if "graph" in _list_names(folder) and folder.resolve() != own:
             yield EnvironmentProblem(
                 "loader-path-shadows-cudnn",
                 f"LD_LIBRARY_PATH has another cuDNN: {folder}",
@@ -362,7 +367,7 @@ def _find_shadowed(path: str) -> Iterator[EnvironmentProblem]:
             )
 
 
-def _driver(lib: Library, target: Target | None, build: bool) -> Iterator[EnvironmentProblem]:
+def _check_driver(lib: Library, target: Target | None, build: bool) -> Iterator[EnvironmentProblem]:
     driver = lib.driver
     live = target is not None and target.is_live
     if driver.kind == "missing":
@@ -382,10 +387,10 @@ def _driver(lib: Library, target: Target | None, build: bool) -> Iterator[Enviro
             blocks=live,
         )
     else:
-        yield from _real_driver(lib, live, build)
+        yield from _check_real_driver(lib, live, build)
 
 
-def _real_driver(lib: Library, live: bool, build: bool) -> Iterator[EnvironmentProblem]:
+def _check_real_driver(lib: Library, live: bool, build: bool) -> Iterator[EnvironmentProblem]:
     version, needed = lib.driver.version, lib.cuda_version // 1000
     if version is None:
         yield EnvironmentProblem(
@@ -417,11 +422,11 @@ def _real_driver(lib: Library, live: bool, build: bool) -> Iterator[EnvironmentP
         )
 
 
-def _nvrtc(lib: Library, target: Target | None, build: bool) -> Iterator[EnvironmentProblem]:
+def _check_nvrtc(lib: Library, target: Target | None, build: bool) -> Iterator[EnvironmentProblem]:
     major, minor = lib.cuda_version // 1000, lib.cuda_version % 1000 // 10
     if has_nvrtc(lib):
         where = f"inside cuDNN {lib.version}"
-        yield from _architecture(major, target, Nvrtc(where, (major, minor), _architectures_of((major, minor))))
+        yield from _check_architecture(major, target, Nvrtc(where, (major, minor), _architectures_of((major, minor))))
         return
     package = "nvidia-cuda-nvrtc" + (f"-cu{major}" if major < 13 else f"=={major}.*")
     blocks = build or not _is_full(lib.path)
@@ -463,7 +468,7 @@ def _nvrtc(lib: Library, target: Target | None, build: bool) -> Iterator[Environ
             "LD_LIBRARY_PATH if the file is there",
             blocks=build,
         )
-    yield from _architecture(major, target, nvrtc)
+    yield from _check_architecture(major, target, nvrtc)
 
 
 def _architectures_of(cuda: tuple[int, int]) -> tuple[int, ...]:
@@ -472,7 +477,7 @@ def _architectures_of(cuda: tuple[int, int]) -> tuple[int, ...]:
     return NVRTC_ARCHITECTURES[max(known)] if known else ()
 
 
-def _architecture(major: int, target: Target | None, nvrtc: Nvrtc) -> Iterator[EnvironmentProblem]:
+def _check_architecture(major: int, target: Target | None, nvrtc: Nvrtc) -> Iterator[EnvironmentProblem]:
     """Yield the problem that NVRTC does not support the target's architecture; precompiled engines may."""
     if target is not None and nvrtc.architectures and target.sm not in nvrtc.architectures:
         yield _describe_unknown_architecture(major, target.sm, nvrtc)
@@ -498,7 +503,7 @@ def _describe_unknown_architecture(major: int, sm: int, nvrtc: Nvrtc) -> Environ
     )
 
 
-def _cublaslt(lib: Library) -> Iterator[EnvironmentProblem]:
+def _check_cublaslt(lib: Library) -> Iterator[EnvironmentProblem]:
     """Yield problems of cuBLASLt, which only full wheels use; a control matmul would crash without it."""
     if lib.cublaslt.path is None and _is_full(lib.path):
         major = lib.cuda_version // 1000
@@ -513,7 +518,7 @@ def _cublaslt(lib: Library) -> Iterator[EnvironmentProblem]:
 
 def _is_full(path: str) -> bool:
     """Return whether a libcudnn belongs to a full wheel, by the files next to it."""
-    return not _names(Path(path).parent).isdisjoint(_FULL)
+    return not _list_names(Path(path).parent).isdisjoint(_FULL)
 
 
 def nvrtc_needed(sm: int) -> tuple[int, int] | None:
@@ -521,7 +526,7 @@ def nvrtc_needed(sm: int) -> tuple[int, int] | None:
     return min((version for version, architectures in NVRTC_ARCHITECTURES.items() if sm in architectures), default=None)
 
 
-def _reinstall(path: str) -> str:
+def _reinstall_command(path: str) -> str:
     if "/nvidia/cudnn_jit/" in path:
         return "reinstall cuDNN: pip install --force-reinstall nvidia-cudnn-jit-cu12 (or -cu13)"
     if "/nvidia/cudnn/" in path:

@@ -215,12 +215,12 @@ def find_profile(name: str) -> Profile:
         f"no target is called {name!r}",
         code="unknown-target",
         where=f"known: {', '.join(sorted(names))}",
-        cause=f"there is no file {name}" if path.suffix == ".json" else _why_undescribed(wanted),
+        cause=f"there is no file {name}" if path.suffix == ".json" else _explain_undescribed(wanted),
         fix=f"did you mean {near}?" if near else "give one of these, or a JSON file",
     )
 
 
-def _why_undescribed(wanted: str) -> str | None:
+def _explain_undescribed(wanted: str) -> str | None:
     """Return why no GPU of the architecture in a name such as ``sm122`` is described; None for other names."""
     match = re.fullmatch(r"sm([0-9]{2,4})[af]?", wanted)
     if match is None:

@@ -93,18 +93,18 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
         names = () if find_marker_error(marker) else marker.args
     if names:
-        chosen = {_canonical(name) for name in asked}
-        metafunc.parametrize("cudnn_target", [_parameter(name, chosen) for name in names])
+        chosen = {_canonical_name(name) for name in asked}
+        metafunc.parametrize("cudnn_target", [_make_parameter(name, chosen) for name in names])
 
 
-def _parameter(name: str, chosen: set[str]) -> Any:
-    if not chosen or _canonical(name) in chosen:
+def _make_parameter(name: str, chosen: set[str]) -> Any:
+    if not chosen or _canonical_name(name) in chosen:
         return pytest.param(name, id=name)
     reason = f"--cudnn-target leaves {name} out"
     return pytest.param(name, id=name, marks=pytest.mark.skip(reason=reason))
 
 
-def _canonical(name: str) -> str:
+def _canonical_name(name: str) -> str:
     """Return the canonical name of a target, so that sm90 and h100 are the same."""
     from ..errors import CudnnBackendError
     from ..target import find_profile
@@ -135,18 +135,18 @@ def _marker_errors(item: pytest.Item) -> Iterator[str]:
     from .markers import find_marker_error
 
     name = getattr(item, "originalname", None) or item.name
-    if any(marker.name == "cudnn_target" for marker in item.own_markers) and "cudnn_target" not in _fixtures(item):
+    if any(marker.name == "cudnn_target" for marker in item.own_markers) and "cudnn_target" not in _fixture_names(item):
         yield f"{name} is marked with cudnn_target and does not take the fixture cudnn_target"
     for marker in ours:
         if fault := find_marker_error(marker):
-            yield f"{name}: the marker {_shown(marker)} is wrong: {fault}"
+            yield f"{name}: the marker {_format_marker(marker)} is wrong: {fault}"
 
 
-def _fixtures(item: pytest.Item) -> Sequence[str]:
+def _fixture_names(item: pytest.Item) -> Sequence[str]:
     return getattr(item, "fixturenames", ())
 
 
-def _shown(marker: pytest.Mark) -> str:
+def _format_marker(marker: pytest.Mark) -> str:
     given = [*map(repr, marker.args), *(f"{name}={value!r}" for name, value in marker.kwargs.items())]
     return f"{marker.name}({', '.join(given)})"
 
@@ -156,36 +156,36 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     """Skip a test that needs another GPU or cuDNN, and say how to run it."""
     for fault in _marker_errors(item):  # of a marker that was added after the collection
         pytest.fail(fault, pytrace=False)
-    lacks = [_lacking_gpu(*marker.args) for marker in item.iter_markers("requires_sm")]
-    lacks += [_lacking_cudnn(*marker.args, **marker.kwargs) for marker in item.iter_markers("requires_cudnn")]
+    lacks = [_explain_missing_gpu(*marker.args) for marker in item.iter_markers("requires_sm")]
+    lacks += [_explain_missing_cudnn(*marker.args, **marker.kwargs) for marker in item.iter_markers("requires_cudnn")]
     for reason in filter(None, lacks):
         item.add_marker(pytest.mark.skip(reason=reason))  # pytest then names the line of the test, not one of here
 
 
-def _lacking_gpu(*architectures: int) -> str | None:
+def _explain_missing_gpu(*architectures: int) -> str | None:
     """Return why no GPU here is suitable, None if one is."""
-    sm, absence = _gpu_here()
+    sm, absence = _find_gpu()
     if sm in architectures:
         return None
     needed = " or ".join(f"sm_{number}" for number in architectures)
     found = absence if sm is None else f"the one here is sm_{sm}"
-    return f"needs a GPU of {needed}: {found}; run it where there is one{_of_that_kind(architectures[0])}"
+    return f"needs a GPU of {needed}: {found}; run it where there is one{_suitable_gpu(architectures[0])}"
 
 
-def _of_that_kind(architecture: int) -> str:
+def _suitable_gpu(architecture: int) -> str:
     """Return the name of a suitable GPU."""
     from ..target import list_profiles
 
     return next((f", such as {profile.title}" for profile in list_profiles() if profile.sm == architecture), "")
 
 
-def _lacking_cudnn(minimum: str | None = None, below: str | None = None) -> str | None:
+def _explain_missing_cudnn(minimum: str | None = None, below: str | None = None) -> str | None:
     """Return why the cuDNN here is not suitable, None if it is."""
     from ..native.find import LIBRARY_VARIABLE
     from ..system.version import version_text
     from .markers import significant_numbers
 
-    version, absence = _cudnn_here()
+    version, absence = _find_cudnn()
     old = version is not None and minimum is not None and version < significant_numbers(minimum)
     new = version is not None and below is not None and version >= significant_numbers(below)
     if version is not None and not old and not new:
@@ -198,7 +198,7 @@ def _lacking_cudnn(minimum: str | None = None, below: str | None = None) -> str 
 
 
 @cache
-def _gpu_here() -> tuple[int | None, str]:
+def _find_gpu() -> tuple[int | None, str]:
     """Return the architecture of the GPU of this process, or why there is none."""
     from ..errors import CudnnBackendError
     from ..target import using
@@ -211,7 +211,7 @@ def _gpu_here() -> tuple[int | None, str]:
 
 
 @cache
-def _cudnn_here() -> tuple[tuple[int, ...] | None, str]:
+def _find_cudnn() -> tuple[tuple[int, ...] | None, str]:
     """Return the version of the cuDNN of this process, or why there is none."""
     from ..errors import CudnnBackendError
     from ..native import library

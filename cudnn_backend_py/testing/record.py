@@ -54,23 +54,23 @@ def record_run(folder: Path, arguments: list[str]) -> tuple[Path, int]:
         record = {
             **start_record("record", _KEPT),
             "arguments": arguments,
-            "counts": _counts(results),
-            "failed": _failed(results),
-            "figures": _figures(figures),
+            "counts": _read_counts(results),
+            "failed": _list_failed(results),
+            "figures": _read_figures(figures),
         }
-    path = folder / f"{_name(record['environment'])}.json"
+    path = folder / f"{_make_name(record['environment'])}.json"
     write_record(record, path)
     return path, run.returncode
 
 
-def _name(environment: Any) -> str:
+def _make_name(environment: Any) -> str:
     gpus = environment.get("gpus")
     device = gpus[0] if isinstance(gpus, list) else "no-gpu"
     version = str(environment.get("cudnn", "none")).split(";")[0]
     return f"{device}-cudnn-{version}".lower().replace(" ", "-")
 
 
-def _counts(results: Path) -> dict[str, int]:
+def _read_counts(results: Path) -> dict[str, int]:
     if not results.is_file():
         return {}
     suites = ElementTree.parse(results).getroot().iter("testsuite")
@@ -82,7 +82,7 @@ def _counts(results: Path) -> dict[str, int]:
     return counts
 
 
-def _failed(results: Path) -> list[str]:
+def _list_failed(results: Path) -> list[str]:
     """Return the names of the tests that failed."""
     if not results.is_file():
         return []
@@ -94,5 +94,5 @@ def _failed(results: Path) -> list[str]:
     ]
 
 
-def _figures(path: Path) -> list[Any]:
+def _read_figures(path: Path) -> list[Any]:
     return [json.loads(line) for line in path.read_text().splitlines()] if path.is_file() else []

@@ -86,12 +86,12 @@ def compare(first: NDArray[Any], other: NDArray[Any], data_type: DataType) -> Di
     floor = float(size.mean())
     return Difference(
         _ratio(float(error.sum()), float(size.sum())),
-        _worst(error, np.maximum(size, floor)),
+        _find_worst(error, np.maximum(size, floor)),
         patterns,
     )
 
 
-def _worst(error: NDArray[np.float64], size: NDArray[np.float64]) -> float:
+def _find_worst(error: NDArray[np.float64], size: NDArray[np.float64]) -> float:
     if not size.any():
         return math.inf if error.any() else 0.0
     return math.sqrt(float((error / size).max()))

@@ -44,7 +44,7 @@ def made_up_inputs(graph: Graph, seed: int = 0, *, given: Collection[str | int] 
             or (tensor.by_value and tensor.value is not None)
         ):
             continue
-        value = known[tensor.uid] if tensor.uid in known else _made_up(tensor, pool, encoded)
+        value = known[tensor.uid] if tensor.uid in known else _make_input(tensor, pool, encoded)
         if tensor.by_value:
             found[tensor.uid] = 1 if isinstance(value, np.ndarray) else value
         elif isinstance(value, np.ndarray):
@@ -57,7 +57,7 @@ def made_up_inputs(graph: Graph, seed: int = 0, *, given: Collection[str | int] 
 _DATA = (DataType.INT8, DataType.UINT8)
 
 
-def _made_up(tensor: Tensor, pool: NDArray[np.float64], encoded: dict[DataType, NDArray[Any]]) -> Any:
+def _make_input(tensor: Tensor, pool: NDArray[np.float64], encoded: dict[DataType, NDArray[Any]]) -> Any:
     if tensor.span_elements == 1 and tensor.data_type not in (DataType.INT32, DataType.INT64, DataType.UINT32):
         return 1.0
     if not has_storage(tensor.data_type):

@@ -118,7 +118,7 @@ def _prepare(
             ) from error
         longest = max(longest, time.perf_counter() - began)
         first = first or results
-        if reason := _disagreement(stage.graph, candidate, first, results, tolerance):
+        if reason := _find_disagreement(stage.graph, candidate, first, results, tolerance):
             candidate.drop("different", reason)
             continue
         candidate.state, candidate.reason = "timed", ""
@@ -126,7 +126,7 @@ def _prepare(
     return ready
 
 
-def _disagreement(
+def _find_disagreement(
     graph: Graph,
     candidate: _Candidate,
     first: Mapping[str, NDArray[Any]],

@@ -80,7 +80,7 @@ def time_changes(
     for name, us in _time_all(wanted, graphs, found.places, at_once, until, step):
         times[name] = Times(*us, _NOT_COMPARED, _NOT_COMPARED)
         keep(so_far)
-    timed = [name for name in times if _largest(graphs[name]) <= _MOST]
+    timed = [name for name in times if _largest_tensor_size(graphs[name]) <= _MOST]
     for name, (old, new) in _run_all(timed, graphs, plans, found.places, at_once, until, step):
         times[name] = replace(times[name], old_state=old, new_state=new)
         keep(so_far)
@@ -127,7 +127,7 @@ def _time_all(
                                 continue
                             step(name)
                             found = _time_both(*pair) if both else (None, None)
-                            us[name] = _shorter(us.get(name, found), found)
+                            us[name] = _shorter_limit(us.get(name, found), found)
                             yield name, us[name]
                 left = crowded
 
@@ -143,7 +143,7 @@ def _is_open(us: Us) -> bool:
     return old is not None and new is not None and not 1 / _OPEN <= new / old <= _OPEN
 
 
-def _shorter(us: Us, others: Us) -> Us:
+def _shorter_limit(us: Us, others: Us) -> Us:
     old, new = (min((one for one in side if one is not None), default=None) for side in zip(us, others, strict=True))
     return old, new
 
@@ -189,7 +189,7 @@ def _state(runner: Runner, graph: Graph, tag: str) -> str:
         return _NOT_COMPARED
 
 
-def _largest(graph: Graph) -> int:
+def _largest_tensor_size(graph: Graph) -> int:
     """Return the number of elements of a graph's largest tensor, including attention's scores."""
     found = [math.prod(tensor.dims) for tensor in graph.tensors]
     if (use := read_attention(graph)) is not None:
@@ -210,7 +210,7 @@ def _time_both(before: TimedPlans, after: TimedPlans) -> Us:
     turns = [[_median(one.time(_ROUNDS)) for one in (before, after)] for _ in range(_TURNS)]
     shortest: Us = (None, None)
     for old, new in turns:
-        shortest = _shorter(shortest, (old, new))
+        shortest = _shorter_limit(shortest, (old, new))
     return shortest
 
 

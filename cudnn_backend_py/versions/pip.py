@@ -92,7 +92,7 @@ def _borrow_pip() -> Path:
         done = subprocess.run(command, cwd="/", stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
         if done.returncode == 0:
             return folder
-        said = f"uv did not get one:\n{_last_words(done.stderr)}"
+        said = f"uv did not get one:\n{_error_lines(done.stderr)}"
     raise EnvironmentNotReady(
         f"{sys.executable} has no pip, which fetches the cuDNN wheels",
         code="pip-missing",
@@ -133,11 +133,11 @@ def index_versions(project: str) -> tuple[list[str], str]:
     )
     listed = re.search(r"^Available versions: (.*)$", done.stdout, re.MULTILINE)
     if not listed:
-        return [], _last_words(done.stderr)
+        return [], _error_lines(done.stderr)
     return [one for one in listed[1].split(", ") if re.fullmatch(r"9(\.[0-9]{1,9}){3}", one)], ""
 
 
-def _last_words(output: str) -> str:
+def _error_lines(output: str) -> str:
     """Return pip's errors, or its last output line if it reports none."""
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     errors = [line for line in lines if line.startswith("ERROR")]
@@ -145,7 +145,7 @@ def _last_words(output: str) -> str:
 
 
 @contextlib.contextmanager
-def _downloading(
+def _start_download(
     requirement: str, staging: Path, *held: int
 ) -> Iterator[tuple[subprocess.Popen[bytes], list[str], Path]]:
     """Start pip to download one wheel into ``staging``; yield its process, command and log.
@@ -178,7 +178,7 @@ def download(requirement: str, staging: Path, bars: Progress, lock: int) -> Path
     pip holds the lock as well: where this process is killed, no one else takes the folder before pip has ended.
     """
     task = bars.add_task(f"downloading {requirement}", total=None)
-    with _downloading(requirement, staging, lock) as (process, command, log):
+    with _start_download(requirement, staging, lock) as (process, command, log):
         while poll_process(process) is None:
             bars.update(task, completed=_largest_wheel_bytes(staging), total=announced_bytes(_read_log(log)))
             time.sleep(_PAUSE_S)
@@ -188,7 +188,7 @@ def download(requirement: str, staging: Path, bars: Progress, lock: int) -> Path
             f"pip did not download {requirement}, exit status {process.returncode}",
             code="wheel-download-failed",
             where=shlex.join(command),
-            cause=f"pip said:\n{_last_words(_read_log(log))}",
+            cause=f"pip said:\n{_error_lines(_read_log(log))}",
         )
     [wheel] = wheels
     size_bytes = wheel.stat().st_size
@@ -201,7 +201,7 @@ def find_size(requirement: str, staging: Path) -> int | None:
 
     None if the index does not report.
     """
-    with _downloading(requirement, staging) as (process, _, log):
+    with _start_download(requirement, staging) as (process, _, log):
         while (size_bytes := announced_bytes(_read_log(log))) is None and poll_process(process) is None:
             time.sleep(_PAUSE_S)
         return size_bytes or _largest_wheel_bytes(staging) or None

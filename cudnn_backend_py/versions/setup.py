@@ -227,7 +227,7 @@ def _digest(path: str, signature: Signature) -> str:
         pass_interruption(error)
         raise EnvironmentNotReady(f"{path} cannot be read: {error}", code="cudnn-files-changed") from error
     with suppress(CudnnBackendError):
-        _kept_digests(default_root() / "digests").write(_key(path, signature), {"sha256": digest})
+        _digest_cache(default_root() / "digests").write(_key(path, signature), {"sha256": digest})
     return digest
 
 
@@ -236,7 +236,7 @@ def _find_digest(path: str, signature: Signature) -> str | None:
     if (known := find_sha256(path, signature)) is not None:
         return known
     with suppress(CudnnBackendError):  # a folder that cannot be used costs time only
-        record = _kept_digests(default_root() / "digests").read(_key(path, signature))
+        record = _digest_cache(default_root() / "digests").read(_key(path, signature))
         if record is not None and isinstance(record.get("sha256"), str):
             return remember_sha256(path, signature, record["sha256"])
     return None
@@ -247,7 +247,7 @@ def _key(path: str, signature: Signature) -> str:
 
 
 @cache
-def _kept_digests(folder: Path) -> EntryFolder:
+def _digest_cache(folder: Path) -> EntryFolder:
     private = PrivateFolder(
         folder,
         title="folder of file digests",

@@ -122,7 +122,7 @@ class Installed:
     @property
     def judges(self) -> bool:
         """Whether it can judge graphs without a GPU; see ``JIT_SINCE``."""
-        return _judges(self.flavor, self.version)
+        return _can_judge(self.flavor, self.version)
 
     @property
     def name(self) -> str:
@@ -130,7 +130,7 @@ class Installed:
         return f"{self.version}+cu{self.cuda}-{self.flavor}"
 
 
-def _judges(flavor: Flavor, version: str) -> bool:
+def _can_judge(flavor: Flavor, version: str) -> bool:
     return flavor == "full" or version_numbers(version) >= JIT_SINCE
 
 
@@ -183,9 +183,9 @@ def install(
     """
     request = VersionRequest.read(version, cuda, flavor, latest=True)
     wanted, cuda, flavor = request.numbers, request.cuda or default_cuda(), request.flavor
-    with _locked_store(root) as (root, lock), _progress(progress) as bars:
-        there = _installed(root, wanted, cuda, flavor) if len(wanted) > 2 else ()
-        found = _newest_of(one for one in there if flavor is not None or one.judges)
+    with _locked_store(root) as (root, lock), _report_progress(progress) as bars:
+        there = _find_installed(root, wanted, cuda, flavor) if len(wanted) > 2 else ()
+        found = _find_newest(one for one in there if flavor is not None or one.judges)
         if found is not None:
             project, exact, folder = _PROJECT[found.flavor].format(cuda), found.version, found.path
         else:
@@ -217,7 +217,7 @@ def list_installed(root: Path | None = None) -> list[Installed]:
     EnvironmentNotReady
         ``cache-not-private``, ``cache-folder-unusable``.
     """
-    return sorted(_installed(open_store(root).path), key=_sorting)
+    return sorted(_find_installed(open_store(root).path), key=_sort_key)
 
 
 def list_judging(root: Path | None = None) -> list[Installed]:
@@ -242,7 +242,7 @@ def find_installed(
         ``cache-not-private``, ``cache-folder-unusable``.
     """
     wanted = VersionRequest.read(version, cuda, flavor)
-    return _newest_of(_matches(wanted, root))
+    return _find_newest(_matches(wanted, root))
 
 
 def require_installed(
@@ -256,7 +256,7 @@ def require_installed(
         ``cudnn-version-not-installed``, with those that are; ``installed-files-changed`` if there is a rest of it.
     """
     wanted = VersionRequest.read(version, cuda, flavor)
-    installed = _newest_of(_matches(wanted, root))
+    installed = _find_newest(_matches(wanted, root))
     if installed is None:
         for rest in _find_remnants(open_store(root).path, wanted.numbers, wanted.cuda):
             _refuse_changed(rest)
@@ -274,7 +274,7 @@ def newest(*, cuda: Cuda | None = None, root: Path | None = None) -> Installed |
     """Return the newest installed version, or None; ``cuda`` as in :func:`find_installed`."""
     if cuda is not None:
         check_cuda(cuda)
-    return _newest_of(one for one in list_installed(root) if cuda in (None, one.cuda))
+    return _find_newest(one for one in list_installed(root) if cuda in (None, one.cuda))
 
 
 def remove(
@@ -386,7 +386,7 @@ def check_all(
     cache = open_store(root).path
     checked = []
     for wanted in [VersionRequest.read(version) for version in versions] or [VersionRequest((), None, None)]:
-        found = sorted(_installed(cache, wanted.numbers, wanted.cuda, wanted.flavor), key=_sorting)
+        found = sorted(_find_installed(cache, wanted.numbers, wanted.cuda, wanted.flavor), key=_sort_key)
         checked += [_check_version(one) for one in found]
         rests = list(_find_remnants(cache, wanted.numbers, wanted.cuda))
         checked += [IntegrityReport(rest.name, str(rest), "damaged", (_NO_RECORD,), _repair_of(rest)) for rest in rests]
@@ -457,14 +457,14 @@ def environment_for(version: str | None) -> dict[str, str]:
 
 
 def _matches(wanted: VersionRequest, root: Path | None) -> list[Installed]:
-    return _installed(open_store(root).path, wanted.numbers, wanted.cuda, wanted.flavor)
+    return _find_installed(open_store(root).path, wanted.numbers, wanted.cuda, wanted.flavor)
 
 
-def _sorting(one: Installed) -> tuple[tuple[int, ...], str, str]:
+def _sort_key(one: Installed) -> tuple[tuple[int, ...], str, str]:
     return version_numbers(one.version), one.cuda, one.flavor
 
 
-def _newest_of(candidates: Iterable[Installed]) -> Installed | None:
+def _find_newest(candidates: Iterable[Installed]) -> Installed | None:
     preferred = default_cuda()
 
     def rank(one: Installed) -> tuple[tuple[int, ...], bool, bool]:
@@ -485,7 +485,7 @@ def _choose_wheel(wanted: tuple[int, ...], cuda: Cuda, flavor: Flavor | None = N
         versions, complaint = index_versions(project)
         complaints.append(complaint)
         for version in versions:
-            if flavor is not None or _judges(kind, version):
+            if flavor is not None or _can_judge(kind, version):
                 project_of.setdefault(version, project)
     asked = version_text(wanted) or "latest"
     if not project_of:
@@ -606,7 +606,7 @@ def _flavor_of(project: str, cuda: Cuda) -> Flavor:
     return next(flavor for flavor, name in _PROJECT.items() if name.format(cuda) == project)
 
 
-def _installed(
+def _find_installed(
     root: Path, wanted: tuple[int, ...] = (), cuda: Cuda | None = None, flavor: Flavor | None = None
 ) -> list[Installed]:
     """Return the installed versions that begin with these numbers, unordered."""
@@ -710,10 +710,10 @@ def _repair_of(folder: Path) -> str:
 
 
 def _environment_nvrtc(cuda: Cuda) -> Path | None:
-    return _on_path(_NVRTC_FILE[cuda])
+    return _is_on_path(_NVRTC_FILE[cuda])
 
 
-def _on_path(file: str) -> Path | None:
+def _is_on_path(file: str) -> Path | None:
     candidates = (Path(entry) / file for entry in sys.path if os.path.isabs(entry))
     return next((path for path in candidates if path.is_file()), None)
 
@@ -738,7 +738,7 @@ def needs_cublas(installed: Installed) -> bool:
 
 
 def _environment_cublas(cuda: Cuda) -> Path | None:
-    return _on_path(_CUBLAS[cuda][0])
+    return _is_on_path(_CUBLAS[cuda][0])
 
 
 # The cache folder
@@ -777,7 +777,7 @@ def _discard(folder: Path) -> None:
         folder.rename(staging / folder.name)
 
 
-def _progress(shown: bool) -> Progress:
+def _report_progress(shown: bool) -> Progress:
     from rich.progress import (  # only installing needs it
         BarColumn,
         DownloadColumn,

@@ -35,7 +35,7 @@ class TurnTime(NamedTuple):
     thread: float
 
 
-def _trainer(
+def _make_trainer(
     sequences: int, length: int, width: int, device: str, compiled: bool
 ) -> tuple[Callable[[], None], list[float]]:
     """Return a training step of eight layers with 12 heads, bfloat16 or on a CPU float32, and the call times.
@@ -154,14 +154,14 @@ def _measure(sizes: tuple[int, int, int], compiled: bool, device: str, seconds: 
     from .look import why_not_cudnn
 
     place, name = torch.nn.functional, "scaled_dot_product_attention"
-    trainer = _trainer(*sizes, device, compiled)
+    trainer = _make_trainer(*sizes, device, compiled)
     take_time(trainer[0], 3, device)
     functions: dict[str, Any] = {"plain": getattr(place, name)}
     trainers = {"plain": trainer, "watched": trainer}
     with why_not_cudnn(run_query=False) as report:
         functions["watched"] = getattr(place, name)
         if compiled:  # one that the watch has seen being compiled
-            trainers["watched"] = _trainer(*sizes, device, compiled)
+            trainers["watched"] = _make_trainer(*sizes, device, compiled)
         first = take_time(trainers["watched"][0], 1, device)
         times: dict[str, list[TurnTime]] = {"plain": [], "watched": []}
         called: dict[str, list[float]] = {"plain": [], "watched": []}

@@ -431,22 +431,22 @@ def find_blocker(call: TorchCall, machine: Machine, answer: Answer | None = None
         What torch itself said of it, where it could be queried: it decides, and the table only names the gate.
     """
     answer = answer or Answer()
-    if (refused := _refused(call)) is not None:
+    if (refused := _explain_refusal(call)) is not None:
         return refused
     if answer.choice == "cudnn":
         return None
     if machine.live and machine.cudnn is None:
         return Blocker("build", "this torch was built without cuDNN (for ROCm, or without CUDA)", "a torch for CUDA")
     if call.kind != "sdpa":
-        return _other_kind(call, machine)
+        return _is_other_kind(call, machine)
     if call.q.form == "jagged":
         return _jagged(call, machine, answer)
-    gate = _first_gate(call, machine)
+    gate = _find_first_gate(call, machine)
     if answer.cudnn is None:
-        ordered = _by_order(call, machine, answer)
+        ordered = _find_earlier_backend(call, machine, answer)
         return ordered if gate is None or (not gate.sure and ordered is not None and ordered.sure) else gate
     if answer.cudnn:
-        return _by_order(call, machine, answer)
+        return _find_earlier_backend(call, machine, answer)
     told = find_gate_by_message(answer.words)
     if gate is not None and told is not None and told != gate.gate:  # torch knows better
         found = None
@@ -463,7 +463,7 @@ def find_blocker(call: TorchCall, machine: Machine, answer: Answer | None = None
     return Blocker(gate.gate, gate.found, gate.cure, gate.source, True, answer.words)
 
 
-def _refused(call: TorchCall) -> Blocker | None:
+def _explain_refusal(call: TorchCall) -> Blocker | None:
     """Return why no backend on a GPU can compute a call; None where one may."""
     found, tensors = None, (call.q, call.k, call.v)
     if call.kind != "sdpa" or any(one.form != "dense" or one.device != "cuda" or len(one.dims) != 4 for one in tensors):
@@ -485,11 +485,11 @@ def _is_dense(call: TorchCall) -> bool:
     return all(one.form == "dense" for one in (call.q, call.k, call.v))
 
 
-def _first_gate(call: TorchCall, machine: Machine) -> Blocker | None:
+def _find_first_gate(call: TorchCall, machine: Machine) -> Blocker | None:
     if machine.torch >= (2, 4, 0) and machine.cudnn is not None and machine.cudnn < (9, 0, 0):
         said = ".".join(map(str, machine.cudnn))
         return Blocker("cudnn-version", f"cuDNN {said}: torch's attention by cuDNN needs 9.0", "a torch with cuDNN 9")
-    found = [_first_gate_of(call, machine, release) for release in find_releases(machine.torch)]
+    found = [_find_first_gate_of(call, machine, release) for release in find_releases(machine.torch)]
     if not found:
         return _before_2_5(call, machine)
     names = {one.gate if one else None for one in found}
@@ -506,11 +506,11 @@ def _before_2_5(call: TorchCall, machine: Machine) -> Blocker | None:
         return Blocker("variable", f"torch 2.4 gives attention to cuDNN only where {ENABLED}=1", "torch 2.5 or later")
     if call.training:
         return Blocker("gradients", "torch 2.4 gives cuDNN no inputs that require gradients", "torch 2.5 or later")
-    gate = _first_gate_of(call, machine, RELEASES[0])  # those of 2.4 were not read one by one
+    gate = _find_first_gate_of(call, machine, RELEASES[0])  # those of 2.4 were not read one by one
     return None if gate is None else replace(gate, sure=False)
 
 
-def _first_gate_of(call: TorchCall, machine: Machine, release: Release) -> Blocker | None:
+def _find_first_gate_of(call: TorchCall, machine: Machine, release: Release) -> Blocker | None:
     dense = _is_dense(call)
     ordered = release.gates[0] != "nested-never"
     for name in release.gates:
@@ -522,28 +522,28 @@ def _first_gate_of(call: TorchCall, machine: Machine, release: Release) -> Block
     return None
 
 
-def _by_order(call: TorchCall, machine: Machine, answer: Answer) -> Blocker | None:
+def _find_earlier_backend(call: TorchCall, machine: Machine, answer: Answer) -> Blocker | None:
     """Return the backend before cuDNN in torch's order that can run; None where cuDNN is the first."""
     if machine.sm is None and answer.choice is None:
         return None  # no GPU, so nothing that could come first
     order = call.switches.order or default_order(machine)
     if "cudnn" not in order:
-        return _ordered(order, "no place for cuDNN in it", machine, True)
+        return _order_backends(order, "no place for cuDNN in it", machine, True)
     known = machine.cudnn is not None or call.switches.order is not None  # the default depends on the version
     before = [name for name in order[: order.index("cudnn")] if _enabled(call.switches, name)]
     if answer.choice is not None:
-        return _ordered(order, f"{answer.choice} comes first, and runs", machine, True)
+        return _order_backends(order, f"{answer.choice} comes first, and runs", machine, True)
     able = [name for name in before if name == "math" or getattr(answer, name, None) is not False]
     if not able:
         return None
-    return _ordered(order, f"{' or '.join(able)} comes first", machine, "math" in able and known)
+    return _order_backends(order, f"{' or '.join(able)} comes first", machine, "math" in able and known)
 
 
 def _enabled(switches: Switches, name: str) -> bool:
     return bool(getattr(switches, name, False))
 
 
-def _ordered(order: tuple[str, ...], what: str, machine: Machine, sure: bool) -> Blocker:
+def _order_backends(order: tuple[str, ...], what: str, machine: Machine, sure: bool) -> Blocker:
     cure = "torch.nn.attention.sdpa_kernel([SDPBackend.CUDNN_ATTENTION, ...], set_priority=True) around the call"
     if machine.read_variable(DEPRIORITIZED):
         cure = f"unset {DEPRIORITIZED}, or {cure}"
@@ -552,7 +552,7 @@ def _ordered(order: tuple[str, ...], what: str, machine: Machine, sure: bool) ->
     return Blocker("order", f"torch asks {', '.join(order)} in this order: {what}", cure, sure=sure)
 
 
-def _other_kind(call: TorchCall, machine: Machine) -> Blocker | None:
+def _is_other_kind(call: TorchCall, machine: Machine) -> Blocker | None:
     if call.kind == "flex":
         return Blocker(
             "flex",
@@ -582,10 +582,10 @@ def _other_kind(call: TorchCall, machine: Machine) -> Blocker | None:
 
 def _jagged(call: TorchCall, machine: Machine, answer: Answer) -> Blocker | None:
     if not call.switches.cudnn or call.q.device != "cuda":
-        return _first_gate(call, machine)
+        return _find_first_gate(call, machine)
     before = [name for name in ("flash", "efficient", "math") if getattr(call.switches, name)]
     if not before:
-        return _first_gate(call, machine) if answer.cudnn is not True else None
+        return _find_first_gate(call, machine) if answer.cudnn is not True else None
     return Blocker(
         "order",
         f"jagged nested tensors have an order of their own: flash, efficient, math, cudnn; {before[0]} comes first",
@@ -600,7 +600,7 @@ def find_others(call: TorchCall, machine: Machine, first: Blocker) -> tuple[Bloc
     if first.source.startswith("torch/"):  # another function than scaled_dot_product_attention
         return ()
     found: dict[str, Blocker] = {}
-    if (gate := _first_gate(call, machine)) is not None and not gate.sure and gate.gate != first.gate:
+    if (gate := _find_first_gate(call, machine)) is not None and not gate.sure and gate.gate != first.gate:
         found[gate.gate] = gate
     for release in find_releases(machine.torch)[-1:]:
         for name in release.gates:
@@ -609,7 +609,7 @@ def find_others(call: TorchCall, machine: Machine, first: Blocker) -> tuple[Bloc
             with contextlib.suppress(IndexError, ValueError):  # of dims that an earlier gate refuses
                 if (seen := GATES[name](call, machine, release)) is not None:
                     found.setdefault(name, Blocker(name, *seen))
-    if first.gate != "order" and (last := _by_order(call, machine, Answer())) is not None:
+    if first.gate != "order" and (last := _find_earlier_backend(call, machine, Answer())) is not None:
         found["order"] = last
     return tuple(found.values())
 

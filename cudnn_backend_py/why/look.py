@@ -97,7 +97,7 @@ def fill_report(
         unseen.append(f"{more} more places that name a backend")
     with Judge(limit_s=max(budget_s, 1.0)) as judge:
         if profile is not None:
-            machine = judged_for(machine, profile, _own_cudnn(judge, profile) if machine.cudnn is None else None)
+            machine = judged_for(machine, profile, _find_own_cudnn(judge, profile) if machine.cudnn is None else None)
             unseen.append(
                 "torch's own answers: gates and order are the table's (--target runs compiled functions as written)"
             )
@@ -115,7 +115,7 @@ def fill_report(
     report.unseen = (*unseen, *beyond)
 
 
-def _own_cudnn(judge: Judge, profile: Profile) -> tuple[int, int, int] | None:
+def _find_own_cudnn(judge: Judge, profile: Profile) -> tuple[int, int, int] | None:
     with contextlib.suppress(CudnnBackendError, ValueError, IndexError):
         numbers = version_numbers(judge.run_query(Query(control_graph(), profile)).cudnn)
         return (numbers[0], numbers[1], numbers[2])
@@ -149,7 +149,7 @@ def make_findings(
         if profile is None and (answer == Answer() or answer.cudnn is False):
             again = _judge_again(row.call)
             answer = again if answer == Answer() else replace(answer, words=again.words)
-        call = _ordered(row.call, machine, answer)
+        call = _drop_unset_order(row.call, machine, answer)
         blocker = find_blocker(call, machine, answer)
         also = () if blocker is None else find_others(call, machine, blocker)
         findings.append(
@@ -195,7 +195,7 @@ def _judge_again(call: TorchCall) -> Answer:
         return Answer(error=f"torch could not be queried: {type(error).__name__}: {str(error).partition(chr(10))[0]}")
 
 
-def _ordered(call: TorchCall, machine: Machine, answer: Answer) -> TorchCall:
+def _drop_unset_order(call: TorchCall, machine: Machine, answer: Answer) -> TorchCall:
     """Return a call without an order set by the user, as torch reports none before its first choice."""
     order = tuple(name for name in call.switches.order or () if name != "overrideable")
     if answer.choice is None and order in ((), ORDER):

@@ -234,7 +234,7 @@ def query_by_facts(call: TorchCall) -> Answer:
         return Answer()
     from torch._subclasses.fake_tensor import FakeTensorMode
 
-    with _switched(call), FakeTensorMode():
+    with _use_switches(call), FakeTensorMode():
         made = [
             torch.empty_strided(one.dims, one.strides, dtype=getattr(torch, one.dtype), device="cuda").requires_grad_(
                 one.requires_grad
@@ -252,7 +252,7 @@ def query_by_facts(call: TorchCall) -> Answer:
 
 
 @contextlib.contextmanager
-def _switched(call: TorchCall) -> Iterator[None]:
+def _use_switches(call: TorchCall) -> Iterator[None]:
     """Set torch's switches as they were at a call, and restore them."""
     before = read_switches()
     try:

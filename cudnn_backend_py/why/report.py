@@ -54,7 +54,7 @@ class Finding:
         return {
             "uses_cudnn": self.uses_cudnn,
             **data,
-            "find_torch_issues": faults,
+            "torch_faults": faults,
             "place": {**asdict(self.place), "text": str(self.place)},
         }
 
@@ -89,43 +89,43 @@ class WhyReport:
 
     def to_json(self) -> str:
         """Return the report as JSON."""
-        return json.dumps(_strict(self.to_dict()), indent=2, allow_nan=False) + "\n"
+        return json.dumps(_to_strict_json(self.to_dict()), indent=2, allow_nan=False) + "\n"
 
     def __str__(self) -> str:
-        lines = [*_heading(self)]
+        lines = [*_format_heading(self)]
         for number, one in enumerate(self.findings, 1):
-            lines += ["", *_paragraph(number, one)]
+            lines += ["", *_format_finding(number, one)]
         lines += ["", *(f"not seen: {one}" for one in self.unseen)] if self.unseen else []
         return "\n".join(printable(line) for line in lines) + "\n"
 
     def to_html(self) -> str:
         """Return the report as a page that needs no network."""
-        return _page(self)
+        return _render_page(self)
 
 
-def _strict(value: Any) -> Any:
+def _to_strict_json(value: Any) -> Any:
     """Return plain data with texts for numbers that JSON lacks, such as a scale of nan."""
     if isinstance(value, Mapping):
-        return {name: _strict(item) for name, item in value.items()}
+        return {name: _to_strict_json(item) for name, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_strict(item) for item in value]
+        return [_to_strict_json(item) for item in value]
     return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def _version(numbers: Sequence[int] | None) -> str:
+def _format_version(numbers: Sequence[int] | None) -> str:
     return "none" if numbers is None else ".".join(map(str, numbers))
 
 
-def _machine(machine: Machine) -> str:
-    torch = _version(machine.torch) if any(machine.torch) else "not imported"
-    said = [f"torch {torch}", f"cuDNN {_version(machine.cudnn)}"]
-    said += [f"CUDA {_version(machine.cuda)}"] if machine.cuda else []
+def _format_machine(machine: Machine) -> str:
+    torch = _format_version(machine.torch) if any(machine.torch) else "not imported"
+    said = [f"torch {torch}", f"cuDNN {_format_version(machine.cudnn)}"]
+    said += [f"CUDA {_format_version(machine.cuda)}"] if machine.cuda else []
     said.append(f"{machine.gpu or 'no GPU'}" + (f" (sm_{machine.sm})" if machine.sm else ""))
     said += [f"{name}={value}" for name, value in machine.environment.items()]
     return ", ".join(said)
 
 
-def _heading(report: WhyReport) -> list[str]:
+def _format_heading(report: WhyReport) -> list[str]:
     calls, taken = (
         sum(one.count for one in report.findings),
         sum(one.count for one in report.findings if one.uses_cudnn),
@@ -140,17 +140,17 @@ def _heading(report: WhyReport) -> list[str]:
             gates[one.blocker.gate if one.blocker else ""] += one.count
         first += f"; kept out by: {', '.join(f'{gate} {count}' for gate, count in gates.most_common())}" * bool(gates)
     where = f"judged for {report.target}: " if report.target else ""
-    return [f"why not cuDNN? {first}", f"{where}{_machine(report.machine)}"]
+    return [f"why not cuDNN? {first}", f"{where}{_format_machine(report.machine)}"]
 
 
-def _title(one: Finding) -> str:
+def _format_title(one: Finding) -> str:
     how = "compiled, " if one.compiled else ""
     threads = f" in {len(one.threads)} threads" if len(one.threads) > 1 else ""
     times = "1 time" if one.count == 1 else f"{one.count} times"
     return f"{'cuDNN' if one.uses_cudnn else 'not cuDNN'}: {one.place}, {how}{times}{threads}"
 
 
-def _facts(one: Finding) -> list[tuple[str, str]]:
+def _list_facts(one: Finding) -> list[tuple[str, str]]:
     """Return a finding as pairs of label and text."""
     facts = [("called from", one.place.program)] if one.place.program else []
     facts.append((one.call.kind, str(one.call)))
@@ -166,12 +166,12 @@ def _facts(one: Finding) -> list[tuple[str, str]]:
     facts += [(f"and then ({gate.gate})", f"{gate}; {gate.cure}") for gate in one.also]
     facts += [("known issue of torch", fault) for fault in find_torch_issues(one.call)] if one.uses_cudnn else []
     if one.side is not None:
-        facts += _side(one.side, one.cured)
-    facts += _times(one)
+        facts += _list_direction(one.side, one.cured)
+    facts += _format_times(one)
     return facts
 
 
-def _side(side: DirectionVerdict, cured: str) -> list[tuple[str, str]]:
+def _list_direction(side: DirectionVerdict, cured: str) -> list[tuple[str, str]]:
     said = side.outcome + (f" on {side.target}, cuDNN {side.cudnn}" if side.cudnn else "")
     facts = [("cuDNN itself", f"{said}{f', {cured}' if cured else ''}")]
     facts += [("because", side.why)] * bool(side.why) + [("what to do", side.cure)] * bool(side.cure)
@@ -181,7 +181,7 @@ def _side(side: DirectionVerdict, cured: str) -> list[tuple[str, str]]:
     return facts
 
 
-def _times(one: Finding) -> list[tuple[str, str]]:
+def _format_times(one: Finding) -> list[tuple[str, str]]:
     facts = []
     what = "forward and backward" if one.call.training else "forward"
     for name, figures in sorted(one.times.items(), key=lambda item: item[1]["ms"]):
@@ -191,8 +191,8 @@ def _times(one: Finding) -> list[tuple[str, str]]:
     return facts
 
 
-def _paragraph(number: int, one: Finding) -> list[str]:
-    return [f"{number}. {_title(one)}", *(f"   {label}: {text}" for label, text in _facts(one))]
+def _format_finding(number: int, one: Finding) -> list[str]:
+    return [f"{number}. {_format_title(one)}", *(f"   {label}: {text}" for label, text in _list_facts(one))]
 
 
 _STYLE = (
@@ -202,20 +202,20 @@ _STYLE = (
 )
 
 
-def _page(report: WhyReport) -> str:
+def _render_page(report: WhyReport) -> str:
     say = html.escape
     parts = [
         "<!doctype html>",
         '<html lang="en"><head><meta charset="utf-8"><title>why not cuDNN?</title>',
         "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">",
         f"<style>{_STYLE}</style></head><body>",
-        f"<h1>{say(printable(_heading(report)[0]))}</h1><p>{say(printable(_heading(report)[1]))}</p>",
+        f"<h1>{say(printable(_format_heading(report)[0]))}</h1><p>{say(printable(_format_heading(report)[1]))}</p>",
     ]
     for number, one in enumerate(report.findings, 1):
         kind = ' class="ok"' if one.uses_cudnn else ""
         rows = "".join(
-            f"<dt>{say(printable(label))}</dt><dd>{say(printable(text))}</dd>" for label, text in _facts(one)
+            f"<dt>{say(printable(label))}</dt><dd>{say(printable(text))}</dd>" for label, text in _list_facts(one)
         )
-        parts.append(f"<article{kind}><h2>{number}. {say(printable(_title(one)))}</h2><dl>{rows}</dl></article>")
+        parts.append(f"<article{kind}><h2>{number}. {say(printable(_format_title(one)))}</h2><dl>{rows}</dl></article>")
     parts += [f"<p>not seen: {say(printable(one))}</p>" for one in report.unseen]
     return "\n".join([*parts, "</body></html>", ""])

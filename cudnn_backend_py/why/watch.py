@@ -152,7 +152,7 @@ class Watch:
         self._wrapped.restore()
         for row in _compiled:
             if (count := row.count - self._ran.get(id(row), 0)) or id(row) not in self._ran:
-                self._keep(("compiled", id(row)), self._counted(row, count))
+                self._keep(("compiled", id(row)), self._counted_row(row, count))
         self._ran = {id(row): row.count for row in _compiled}
 
     # Noting calls
@@ -284,17 +284,17 @@ class Watch:
         row = self.rows.get(key)
         if row is None:
             q, k, v, mask = given if len(given) == 4 else (*given, None)
-            row = self._first(key, frame, q, k, v, mask, *options)
+            row = self._first_row(key, frame, q, k, v, mask, *options)
         return row
 
-    def _first(self, key: Any, frame: FrameType, q: Any, k: Any, v: Any, mask: Any, *options: Any) -> Row:
+    def _first_row(self, key: Any, frame: FrameType, q: Any, k: Any, v: Any, mask: Any, *options: Any) -> Row:
         dropout, causal, scale, gqa = options
         cast = autocast_type(q)
         call = TorchCall(
-            q=self._seen(q, cast and autocast_type(q)),
-            k=self._seen(k, cast and autocast_type(k)),
-            v=self._seen(v, cast and autocast_type(v)),
-            mask=None if mask is None else self._seen(mask, cast and autocast_type(mask)),
+            q=self._find_row(q, cast and autocast_type(q)),
+            k=self._find_row(k, cast and autocast_type(k)),
+            v=self._find_row(v, cast and autocast_type(v)),
+            mask=None if mask is None else self._find_row(mask, cast and autocast_type(mask)),
             dropout=float(dropout),
             causal=bool(causal),
             scale=None if scale is None else float(scale),
@@ -308,11 +308,11 @@ class Watch:
             call = replace(call, switches=replace(call.switches, order=read_order()))
         return self._keep(key, Row(call, _place_of(frame), answer, threading.current_thread().name))
 
-    def _seen(self, tensor: Any, dtype: Any = None) -> Any:
+    def _find_row(self, tensor: Any, dtype: Any = None) -> Any:
         facts = describe(tensor, dtype)
         return replace(facts, device="cuda") if self._as_cuda else facts
 
-    def _counted(self, row: Row, count: int) -> Row:
+    def _counted_row(self, row: Row, count: int) -> Row:
         """Return the row of a compiled call with its runs in this watch."""
         call = row.call
         if self._as_cuda:
@@ -344,7 +344,7 @@ class Watch:
         )
         row = self.rows.get(key)
         if row is None:
-            seen = [self._seen(one) for one in (q, k, v)]
+            seen = [self._find_row(one) for one in (q, k, v)]
             call = TorchCall(
                 kind=kind,
                 q=seen[0],
@@ -515,12 +515,12 @@ def _attention_in(module: Any) -> Iterator[tuple[Any, _State]]:
         elif name == "_set_grad_enabled":
             grad = bool(node.args[0])
         elif name == "_sdpa_kernel":
-            switches = _switched(switches, *node.args, **node.kwargs)
+            switches = _is_switched(switches, *node.args, **node.kwargs)
         elif name in ("scaled_dot_product_attention", "flex_attention", "_varlen_attn", "_varlen_attn_out"):
             yield node, _State(grad, switches, dict(autocast))
 
 
-def _switched(switches: Switches, backends: Any, set_priority: bool = False) -> Switches:
+def _is_switched(switches: Switches, backends: Any, set_priority: bool = False) -> Switches:
     names = [one.name.partition("_")[0].lower() for one in backends]
     allowed = {name: name in names for name in ("cudnn", "flash", "efficient", "math")}
     order = switches.order

@@ -57,13 +57,13 @@ class Around:
 _wrappers: dict[int, tuple[Any, Any]] = {}  # by the id of an original: it and its wrapper
 
 
-def _wrapper_of(original: Any, around: Around) -> Any:
+def _make_wrapper(original: Any, around: Around) -> Any:
     """Return a function that calls the wrapper of its original; one object for all times, as dynamo guards on it."""
     if id(original) in _wrappers:
         _, known = _wrappers[id(original)]
         known.__closure__[known.__code__.co_freevars.index("_around")].cell_contents = around
         return known
-    parameters, passed, given, named = _signature_of(original)
+    parameters, passed, given, named = _read_signature(original)
     scope: dict[str, Any] = {}
     source = _MAKER.format(parameters=parameters, passed=passed, given=given, named=named)
     exec(compile(source, str(Path(__file__).with_name("<wrapper>")), "exec"), scope)  # a file of this package
@@ -87,7 +87,7 @@ def make(_original, _around, _is_traced):
 """
 
 
-def _signature_of(original: Any) -> tuple[str, str, str, str]:
+def _read_signature(original: Any) -> tuple[str, str, str, str]:
     """Return a function's parameters, how they are passed on, and how they are collected, as Python source.
 
     A function of Python whose arguments all have places is given them one by one: packing and unpacking them takes
@@ -117,7 +117,7 @@ def measure_passing(calls: int = 500) -> float:
     around = Around(_do_nothing)
     around.left = sys.maxsize
     taken = {}
-    for function in (_do_nothing, _wrapper_of(_do_nothing, around)):
+    for function in (_do_nothing, _make_wrapper(_do_nothing, around)):
         turns = []
         for _ in range(5):
             began = time.perf_counter()
@@ -146,7 +146,7 @@ class Wrapped:
     def wrap(self, holder: Any, name: str, around: Around, *, everywhere: bool = True) -> None:
         """Wrap a function of a module or class; `everywhere` also under names imported into other modules."""
         original = getattr(holder, name)
-        wrapper = _wrapper_of(original, around)
+        wrapper = _make_wrapper(original, around)
         if isinstance(holder, ModuleType):
             wrapper.__module__, wrapper.__qualname__ = holder.__name__, name  # by which it is pickled
         with ignoring(Exception):  # torch.jit.script finds operators by the identity of their functions

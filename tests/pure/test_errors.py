@@ -208,7 +208,10 @@ def _makers_of_status_errors() -> set[tuple[str, str]]:
 
 def test_a_status_is_claimed_only_where_cudnn_answered_it() -> None:
     """The library makes the exception of a status it was given; a descriptor adds what the call was about."""
-    assert _makers_of_status_errors() == {("native/libcudnn.py", "status_error"), ("native/descriptor.py", "_about")}
+    assert _makers_of_status_errors() == {
+        ("native/libcudnn.py", "status_error"),
+        ("native/descriptor.py", "_with_subject"),
+    }
 
 
 def test_nothing_else_is_a_status_error() -> None:

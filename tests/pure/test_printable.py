@@ -13,7 +13,7 @@ from cudnn_backend_py import DataType, GraphBuilder, GraphError, PointwiseMode
 from cudnn_backend_py.diagnose import Outcome, render_text
 from cudnn_backend_py.diagnose.logs import report_log
 from cudnn_backend_py.diagnose.remedies import Remedies
-from cudnn_backend_py.diagnose.report.attention_page import _code
+from cudnn_backend_py.diagnose.report.attention_page import _format_code
 from cudnn_backend_py.diagnose.report.tables import render_matrix, render_remedies, table_text
 from cudnn_backend_py.diagnose.verdict import Basis, Cause
 from cudnn_backend_py.errors import CudnnStatusError, EnvironmentNotReady
@@ -113,9 +113,9 @@ def test_a_log(name: str) -> None:
 
 
 def test_markdown_code_cannot_be_left() -> None:
-    assert _code("plain") == "`plain`"
-    assert _code("a `b`` c") == "``` a `b`` c ```"
-    assert _code("a\n# b") == r"`a\n# b`"
+    assert _format_code("plain") == "`plain`"
+    assert _format_code("a `b`` c") == "``` a `b`` c ```"
+    assert _format_code("a\n# b") == r"`a\n# b`"
 
 
 @pytest.mark.parametrize("what", ["graph", "tensor", "operation"])

@@ -77,7 +77,7 @@ def place(root: Path, version: str = "9.19.0.56", cuda: str = "12", wheel: Path 
     if wheel is None:
         wheel = make_wheel(root.parent / "placed", f"nvidia-cudnn-jit-cu{cuda}", version)
     folder = root / f"{version}-cu{cuda}"
-    store._place_wheel(wheel, folder, store._CUDNN_FILE, store._progress(False))
+    store._place_wheel(wheel, folder, store._CUDNN_FILE, store._report_progress(False))
     installed = store._load_installed(folder)
     assert installed is not None
     return installed

@@ -25,7 +25,7 @@ import numpy as np
 from cudnn_backend_py import load_graph
 from cudnn_backend_py.audit.case import Case, load_case
 from cudnn_backend_py.cli.compare.comparison import as_text, read_record
-from cudnn_backend_py.cli.run import _text
+from cudnn_backend_py.cli.run import _format_trial
 from cudnn_backend_py.diagnose import Outcome, SupportTable, Verdict, render_text
 from cudnn_backend_py.diagnose.breakdown import break_down
 from cudnn_backend_py.diagnose.logs import report_log
@@ -183,7 +183,7 @@ def _matrix(path: Path) -> str:
 def _trial(path: Path) -> str:
     found = Trial.from_dict(read_json(path, code="trial-record"))
     json.dumps(found.to_dict(), allow_nan=False)
-    return printable_lines(_text(found))
+    return printable_lines(_format_trial(found))
 
 
 def _comparison(path: Path) -> str:

@@ -114,26 +114,26 @@ def grid_shapes(tokens: tuple[int, ...] = WHOLE_GRID, sequences: tuple[int, ...]
             for total in tokens:
                 for seq in sequences:
                     if seq <= total:
-                        yield _dense(total // seq, heads, seq, head_dim, causal=causal)
+                        yield _make_dense_problem(total // seq, heads, seq, head_dim, causal=causal)
     for seq in sequences[1:]:
         if seq <= tokens[-1]:
-            yield _dense(tokens[-1] // seq, 16, seq, 128, causal=True, kv_heads=4)
+            yield _make_dense_problem(tokens[-1] // seq, 16, seq, 128, causal=True, kv_heads=4)
 
 
 def compared_shapes() -> Iterator[Attention]:
     """Yield 40 problems: the grid, a long sequence, head dims 96 and 256, half precision, cross attention."""
     yield from grid_shapes()
     for seq in SEQUENCES[1:]:
-        yield _dense(16384 // seq, 32, seq, 64, kv_heads=8, data_type=DataType.HALF)
-        yield _dense(16384 // seq, 16, seq, 96, causal=True)
-        yield _dense(16384 // seq, 8, seq, 256, causal=True)
-    yield _dense(1, 16, 16384, 128, causal=True)
-    yield _dense(4, 16, 4096, 64, seq_kv=128)
-    yield _dense(2, 16, 1024, 128, seq_kv=8192)
-    yield _dense(64, 12, 197, 64, data_type=DataType.HALF)
+        yield _make_dense_problem(16384 // seq, 32, seq, 64, kv_heads=8, data_type=DataType.HALF)
+        yield _make_dense_problem(16384 // seq, 16, seq, 96, causal=True)
+        yield _make_dense_problem(16384 // seq, 8, seq, 256, causal=True)
+    yield _make_dense_problem(1, 16, 16384, 128, causal=True)
+    yield _make_dense_problem(4, 16, 4096, 64, seq_kv=128)
+    yield _make_dense_problem(2, 16, 1024, 128, seq_kv=8192)
+    yield _make_dense_problem(64, 12, 197, 64, data_type=DataType.HALF)
 
 
-def _dense(batch: int, heads: int, seq_q: int, head_dim: int, **options: Any) -> Attention:
+def _make_dense_problem(batch: int, heads: int, seq_q: int, head_dim: int, **options: Any) -> Attention:
     """Return a dense problem in memory order (batch, sequence, heads, head dim), in bfloat16 by default."""
     options = {"data_type": DataType.BFLOAT16, **options}
     return Attention(batch=batch, heads=heads, seq_q=seq_q, head_dim=head_dim, **options)
@@ -178,7 +178,7 @@ def read_log_cases(path: str) -> list[Case]:
             continue
         p = use.problem
         direction: Direction = "backward" if use.backward else "forward"
-        plain, why = _plain_problem(p)
+        plain, why = _to_plain_problem(p)
         seq = f"{p.seq_q}/{p.seq_kv}" if p.seq_kv != p.seq_q else str(p.seq_q)
         name = (
             format_problem(plain) if plain else f"b{p.batch} h{p.heads} s{seq} d{p.head_dim} {p.data_type.name.lower()}"
@@ -200,7 +200,7 @@ _TYPES = (DataType.HALF, DataType.BFLOAT16)
 _UNLIKE = ("padding", "ragged", "bias", "alibi", "score_modifier", "dropout", "dropout_mask", "sink", "block_mask")
 
 
-def _plain_problem(p: Attention) -> tuple[Attention | None, str]:
+def _to_plain_problem(p: Attention) -> tuple[Attention | None, str]:
     """Return the problem in the dense form without options that torch and others accept, or why there is none."""
     options = [name for name in (*_UNLIKE, "page_size") if getattr(p, name)]
     if p.left_bound is not None or p.right_bound not in (None, 0):
@@ -214,7 +214,7 @@ def _plain_problem(p: Attention) -> tuple[Attention | None, str]:
     if options:
         return None, f"of torch's backends none is compared: {', '.join(options)}"
     more = {"kv_heads": p.kv_heads, "seq_kv": p.seq_kv, "data_type": p.data_type}
-    return _dense(p.batch, p.heads, p.seq_q, p.head_dim, causal=p.right_bound == 0, **more), ""
+    return _make_dense_problem(p.batch, p.heads, p.seq_q, p.head_dim, causal=p.right_bound == 0, **more), ""
 
 
 # Measuring
@@ -256,7 +256,7 @@ class Comparison:
         return shlex.join(["cudnn-backend", "compare", self.what, *versions, *target, *much])
 
 
-def _ours(
+def _our_contenders(
     p: Attention, direction: Direction, buffers: Mapping[str, Any], plans: dict[str, str]
 ) -> Iterator[tuple[str, Callable[[], Any], Any]]:
     """Yield (name, call, context) for each of our attention functions that supports the problem; note the plans."""
@@ -284,7 +284,7 @@ def _last_plan() -> str:
     return str(made.plan.tag) + ("" if bounds is None else f" for b, s_q, s_kv up to {', '.join(map(str, bounds))}")
 
 
-def _calls_with_torch(
+def _torch_contenders(
     p: Attention, direction: Direction, plans: dict[str, str]
 ) -> dict[str, tuple[Callable[[], Any], Callable[[], Any]]]:
     """Return (call, context) of each contender that takes torch tensors; note our plans."""
@@ -292,7 +292,7 @@ def _calls_with_torch(
     scores = p.batch * p.heads * p.seq_q * p.seq_kv
     backends = [name for name in TORCH_BACKENDS if name != "torch math" or scores <= MOST_SCORES]
     found: dict[str, tuple[Callable[[], Any], Callable[[], Any]]] = {}
-    for name, call, context in _ours(p, direction, buffers, plans):
+    for name, call, context in _our_contenders(p, direction, buffers, plans):
         found[name] = call, context or nullcontext
     for name, call, context in torch_calls(p, direction, buffers, backends):
         found[name] = call, context
@@ -301,7 +301,7 @@ def _calls_with_torch(
     return found
 
 
-def _row(case: Case, children: Mapping[str, TimedPlans], rounds: int, has_torch: bool) -> dict[str, Any]:
+def _make_row(case: Case, children: Mapping[str, TimedPlans], rounds: int, has_torch: bool) -> dict[str, Any]:
     plans: dict[str, str] = {}
     notes = [case.why_alone] if case.why_alone else []
     clock = [time.perf_counter()]
@@ -309,17 +309,17 @@ def _row(case: Case, children: Mapping[str, TimedPlans], rounds: int, has_torch:
         asked = {name: pool.submit(_build, child, case) for name, child in children.items()}
         calls = {}
         if has_torch and case.problem is not None:
-            calls = _calls_with_torch(case.problem, case.direction, plans)
+            calls = _torch_contenders(case.problem, case.direction, plans)
         built = {name: future.result() for name, future in asked.items()}
     clock.append(time.perf_counter())
     gpu: dict[str, dict[str, float]] = {}
     host: dict[str, dict[str, float]] = {}
     configs: dict[str, list[dict[str, Any]]] = {}
     for name, child in children.items():
-        title = _title(child)
-        configs[title] = _timed(built[name], child, rounds)
+        title = _format_title(child)
+        configs[title] = _select_timed(built[name], child, rounds)
         notes += [f"{title}: {built[name].refused}"] * (built[name].refused != "")
-        for suffix, one in _first_and_best(configs[title]):
+        for suffix, one in _select_first_and_best(configs[title]):
             gpu[title + suffix], plans[title + suffix] = one["gpu"], one["tag"]
             if "host" in one:
                 host[title + suffix] = one["host"]
@@ -336,14 +336,14 @@ def _row(case: Case, children: Mapping[str, TimedPlans], rounds: int, has_torch:
     spent = {
         what: round(to - at, 2) for what, at, to in zip(("build", "cuDNN", "torch"), clock, clock[1:], strict=False)
     }
-    return {**_head(case), "plans": plans, "gpu": gpu, "host": host, "fastest": fastest(gpu)} | {
+    return {**_format_header(case), "plans": plans, "gpu": gpu, "host": host, "fastest": fastest(gpu)} | {
         "configs": configs,
         "notes": notes,
         "seconds": spent,
     }
 
 
-def _title(child: TimedPlans) -> str:
+def _format_title(child: TimedPlans) -> str:
     return f"cuDNN {child.facts['cudnn']}"
 
 
@@ -351,7 +351,7 @@ def _build(child: TimedPlans, case: Case) -> BuiltPlans:
     return child.build(case.graph_for(child))
 
 
-def _timed(built: BuiltPlans, child: TimedPlans, rounds: int) -> list[dict[str, Any]]:
+def _select_timed(built: BuiltPlans, child: TimedPlans, rounds: int) -> list[dict[str, Any]]:
     """Return the timed configs with their times."""
     times = child.time(rounds, host_below_us=HOST_BOUND_US) if built.configs else []
     return [
@@ -361,12 +361,12 @@ def _timed(built: BuiltPlans, child: TimedPlans, rounds: int) -> list[dict[str, 
     ]
 
 
-def _head(case: Case) -> dict[str, Any]:
+def _format_header(case: Case) -> dict[str, Any]:
     flops = {} if case.problem is None else {"flops": count_flops(case.problem, case.direction)}
     return {"shape": case.name, "direction": case.direction, **flops}
 
 
-def _first_and_best(configs: Sequence[dict[str, Any]]) -> Iterator[tuple[str, dict[str, Any]]]:
+def _select_first_and_best(configs: Sequence[dict[str, Any]]) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield the heuristics' first config, and the fastest if it beats the first beyond noise."""
     if not configs:
         return
@@ -391,10 +391,10 @@ def _describe_row(case: Case, children: Mapping[str, TimedPlans]) -> dict[str, A
     with ThreadPoolExecutor(len(children)) as pool:
         for child, built in pool.map(lambda child: (child, _build(child, case)), children.values()):
             if built.refused:
-                notes.append(f"{_title(child)}: {built.refused}")
+                notes.append(f"{_format_title(child)}: {built.refused}")
             else:
-                plans[_title(child)] = ", ".join(config["tag"] for config in built.configs)
-    return {**_head(case), "plans": plans, "notes": notes}
+                plans[_format_title(child)] = ", ".join(config["tag"] for config in built.configs)
+    return {**_format_header(case), "plans": plans, "notes": notes}
 
 
 _RECORD = {"rows": tuple[Mapping[str, Any], ...], "seconds": float, "command": str}
@@ -426,7 +426,7 @@ def read_record(path: str | Path) -> dict[str, Any]:
     return dict(found)
 
 
-def _kept_rows(earlier: Mapping[str, Any], record: Mapping[str, Any]) -> dict[tuple[str, str], dict[str, Any]]:
+def _reuse_rows(earlier: Mapping[str, Any], record: Mapping[str, Any]) -> dict[tuple[str, str], dict[str, Any]]:
     """Return the rows of an earlier record by shape and direction, if it has the same settings and GPU."""
     told = [{name: one.get(name) for name in _SAME} | {"command": _without_limit(one)} for one in (earlier, record)]
     for name, there in told[0].items():
@@ -500,7 +500,7 @@ def compare(
             record["versions"] = list(pool.map(lambda child: child.facts["cudnn"], children.values()))
         kept = {}
         if earlier is not None:
-            kept = _kept_rows(earlier, record)
+            kept = _reuse_rows(earlier, record)
             record["resumed"] = [*earlier.get("resumed", []), _describe_part(earlier)]
         for case in cases:
             if (row := kept.get((case.name, case.direction))) is not None:
@@ -512,7 +512,7 @@ def compare(
             if wanted.target is not None:
                 rows.append(_describe_row(case, children))
             else:
-                rows.append(_row(case, children, wanted.rounds, record["torch"] is not None))
+                rows.append(_make_row(case, children, wanted.rounds, record["torch"] is not None))
                 _release_memory()
             keep(so_far())
         return so_far()
@@ -547,7 +547,7 @@ def _release_memory() -> None:
 # How it is reported
 
 
-def _cells(row: Mapping[str, Any], what: str, names: list[str], mark: str) -> list[str]:
+def _format_cells(row: Mapping[str, Any], what: str, names: list[str], mark: str) -> list[str]:
     cells = []
     for name in names:
         timing = row[what].get(name)
@@ -556,69 +556,69 @@ def _cells(row: Mapping[str, Any], what: str, names: list[str], mark: str) -> li
     return cells
 
 
-def _names(record: Mapping[str, Any]) -> list[str]:
+def _contender_names(record: Mapping[str, Any]) -> list[str]:
     return list(dict.fromkeys(name for row in record["rows"] for name in row["gpu"]))
 
 
 def grid_table(record: Mapping[str, Any], what: str = "gpu") -> Table:
     """Return the table of GPU times or host times."""
-    names = _names(record)
+    names = _contender_names(record)
     table = WordTable(title=f"{'GPU' if what == 'gpu' else 'Host'} time of attention, microseconds")
     table.add_column("")
     table.add_column("")
     for name in names:
         table.add_column(name, justify="right")
     for row in record["rows"]:
-        table.add_row(row["shape"], row["direction"], *_cells(row, what, names, "{} *"))
+        table.add_row(row["shape"], row["direction"], *_format_cells(row, what, names, "{} *"))
     return table
 
 
-def _reported_plans(row: Mapping[str, Any]) -> str:
+def _select_reported_plans(row: Mapping[str, Any]) -> str:
     return ", ".join(f"{name} `{plan}`" for name, plan in row["plans"].items())
 
 
-def _measured_on(record: Mapping[str, Any]) -> str:
+def _format_machine(record: Mapping[str, Any]) -> str:
     facts = record["environment"]
     versions = " and ".join(record.get("versions") or [facts["cudnn"]])
     torch = f"torch {record['torch']}" if record.get("torch") else "no torch"
     return f"{record['gpu_name']}, cuDNN {versions}, {torch}, Python {facts['python']}, {record['date']}"
 
 
-def _head_lines(record: Mapping[str, Any], bold: str = "bold") -> list[str]:
+def _format_head(record: Mapping[str, Any], bold: str = "bold") -> list[str]:
     if "described" in record:
         return [
             f"Plans of {record['described']}, described: cuDNN {' and '.join(record['versions'])}, {record['date']}. "
             "Time is not judged: there is no such GPU here."
         ]
-    told = f"{_measured_on(record)}. Microseconds: GPU time, L2 flushed / host time of a call; "
+    told = f"{_format_machine(record)}. Microseconds: GPU time, L2 flushed / host time of a call; "
     return [f"{told}the fastest on the GPU is {bold}."]
 
 
 def as_markdown(record: Mapping[str, Any]) -> str:
     """Return both tables as Markdown with the machine."""
-    lines = [*_head_lines(record), ""]
+    lines = [*_format_head(record), ""]
     if "described" in record:
         lines += ["| shape | direction | plans |", "|---|---|---|"]
-        lines += [f"| {row['shape']} | {row['direction']} | {_reported_plans(row)} |" for row in record["rows"]]
+        lines += [f"| {row['shape']} | {row['direction']} | {_select_reported_plans(row)} |" for row in record["rows"]]
     else:
-        names = _names(record)
+        names = _contender_names(record)
         lines += [
             "| shape | direction | " + " | ".join(names) + " | plans |",
             "|---|---|" + "---:|" * len(names) + "---|",
         ]
         for row in record["rows"]:
-            gpu, host = (_cells(row, what, names, "**{}**") for what in ("gpu", "host"))
+            gpu, host = (_format_cells(row, what, names, "**{}**") for what in ("gpu", "host"))
             both = [f"{one} / {two}" if two else one for one, two in zip(gpu, host, strict=True)]
             lines.append(
-                f"| {row['shape']} | {row['direction']} | " + " | ".join(both) + f" | {_reported_plans(row)} |"
+                f"| {row['shape']} | {row['direction']} | " + " | ".join(both) + f" | {_select_reported_plans(row)} |"
             )
-    lines += _notes(record, "* ")
+    lines += _list_missing_rows(record, "* ")
     if "command" in record:
         lines += ["", f"`{record['command']}`"]
     return "\n".join(lines) + "\n"
 
 
-def _notes(record: Mapping[str, Any], bullet: str) -> list[str]:
+def _list_missing_rows(record: Mapping[str, Any], bullet: str) -> list[str]:
     """Return the rows that were not compared, grouped by reason."""
     counted: dict[str, list[str]] = {}
     for row in record["rows"]:
@@ -628,11 +628,11 @@ def _notes(record: Mapping[str, Any], bullet: str) -> list[str]:
         f"{bullet}{note} ({rows[0] if len(rows) == 1 else f'{len(rows)} rows, the first {rows[0]}'})"
         for note, rows in counted.items()
     ]
-    lines += [f"{bullet}{line}" for line in _not_begun(record)]
+    lines += [f"{bullet}{line}" for line in _list_unstarted(record)]
     return ["", *lines] if lines else []
 
 
-def _not_begun(record: Mapping[str, Any]) -> list[str]:
+def _list_unstarted(record: Mapping[str, Any]) -> list[str]:
     left = record.get("cases", 0) - len(record["rows"])
     return [f"{left} of {record.get('cases')} cases were not begun: the time was over"] if left > 0 else []
 
@@ -647,11 +647,11 @@ def all_tables(record: Mapping[str, Any]) -> list[Table]:
 
 def as_text(record: Mapping[str, Any]) -> str:
     """Return tables, plans, versions, and the command line that repeats the comparison."""
-    lines = (*_head_lines(record, bold="marked *"), *_notes(record, ""), f"again: {record['command']}")
+    lines = (*_format_head(record, bold="marked *"), *_list_missing_rows(record, ""), f"again: {record['command']}")
     return table_text(*all_tables(record)) + "".join(f"{printable(line)}\n" for line in lines)
 
 
-def _label(row: Mapping[str, Any]) -> str:
+def _format_shape(row: Mapping[str, Any]) -> str:
     """Return a shape with the plans of the cuDNN versions below it."""
     return "\n".join([row["shape"], *(plan for name, plan in row["plans"].items() if name.startswith("cuDNN "))])
 
@@ -666,13 +666,13 @@ def draw(record: Mapping[str, Any], path: Path) -> None:
     """
     figures = {
         direction: {
-            _label(row): {name: row["flops"] / timing["median_us"] / 1e6 for name, timing in row["gpu"].items()}
+            _format_shape(row): {name: row["flops"] / timing["median_us"] / 1e6 for name, timing in row["gpu"].items()}
             for row in record["rows"]
             if row["direction"] == direction and "flops" in row
         }
         for direction in DIRECTIONS
     }
-    title = f"{_measured_on(record)}\n{record['command']}"
+    title = f"{_format_machine(record)}\n{record['command']}"
     draw_points({f"{name}, TFLOP/s": rows for name, rows in figures.items() if rows}, path, title)
 
 
@@ -704,7 +704,7 @@ def run_command(
     with console.status("") if console.is_terminal else nullcontext() as status:
         step = str if status is None else lambda text: status.update(f"comparing {text}")
         record = compare(wanted, step=step, earlier=earlier, keep=keep)
-    for line in _not_begun(record):
+    for line in _list_unstarted(record):
         console.print(f"{line}; --resume goes on with the record")
     if plot is not None:
         draw(record, plot)

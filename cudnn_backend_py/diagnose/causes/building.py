@@ -52,7 +52,7 @@ def why_none_builds(case: Case) -> Cause | None:
     Since
         Any version.
     """
-    found = _first_that_builds(case)
+    found = _find_buildable(case)
     others = [] if found is not None else case.supporting_architectures
     if found is None and not others:
         return None
@@ -61,12 +61,12 @@ def why_none_builds(case: Case) -> Cause | None:
     where = f"on sm_{case.target.sm} no plan can be built"
     if found is None:
         headline = f"{where}, for {', '.join(others)} one can{quoted}"
-        return Cause("no-plan-builds", headline, Basis.MEASURED, _detail(case, "there"), judge_for(others))
+        return Cause("no-plan-builds", headline, Basis.MEASURED, _format_detail(case, "there"), judge_for(others))
     headline = f"{found.headline}: {where}{quoted}"
-    return Cause("no-plan-builds", headline, Basis.MEASURED, _detail(case, found.title), found.remedy)
+    return Cause("no-plan-builds", headline, Basis.MEASURED, _format_detail(case, found.title), found.remedy)
 
 
-def _detail(case: Case, what: str) -> str:
+def _format_detail(case: Case, what: str) -> str:
     passed = f"{len(case.refused)} engine configs passed their support check, and none of their plans compiles"
     return f"{passed}; {what}, and nothing else changed, a plan is built"
 
@@ -81,14 +81,14 @@ class _Variation:
     remedy: str
 
 
-def _first_that_builds(case: Case) -> _Variation | None:
-    for one in _variations(case.graph):
+def _find_buildable(case: Case) -> _Variation | None:
+    for one in _list_variations(case.graph):
         if one.change.title not in case.wrong and case.supports(one.change.graph) and case.claim(one.change):
             return one
     return None
 
 
-def _variations(graph: Graph) -> Iterator[_Variation]:
+def _list_variations(graph: Graph) -> Iterator[_Variation]:
     for change in changes(graph, BUILDING_KINDS):
         if len(change.graphs) != 1:
             continue

@@ -127,7 +127,7 @@ class Budget:
         self.left -= built.cost
 
 
-def _reasons(graph: Graph, target: Target, modes: Sequence[str]) -> set[str] | None:
+def _collect_reasons(graph: Graph, target: Target, modes: Sequence[str]) -> set[str] | None:
     """Return the innermost reasons of all refused candidates; None where the graph is supported or invalid."""
     found: set[str] = set()
     try:
@@ -191,7 +191,7 @@ class Case:
         if found is None or again is None:
             return None
         given = {reason.text for candidate in self.refused for reason in candidate.reasons[:1]}
-        return found if _reasons(again, self.target, self.modes) == given else None
+        return found if _collect_reasons(again, self.target, self.modes) == given else None
 
     @cached_property
     def blame(self) -> Blame | None:
@@ -366,39 +366,39 @@ def contrast(graph: Graph, change: Change) -> str:
     after = {tensor.name: tensor for tensor in change.graph.tensors}
     for tensor in graph.tensors:
         if tensor.name in change.tensors and tensor.name in after:
-            for what, found, needed in _differences(tensor, after[tensor.name]):
+            for what, found, needed in _list_differences(tensor, after[tensor.name]):
                 groups.setdefault((what, found, needed), []).append(tensor)
     parts = []
     for (what, found, needed), tensors in groups.items():
         has = "has" if len(tensors) == 1 else "have"
         parts.append(
-            f"{describe(tensors)} {has} {what} {found}, {needed} is needed{_tensors_with_layout(graph, change, needed)}"
+            f"{describe(tensors)} {has} {what} {found}, {needed} is needed{_others_with_layout(graph, change, needed)}"
         )
     return "; ".join(parts[:3]) or change.title
 
 
-def _tensors_with_layout(graph: Graph, change: Change, layout: str) -> str:
+def _others_with_layout(graph: Graph, change: Change, layout: str) -> str:
     """Return the other tensors that already have a layout; empty if none has, or it is not a layout."""
     memory = [t for t in graph.tensors if not t.virtual and t.rank >= _IMAGE and t.name not in change.tensors]
-    same = [t for t in memory if layout in ("NHWC", "NCHW") and _layout_word(t) == layout]
+    same = [t for t in memory if layout in ("NHWC", "NCHW") and _name_layout(t) == layout]
     return f", as {describe(same)} {'has' if len(same) == 1 else 'have'}" if same else ""
 
 
 _IMAGE = 4  # dims from which on there are pixels
 
 
-def _differences(old: Tensor, new: Tensor) -> Iterator[tuple[str, str, str]]:
+def _list_differences(old: Tensor, new: Tensor) -> Iterator[tuple[str, str, str]]:
     if old.dims != new.dims:
         for axis, (one, other) in enumerate(zip(old.dims, new.dims, strict=True)):
             if one != other:
                 yield f"dim {axis}", str(one), str(other)
         return
     if old.strides != new.strides:
-        words = (_layout_word(old), _layout_word(new))
+        words = (_name_layout(old), _name_layout(new))
         if words in (("NCHW", "NHWC"), ("NHWC", "NHWC")):
             yield "layout", *words
         else:
-            yield "strides", _strides_word(old), _strides_word(new)
+            yield "strides", _format_strides(old), _format_strides(new)
     if old.data_type is not new.data_type:
         yield "data type", type_word(old.data_type), type_word(new.data_type)
     if old.alignment != new.alignment:
@@ -410,12 +410,12 @@ def _differences(old: Tensor, new: Tensor) -> Iterator[tuple[str, str, str]]:
             yield name, str(one), str(other)
 
 
-def _strides_word(tensor: Tensor) -> str:
-    word = {"NCHW": "row-major", "NHWC": ""}.get(_layout_word(tensor), _layout_word(tensor))
+def _format_strides(tensor: Tensor) -> str:
+    word = {"NCHW": "row-major", "NHWC": ""}.get(_name_layout(tensor), _name_layout(tensor))
     return f"{list(tensor.strides)} ({word})" if word else f"{list(tensor.strides)}"
 
 
-def _layout_word(tensor: Tensor) -> str:
+def _name_layout(tensor: Tensor) -> str:
     """Name a layout: NHWC, NCHW (four dims or more), row-major or column-major."""
     row_major = tensor.strides == packed_strides(tensor.dims)
     if tensor.rank >= 4:

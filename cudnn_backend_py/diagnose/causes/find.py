@@ -85,11 +85,11 @@ def find_cause(
     step
         Called with each variation that is built, before it is.
     """
-    case = _case(refused, graph, target, modes, measure, build, step)
-    cause = _by_rules(case)
+    case = _make_case(refused, graph, target, modes, measure, build, step)
+    cause = _apply_rules(case)
     if cause is not None:
         return _with_request(case, cause)
-    return _with_request(case, _name_device_need(case, _find_in_fork(case, _most_certain)))
+    return _with_request(case, _name_device_need(case, _find_in_fork(case, _select_most_certain)))
 
 
 def find_build_cause(
@@ -110,14 +110,14 @@ def find_build_cause(
     measure, step
         As for :func:`find_cause`; the search is bounded by a :class:`.case.Budget`.
     """
-    case = _case(failed, graph, target, modes, measure, True, step)
+    case = _make_case(failed, graph, target, modes, measure, True, step)
     found = _find_in_fork(case, lambda one: _apply_rule(why_none_builds, one))
     headline = f"{len(failed)} engine configs passed their support check and none of their plans can be built"
     cause = _with_request(case, found)
     return cause or Cause("no-plan-builds", headline, Basis.MEASURED, "the control graph's plan can be built here")
 
 
-def _case(
+def _make_case(
     refused: Sequence[Candidate],
     graph: Graph,
     target: Target,
@@ -149,8 +149,8 @@ def find_graph_cause(
 ) -> Cause | None:
     """Return why cuDNN refused the operation graph itself; None if no rule matches its error text."""
     refused = [Candidate("", None, {}, "refused", tuple(reasons))]
-    case = _case(refused, graph, target, modes, measure, build, step)
-    cause = _with_request(case, _find_in_fork(case, _of_graph))
+    case = _make_case(refused, graph, target, modes, measure, build, step)
+    cause = _with_request(case, _find_in_fork(case, _find_graph_cause_here))
     return cause and dataclasses.replace(cause, code="operation-graph-refused")
 
 
@@ -184,7 +184,7 @@ def _find_in_fork(case: Case, find: Callable[[Case], Cause | None]) -> Cause | N
     return cause
 
 
-def _by_rules(case: Case) -> Cause | None:
+def _apply_rules(case: Case) -> Cause | None:
     """Return the cause of the first rule that recognizes the message by itself."""
     return next((cause for rule in RULES if (cause := _apply_rule(rule, case)) is not None), None)
 
@@ -194,14 +194,16 @@ def _apply_rule(rule: Callable[..., Cause | None], *given: Case | Reason) -> Cau
     return run_guarded(f"the rule {rule.__name__}", None, rule, *given)
 
 
-def _of_graph(case: Case) -> Cause | None:
-    said = _by_phrases(case)
-    if nearer := _more_specific(case, said):
+def _find_graph_cause_here(case: Case) -> Cause | None:
+    said = _apply_phrase_rules(case)
+    if nearer := _prefer_specific(case, said):
         return nearer
-    return said if said is not None and said.basis is Basis.MEASURED else _apply_rule(_one_change_away, case) or said
+    return (
+        said if said is not None and said.basis is Basis.MEASURED else _apply_rule(_blame_single_change, case) or said
+    )
 
 
-def _more_specific(case: Case, said: Cause | None) -> Cause | None:
+def _prefer_specific(case: Case, said: Cause | None) -> Cause | None:
     """Return the refused unusual properties where no cause was measured or the cause does not cover them."""
     measured = said if said is not None and said.basis is Basis.MEASURED else None
     if measured and run_guarded("the look at what is reported", True, is_reported, case, measured.headline):
@@ -219,20 +221,20 @@ def _more_specific(case: Case, said: Cause | None) -> Cause | None:
     return dataclasses.replace(measured, headline=headline, remedy="; or ".join(remedies))
 
 
-def _most_certain(case: Case) -> Cause | None:
+def _select_most_certain(case: Case) -> Cause | None:
     """Return the first measured cause, else the one that cuDNN names, a change proves, or a rule gives."""
     if blocks := _apply_rule(block_scale, case):
         return blocks
-    said = _by_phrases(case)
-    if nearer := _more_specific(case, said):
+    said = _apply_phrase_rules(case)
+    if nearer := _prefer_specific(case, said):
         return _with_others(case, nearer)
     if said is not None and said.basis is Basis.MEASURED:
         return _with_others(case, said)
     found = (
         _apply_rule(options_refused, case)
         or _apply_rule(pattern_removed, case)
-        or _apply_rule(_one_change_away, case)
-        or _apply_rule(_another_architecture, case)
+        or _apply_rule(_blame_single_change, case)
+        or _apply_rule(_blame_architecture, case)
     )
     return _with_others(case, found) if found is not None else said or most_specific_refusal(case)
 
@@ -283,7 +285,7 @@ def _is_about_operands(change: Change) -> bool:
     return len(change.tensors) > 1
 
 
-def _by_phrases(case: Case) -> Cause | None:
+def _apply_phrase_rules(case: Case) -> Cause | None:
     """Return the first measured cause among the rules for the reasons' phrases, else the first cause."""
     first: Cause | None = None
     tried: set[str] = set()
@@ -350,13 +352,13 @@ def name_refused(graph: Graph, headline: str) -> str:
     ops += [op for op in graph.ops if not ops and op.kind.name.removeprefix("OPERATION_") == found[1]]
     shown = []
     for op in ops[:2]:
-        modes = [f"{name} {value.name}" for name, value in _modes(op)]
+        modes = [f"{name} {value.name}" for name, value in _enum_parameters(op)]
         tensors = [f"{port} {tensor.name} {tensor.type_text}" for port, tensor in op.ports() if not tensor.by_value]
         shown.append(f"{op.name} ({' '.join([op.verb(), *modes])}: {', '.join(tensors[:6])})")
     return f"{'; '.join(shown)}: " if shown else ""
 
 
-def _modes(op: Op) -> list[tuple[str, Enum]]:
+def _enum_parameters(op: Op) -> list[tuple[str, Enum]]:
     """Return the parameters of an operation that are enums, including those of a resampling."""
     given = op.parameters()
     inner = given.get("resample")
@@ -391,7 +393,7 @@ def suspects(graph: Graph) -> list[str]:
     return lines
 
 
-def _one_change_away(case: Case) -> Cause | None:
+def _blame_single_change(case: Case) -> Cause | None:
     """No rule matches the phrase, and one change makes cuDNN support the graph.
 
     Problem
@@ -417,14 +419,14 @@ def _one_change_away(case: Case) -> Cause | None:
     return blame_change(name, case, change, case.specific_reasons[0] if case.specific_reasons else None)
 
 
-def _another_architecture(case: Case) -> Cause | None:
+def _blame_architecture(case: Case) -> Cause | None:
     """No rule matches the phrase, and other architectures support the graph; see :func:`.rules.architecture`."""
     named = [one for one in case.reasons if not is_vague(one.text) and architecture.__name__ in rules_for(str(one))]
     reasons = [*named, *case.specific_reasons]
     return architecture(case, reasons[0]) if reasons else None
 
 
-def _no_engine(case: Case) -> Cause | None:
+def _blame_missing_engine(case: Case) -> Cause | None:
     """Name the operation for which cuDNN has no engine, if it gives no reason; None if it has engines.
 
     Problem
@@ -461,7 +463,7 @@ def most_specific_refusal(case: Case) -> Cause | None:
     """
     innermost = [candidate.reasons[0] for candidate in case.refused if candidate.reasons]
     if not innermost:
-        return _no_engine(case)
+        return _blame_missing_engine(case)
     specific = [item for item in case.refused if item.reasons and item.reasons[0] in case.specific_reasons]
     reason = furthest_reason(specific or case.refused)
     assert reason is not None

@@ -71,7 +71,7 @@ class Options:
         self._use = use
         self._version = None if use.form == "expanded" else version
         self._problem = _name_layouts(use.problem)
-        self.found = dict(_options(self._problem, backward=use.backward))
+        self.found = dict(_list_options(self._problem, backward=use.backward))
 
     @property
     def needs(self) -> dict[str, tuple[str, ...]]:
@@ -182,24 +182,24 @@ def _make_option(key: str, name: str, plain: Mapping[str, Any], needs: tuple[str
     return key, Option(name, plain, needs, pattern, instead, **more)
 
 
-def _options(p: Attention, *, backward: bool) -> _Found:
+def _list_options(p: Attention, *, backward: bool) -> _Found:
     """Yield the options of a problem by key, in an order where needed options come first."""
     yield from _types(p)
     yield from _sizes(p)
     yield from _masks(p)
     yield from _lengths(p)
-    yield from _added(p)
+    yield from _list_added_tensors(p)
     yield from _gradients(p) if backward else _outputs(p)
 
 
 def _types(p: Attention) -> _Found:
     if p.data_type not in HALF_TYPES:
-        wide = "" if p.output_type in (None, p.data_type) else f" with a {_word(p.output_type)} output"
+        wide = "" if p.output_type in (None, p.data_type) else f" with a {_name_value(p.output_type)} output"
         plain = {"data_type": DataType.HALF, "output_type": DataType.HALF, "mx": False}
-        yield _make_option("data type", f"{'block-scaled ' if p.mx else ''}{_word(p.data_type)}{wide}", plain)
+        yield _make_option("data type", f"{'block-scaled ' if p.mx else ''}{_name_value(p.data_type)}{wide}", plain)
 
 
-def _word(kind: DataType | None) -> str:
+def _name_value(kind: DataType | None) -> str:
     return "" if kind is None else DATA_TYPES[kind].word or kind.name.lower()
 
 
@@ -257,7 +257,7 @@ def _lengths(p: Attention) -> _Found:
         yield _make_option("paged", f"paged K and V (pages of {p.page_size})", plain, padded)
 
 
-def _added(p: Attention) -> _Found:
+def _list_added_tensors(p: Attention) -> _Found:
     if p.score_modifier is not None:
         yield _make_option("modifier", "the score modifier (soft cap)", {"score_modifier": None})
     if p.alibi:
@@ -272,7 +272,7 @@ def _added(p: Attention) -> _Found:
         yield _make_option("dropout", "a given dropout mask" if p.dropout_mask else "dropout", plain)
     if p.dropout and p.seed_type is not DataType.INT64:
         yield _make_option(
-            "seed type", f"a seed of type {_word(p.seed_type)}", {"seed_type": DataType.INT64}, ("dropout",)
+            "seed type", f"a seed of type {_name_value(p.seed_type)}", {"seed_type": DataType.INT64}, ("dropout",)
         )
     if p.sink:
         yield _make_option("sink", "the sink", {"sink": False, "dsink": False})

@@ -68,13 +68,13 @@ class _Search:
         self._ask = run_query
         self._answers: dict[frozenset[str], bool | None] = {frozenset(options): False}
 
-    def _supported(self, kept: Collection[str]) -> bool | None:
-        key = self._whole(kept)
+    def _is_supported(self, kept: Collection[str]) -> bool | None:
+        key = self._with_needed(kept)
         if key not in self._answers:
             self._answers[key] = self._ask(key)
         return self._answers[key]
 
-    def _whole(self, kept: Collection[str]) -> frozenset[str]:
+    def _with_needed(self, kept: Collection[str]) -> frozenset[str]:
         """Return these options and all that they need."""
         whole, waiting = set(), list(kept)
         while waiting:
@@ -86,70 +86,76 @@ class _Search:
 
     def _without(self, kept: Collection[str], gone: str) -> frozenset[str]:
         """Return options without one, and without those that need it."""
-        return frozenset(one for one in kept if gone not in self._whole([one]))
+        return frozenset(one for one in kept if gone not in self._with_needed([one]))
 
-    def _named(self, kept: Collection[str]) -> tuple[str, ...]:
+    def _drop_implied(self, kept: Collection[str]) -> tuple[str, ...]:
         """Return options in order, without those implied by others."""
-        implied = {need for one in kept for need in self._whole([one]) - {one}}
+        implied = {need for one in kept for need in self._with_needed([one]) - {one}}
         return tuple(one for one in self.options if one in kept and one not in implied)
 
     def blame(self) -> Blame | None:
-        plain = self._supported(())
+        plain = self._is_supported(())
         if plain is not True:
             return None if plain is None else Blame(((),))
-        cures = tuple(one for one in self.options if self._supported(self._without(self.options, one)) is True)
+        cures = tuple(one for one in self.options if self._is_supported(self._without(self.options, one)) is True)
         sets: list[tuple[str, ...]] = []
         left = frozenset(self.options)
-        while len(sets) < _SETS and self._supported(left) is False:
-            found = self._sets(left, () if sets else cures)
+        while len(sets) < _SETS and self._is_supported(left) is False:
+            found = self._find_refused_sets(left, () if sets else cures)
             if not found:
                 break
             sets += found
             for one in found:
                 left = self._without(left, one[-1])
         several = [one for named in sets if len(named) > 1 for one in named]
-        answers = [self._supported([one]) for one in several]
+        answers = [self._is_supported([one]) for one in several]
         if False in answers:  # refused by itself, yet leaving out another helps: it is not that simple
             return self._with_dependents(several[answers.index(False)])
         return (
-            Blame(tuple(sets), self._named(cures), None if None in answers or not answers else True) if sets else None
+            Blame(tuple(sets), self._drop_implied(cures), None if None in answers or not answers else True)
+            if sets
+            else None
         )
 
     def _with_dependents(self, option: str) -> Blame | None:
         """Search again with an option and its dependents as a unit, which may be supported where it alone is not."""
-        more = frozenset(one for one in self.options if one != option and option in self._whole([one]))
+        more = frozenset(one for one in self.options if one != option and option in self._with_needed([one]))
         if not more:
             return None
         rest = tuple(one for one in self.options if one not in more)
-        return _Search(rest, self.needs, lambda kept: self._supported(kept | more if option in kept else kept)).blame()
+        return _Search(
+            rest, self.needs, lambda kept: self._is_supported(kept | more if option in kept else kept)
+        ).blame()
 
-    def _sets(self, options: frozenset[str], cures: Collection[str]) -> tuple[tuple[str, ...], ...]:
+    def _find_refused_sets(self, options: frozenset[str], cures: Collection[str]) -> tuple[tuple[str, ...], ...]:
         """Return the options refused by themselves, else one refused set, with everything that remedies it."""
-        core = self._whole(cures)
-        single = self._refused_alone([one for one in self.options if one in options and core <= self._whole([one])])
+        core = self._with_needed(cures)
+        single = self._find_refused_alone(
+            [one for one in self.options if one in options and core <= self._with_needed([one])]
+        )
         if single:
             return single
-        found = self._smallest(options, core)
-        return (self._named(found),) if found else ()
+        found = self._find_minimal_set(options, core)
+        return (self._drop_implied(found),) if found else ()
 
-    def _refused_alone(self, options: Collection[str]) -> tuple[tuple[str, ...], ...]:
+    def _find_refused_alone(self, options: Collection[str]) -> tuple[tuple[str, ...], ...]:
         """Return the options refused by themselves rather than because of what they need."""
-        alone = [one for one in options if self._supported([one]) is False]
-        return tuple((one,) for one in alone if not any(need in alone for need in self._whole([one]) - {one}))
+        alone = [one for one in options if self._is_supported([one]) is False]
+        return tuple((one,) for one in alone if not any(need in alone for need in self._with_needed([one]) - {one}))
 
-    def _smallest(self, options: frozenset[str], core: frozenset[str]) -> frozenset[str]:
+    def _find_minimal_set(self, options: frozenset[str], core: frozenset[str]) -> frozenset[str]:
         """Return a minimal refused set; empty where minimality is not known.
 
         Those of the core are in every such set.
         """
-        if core and self._supported(core) is False:
+        if core and self._is_supported(core) is False:
             return core
         left = options
         for one in self.options:
             less = self._without(left, one)
             if one not in left or one in core or not core <= less:
                 continue
-            answer = self._supported(less)
+            answer = self._is_supported(less)
             if answer is None:
                 return frozenset()
             left = left if answer else less

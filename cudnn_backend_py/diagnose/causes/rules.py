@@ -57,7 +57,7 @@ def word_rule(function: WordRule) -> WordRule:
     return function
 
 
-def _first_with(refused: Sequence[Candidate], status: str, words: str = "") -> tuple[Candidate, Reason] | None:
+def _find_first(refused: Sequence[Candidate], status: str, words: str = "") -> tuple[Candidate, Reason] | None:
     for candidate in refused:
         for reason in candidate.reasons:
             if reason.status.endswith(status) and words in reason.text:
@@ -70,7 +70,7 @@ def judge_for(others: Sequence[str]) -> str:
     return f"judge for {' or '.join(others[:3])}, with this cuDNN" if others else ""
 
 
-def _kib(size_bytes: int) -> str:
+def _format_kib(size_bytes: int) -> str:
     return f"{size_bytes} bytes ({size_bytes / 1024:g} KiB)"
 
 
@@ -91,12 +91,12 @@ def shared_memory_per_block_insufficient(case: Case) -> Cause | None:
         The status exists since cuDNN 9.0.
     """
     target = case.target
-    found = _first_with(case.refused, "SHARED_MEMORY_INSUFFICIENT")
+    found = _find_first(case.refused, "SHARED_MEMORY_INSUFFICIENT")
     if found is None:
         return None
     limit = int(target.profile.properties["maxSharedMemoryPerBlockOptin"])
     engine = found[0].engine
-    here = f"sm_{target.sm} has {_kib(limit)} at most"
+    here = f"sm_{target.sm} has {_format_kib(limit)} at most"
     remedy = judge_for(case.supporting_architectures)
     needed = None
     if case.measure and not target.is_live:
@@ -104,7 +104,7 @@ def shared_memory_per_block_insufficient(case: Case) -> Cause | None:
     if needed is None:
         headline = f"engine {engine} needs more shared memory per block than the GPU has: {here}"
         return Cause("shared-memory-per-block-insufficient", headline, Basis.RULE, _NOT_FREE_MEMORY, remedy)
-    headline = f"engine {engine} needs {_kib(needed)} of shared memory per block, {here}"
+    headline = f"engine {engine} needs {_format_kib(needed)} of shared memory per block, {here}"
     detail = f"{_NOT_FREE_MEMORY}; with that limit alone raised to {needed} bytes, cuDNN supports the graph"
     return Cause("shared-memory-per-block-insufficient", headline, Basis.MEASURED, detail, remedy)
 
@@ -155,10 +155,10 @@ def pattern_removed(case: Case) -> Cause | None:
         Non-flash fused attention: supported by 9.14 to 9.24, removed in 9.25.
     """
     target = case.target
-    found, detail = _first_with(case.refused, "GRAPH_PATTERN", "no longer supported"), "cuDNN says so itself"
+    found, detail = _find_first(case.refused, "GRAPH_PATTERN", "no longer supported"), "cuDNN says so itself"
     reordered = [tensor.name for tensor in case.graph.tensors if tensor.reordering is TensorReordering.F16x16]
     if found is None and reordered and target.library.version >= _SMALL_SEQUENCES_UNTIL:
-        found = _first_with(case.refused, "GRAPH_PATTERN", "mha patterns only support")
+        found = _find_first(case.refused, "GRAPH_PATTERN", "mha patterns only support")
         detail = f"tensor {reordered[0]!r} is stored in F16x16 order, which only the removed kernels read"
     if found is None:
         return None
@@ -181,7 +181,7 @@ def driver_library_unusable(case: Case) -> Cause | None:
     Since
         Seen with 9.19.
     """
-    found = _first_with(case.refused, "RUNTIME_PREREQUISITE_MISSING", "libcuda")
+    found = _find_first(case.refused, "RUNTIME_PREREQUISITE_MISSING", "libcuda")
     if found is None:
         return None
     driver = case.target.library.driver
@@ -279,8 +279,8 @@ def missing_tensor(case: Case, reason: Reason) -> Cause | None:
         Any version.
     """
     conditions = re.findall(r"(!?)has(\w+?)Desc\(\)", reason.text)
-    lacking = [_port(name) for without, name in conditions if without]
-    given = [_port(name) for without, name in conditions if not without]
+    lacking = [_find_port(name) for without, name in conditions if without]
+    given = [_find_port(name) for without, name in conditions if not without]
     for op in case.graph.ops:
         ports = dict(op.ports())
         if not isinstance(op, Operation) or any(name in ports for name in lacking) or not set(given) <= ports.keys():
@@ -297,7 +297,7 @@ def missing_tensor(case: Case, reason: Reason) -> Cause | None:
     return None
 
 
-def _port(name: str) -> str:
+def _find_port(name: str) -> str:
     """Return the name of a port from cuDNN's, such as "inv_variance" for "InvVariance"."""
     return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()
 
@@ -317,22 +317,22 @@ def same_tensors(case: Case, reason: Reason) -> Cause | None:
     """
     pairs = re.findall(r"(\w+)Port\.tensor\.(?:hasSameShape|isSimilarTo)\(&(\w+)Port\.tensor\)", reason.text)
     for op in case.graph.ops:
-        known = {_bare(name): tensor for name, tensor in op.ports()}
+        known = {_strip_prefix(name): tensor for name, tensor in op.ports()}
         for names in pairs:
-            found = [known.get(_bare(name)) for name in names]
+            found = [known.get(_strip_prefix(name)) for name in names]
             one, other = found
-            if one is None or other is None or not (told := _difference(one, other)):
+            if one is None or other is None or not (told := _describe_difference(one, other)):
                 continue
             headline = f"{one.name} and {other.name} differ in {told}, {op.name} ({op.verb()}) needs them to be alike"
             return Cause("shape", headline, Basis.RULE, reason.text)
     return None
 
 
-def _bare(name: str) -> str:
+def _strip_prefix(name: str) -> str:
     return name.replace("_", "").lower()
 
 
-def _difference(one: Tensor, other: Tensor) -> str:
+def _describe_difference(one: Tensor, other: Tensor) -> str:
     """Return the difference between two tensors, with both values."""
     pairs = {
         "dims": (list(one.dims), list(other.dims)),
@@ -465,8 +465,8 @@ def layout(case: Case, reason: Reason) -> Cause | None:
     Since
         Any version.
     """
-    ranks = _ranks(case.graph)
-    change = _of_other_rank(case) or case.find_remedy("layout")
+    ranks = _list_ranks(case.graph)
+    change = _find_rank_change(case) or case.find_remedy("layout")
     if change is not None:
         return blame_change("layout", case, change, reason)
     if ranks and ranks[-1] < _PRODUCT:
@@ -483,14 +483,14 @@ def layout(case: Case, reason: Reason) -> Cause | None:
 _PRODUCT = 3  # dims of what is multiplied
 
 
-def _ranks(graph: Graph) -> list[int]:
+def _list_ranks(graph: Graph) -> list[int]:
     return sorted({tensor.rank for tensor in graph.tensors if not tensor.by_value})
 
 
-def _of_other_rank(case: Case) -> Change | None:
+def _find_rank_change(case: Case) -> Change | None:
     """Return the change of rank that remedies tensors with fewer than 3 dims, or a matmul with more."""
     products = any(isinstance(op, Matmul) for op in case.graph.ops) and not case.is_attention
-    ranks = _ranks(case.graph)
+    ranks = _list_ranks(case.graph)
     wrong = ranks and (ranks[-1] < _PRODUCT or (products and ranks[-1] > _PRODUCT))
     return case.find_remedy("flatten") if wrong else None
 
@@ -607,7 +607,7 @@ def shape(case: Case, reason: Reason) -> Cause | None:
     Since
         Any version.
     """
-    change = _of_other_rank(case) or case.find_remedy("pad_head_dim", "pad_channels", "pad_sequence", "heads")
+    change = _find_rank_change(case) or case.find_remedy("pad_head_dim", "pad_channels", "pad_sequence", "heads")
     if change is not None:
         return blame_change("shape", case, change, reason)
     if not quote(reason):

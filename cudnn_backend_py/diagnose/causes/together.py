@@ -35,14 +35,14 @@ def options_refused(case: Case) -> Cause | None:
     """
     blame, options = case.blame, case.options
     if blame is None or options is None:
-        return _changes_refused(case) if options is None and case.is_attention else None
+        return _find_refused_changes(case) if options is None and case.is_attention else None
     if not blame.options:
         return None
     parts = [_describe_set(case, options, one, blame) for one in blame.sets]
     patterns = [options.found[key].pattern for key in blame.options]
     fitting = [one for one in case.specific_reasons if any(re.search(pattern, statement(one)) for pattern in patterns)]
     headline = "; and also ".join(parts) + next(filter(None, map(quote, fitting)), "")
-    remedies = [_remedy(case, options, blame)]
+    remedies = [_find_remedy(case, options, blame)]
     if others := case.supporting_architectures:
         headline += f"; {', '.join(others)} support{'s' if len(others) == 1 else ''} the graph"
         remedies.append(", ".join(others))
@@ -52,7 +52,7 @@ def options_refused(case: Case) -> Cause | None:
     return Cause("option", headline, Basis.MEASURED, detail, remedy)
 
 
-def _remedy(case: Case, options: Options, blame: Blame) -> str:
+def _find_remedy(case: Case, options: Options, blame: Blame) -> str:
     """Return the options to leave out if that was judged to help, else an empty text."""
 
     def helps(gone: Sequence[str]) -> bool:
@@ -61,12 +61,12 @@ def _remedy(case: Case, options: Options, blame: Blame) -> str:
 
     if blame.cures:  # these were queried, but not built
         kept = [key for key in blame.cures if case.budget is None or helps([key])]
-        return _instead([options.found[key] for key in kept], " or ")
+        return _find_replacements([options.found[key] for key in kept], " or ")
     together = [one[-1] for one in blame.sets]
-    return _instead([options.found[key] for key in together], " and ") if helps(together) else ""
+    return _find_replacements([options.found[key] for key in together], " and ") if helps(together) else ""
 
 
-def _instead(options: Sequence[Option], word: str) -> str:
+def _find_replacements(options: Sequence[Option], word: str) -> str:
     """Return replacements of options, those with equal results first."""
     dropped = word.join(option.name for option in options if not option.instead)
     found = [option.instead for option in options if option.instead]
@@ -128,7 +128,7 @@ def blame_beside(case: Case, key: str) -> Cause | None:
 # graphs that are no attention problem known here
 
 
-def _changes_refused(case: Case) -> Cause | None:
+def _find_refused_changes(case: Case) -> Cause | None:
     """Return the refused options among those that changes of the graph remove."""
     if not case.measure:
         return None

@@ -84,7 +84,7 @@ def unusual_refused(case: Case) -> Cause | None:
         detail = (
             "judged with everything else unusual in the graph undone: refused with each of these, supported without"
         )
-    return Cause(_CODES[aspects[0]], headline, Basis.MEASURED, detail, _remedy(case, blame, options, sets))
+    return Cause(_CODES[aspects[0]], headline, Basis.MEASURED, detail, _find_replacements(case, blame, options, sets))
 
 
 def is_reported(case: Case, headline: str) -> bool:
@@ -93,7 +93,11 @@ def is_reported(case: Case, headline: str) -> bool:
     if found is None:
         return True
     blame, options = found
-    return all(_names_property(headline, one) for keys in blame.sets for one in _main([options[key] for key in keys]))
+    return all(
+        _names_property(headline, one)
+        for keys in blame.sets
+        for one in _select_reported([options[key] for key in keys])
+    )
 
 
 def only_operations(case: Case) -> bool:
@@ -102,7 +106,7 @@ def only_operations(case: Case) -> bool:
     return found is not None and all(found[1][key].aspect == "operation" for keys in found[0].sets for key in keys)
 
 
-def _main(one: list[Deviation]) -> list[Deviation]:
+def _select_reported(one: list[Deviation]) -> list[Deviation]:
     """Return the items of a refused set to report: operations only if there are no others."""
     return [item for item in one if item.aspect != "operation"] or one
 
@@ -169,15 +173,15 @@ def _describe(case: Case, one: Sequence[Deviation], blame: Blame) -> str:
             return f"{only.what} does not fit into this graph"
         if only.aspect == "parameter":
             return f"{only.what}: not supported in this graph on sm_{case.target.sm}, with {only.usual} it is"
-        return _needed(only)
+        return _describe_needed(only)
     beside = ", though each alone is" if blame.alone else ""
     first, *rest = [item for item in one if item.aspect != "operation"] + [i for i in one if i.aspect == "operation"]
     if first.aspect not in ("operation", "parameter") and all(item.aspect == "operation" for item in rest):
-        return f"{_needed(first)} together with {' and '.join(item.what for item in rest)}"
+        return f"{_describe_needed(first)} together with {' and '.join(item.what for item in rest)}"
     return f"{' and '.join(item.what for item in one)}: not supported together on sm_{case.target.sm}{beside}"
 
 
-def _needed(one: Deviation) -> str:
+def _describe_needed(one: Deviation) -> str:
     where = " where" if one.aspect == "broadcast" else ","
     return f"{one.what}{where} {one.usual} is needed"
 
@@ -191,7 +195,9 @@ def _quote(case: Case, one: Sequence[Deviation]) -> str:
     return next(filter(None, map(quote, fitting)), "")
 
 
-def _remedy(case: Case, blame: Blame, options: dict[str, Deviation], sets: Sequence[Sequence[Deviation]]) -> str:
+def _find_replacements(
+    case: Case, blame: Blame, options: dict[str, Deviation], sets: Sequence[Sequence[Deviation]]
+) -> str:
     """Return replacements, those with equal results first."""
 
     def told(one: Deviation) -> str:

@@ -44,7 +44,7 @@ def archive_name(graph: Graph, target: str | Profile = GPU) -> str:
     """Return the usual file name of a reproduction: ``forum_two_matmul-l40s.tar.gz``."""
     profile = read_target(target)
     name = GPU if profile is None else profile.name
-    return f"{_file_name(f'{graph.name}-{name}')}.tar.gz"
+    return f"{_make_file_name(f'{graph.name}-{name}')}.tar.gz"
 
 
 def write_repro(
@@ -84,25 +84,25 @@ def write_repro(
         ``cudnn-version-not-installed``; ``no-gpu`` if there is none and `target` is ``gpu``.
     """
     archive = _check_path(Path(archive_name(graph, target) if path is None else path))
-    profile = _profile(target)
+    profile = _find_profile(target)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        _write(folder / "target.json", _json(_target_data(profile)))
+        _write(folder / "target.json", _format_json(_format_target(profile)))
         hide = _Hidden(folder)
         question = Query(graph, GPU if target == GPU else profile, version, modes, build)
         environment = question.setup.environment()
-        versions = _versions(environment, hide)
+        versions = _list_versions(environment, hide)
         verdict = judge(question, limit_s=limit_s)
         if verdict.cause is not None and verdict.cause.code in (CRASHED, CUDNN_TIMED_OUT, DID_NOT_START):
             verdict = replace(verdict, cudnn=versions["cudnn"])  # a dead process does not say its version
         verdict = hide.verdict(replace(verdict, library=Path(verdict.library).name))
         files = {
-            "graph.json": _json(graph_to_json(graph)),
-            "target.json": _json(_target_data(profile)),
-            "verdict.json": _json(verdict.to_dict()),
+            "graph.json": _format_json(graph_to_json(graph)),
+            "target.json": _format_json(_format_target(profile)),
+            "verdict.json": _format_json(verdict.to_dict()),
             "verdict.txt": render_text(verdict),
-            "versions.json": _json(versions),
-            "reproduce.py": _python_script(verdict, build),
+            "versions.json": _format_json(versions),
+            "reproduce.py": _format_script(verdict, build),
             "reproduce.cpp": cpp_program(graph, profile, verdict),
             "Makefile": _MAKEFILE.replace("@USE_GPU@", "1" if verdict.live else ""),
             "shim/cuda_runtime_api.h": _RUNTIME_SHIM,
@@ -113,7 +113,7 @@ def write_repro(
             _write(folder / member, files[member])
         ending = _run_logged(folder, environment, limit_s)
         files["cudnn.log"] = hide(_read_log(folder / "cudnn.log"))
-        files["README.txt"] = _readme(graph, profile, verdict, build, ending)
+        files["README.txt"] = _format_readme(graph, profile, verdict, build, ending)
         _pack(files, archive)
     return archive
 
@@ -128,7 +128,7 @@ def _check_path(path: Path) -> Path:
     return path
 
 
-def _profile(target: str | Profile) -> Profile:
+def _find_profile(target: str | Profile) -> Profile:
     profile = read_target(target)
     if profile is not None:
         return profile
@@ -136,12 +136,12 @@ def _profile(target: str | Profile) -> Profile:
         return live.profile
 
 
-def _target_data(profile: Profile) -> dict[str, Any]:
+def _format_target(profile: Profile) -> dict[str, Any]:
     """Return the profile as a JSON file for ``--target``."""
     return {**asdict(profile), "properties": dict(profile.properties)}
 
 
-def _json(data: Any) -> str:
+def _format_json(data: Any) -> str:
     return json.dumps(data, indent=1) + "\n"
 
 
@@ -149,7 +149,7 @@ def _write(path: Path, text: str) -> None:
     path.write_text(text, encoding="utf-8")
 
 
-def _file_name(text: str) -> str:
+def _make_file_name(text: str) -> str:
     return re.sub(r"[^\w.-]+", "_", text, flags=re.ASCII).strip("._")[:100] or "graph"
 
 
@@ -167,7 +167,7 @@ def _run_logged(folder: Path, environment: Mapping[str, str], limit_s: float) ->
     return f"{'crashed' if done.returncode < 0 else 'ended'} with {describe_ending(done.returncode)}"
 
 
-def _versions(environment: Mapping[str, str], hide: _Hidden) -> dict[str, Any]:
+def _list_versions(environment: Mapping[str, str], hide: _Hidden) -> dict[str, Any]:
     command = call_command("cudnn_backend_py.info:print_info")
     done = subprocess.run(command, env=dict(environment), capture_output=True, text=True, check=False)
     facts = json.loads(done.stdout) if done.returncode == 0 else {}
@@ -238,7 +238,7 @@ class _Hidden:
 # What is written
 
 
-def _python_script(verdict: Verdict, build: bool) -> str:
+def _format_script(verdict: Verdict, build: bool) -> str:
     texts = {
         "CUDNN": repr(verdict.cudnn),
         "OUTCOME": repr(str(verdict.outcome)),
@@ -249,7 +249,7 @@ def _python_script(verdict: Verdict, build: bool) -> str:
     return re.sub(r"@([A-Z]+)@", lambda match: texts[match[1]], _SCRIPT)
 
 
-def _readme(graph: Graph, profile: Profile, verdict: Verdict, build: bool, ending: str) -> str:
+def _format_readme(graph: Graph, profile: Profile, verdict: Verdict, build: bool, ending: str) -> str:
     cause = "none: an engine supports the graph"
     if verdict.cause:
         cause = f"[{verdict.cause.basis}] {verdict.cause.headline}"
@@ -271,7 +271,7 @@ def _readme(graph: Graph, profile: Profile, verdict: Verdict, build: bool, endin
 def _pack(files: Mapping[str, str], archive: Path) -> None:
     """Write the archive atomically, with all members in one folder."""
     folder = archive.name.removesuffix(".gz").removesuffix(".tar").removesuffix(".tgz").removesuffix(".zip")
-    members = [(f"{_file_name(folder)}/{name}", files[name].encode()) for name in sorted(files)]
+    members = [(f"{_make_file_name(folder)}/{name}", files[name].encode()) for name in sorted(files)]
     data = _zip(members) if archive.suffix == ".zip" else _tar(members)
     write_atomically(archive, data)
 

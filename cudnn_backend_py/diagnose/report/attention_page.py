@@ -51,13 +51,13 @@ def render_page(tables: Sequence[SupportTable], *, files: Sequence[str]) -> str:
     ordered = sorted(tables, key=lambda table: Version.from_text(table.cudnn))
     page = _Page(ordered)
     head = _HEAD.format(
-        base=_options(BASE),
+        base=_format_options(BASE),
         targets=", ".join(page.targets),
         versions=", ".join(page.versions),
     )
     bodies = [f"## {name.capitalize()} pass\n\n" + "\n".join(page.table(name)) for name in ("forward", "backward")]
     notes = [f"{number}. {text}" for text, number in page.notes.items()]
-    foot = _FOOT.format(files=", ".join(map(_code, files)))
+    foot = _FOOT.format(files=", ".join(map(_format_code, files)))
     return "\n".join([head, *(f"{body}\n" for body in bodies), "## Reasons\n", *notes, "", foot])
 
 
@@ -77,26 +77,26 @@ class _Page:
         yield "|---|---|---|---|"
         for name, row in attention_rows().items():
             if row.direction == direction and name in self.tables[-1].cells:
-                many, one = self._cell(name, row, "composite"), self._cell(name, row, "unified")
+                many, one = self._format_cell(name, row, "composite"), self._format_cell(name, row, "unified")
                 if self._is_special(name, row):
-                    single = self._cell(name, row, "single operations")
+                    single = self._format_cell(name, row, "single operations")
                     many += f"; with single operations for masks and softmax: {single}"
-                yield f"| {name.partition(': ')[2]} | {_options(row.options)} | {many} | {one} |"
+                yield f"| {name.partition(': ')[2]} | {_format_options(row.options)} | {many} | {one} |"
 
     def _is_special(self, name: str, row: Row) -> bool:
         """Whether operations for masks and softmax have another support than the same graph without them."""
         for table in self.tables:
             for target in self.targets:
                 state, other = (
-                    self._state(table, name, row, form, target) for form in ("single operations", "composite")
+                    self._name_state(table, name, row, form, target) for form in ("single operations", "composite")
                 )
                 if state is not None and (other is None or state[0] != other[0]):
                     return True
         return False
 
-    def _cell(self, name: str, row: Row, form: str) -> str:
+    def _format_cell(self, name: str, row: Row, form: str) -> str:
         """Return the support of a form, grouped by architectures."""
-        texts = {target: self._over_versions(name, row, form, target) for target in self.targets}
+        texts = {target: self._format_versions(name, row, form, target) for target in self.targets}
         groups: dict[str, list[str]] = {}
         for target, text in texts.items():
             groups.setdefault(text, []).append(target)
@@ -104,9 +104,9 @@ class _Page:
             return next(iter(groups))
         return "; ".join(f"{', '.join(targets)}: {text or 'no such graph'}" for text, targets in groups.items())
 
-    def _over_versions(self, name: str, row: Row, form: str, target: str) -> str:
+    def _format_versions(self, name: str, row: Row, form: str, target: str) -> str:
         """Return the support on an architecture, grouped by ranges of versions."""
-        states = [self._state(table, name, row, form, target) for table in self.tables]
+        states = [self._name_state(table, name, row, form, target) for table in self.tables]
         runs: list[tuple[int, int, State]] = []
         for number, state in enumerate(states):
             if state is None:
@@ -118,31 +118,31 @@ class _Page:
             else:
                 runs.append((number, number, state))
         if len(runs) == 1 and runs[0][2][0] == "no":  # older versions have no such graph
-            return self._text(runs[0][2])
-        return ", ".join(self._run(*run) for run in runs)
+            return self._format_support(runs[0][2])
+        return ", ".join(self._format_range(*run) for run in runs)
 
-    def _run(self, first: int, last: int, state: State) -> str:
+    def _format_range(self, first: int, last: int, state: State) -> str:
         newest = len(self.versions) - 1
         if (first, last) == (0, newest):
-            return self._text(state)
+            return self._format_support(state)
         if last == newest:
             when = f"from {self.versions[first]}"
         elif first == 0:
             when = f"until {self.versions[last]}"
         else:
             when = "in " + " to ".join(dict.fromkeys((self.versions[first], self.versions[last])))
-        return f"{self._text(state)} {when}"
+        return f"{self._format_support(state)} {when}"
 
-    def _text(self, state: State) -> str:
+    def _format_support(self, state: State) -> str:
         text, reasons = state
-        return text + self._refer(reasons)
+        return text + self._refer_to_reason(reasons)
 
-    def _state(self, table: SupportTable, name: str, row: Row, form: str, target: str) -> State | None:
+    def _name_state(self, table: SupportTable, name: str, row: Row, form: str, target: str) -> State | None:
         cell: Cell | None = table.cells.get(name, {}).get(form, {}).get(target)
         if cell is None or cell.answer == "-":
             return None
         if cell.answer != "yes":
-            return _STATES[cell.answer], (_code(cell.reason),)
+            return _STATES[cell.answer], (_format_code(cell.reason),)
         use = Use(
             row.problem,
             row.direction == "backward",
@@ -153,23 +153,23 @@ class _Page:
         wrong = tuple(f"`{one.code}`: {one.what}: {one.effect}" for one in find_measured_issues(use))
         return ("wrong" if wrong else "yes"), wrong
 
-    def _refer(self, texts: Iterable[str]) -> str:
+    def _refer_to_reason(self, texts: Iterable[str]) -> str:
         numbers = [self.notes.setdefault(text, len(self.notes) + 1) for text in texts]
         return ",".join(str(number).translate(_SUPERSCRIPTS) for number in numbers)
 
 
-def _code(text: str) -> str:
+def _format_code(text: str) -> str:
     """Return a text as inline Markdown code, with enough backticks around it."""
     shown = printable(text)
     fence = "`" * (1 + max(map(len, re.findall("`+", shown)), default=0))
     return f"{fence}{shown}{fence}" if len(fence) == 1 else f"{fence} {shown} {fence}"
 
 
-def _options(options: Mapping[str, Any]) -> str:
-    return "`" + " ".join(_option(name, value) for name, value in options.items()) + "`" if options else ""
+def _format_options(options: Mapping[str, Any]) -> str:
+    return "`" + " ".join(_format_option(name, value) for name, value in options.items()) + "`" if options else ""
 
 
-def _option(name: str, value: Any) -> str:
+def _format_option(name: str, value: Any) -> str:
     if value is True:
         return name
     if isinstance(value, SoftCap):

@@ -71,10 +71,10 @@ def cases(results: _Results) -> Iterator[Case]:
             yield _explain(case, cell.outcome, cell.cause, cell.headline, f"came to stage {cell.stage!r}")
         return
     for item in results:
-        yield item if isinstance(item, Case) else _verdict_case(item)
+        yield item if isinstance(item, Case) else _make_case(item)
 
 
-def _verdict_case(verdict: Verdict) -> Case:
+def _make_case(verdict: Verdict) -> Case:
     outcome, cause = verdict.outcome, verdict.cause
     case = Case(
         graph=verdict.graph,
@@ -103,25 +103,27 @@ def junit_xml(results: _Results, *, suite: str = "cudnn-backend") -> str:
     for case in cases(results):
         by_graph.setdefault(case.graph, []).append(case)
     everything = [case for group in by_graph.values() for case in group]
-    root = ET.Element("testsuites", _attributes(suite, everything))
+    root = ET.Element("testsuites", _format_attributes(suite, everything))
     for graph, group in by_graph.items():
-        part = ET.SubElement(root, "testsuite", _attributes(graph, group))
+        part = ET.SubElement(root, "testsuite", _format_attributes(graph, group))
         for case in group:
             name = f"{case.target}, cuDNN {case.version}"
-            element = ET.SubElement(part, "testcase", classname=_plain(f"{suite}.{graph}"), name=_plain(name))
+            element = ET.SubElement(
+                part, "testcase", classname=_strip_styles(f"{suite}.{graph}"), name=_strip_styles(name)
+            )
             if case.state != "passed":
                 kind = "failure" if case.state == "failed" else "error"
-                child = ET.SubElement(element, kind, message=_plain(case.message), type=_plain(case.code))
-                child.text = _plain(case.text)
+                child = ET.SubElement(element, kind, message=_strip_styles(case.message), type=_strip_styles(case.code))
+                child.text = _strip_styles(case.text)
             if lines := (*case.warnings, *case.remarks):
-                ET.SubElement(element, "system-out").text = _plain("\n".join(lines))
+                ET.SubElement(element, "system-out").text = _strip_styles("\n".join(lines))
     ET.indent(root)
     return f'<?xml version="1.0" encoding="UTF-8"?>\n{ET.tostring(root, encoding="unicode")}\n'
 
 
-def _attributes(name: str, group: list[Case]) -> dict[str, str]:
+def _format_attributes(name: str, group: list[Case]) -> dict[str, str]:
     return {
-        "name": _plain(name),
+        "name": _strip_styles(name),
         "tests": str(len(group)),
         "failures": str(sum(case.state == "failed" for case in group)),
         "errors": str(sum(case.state == "error" for case in group)),
@@ -129,7 +131,7 @@ def _attributes(name: str, group: list[Case]) -> dict[str, str]:
     }
 
 
-def _plain(text: str) -> str:
+def _strip_styles(text: str) -> str:
     return _NOT_XML.sub("\ufffd", text)
 
 
@@ -153,20 +155,20 @@ def github_annotations(results: _Results, *, files: Mapping[str, str] | None = N
         where = f"{case.graph} on {case.target}, cuDNN {case.version}"
         if case.state != "passed":
             code = f" [{case.code}]" if case.code else ""
-            lines.append(_command("error", file, where, f"{case.message or case.state}{code}"))
-        lines += [_command("warning", file, f"known issue: {where}", warning) for warning in case.warnings]
+            lines.append(_format_command("error", file, where, f"{case.message or case.state}{code}"))
+        lines += [_format_command("warning", file, f"known issue: {where}", warning) for warning in case.warnings]
     return lines
 
 
-def _command(kind: str, file: str, title: str, message: str) -> str:
+def _format_command(kind: str, file: str, title: str, message: str) -> str:
     given = {"file": file, "title": title}
-    properties = ",".join(f"{name}={_property(value)}" for name, value in given.items() if value)
-    return f"::{kind} {properties}::{_message(message)}"
+    properties = ",".join(f"{name}={_escape_property(value)}" for name, value in given.items() if value)
+    return f"::{kind} {properties}::{_escape_message(message)}"
 
 
-def _message(text: str) -> str:
+def _escape_message(text: str) -> str:
     return printable_lines(text).replace("%", "%25").replace("\n", "%0A")
 
 
-def _property(text: str) -> str:
-    return _message(text).replace(":", "%3A").replace(",", "%2C")
+def _escape_property(text: str) -> str:
+    return _escape_message(text).replace(":", "%3A").replace(",", "%2C")

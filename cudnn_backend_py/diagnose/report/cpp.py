@@ -41,25 +41,25 @@ def cpp_program(graph: Graph, profile: Profile, verdict: Verdict) -> str:
     """
     operations, control = _Writer(graph), _Writer(control_graph())
     texts = {
-        "GRAPH": _comment(graph.name),
-        "TARGET": _comment(f"{profile.title} (sm_{profile.sm})"),
-        "VERDICT": f"{verdict.outcome} by cuDNN {_comment(verdict.cudnn)}, exit code {verdict.exit_code}",
-        "CAUSE": _comment(verdict.cause.headline if verdict.cause else "none was needed"),
+        "GRAPH": _format_comment(graph.name),
+        "TARGET": _format_comment(f"{profile.title} (sm_{profile.sm})"),
+        "VERDICT": f"{verdict.outcome} by cuDNN {_format_comment(verdict.cudnn)}, exit code {verdict.exit_code}",
+        "CAUSE": _format_comment(verdict.cause.headline if verdict.cause else "none was needed"),
         "HEADER_NEEDED": str(Version.of(max(operations.header_needed, control.header_needed)).number),
         "LIBRARY_NEEDED": str(Version.of(operations.library_needed).number),
-        "DEVICE_JSON": _raw_json(profile),
+        "DEVICE_JSON": _format_raw_json(profile),
         "CONTROL": control.function("control_operations"),
         "OPERATIONS": operations.function("operations"),
         "MODES": ", ".join(f'{{CUDNN_HEUR_MODE_{mode}, "{mode}"}}' for mode in verdict.modes),
-        "ASKS_DEVICE": ", ".join(map(_string, _words_of_missing_device(verdict))),
+        "ASKS_DEVICE": ", ".join(map(_format_string, _find_missing_device_text(verdict))),
         "LACKS_ENGINES": str(verdict.cause is not None and verdict.cause.code == ENGINES_ABSENT).lower(),
-        "GRAPH_STRING": _string(graph.name),
-        "TARGET_STRING": _string(f"{profile.title} (sm_{profile.sm})"),
+        "GRAPH_STRING": _format_string(graph.name),
+        "TARGET_STRING": _format_string(f"{profile.title} (sm_{profile.sm})"),
     }
     return re.sub(r"@([A-Z_]+)@", lambda match: texts[match[1]], _PROGRAM)
 
 
-def _words_of_missing_device(verdict: Verdict) -> Sequence[str]:
+def _find_missing_device_text(verdict: Verdict) -> Sequence[str]:
     """Return the text in the verdict that reports a missing device."""
     unjudged = verdict.cause is not None and verdict.cause.code in UNJUDGED
     return list(NEEDS_DEVICE) if unjudged else []
@@ -95,13 +95,13 @@ class _Writer:
             wish = f"tensor_{self._tensor_names.get(uid, uid)}"
         name = self._made[id(value)] = self._name(wish)
         self._need(value.kind, value.kind.since)
-        lines = [f"    // {_comment(comment)}"] if comment else []
+        lines = [f"    // {_format_comment(comment)}"] if comment else []
         lines.append(f"    const Descriptor {name} = create({value.kind.c_name});")
         for facts in value.attributes:
             content = None if facts.role == "output" else getattr(value, facts.field)
             if content is not None:
                 lines.append(self._attribute(name, facts, content))
-        self._lines += [*lines, f"    finalize({name}, {_string(name)});", ""]
+        self._lines += [*lines, f"    finalize({name}, {_format_string(name)});", ""]
         return name
 
     def _attribute(self, name: str, facts: AttributeFacts, content: Any) -> str:
@@ -116,7 +116,7 @@ class _Writer:
             if isinstance(item, CudnnEnum):
                 self.header_needed = max(self.header_needed, item.since)
         c_type = f"<{_C_TYPES[kind]}>" if kind in _C_TYPES else ""
-        return _set_line(name, facts, kind, c_type, (_literal(item, kind) for item in items))
+        return _set_line(name, facts, kind, c_type, (_format_literal(item, kind) for item in items))
 
     def _need(self, named: CudnnEnum, since: VersionTuple) -> None:
         self.library_needed = max(self.library_needed, since)
@@ -156,7 +156,7 @@ def _set_line(name: str, facts: AttributeFacts, kind: AttributeType, c_type: str
     return f"    set{c_type}({name}, {facts.attribute.c_name}, {kind.c_name}, {{{', '.join(elements)}}});"
 
 
-def _literal(value: Any, kind: AttributeType) -> str:
+def _format_literal(value: Any, kind: AttributeType) -> str:
     if isinstance(value, CudnnEnum):
         return value.c_name
     if kind is AttributeType.BOOLEAN:
@@ -168,18 +168,18 @@ def _literal(value: Any, kind: AttributeType) -> str:
     return "INT64_MIN" if value == -(1 << 63) else str(int(value))
 
 
-def _string(text: str) -> str:
+def _format_string(text: str) -> str:
     """Return a C string literal of ASCII characters."""
     plain = "".join(char if char.isascii() and char.isprintable() and char not in '"\\' else "_" for char in text)
     return f'"{plain}"'
 
 
-def _comment(text: str) -> str:
+def _format_comment(text: str) -> str:
     """Return text for a line comment: one line of ASCII without backslashes."""
     return "".join(char if char.isascii() and char.isprintable() and char != "\\" else "_" for char in text)
 
 
-def _raw_json(profile: Profile) -> str:
+def _format_raw_json(profile: Profile) -> str:
     """Return the device description for a C++ raw string ``R"json(...)json"``, which a parenthesis could end."""
     return json.dumps(dict(profile.properties), indent=1).replace(")", "\\u0029")
 

@@ -106,20 +106,20 @@ def draw_graph(graph: Graph, named: Collection[str] = ()) -> str:
     """
     if len(graph.ops) > MAX_OPERATIONS:
         return ""
-    layers, edges = _layers(graph)
+    layers, edges = _assign_layers(graph)
     _order(layers)
     width, height = _place(layers)
-    label = f"graph {_short(graph.name)}: {len(graph.ops)} operations, {len(graph.tensors)} tensors"
+    label = f"graph {_shorten(graph.name)}: {len(graph.ops)} operations, {len(graph.tensors)} tensors"
     parts = [
         f'<svg class="graph" role="img" aria-label="{escape(label)}" viewBox="0 0 {width:.0f} {height:.0f}" '
         f'width="{width:.0f}" height="{height:.0f}" xmlns="http://www.w3.org/2000/svg">'
     ]
-    parts += _edge_marks(edges, named)
-    parts += [_node_mark(node, named) for layer in layers for node in layer if node.height]
+    parts += _draw_edge(edges, named)
+    parts += [_draw_node(node, named) for layer in layers for node in layer if node.height]
     return "".join([*parts, "</svg>"])
 
 
-def _layers(graph: Graph) -> tuple[list[list[_Node]], list[_Edge]]:
+def _assign_layers(graph: Graph) -> tuple[list[list[_Node]], list[_Edge]]:
     """Return the nodes by layer in graph order, and the edges."""
     maker: dict[int, _Node] = {}
     readers: dict[int, list[tuple[_Node, str]]] = {}
@@ -128,7 +128,7 @@ def _layers(graph: Graph) -> tuple[list[list[_Node]], list[_Edge]]:
     for op in graph.ops:
         inputs = op.inputs()
         before = [maker[tensor.uid].layer for tensor in inputs.values() if tensor.uid in maker]
-        node = _operation_node(op, 1 + max(before, default=0))
+        node = _make_operation_node(op, 1 + max(before, default=0))
         nodes.append(node)
         maker.update((tensor.uid, node) for tensor in node.tensors)
         for uid in dict.fromkeys(tensor.uid for tensor in inputs.values()):
@@ -140,7 +140,7 @@ def _layers(graph: Graph) -> tuple[list[list[_Node]], list[_Edge]]:
     for uid, reading in readers.items():
         source = maker.get(uid)
         if source is None:
-            source = _tensor_node(tensors[uid], min(node.layer for node, _ in reading) - 1)
+            source = _make_tensor_node(tensors[uid], min(node.layer for node, _ in reading) - 1)
             nodes.append(source)
         depth = max(node.layer for node, _ in reading)
         way = [source, *(_Node(layer) for layer in range(source.layer + 1, depth))]
@@ -163,29 +163,29 @@ def _join(upper: _Node, lower: _Node) -> None:
     lower.above.append(upper)
 
 
-def _operation_node(op: Op, layer: int) -> _Node:
+def _make_operation_node(op: Op, layer: int) -> _Node:
     outputs = tuple({tensor.uid: tensor for tensor in op.outputs().values()}.values())
-    head = max(_width(op.verb(), _LETTER), _width(_name_line(op), _SMALL)) + 2 * _PAD
-    chips = sum(_tensor_size(tensor)[0] for tensor in outputs)
-    tall = max((_tensor_size(tensor)[1] for tensor in outputs), default=0.0)
+    head = max(_measure_width(op.verb(), _LETTER), _measure_width(_name_line(op), _SMALL)) + 2 * _PAD
+    chips = sum(_measure_tensor(tensor)[0] for tensor in outputs)
+    tall = max((_measure_tensor(tensor)[1] for tensor in outputs), default=0.0)
     return _Node(layer, op, outputs, max(head, chips), _head(op) + tall)
 
 
-def _tensor_node(tensor: Tensor, layer: int) -> _Node:
-    width, height = _tensor_size(tensor)
+def _make_tensor_node(tensor: Tensor, layer: int) -> _Node:
+    width, height = _measure_tensor(tensor)
     return _Node(layer, None, (tensor,), width, height)
 
 
 def _name_line(op: Op) -> str:
     """Return the operation's name where it differs from its output's."""
-    return "" if any(tensor.name == op.name for tensor in op.outputs().values()) else _short(op.name)
+    return "" if any(tensor.name == op.name for tensor in op.outputs().values()) else _shorten(op.name)
 
 
 def _head(op: Op) -> float:
     return _HEAD + (_LINE - 2 if _name_line(op) else 0)
 
 
-def _tensor_lines(tensor: Tensor) -> list[str]:
+def _format_tensor(tensor: Tensor) -> list[str]:
     """Return the small text lines of a tensor: type, dims, unusual properties."""
     unusual = []
     if tensor.strides != packed_strides(tensor.dims):
@@ -198,21 +198,21 @@ def _tensor_lines(tensor: Tensor) -> list[str]:
         unusual.append(f"ragged by {tensor.ragged_offset.name}")
     if tensor.by_value:
         unusual.append("by value" if tensor.value is None else f"value {tensor.value:g}")
-    return [_short(line) for line in (tensor.type_text, *unusual)]
+    return [_shorten(line) for line in (tensor.type_text, *unusual)]
 
 
-def _tensor_size(tensor: Tensor) -> tuple[float, float]:
-    lines = _tensor_lines(tensor)
-    width = max(_width(_short(tensor.name), _LETTER), *(_width(line, _SMALL) for line in lines))
+def _measure_tensor(tensor: Tensor) -> tuple[float, float]:
+    lines = _format_tensor(tensor)
+    width = max(_measure_width(_shorten(tensor.name), _LETTER), *(_measure_width(line, _SMALL) for line in lines))
     return width + 2 * _PAD, _LINE * (1 + len(lines)) + 8
 
 
-def _short(text: str) -> str:
+def _shorten(text: str) -> str:
     plain = printable(" ".join(text.split())) or "(no name)"
     return plain if len(plain) <= _LABEL else f"{plain[: _LABEL - 1]}…"
 
 
-def _width(text: str, letter: float) -> float:
+def _measure_width(text: str, letter: float) -> float:
     return letter * sum(2 if unicodedata.east_asian_width(item) in "WF" else 1 for item in text)
 
 
@@ -223,14 +223,14 @@ def _order(layers: list[list[_Node]]) -> None:
         down = sweep % 2 == 0
         for layer in layers if down else reversed(layers):
             wanted = {
-                node: _mean([place[item] for item in (node.above if down else node.below)], place[node])
+                node: _mean_position([place[item] for item in (node.above if down else node.below)], place[node])
                 for node in layer
             }
             layer.sort(key=wanted.__getitem__)
             place.update((node, float(index)) for index, node in enumerate(layer))
 
 
-def _mean(values: Sequence[float], otherwise: float) -> float:
+def _mean_position(values: Sequence[float], otherwise: float) -> float:
     return sum(values) / len(values) if values else otherwise
 
 
@@ -239,7 +239,9 @@ def _place(layers: list[list[_Node]]) -> tuple[float, float]:
     for sweep in range(_SWEEPS):
         for layer in layers if sweep % 2 == 0 else reversed(layers):
             near = [node.above + node.below if sweep else node.above for node in layer]
-            wanted = [_mean([item.x for item in items], node.x) for node, items in zip(layer, near, strict=True)]
+            wanted = [
+                _mean_position([item.x for item in items], node.x) for node, items in zip(layer, near, strict=True)
+            ]
             for node, x in zip(layer, _spread(layer, wanted), strict=True):
                 node.x = x
     every = [node for layer in layers for node in layer]
@@ -270,7 +272,7 @@ def _spread(layer: Sequence[_Node], wanted: Sequence[float]) -> list[float]:
     return [mean + start for mean, start in zip(means, offset, strict=True)]
 
 
-def _edge_marks(edges: Sequence[_Edge], named: Collection[str]) -> Iterator[str]:
+def _draw_edge(edges: Sequence[_Edge], named: Collection[str]) -> Iterator[str]:
     arriving: dict[_Node, list[_Edge]] = {}
     for edge in edges:
         arriving.setdefault(edge.way[-1], []).append(edge)
@@ -281,15 +283,15 @@ def _edge_marks(edges: Sequence[_Edge], named: Collection[str]) -> Iterator[str]
             hot = " named" if edge.tensor.name in named else ""
             title = escape(printable(f"{edge.tensor.name} is {edge.ports} of {node.op.name if node.op else ''}"))
             yield (
-                f'<g class="edge{hot}"><title>{title}</title><path d="{_curve(edge, x)}"/>'
+                f'<g class="edge{hot}"><title>{title}</title><path d="{_draw_curve(edge, x)}"/>'
                 f'<path class="tip" d="M{x - 4:.1f} {node.y - 8:.1f}h8l-4 8z"/></g>'
             )
 
 
-def _curve(edge: _Edge, x: float) -> str:
+def _draw_curve(edge: _Edge, x: float) -> str:
     """Return the path from the tensor to position `x` on top of its reader."""
     source, *between, target = edge.way
-    points = [_leaving(source, edge.tensor)]
+    points = [_find_exit_point(source, edge.tensor)]
     for node, lower in zip(between, edge.way[2:], strict=True):
         points += [(node.x, node.y), (node.x, max(node.y, lower.y - _GAP_Y))]
     points.append((x, target.y - 8))
@@ -300,17 +302,17 @@ def _curve(edge: _Edge, x: float) -> str:
     return text
 
 
-def _leaving(node: _Node, tensor: Tensor) -> tuple[float, float]:
+def _find_exit_point(node: _Node, tensor: Tensor) -> tuple[float, float]:
     """Return the middle of a tensor's lower edge."""
-    for item, x, y, width, height in _chips(node):
+    for item, x, y, width, height in _place_chips(node):
         if item.uid == tensor.uid:
             return x + width / 2, y + height
     return node.x, node.y + node.height
 
 
-def _chips(node: _Node) -> Iterator[tuple[Tensor, float, float, float, float]]:
+def _place_chips(node: _Node) -> Iterator[tuple[Tensor, float, float, float, float]]:
     """Yield (tensor, x, y, width, height) of the tensors of a node."""
-    sizes = [_tensor_size(tensor) for tensor in node.tensors]
+    sizes = [_measure_tensor(tensor) for tensor in node.tensors]
     x = node.x - node.width / 2
     y = node.y + (_head(node.op) if node.op is not None else 0)
     spare = (node.width - sum(width for width, _ in sizes)) / max(1, len(sizes))
@@ -319,32 +321,32 @@ def _chips(node: _Node) -> Iterator[tuple[Tensor, float, float, float, float]]:
         x += width + spare
 
 
-def _node_mark(node: _Node, named: Collection[str]) -> str:
+def _draw_node(node: _Node, named: Collection[str]) -> str:
     parts = []
     if node.op is not None:
         left = node.x - node.width / 2
         parts += [
             f'<g class="op"><title>{escape(str(node.op))}</title>',
             f'<rect x="{left:.1f}" y="{node.y:.1f}" width="{node.width:.1f}" height="{_head(node.op):.1f}" rx="3"/>',
-            _text_mark(node.x, node.y + 17, _short(node.op.verb()), "verb"),
+            _draw_text(node.x, node.y + 17, _shorten(node.op.verb()), "verb"),
         ]
         if line := _name_line(node.op):
-            parts.append(_text_mark(node.x, node.y + 31, line, "small"))
+            parts.append(_draw_text(node.x, node.y + 31, line, "small"))
         parts.append("</g>")
-    for tensor, x, y, width, height in _chips(node):
+    for tensor, x, y, width, height in _place_chips(node):
         kinds = [("virtual", tensor.virtual), ("value", tensor.by_value), ("named", tensor.name in named)]
         classes = " ".join(["tensor", *(kind for kind, holds in kinds if holds)])
         radius = 3 if node.op is not None else 12
         parts += [
             f'<g class="{classes}"><title>{escape(str(tensor))}</title>',
             f'<rect x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height:.1f}" rx="{radius}"/>',
-            _text_mark(x + width / 2, y + 16, _short(tensor.name), "name"),
+            _draw_text(x + width / 2, y + 16, _shorten(tensor.name), "name"),
         ]
-        for index, line in enumerate(_tensor_lines(tensor)):
-            parts.append(_text_mark(x + width / 2, y + 30 + index * _LINE, line, "small"))
+        for index, line in enumerate(_format_tensor(tensor)):
+            parts.append(_draw_text(x + width / 2, y + 30 + index * _LINE, line, "small"))
         parts.append("</g>")
     return "".join(parts)
 
 
-def _text_mark(x: float, y: float, text: str, kind: str) -> str:
+def _draw_text(x: float, y: float, text: str, kind: str) -> str:
     return f'<text class="{kind}" x="{x:.1f}" y="{y:.1f}" text-anchor="middle">{escape(text)}</text>'

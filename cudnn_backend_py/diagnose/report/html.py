@@ -99,11 +99,11 @@ def render_page(
     return _render(
         "report.html.j2",
         title=title,
-        subtitle=_subtitle(verdicts, matrix),
-        counts=_counts(verdicts, matrix),
-        groups=_groups(asked),
+        subtitle=_format_subtitle(verdicts, matrix),
+        counts=_count_outcomes(verdicts, matrix),
+        groups=_make_sections(asked),
         matrix=matrix,
-        choices=_choices(matrix) if matrix is not None else (),
+        choices=_list_choices(matrix) if matrix is not None else (),
     )
 
 
@@ -119,12 +119,12 @@ def _pair_graphs(name: str, given: Sequence[_T] | None, verdicts: Sequence[Verdi
 
 def verdict_html(verdict: Verdict) -> str:
     """Return the verdict as an HTML fragment, for notebooks."""
-    return _fragment(verdict=verdict)
+    return _render_fragment(verdict=verdict)
 
 
 def matrix_html(matrix: Matrix) -> str:
     """Return the matrix as an HTML fragment of coloured grids, for notebooks."""
-    return _fragment(matrix=matrix)
+    return _render_fragment(matrix=matrix)
 
 
 def plan_html(plan: Plan) -> str:
@@ -137,30 +137,30 @@ def plan_html(plan: Plan) -> str:
     else:
         facts.append(("workspace", f"{plan.workspace_bytes} bytes"))
         facts += [("kernel", kernel.name) for kernel in plan.kernels() or ()]
-    return _fragment(card={"title": plan.graph.name, "what": "Plan", "facts": facts}, **_drawn(plan.graph, ()))
+    return _render_fragment(card={"title": plan.graph.name, "what": "Plan", "facts": facts}, **_draw(plan.graph, ()))
 
 
 def change_html(change: Change) -> str:
     """Return a change with its resulting graph as an HTML fragment."""
     facts = [("kind", change.kind), ("effect", change.effect)]
-    return _fragment(
-        card={"title": change.title, "what": "Change", "facts": facts}, **_drawn(change.graph, change.tensors)
+    return _render_fragment(
+        card={"title": change.title, "what": "Change", "facts": facts}, **_draw(change.graph, change.tensors)
     )
 
 
 def remedies_html(remedies: Sequence[Remedy], before: Graph | None = None) -> str:
     """Return remedies as an HTML fragment: as changes of the graph `before`, or with their own graphs drawn."""
-    shown = [_remedy(item, None, before) for item in remedies]
-    drawn = _drawn(remedies[0].graph, remedies[0].tensors) if before is None else _drawn(before, ())
-    return _fragment(remedies=shown, unfinished=_unfinished(remedies), **drawn)
+    shown = [_make_remedy_view(item, None, before) for item in remedies]
+    drawn = _draw(remedies[0].graph, remedies[0].tensors) if before is None else _draw(before, ())
+    return _render_fragment(remedies=shown, unfinished=_explain_unfinished_search(remedies), **drawn)
 
 
 def tables_html(tables: Sequence[Table]) -> str:
     """Return tables as an HTML fragment."""
-    return _fragment(tables=[_plain_table(table) for table in tables])
+    return _render_fragment(tables=[_make_plain_table(table) for table in tables])
 
 
-def _plain_table(table: Table) -> dict[str, Any]:
+def _make_plain_table(table: Table) -> dict[str, Any]:
     from rich.text import Text
 
     def plain(cell: Any) -> str:
@@ -174,22 +174,22 @@ def _plain_table(table: Table) -> dict[str, Any]:
     }
 
 
-def _fragment(**shown: Any) -> str:
+def _render_fragment(**shown: Any) -> str:
     parts = dict.fromkeys(("verdict", "matrix", "card", "remedies", "tables", "drawings"))
     return _render("fragment.html.j2", **{**parts, "named": (), "unfinished": "", **shown})
 
 
-def _drawn(graph: Graph, named: Sequence[str]) -> dict[str, Any]:
-    _environment()  # of jinja2, which drawings are marked up for
-    return {"drawings": _drawings(graph, named), "named": named}
+def _draw(graph: Graph, named: Sequence[str]) -> dict[str, Any]:
+    _make_environment()  # of jinja2, which drawings are marked up for
+    return {"drawings": _draw_graphs(graph, named), "named": named}
 
 
 def _render(template: str, **values: Any) -> str:
-    return _UNPRINTABLE.sub("\ufffd", _environment().get_template(template).render(values)).strip() + "\n"
+    return _UNPRINTABLE.sub("\ufffd", _make_environment().get_template(template).render(values)).strip() + "\n"
 
 
 @cache
-def _environment() -> Environment:
+def _make_environment() -> Environment:
     from jinja2 import Environment, PackageLoader, StrictUndefined  # only pages need it
     from markupsafe import Markup
 
@@ -206,12 +206,12 @@ def _environment() -> Environment:
         state_mark=lambda state: _STATES.get(state, ("none", "–"))[1],
         effect_kind=lambda effect: _EFFECTS.get(effect, "unknown"),
         cell_kind=lambda cell: "crash" if cell.crashed else _KINDS[cell.outcome],
-        cell_line=_cell_line,
+        cell_line=_format_cell,
         knob=lambda name: name.removeprefix("CUDNN_KNOB_TYPE_"),
         headline=_headline,
         file_name=os.path.basename,
-        where=_where,
-        sorted_candidates=_sorted_candidates,
+        where=_format_place,
+        sorted_candidates=_sort_candidates,
         csp_hash=_csp_hash,
     )
     loader = environment.loader
@@ -226,7 +226,7 @@ def _csp_hash(text: str) -> str:
     return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
 
 
-def _where(verdict: Verdict) -> str:
+def _format_place(verdict: Verdict) -> str:
     return f"{verdict.target_title} (sm_{verdict.sm})" if verdict.sm else verdict.target_title
 
 
@@ -244,13 +244,13 @@ def _headline(verdict: Verdict) -> str:
     return f"{note}{len(taken)} of {len(verdict.candidates)} engine configs left; engine {first.engine} {word}"
 
 
-def _cell_line(cell: Cell) -> str:
+def _format_cell(cell: Cell) -> str:
     """Return the full text of a cell: cause or engines, then known issues and remarks."""
     first = cell.headline or (f"engine {', '.join(map(str, cell.engines))}" if cell.engines else str(cell.outcome))
     return "; ".join([first, *(f"known issue: {hazard}" for hazard in cell.hazards), *cell.remarks])
 
 
-def _sorted_candidates(verdict: Verdict) -> list[tuple[str, list[Candidate]]]:
+def _sort_candidates(verdict: Verdict) -> list[tuple[str, list[Candidate]]]:
     """Return the used and the unused candidates, each under a title."""
     taken = [item for item in verdict.candidates if item.state in ("supported", "built")]
     refused = [item for item in verdict.candidates if item not in taken]
@@ -262,7 +262,7 @@ def _sorted_candidates(verdict: Verdict) -> list[tuple[str, list[Candidate]]]:
     return [(title, items) for title, items in parts if items]
 
 
-def _subtitle(verdicts: Sequence[Verdict], matrix: Matrix | None) -> str:
+def _format_subtitle(verdicts: Sequence[Verdict], matrix: Matrix | None) -> str:
     versions = dict.fromkeys([*(item.cudnn for item in verdicts), *(matrix.versions if matrix is not None else ())])
     graphs = {item.graph_text for item in verdicts} or set(matrix.graphs if matrix is not None else ())
     if not graphs:
@@ -271,7 +271,7 @@ def _subtitle(verdicts: Sequence[Verdict], matrix: Matrix | None) -> str:
     return f"What cuDNN says, and why: {len(graphs)} graph{'s' if len(graphs) > 1 else ''}, {few}"
 
 
-def _counts(verdicts: Sequence[Verdict], matrix: Matrix | None) -> list[tuple[str, int, str]]:
+def _count_outcomes(verdicts: Sequence[Verdict], matrix: Matrix | None) -> list[tuple[str, int, str]]:
     """Return (kind, number, outcome) of the verdicts, or of the matrix if there are none."""
     outcomes = [item.outcome for item in verdicts]
     if not outcomes and matrix is not None:
@@ -280,7 +280,7 @@ def _counts(verdicts: Sequence[Verdict], matrix: Matrix | None) -> list[tuple[st
     return [(_KINDS[outcome], number[outcome], outcome.value) for outcome in Outcome if number[outcome]]
 
 
-def _choices(matrix: Matrix) -> list[tuple[str, Sequence[str]]]:
+def _list_choices(matrix: Matrix) -> list[tuple[str, Sequence[str]]]:
     outcomes = [outcome.value for outcome in Outcome]
     return [
         ("graph", matrix.graphs),
@@ -290,16 +290,16 @@ def _choices(matrix: Matrix) -> list[tuple[str, Sequence[str]]]:
     ]
 
 
-def _groups(asked: Sequence[_Request]) -> list[dict[str, Any]]:
+def _make_sections(asked: Sequence[_Request]) -> list[dict[str, Any]]:
     """Return the sections of the page: a drawing and verdicts with remedies for each graph."""
     together: dict[object, list[tuple[int, _Request]]] = {}
     for number, item in enumerate(asked, 1):
         verdict, graph, _ = item
         together.setdefault((verdict.graph_text, graph), []).append((number, item))
-    return [_group(f"g{number}", mine) for number, mine in enumerate(together.values(), 1)]
+    return [_make_section(f"g{number}", mine) for number, mine in enumerate(together.values(), 1)]
 
 
-def _group(anchor: str, mine: Sequence[tuple[int, _Request]]) -> dict[str, Any]:
+def _make_section(anchor: str, mine: Sequence[tuple[int, _Request]]) -> dict[str, Any]:
     _, (first, graph, _) = mine[0]
     causes = [verdict.cause for _, (verdict, _, _) in mine if verdict.cause is not None]
     said = [line for cause in causes for line in (cause.headline, cause.detail)]
@@ -309,20 +309,20 @@ def _group(anchor: str, mine: Sequence[tuple[int, _Request]]) -> dict[str, Any]:
         "name": first.graph,
         "text": first.graph_text,
         "named": named,
-        "drawings": _drawings(graph, named) if graph is not None else [],
+        "drawings": _draw_graphs(graph, named) if graph is not None else [],
         "entries": [
             {
                 "id": f"v{number}",
                 "verdict": verdict,
-                "remedies": [_remedy(item, verdict, graph) for item in found],
-                "unfinished": _unfinished(found),
+                "remedies": [_make_remedy_view(item, verdict, graph) for item in found],
+                "unfinished": _explain_unfinished_search(found),
             }
             for number, (verdict, _, found) in mine
         ],
     }
 
 
-def _unfinished(remedies: Sequence[Remedy]) -> str:
+def _explain_unfinished_search(remedies: Sequence[Remedy]) -> str:
     """Return why a search for remedies was incomplete and how far it got; empty if it was complete."""
     from ..remedies import Remedies
 
@@ -331,7 +331,7 @@ def _unfinished(remedies: Sequence[Remedy]) -> str:
     return f"{remedies.extent.stopped}; {remedies.extent}"
 
 
-def _drawings(graph: Graph, named: Sequence[str]) -> list[dict[str, Any]]:
+def _draw_graphs(graph: Graph, named: Sequence[str]) -> list[dict[str, Any]]:
     from markupsafe import Markup
 
     drawings = []
@@ -342,38 +342,37 @@ def _drawings(graph: Graph, named: Sequence[str]) -> list[dict[str, Any]]:
     return drawings
 
 
-def _remedy(remedy: Remedy, verdict: Verdict | None, graph: Graph | None) -> dict[str, Any]:
+def _make_remedy_view(remedy: Remedy, verdict: Verdict | None, graph: Graph | None) -> dict[str, Any]:
     """Return the view of a remedy: as a difference if the original graph or its verdict is known."""
-    text = str if graph is None else _lines
+    text = str if graph is None else _graph_lines
     after = "\n".join(text(part) for part in remedy.graphs or (remedy.graph,))
     known = None if verdict is None else verdict.graph_text
-    before = known if graph is None else _lines(graph)
+    before = known if graph is None else _graph_lines(graph)
     return {
         "title": remedy.title,
         "effect": remedy.effect,
         "claim": remedy.claim,
         "steps": remedy.steps,
         "verified": remedy.verified,
-        "answer": _answer(remedy),
-        "diff": None if before is None else _diff(before, after),
+        "answer": _make_answer_view(remedy),
+        "diff": None if before is None else _diff_lines(before, after),
     }
 
 
-def _answer(remedy: Remedy) -> str:
+def _make_answer_view(remedy: Remedy) -> str:
     version = f", cuDNN {remedy.version}" if remedy.version else ""
     if remedy.verdict is None:
         return f"for {remedy.target}{version}; not judged by cuDNN"
-    return (
-        f"{_where(remedy.verdict)}, cuDNN {remedy.verdict.cudnn}: {remedy.verdict.outcome}, {_headline(remedy.verdict)}"
-    )
+    verdict = remedy.verdict
+    return f"{_format_place(verdict)}, cuDNN {verdict.cudnn}: {verdict.outcome}, {_headline(verdict)}"
 
 
-def _lines(graph: Graph) -> str:
+def _graph_lines(graph: Graph) -> str:
     """Return the graph's text with all tensors, including virtual ones."""
     return "\n".join([f"graph {graph.name}", *(f"  {item}" for item in (*graph.tensors, *graph.ops))])
 
 
-def _diff(before: str, after: str) -> list[tuple[str, str]]:
+def _diff_lines(before: str, after: str) -> list[tuple[str, str]]:
     """Return (kind, line) of a unified diff; empty if there is no difference."""
     kinds = {"+": "add", "-": "drop", "@": "hunk", " ": "same"}
     lines = difflib.unified_diff(before.splitlines(), after.splitlines(), "before", "after", n=2, lineterm="")

@@ -26,7 +26,7 @@ _TENSOR = re.compile(r"\s*(\S+) : (\w+\[[^\]]*\])(?: \((.*)\))?")
 
 def render_summary(verdict: Verdict) -> Group:
     """Return the short form for rich: outcome, cause, remedy, known issues, graph in one line, engine configs."""
-    rows = list(_rows(verdict))
+    rows = list(_make_rows(verdict))
     head, *rest = rows
     parts = [Text(head, OUTCOME_STYLE[verdict.outcome], no_wrap=True)]
     parts += [Text.assemble((line[:_LABEL], "bold"), line[_LABEL:]) for line in rest]
@@ -38,27 +38,27 @@ def summary_text(verdict: Verdict) -> str:
     return table_text(render_summary(verdict), width=COLUMNS)
 
 
-def _rows(verdict: Verdict) -> Iterator[str]:
+def _make_rows(verdict: Verdict) -> Iterator[str]:
     where = f"{verdict.target_title} (sm_{verdict.sm})" if verdict.sm else verdict.target_title
     only = " by FALLBACK only" if verdict.only_fallback is not None else ""
     outcome = f"{verdict.outcome.value.upper()}{only}"
     yield _cut(f"{outcome}: graph {verdict.graph!r} on {where}, cuDNN {verdict.cudnn}", COLUMNS)
     cause, known = verdict.cause, verdict.hazards
     if cause is not None:
-        yield from _row("cause", cause.headline, lines=2)
+        yield from _format_row("cause", cause.headline, lines=2)
         if cause.remedy:
-            yield from _row("remedy" if cause.asked else "fix", cause.advice, lines=2)
+            yield from _format_row("remedy" if cause.asked else "fix", cause.advice, lines=2)
     elif verdict.only_fallback is not None and verdict.only_fallback.remedy:
-        yield from _row("remedy", verdict.only_fallback.advice)
+        yield from _format_row("remedy", verdict.only_fallback.advice)
     if known:
         more = f" (and {len(known) - 1} more)" if len(known) > 1 else ""
-        yield from _row("issue", known[0] + more, lines=2 if cause is None else 1)
-    yield from _row("graph", _graph_line(verdict.graph_text))
-    if (configs := _configs_line(verdict)) is not None:
-        yield from _row("configs", configs)
+        yield from _format_row("issue", known[0] + more, lines=2 if cause is None else 1)
+    yield from _format_row("graph", _format_graph(verdict.graph_text))
+    if (configs := _format_configs(verdict)) is not None:
+        yield from _format_row("configs", configs)
 
 
-def _row(label: str, text: str, *, lines: int = 1) -> Iterator[str]:
+def _format_row(label: str, text: str, *, lines: int = 1) -> Iterator[str]:
     """Yield a label and a text in at most the given number of lines; the rest is cut and shown with -v."""
     clean = " ".join(printable_lines(printable(text)).split())
     wrapped = textwrap.wrap(clean, COLUMNS - _LABEL, break_on_hyphens=False) or [""]
@@ -78,7 +78,7 @@ def _cut(text: str, columns: int) -> str:
     return (kept.rpartition(" ")[0] or kept) + _MORE
 
 
-def _graph_line(text: str) -> str:
+def _format_graph(text: str) -> str:
     """Return the graph in one line: inputs, operations and outputs."""
     tensors: dict[str, tuple[str, str]] = {}
     operations: list[str] = []
@@ -113,7 +113,7 @@ def _name_tensors(kinds: dict[str, str]) -> str:
     return ", ".join(f"{', '.join(name for name, _ in same)} {kind}" for kind, same in groups)
 
 
-def _configs_line(verdict: Verdict) -> str | None:
+def _format_configs(verdict: Verdict) -> str | None:
     """Return how many engine configs are supported and which comes first; None where cuDNN listed none."""
     if not verdict.candidates:
         return "cuDNN listed no engine config (-v: its reasons)" if verdict.reasons else None

@@ -33,19 +33,19 @@ def render_matrix(matrix: Matrix) -> Group:
     parts: list[RenderableType] = []
     everywhere = set.intersection(*(set(cell.remarks) for cell in matrix.cells.values())) if matrix.cells else set()
     for graph in matrix.graphs:
-        parts += [*_one_graph(matrix, graph, everywhere), Text("")]
+        parts += [*_render_graph(matrix, graph, everywhere), Text("")]
     lacking = dict.fromkeys(version for (*_, version), cell in matrix.cells.items() if cell.cause == ENGINES_ABSENT)
     remarks = (Text.assemble(("remark: ", "bold yellow"), line(one)) for one in sorted(everywhere))
-    return Group(*parts, _legend(list(matrix.cells.values())), *remarks, *_full_wheels(lacking))
+    return Group(*parts, _render_legend(list(matrix.cells.values())), *remarks, *_format_full_wheels(lacking))
 
 
-def _full_wheels(lacking: Iterable[str]) -> list[Text]:
+def _format_full_wheels(lacking: Iterable[str]) -> list[Text]:
     """Return a line about how to install the engines that some versions lack."""
     wheels = [f"cudnn-backend cudnn install {version} --full" for version in lacking if version != DEFAULT]
     return [line(f"full wheels, whose engines might support what these refuse: {'; '.join(wheels)}")] if wheels else []
 
 
-def _one_graph(matrix: Matrix, graph: str, everywhere: Collection[str]) -> list[RenderableType]:
+def _render_graph(matrix: Matrix, graph: str, everywhere: Collection[str]) -> list[RenderableType]:
     """Return the table of a graph, its causes, and the remarks that do not apply to every cell."""
     rows = {  # an answer may be missing
         target: [matrix.cells.get((graph, target, version)) for version in matrix.versions] for target in matrix.targets
@@ -58,19 +58,19 @@ def _one_graph(matrix: Matrix, graph: str, everywhere: Collection[str]) -> list[
         part = slice(first, first + _BESIDE)
         table = WordTable("target", *map(printable, matrix.versions[part]))
         for target, row in rows.items():
-            marks = (Text("") if cell is None else _mark(cell, number) for cell in row[part])
+            marks = (Text("") if cell is None else _format_mark(cell, number) for cell in row[part])
             table.add_row(line(target), *marks)
         tables += [table, Text("")]
     told = (line(f"{one[0]}{number[one]:<3}", _STYLE[one[0]]).append(line(one[1])) for one in causes)
     cells = {(target, version): cell for (name, target, version), cell in matrix.cells.items() if name == graph}
-    return [*tables, *told, *_remarks(cells, everywhere)]
+    return [*tables, *told, *_render_remarks(cells, everywhere)]
 
 
-def _mark(cell: Cell, number: Mapping[tuple[str, str], str]) -> Text:
+def _format_mark(cell: Cell, number: Mapping[tuple[str, str], str]) -> Text:
     return Text(cell.letter + number.get((cell.letter, cell.headline), ""), _STYLE[cell.letter])
 
 
-def _remarks(cells: Mapping[tuple[str, str], Cell], told: Collection[str] = ()) -> Iterator[Text]:
+def _render_remarks(cells: Mapping[tuple[str, str], Cell], told: Collection[str] = ()) -> Iterator[Text]:
     """Yield a line for each known issue and remark, with the cells it applies to.
 
     But not for what is `told` elsewhere.
@@ -94,7 +94,7 @@ def _describe_places(places: Sequence[tuple[str, str]], cells: Mapping[tuple[str
     return printable(f" ({'; '.join(f'{target}, cuDNN {version}' for target, version in places)})")
 
 
-def _legend(cells: Sequence[Cell]) -> Text:
+def _render_legend(cells: Sequence[Cell]) -> Text:
     present = {cell.letter for cell in cells}
     return Text("   ".join(f"{letter} {text}" for letter, text in _MEANING.items() if letter in present), "dim")
 
@@ -116,14 +116,14 @@ def render_remedies(verdict: Verdict, graph: Graph, remedies: Remedies, *, again
     for label, said in (("known issue", verdict.hazards), ("remark", verdict.remarks)):
         parts += [Text.assemble((f"{label}: ", "bold yellow"), line(one)) for one in said]
     if verdict.supported:
-        parts.append(line(_no_need(verdict)))
+        parts.append(line(_explain_no_change(verdict)))
     elif not remedies.extent.finished:
         parts.append(line(f"the search was not finished: {remedies.extent.stopped}; {remedies.extent}", "yellow"))
         parts += [line(f"continue with: {again}")] if again else []
     elif not remedies:
         parts.append(line(f"no change was found with which it is supported: {remedies.extent}", "yellow"))
     for number, remedy in enumerate(remedies, 1):
-        asked = f"  [{remedy.claim}; {_how_far(remedy)}]"
+        asked = f"  [{remedy.claim}; {_describe_checks(remedy)}]"
         parts.append(Text.assemble(f"\n{number}. ", line(remedy.title, "bold"), asked))
         before = str(graph).splitlines()
         after = [one for part in remedy.graphs or (remedy.graph,) for one in str(part).splitlines()]
@@ -133,7 +133,7 @@ def render_remedies(verdict: Verdict, graph: Graph, remedies: Remedies, *, again
     return Group(*parts)
 
 
-def _no_need(verdict: Verdict) -> str:
+def _explain_no_change(verdict: Verdict) -> str:
     """Return the line for a graph that needs no change, with those targets that need one."""
     how = "a plan of it was built" if verdict.stage in ("plan", "execute") else "it passes its support check"
     if verdict.only_fallback is None:
@@ -142,7 +142,7 @@ def _no_need(verdict: Verdict) -> str:
     return f"nothing needs to be changed: {how}; for a program without FALLBACK: --mode {' --mode '.join(others)}"
 
 
-def _how_far(remedy: Remedy) -> str:
+def _describe_checks(remedy: Remedy) -> str:
     """Return how thoroughly a remedy was checked."""
     if remedy.verdict is None:
         return "not asked"
@@ -178,8 +178,8 @@ def render_since(since: Since) -> Group:
     for version, cell in since.asked.items():
         table.add_row(line(version), Text(cell.outcome.value, _STYLE[cell.letter]), line(cell.headline))
     lacking = [version for version, cell in since.asked.items() if cell.cause == ENGINES_ABSENT]
-    remarks = _remarks({(since.target, version): cell for version, cell in since.asked.items()})
-    return Group(*lines, table, *remarks, *_full_wheels(lacking))
+    remarks = _render_remarks({(since.target, version): cell for version, cell in since.asked.items()})
+    return Group(*lines, table, *remarks, *_format_full_wheels(lacking))
 
 
 def render_check(checked: Sequence[Checked]) -> Group:
@@ -204,10 +204,11 @@ def render_upgrade(found: Upgrade) -> Group:
         parts.append(Text.assemble(line(f"{one.graph} on {one.target}: "), (one.effect.value, style)))
         if one.effect is Effect.NOT_JUDGED:
             parts += [
-                lines(f"{verdict.cudnn}: {verdict.outcome.value}{_why(verdict)}", 4) for verdict in (one.old, one.new)
+                lines(f"{verdict.cudnn}: {verdict.outcome.value}{_format_reason(verdict)}", 4)
+                for verdict in (one.old, one.new)
             ]
         for item in one.differences:
-            parts += [line(f"  {item.what}"), *_difference(item)]
+            parts += [line(f"  {item.what}"), *_format_difference(item)]
         if one.same_code:
             parts.append(line("  the compiled code of the first plan is the same", "dim"))
         if (times := one.times) is not None and not {"time", "numbers"} & {item.what for item in one.differences}:
@@ -215,14 +216,14 @@ def render_upgrade(found: Upgrade) -> Group:
             parts.append(line(f"  run by both: {times.old_state}, {old} -> {new}", "dim"))
     counts = ", ".join(f"{count} {kind.value}" for kind, count in found.counts.items() if count)
     style = "green" if found.exit_code == 0 else "red" if found.exit_code == 1 else "yellow"
-    old = _version(found.old, (one.old for one in found.changes))
-    new = _version(found.new, (one.new for one in found.changes))
+    old = _name_version(found.old, (one.old for one in found.changes))
+    new = _name_version(found.new, (one.new for one in found.changes))
     parts.append(line(f"cuDNN {old} -> {new}: {len(found.changes)} judged, {counts}", style))
     parts += [lines(limit, 0, "dim") for limit in found.limits]
     return Group(*parts)
 
 
-def _version(name: str, verdicts: Iterable[Verdict]) -> str:
+def _name_version(name: str, verdicts: Iterable[Verdict]) -> str:
     """Return the name of a version, with the full version for `default` or 9.19."""
     whole = name.count(".") > 1
     told = next((one.cudnn for one in verdicts if one.outcome is not Outcome.NOT_JUDGED and not whole), "")
@@ -232,11 +233,11 @@ def _version(name: str, verdicts: Iterable[Verdict]) -> str:
 _EFFECTS = {Effect.CHANGED: "yellow", Effect.CODE_NOT_TOLD: "dim", Effect.NOT_JUDGED: "magenta"}
 
 
-def _why(verdict: Verdict) -> str:
+def _format_reason(verdict: Verdict) -> str:
     return f": {verdict.cause.headline}" if verdict.cause is not None else ""
 
 
-def _difference(item: Difference) -> list[Text]:
+def _format_difference(item: Difference) -> list[Text]:
     """Return the old and new value; for long lists only the differing items."""
     if item.what not in ("configs", "faults"):
         return [lines(f"- {item.old}", 4, "red"), lines(f"+ {item.new}", 4, "green")]

@@ -32,11 +32,11 @@ def lines(text: str, columns: int = 0, style: str = "") -> Text:
     return Text("\n".join(" " * columns + one for one in printable_lines(text).splitlines()), style)
 
 
-def _label(label: str, text: str) -> Text:
+def _format_label(label: str, text: str) -> Text:
     return Text.assemble((f"{label + ':':<13}", "bold"), line(text))
 
 
-def _candidate(candidate: Candidate) -> list[RenderableType]:
+def _format_candidate(candidate: Candidate) -> list[RenderableType]:
     name = "engine not named" if candidate.engine is None else f"engine {candidate.engine}"
     knobs = " ".join(f"{key.removeprefix('CUDNN_KNOB_TYPE_')}={value}" for key, value in candidate.knobs.items())
     head = line(f"{candidate.mode:<9}")
@@ -64,33 +64,33 @@ def render(verdict: Verdict) -> Group:
     ]
     if verdict.cause is not None:
         cause = verdict.cause
-        parts.append(_label("cause", f"[{cause.basis.value}] {cause.headline}"))
+        parts.append(_format_label("cause", f"[{cause.basis.value}] {cause.headline}"))
         if cause.detail:
             parts.append(lines(cause.detail, 13))
         if cause.remedy:
-            parts.append(_label(cause.label, cause.advice.replace("\n", " ")))
-        parts.append(_label("rule", cause.code))
+            parts.append(_format_label(cause.label, cause.advice.replace("\n", " ")))
+        parts.append(_format_label("rule", cause.code))
     if verdict.only_fallback is not None and verdict.only_fallback.remedy:
-        parts.append(_label("other modes", verdict.only_fallback.advice.replace("\n", " ")))
-    parts.append(_label("heuristics", f"{', '.join(verdict.modes)}; last stage reached: {verdict.stage}"))
+        parts.append(_format_label("other modes", verdict.only_fallback.advice.replace("\n", " ")))
+    parts.append(_format_label("heuristics", f"{', '.join(verdict.modes)}; last stage reached: {verdict.stage}"))
     if told := [str(stage) for stage in verdict.stages if stage.detail]:
-        parts.append(_label("stages", "; ".join(told)))
+        parts.append(_format_label("stages", "; ".join(told)))
     if verdict.shapes:
-        parts.append(_label("shapes", verdict.shapes))
-    parts += [_label("known issue", hazard) for hazard in verdict.hazards]
-    parts.append(_label("judged by", f"{verdict.library or 'no library'}, driver: {verdict.driver}"))
+        parts.append(_format_label("shapes", verdict.shapes))
+    parts += [_format_label("known issue", hazard) for hazard in verdict.hazards]
+    parts.append(_format_label("judged by", f"{verdict.library or 'no library'}, driver: {verdict.driver}"))
     if verdict.control is not None:
         state = "supported" if verdict.control.supported else "REFUSED"
         parts.append(
-            _label(
+            _format_label(
                 "control",
                 f"graph {verdict.control.graph!r} is {state} here: the environment "
                 + ("can judge" if verdict.control.supported else "cannot judge"),
             )
         )
         parts += [lines(str(reason), 13, "dim") for reason in verdict.control.reasons]
-    parts += [_label("environment", note) for note in verdict.environment]
-    parts += [_label("limits", note) for note in verdict.limits]
+    parts += [_format_label("environment", note) for note in verdict.environment]
+    parts += [_format_label("limits", note) for note in verdict.limits]
     parts.append(Text(""))
     parts.append(lines(verdict.graph_text))
     if verdict.candidates:
@@ -102,7 +102,7 @@ def render(verdict: Verdict) -> Group:
             )
         )
         for candidate in verdict.candidates:
-            parts += _candidate(candidate)
+            parts += _format_candidate(candidate)
     elif verdict.stage == "heuristics":
         silence = "" if verdict.reasons else " and gave no reason"
         parts.append(Text(f"\ncuDNN offered no engine config{silence}", "bold"))

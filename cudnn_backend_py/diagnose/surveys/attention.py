@@ -58,14 +58,14 @@ class Row:
 
     def words(self) -> dict[str, Any]:
         """Return the options in JSON form."""
-        return {name: _word(value) for name, value in self.options.items()}
+        return {name: _format_option(value) for name, value in self.options.items()}
 
 
-def _word(value: Any) -> Any:
+def _format_option(value: Any) -> Any:
     if isinstance(value, DataType):
         return value.name
     if isinstance(value, Mapping):
-        return {key: _word(item) for key, item in value.items()}
+        return {key: _format_option(item) for key, item in value.items()}
     if isinstance(value, tuple):
         return list(value)
     return value if isinstance(value, str | int | float) else repr(value)
@@ -249,7 +249,7 @@ class SupportTable:
         for name, forms in self.cells.items():
             fields = {"options": rows[name].words()} if name in rows else {}
             fields |= {form: {on: _pack(cell, number) for on, cell in cells.items()} for form, cells in forms.items()}
-            inner = ",\n".join(f"   {json.dumps(key)}: {_compact(value)}" for key, value in fields.items())
+            inner = ",\n".join(f"   {json.dumps(key)}: {_compact_cells(value)}" for key, value in fields.items())
             parts.append(f"  {json.dumps(name)}: {{\n{inner}\n  }}")
         lines.append('"rows": {\n' + ",\n".join(parts) + "\n }")
         return "{\n " + ",\n ".join(lines) + "\n}\n"
@@ -298,7 +298,7 @@ class SupportTable:
         return cls(parts["cudnn"], parts["targets"], cells)
 
 
-def _compact(value: Any) -> str:
+def _compact_cells(value: Any) -> str:
     return json.dumps(value, separators=(",", ":"))
 
 
@@ -392,19 +392,19 @@ def _judge_row(judge: Judge, row: Row, form: str, version: VersionTuple, profile
     if cause is not None and cause.code == CRASHED:
         return Cell("crash", reason="; ".join([cause.headline, *map(str.strip, cause.detail.splitlines())]))
     if verdict.outcome is Outcome.NOT_JUDGED:
-        return Cell("?", reason=_own_words(verdict))
+        return Cell("?", reason=_describe_own_refusal(verdict))
     if cause is not None and cause.code.endswith("-newer-than-library"):
-        return Cell("-", reason=_own_words(verdict))
-    return Cell("no", reason=_innermost(verdict))
+        return Cell("-", reason=_describe_own_refusal(verdict))
+    return Cell("no", reason=_innermost_reason(verdict))
 
 
-def _innermost(verdict: Verdict) -> str:
+def _innermost_reason(verdict: Verdict) -> str:
     """Return the innermost reason of the engine config that passed most checks."""
     furthest = furthest_reason(verdict.candidates)
     if furthest is not None:
         return str(furthest)
-    return str(verdict.reasons[0]) if verdict.reasons else _own_words(verdict)
+    return str(verdict.reasons[0]) if verdict.reasons else _describe_own_refusal(verdict)
 
 
-def _own_words(verdict: Verdict) -> str:
+def _describe_own_refusal(verdict: Verdict) -> str:
     return f"{verdict.cause.code}: {verdict.cause.headline}" if verdict.cause else "cuDNN gave no reason"

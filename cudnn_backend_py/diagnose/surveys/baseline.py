@@ -77,7 +77,7 @@ class Expected:
         """The expected outcome and other pinned values."""
         more = [] if not self.cause else [self.cause]
         if self.engines:
-            more.append(_engines(self.engines))
+            more.append(_list_engines(self.engines))
         return f"{self.outcome.value} ({', '.join(more)})" if more else self.outcome.value
 
 
@@ -176,29 +176,31 @@ def read_baseline(path: Path) -> Baseline:
         raise UsageError(f"{path} cannot be read as TOML: {error}", code="check-file") from None
     found = (data.get("schema"), data.get("version"))
     if found != (SCHEMA, SCHEMA_VERSION) or type(found[1]) is not int:
-        raise _wrong(path, f"schema and version are {found}, {(SCHEMA, SCHEMA_VERSION)} is needed")
+        raise _make_file_error(path, f"schema and version are {found}, {(SCHEMA, SCHEMA_VERSION)} is needed")
     unknown = set(data) - {"schema", "version", "graphs", "targets", "versions", "build", "pin", "expected"}
     if unknown:
-        raise _wrong(path, f"it has {', '.join(sorted(unknown))}, which means nothing here")
+        raise _make_file_error(path, f"it has {', '.join(sorted(unknown))}, which means nothing here")
     graphs = data.get("graphs")
     if not isinstance(graphs, dict) or not graphs or not all(isinstance(file, str) for file in graphs.values()):
-        raise _wrong(path, f"[graphs] is {graphs!r}, a table of names and files is needed")
+        raise _make_file_error(path, f"[graphs] is {graphs!r}, a table of names and files is needed")
     if not isinstance(build := data.get("build", False), bool):
-        raise _wrong(path, f"build is {build!r}, true or false is needed")
-    pin = _texts(path, data, "pin", ["cause"])
+        raise _make_file_error(path, f"build is {build!r}, true or false is needed")
+    pin = _read_texts(path, data, "pin", ["cause"])
     if set(pin) - set(PINS):
-        raise _wrong(path, f"pin is {list(pin)}, only {list(PINS)} can be pinned")
+        raise _make_file_error(path, f"pin is {list(pin)}, only {list(PINS)} can be pinned")
     baseline = Baseline(
         path,
         graphs,
-        _texts(path, data, "targets", None),
-        _texts(path, data, "versions", [DEFAULT]),
+        _read_texts(path, data, "targets", None),
+        _read_texts(path, data, "versions", [DEFAULT]),
         build,
         pin,
         _read_expected(path, data.get("expected", [])),
     )
     if strangers := sorted(set(baseline.expected) - set(baseline.triples())):
-        raise _wrong(path, f"it expects something of {strangers[0]}, which is not among its graphs, targets, versions")
+        raise _make_file_error(
+            path, f"it expects something of {strangers[0]}, which is not among its graphs, targets, versions"
+        )
     return baseline
 
 
@@ -252,7 +254,9 @@ def update(
     try:
         new.write_text(_write_expected(read_text(path, code="check-file"), expected), encoding="utf-8")
         if read_baseline(new) != replace(baseline, path=new, expected=expected):
-            raise _wrong(path, "its tables [[expected]] cannot be reported from the rest: move them to its end")
+            raise _make_file_error(
+                path, "its tables [[expected]] cannot be reported from the rest: move them to its end"
+            )
         new.replace(path)
     finally:
         new.unlink(missing_ok=True)
@@ -267,24 +271,28 @@ def compare(baseline: Baseline, answered: Matrix) -> list[Checked]:
 def _compare_one(baseline: Baseline, triple: Triple, cell: Cell) -> Checked:
     graph, target, version = triple
     expected = baseline.expected.get(triple)
-    why = f"nothing is expected of it in {baseline.path.name}" if expected is None else _difference(expected, cell)
+    why = (
+        f"nothing is expected of it in {baseline.path.name}"
+        if expected is None
+        else _describe_difference(expected, cell)
+    )
     if why and cell.headline:
         why = f"{why}: {cell.headline}"
     text = "" if expected is None else expected.text
     return Checked(graph, baseline.graphs[graph], target, version, text, cell, bool(why), why)
 
 
-def _difference(expected: Expected, cell: Cell) -> str:
+def _describe_difference(expected: Expected, cell: Cell) -> str:
     if cell.outcome is not expected.outcome:
         return f"was {expected.outcome.value}, now {cell.outcome.value}"
     if expected.cause is not None and cell.cause != expected.cause:
         return f"the cause was {expected.cause or 'not known'}, now {cell.cause or 'not known'}"
     if expected.engines is not None and cell.engines != expected.engines:
-        return f"was {_engines(expected.engines)}, now {_engines(cell.engines)}"
+        return f"was {_list_engines(expected.engines)}, now {_list_engines(cell.engines)}"
     return ""
 
 
-def _engines(engines: Sequence[int]) -> str:
+def _list_engines(engines: Sequence[int]) -> str:
     return f"engines {' '.join(map(str, engines))}" if engines else "no engine"
 
 
@@ -319,7 +327,7 @@ def _record_answers(cell: Cell, pin: Sequence[str]) -> Expected:
 # The file
 
 
-def _wrong(path: Path, what: str) -> UsageError:
+def _make_file_error(path: Path, what: str) -> UsageError:
     return UsageError(
         f"{path} is no baseline: {what}",
         code="check-file",
@@ -327,24 +335,24 @@ def _wrong(path: Path, what: str) -> UsageError:
     )
 
 
-def _texts(path: Path, data: Mapping[str, Any], name: str, default: list[str] | None) -> tuple[str, ...]:
+def _read_texts(path: Path, data: Mapping[str, Any], name: str, default: list[str] | None) -> tuple[str, ...]:
     value = data.get(name, default)
     if not isinstance(value, list) or not all(isinstance(item, str) for item in value) or not (value or default):
-        raise _wrong(path, f"{name} is {value!r}, a list of texts is needed")
+        raise _make_file_error(path, f"{name} is {value!r}, a list of texts is needed")
     return tuple(dict.fromkeys(value))
 
 
 def _read_expected(path: Path, rows: Any) -> dict[Triple, Expected]:
     if not isinstance(rows, list):
-        raise _wrong(path, f"expected is {rows!r}, tables [[expected]] are needed")
+        raise _make_file_error(path, f"expected is {rows!r}, tables [[expected]] are needed")
     found: dict[Triple, Expected] = {}
     for row in rows:
         try:
             triple, expected = _read_expected_row(row)
         except (KeyError, TypeError, ValueError) as error:
-            raise _wrong(path, f"[[expected]] has {row!r}: {error!r}") from None
+            raise _make_file_error(path, f"[[expected]] has {row!r}: {error!r}") from None
         if triple in found:
-            raise _wrong(path, f"it expects something of {triple} twice")
+            raise _make_file_error(path, f"it expects something of {triple} twice")
         found[triple] = expected
     return found
 
@@ -378,17 +386,17 @@ def _write_expected(text: str, expected: Mapping[Triple, Expected]) -> str:
         if wanted is None:
             there.remove(row)
         elif wanted != old:
-            _change_row(row, _plain_row(wanted))
+            _change_row(row, _strip_row(wanted))
     if not there or not isinstance(there, AoT):
         document.pop("expected", None)
     rows = tomlkit.aot()
     for (graph, target, version), wanted in left.items():
-        rows.append(tomlkit.item({"graph": graph, "target": target, "version": version} | _plain_row(wanted)))
+        rows.append(tomlkit.item({"graph": graph, "target": target, "version": version} | _strip_row(wanted)))
     kept = tomlkit.dumps(document)
     return f"{kept.rstrip()}\n\n{tomlkit.dumps({'expected': rows})}" if left else kept
 
 
-def _plain_row(row: Expected) -> dict[str, Any]:
+def _strip_row(row: Expected) -> dict[str, Any]:
     """Return the expectations of a row, without its keys and without values that match any."""
     engines = None if row.engines is None else list(row.engines)
     plain = {"outcome": row.outcome.value, "cause": row.cause, "engines": engines}

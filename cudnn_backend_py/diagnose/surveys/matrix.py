@@ -142,7 +142,7 @@ class Matrix(ShownAsHtml):
             "targets": list(self.targets),
             "versions": list(self.versions),
             "cells": [
-                {"graph": graph, "target": target, "version": version, **_plain(cell)}
+                {"graph": graph, "target": target, "version": version, **_to_plain(cell)}
                 for (graph, target, version), cell in self.cells.items()
             ],
         }
@@ -173,7 +173,7 @@ _PARTS = dict.fromkeys(("graphs", "targets", "versions"), tuple[str, ...]) | {"c
 _KEY = dict.fromkeys(("graph", "target", "version"), str)
 
 
-def _plain(cell: Cell) -> dict[str, Any]:
+def _to_plain(cell: Cell) -> dict[str, Any]:
     return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(cell).items()}
 
 
@@ -274,11 +274,13 @@ def matrix(
         for key, cell in coming:
             found[key] = cell
             step(len(found), "asking cuDNN")
-    cells = {triple: found[keys[triple]] for triple in _order(named, tuple(profiles), setups)}
+    cells = {triple: found[keys[triple]] for triple in _order_queries(named, tuple(profiles), setups)}
     return Matrix(tuple(named), tuple(profiles), tuple(setups), cells, len(todo))
 
 
-def _order(graphs: Iterable[str], targets: Sequence[str], versions: Iterable[str]) -> list[tuple[str, str, str]]:
+def _order_queries(
+    graphs: Iterable[str], targets: Sequence[str], versions: Iterable[str]
+) -> list[tuple[str, str, str]]:
     kept = list(versions)
     return [(graph, target, version) for graph in graphs for target in targets for version in kept]
 
@@ -290,14 +292,14 @@ Answer = tuple[str, Cell]
 Keep = Callable[[Query, Cell], None]
 
 
-def _cell(run_query: Callable[[Query], Verdict], question: Query) -> Cell:
+def _make_cell(run_query: Callable[[Query], Verdict], question: Query) -> Cell:
     try:
         return Cell.of(run_query(question))
     except CudnnBackendError as error:
         return Cell(Outcome.NOT_JUDGED, error.code, error.headline, stage="environment")
 
 
-def _by_setup(asked: Iterable[Asked]) -> dict[Setup, deque[Asked]]:
+def _group_by_setup(asked: Iterable[Asked]) -> dict[Setup, deque[Asked]]:
     groups: dict[Setup, deque[Asked]] = defaultdict(deque)
     for one in asked:
         groups[one[1].setup].append(one)
@@ -306,7 +308,7 @@ def _by_setup(asked: Iterable[Asked]) -> dict[Setup, deque[Asked]]:
 
 def _answer_batch(questions: Sequence[Query], limit_s: float) -> list[Cell]:
     """Answer a batch of queries in an executor's process."""
-    return [_cell(lambda question: judge(question, limit_s=limit_s), question) for question in questions]
+    return [_make_cell(lambda question: judge(question, limit_s=limit_s), question) for question in questions]
 
 
 def _from_executor(
@@ -314,7 +316,7 @@ def _from_executor(
 ) -> Generator[Answer, None, None]:
     """Yield the answers of an executor as they complete."""
     futures = {}
-    for group in _by_setup(todo).values():
+    for group in _group_by_setup(todo).values():
         listed = list(group)
         for start in range(0, len(listed), _BATCH):
             batch = listed[start : start + _BATCH]
@@ -341,7 +343,7 @@ def _from_children(todo: Sequence[Asked], workers: int, limit_s: float, keep: Ke
 
     def work() -> None:
         try:
-            _work(shelf, notify, limit_s)
+            _run_worker(shelf, notify, limit_s)
         finally:
             answers.put(None)
 
@@ -362,7 +364,7 @@ def _from_children(todo: Sequence[Asked], workers: int, limit_s: float, keep: Ke
             future.result()
 
 
-def _work(shelf: _QueryQueue, notify: Callable[[str, Query, Cell], None], limit_s: float) -> None:
+def _run_worker(shelf: _QueryQueue, notify: Callable[[str, Query, Cell], None], limit_s: float) -> None:
     """Answer queries until there are none left, with one child process at a time, setup by setup."""
     with Judge(limit_s=limit_s) as children:
         last: Query | None = None
@@ -371,7 +373,7 @@ def _work(shelf: _QueryQueue, notify: Callable[[str, Query, Cell], None], limit_
             if last is not None and question.setup != last.setup:
                 children.close()
             last = question
-            notify(key, question, _cell(children.run_query, question))
+            notify(key, question, _make_cell(children.run_query, question))
 
 
 class _QueryQueue:
@@ -379,7 +381,7 @@ class _QueryQueue:
 
     def __init__(self, todo: Iterable[Asked]) -> None:
         self._lock = threading.Lock()
-        self._left = _by_setup(todo)
+        self._left = _group_by_setup(todo)
         self._at_work: Counter[Setup] = Counter()
 
     def take(self, last: Query | None) -> Asked | None:
@@ -423,13 +425,13 @@ class AnswerCache:
     def __init__(self, folder: Path | None) -> None:
         self._files = answer_files(folder or default_cache())
         self._files.make()
-        self._by = _own_code()
+        self._by = _hash_own_code()
 
     def get(self, question: Query, children: Judge) -> Cell:
         """Return the cached answer, or judge."""
         cell = self.find(question)
         if cell is None:
-            cell = _cell(children.run_query, question)
+            cell = _make_cell(children.run_query, question)
             self.keep(question, cell)
         return cell
 
@@ -456,7 +458,7 @@ class AnswerCache:
         self._files.write(key, {"by": self._by, **labels, "cell": asdict(cell)})
 
 
-def _own_code() -> str:
+def _hash_own_code() -> str:
     """Return a hash of this package's code, as answers explained by other code are not reused.
 
     Judging processes run the code that is on disk when they start, so it is read again for each survey.

@@ -50,18 +50,18 @@ class Since(ShownAsHtml):
 
     @property
     def first(self) -> str | None:
-        return next(iter(self._supporting()), None)
+        return next(iter(self._supporting_versions()), None)
 
     @property
     def last(self) -> str | None:
-        return next(reversed(self._supporting()), None)
+        return next(reversed(self._supporting_versions()), None)
 
     @property
     def first_after(self) -> str | None:
         if self.last is None:
             return None
         later = self.versions[self.versions.index(self.last) + 1 :]
-        return next((one for one in later if self._is(one, Outcome.NOT_SUPPORTED)), None)
+        return next((one for one in later if self._has_outcome(one, Outcome.NOT_SUPPORTED)), None)
 
     @property
     def gaps(self) -> tuple[str, ...]:
@@ -69,7 +69,7 @@ class Since(ShownAsHtml):
         if self.first is None or self.last is None:
             return ()
         span = self.versions[self.versions.index(self.first) : self.versions.index(self.last) + 1]
-        return tuple(one for one in span if self._is(one, Outcome.NOT_SUPPORTED))
+        return tuple(one for one in span if self._has_outcome(one, Outcome.NOT_SUPPORTED))
 
     @property
     def monotone(self) -> bool:
@@ -79,7 +79,7 @@ class Since(ShownAsHtml):
     @property
     def unjudged(self) -> tuple[str, ...]:
         """Versions that were tried but could not judge."""
-        return tuple(one for one in self.versions if self._is(one, Outcome.NOT_JUDGED))
+        return tuple(one for one in self.versions if self._has_outcome(one, Outcome.NOT_JUDGED))
 
     @property
     def open_before(self) -> tuple[str, ...]:
@@ -121,7 +121,7 @@ class Since(ShownAsHtml):
             "asked": {version: asdict(cell) for version, cell in self.asked.items()},
         }
 
-    def _is(self, version: str, outcome: Outcome) -> bool:
+    def _has_outcome(self, version: str, outcome: Outcome) -> bool:
         return version in self.asked and self.asked[version].outcome is outcome
 
     def _open(self, versions: Iterable[str]) -> tuple[str, ...]:
@@ -129,8 +129,8 @@ class Since(ShownAsHtml):
         asked = (one for one in versions if one in self.asked)
         return tuple(takewhile(lambda one: self.asked[one].letter == "?", asked))
 
-    def _supporting(self) -> list[str]:
-        return [one for one in self.versions if self._is(one, Outcome.SUPPORTED)]
+    def _supporting_versions(self) -> list[str]:
+        return [one for one in self.versions if self._has_outcome(one, Outcome.SUPPORTED)]
 
 
 def since(

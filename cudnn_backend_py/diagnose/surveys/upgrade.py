@@ -88,7 +88,7 @@ class Change:
     @property
     def plans(self) -> tuple[Candidate | None, Candidate | None]:
         """The candidates that were built."""
-        return _built(self.old), _built(self.new)
+        return _has_plan(self.old), _has_plan(self.new)
 
     @property
     def same_code(self) -> bool | None:
@@ -110,13 +110,13 @@ class Change:
         """The differences, most important first."""
         found = [Difference("verdict", self.old.outcome, self.new.outcome)]
         if not (self.old.supported or self.new.supported):
-            found.append(Difference("reason", _reason(self.old), _reason(self.new)))
+            found.append(Difference("reason", _format_reason(self.old), _format_reason(self.new)))
         if self.old.outcome is self.new.outcome:
-            found += [Difference("configs", *_other_configs(self.old, self.new)), *self._differences_of_plans()]
-        found.append(Difference("faults", _names(self.old.hazards), _names(self.new.hazards)))
-        return tuple(item for item in found if item.old != item.new) + self._differences_of_times()
+            found += [Difference("configs", *_list_other_configs(self.old, self.new)), *self._compare_plans()]
+        found.append(Difference("faults", _format_names(self.old.hazards), _format_names(self.new.hazards)))
+        return tuple(item for item in found if item.old != item.new) + self._compare_times()
 
-    def _differences_of_plans(self) -> list[Difference]:
+    def _compare_plans(self) -> list[Difference]:
         old, new = self.plans
         if old is None or new is None:
             return []
@@ -125,10 +125,10 @@ class Change:
             Difference("workspace", f"{old.workspace_bytes} bytes", f"{new.workspace_bytes} bytes"),
         ]
         if not self.same_code:
-            found.append(Difference("code", _code(old), _code(new)))
+            found.append(Difference("code", _format_code(old), _format_code(new)))
         return found
 
-    def _differences_of_times(self) -> tuple[Difference, ...]:
+    def _compare_times(self) -> tuple[Difference, ...]:
         times = self.times
         if times is None:
             return ()
@@ -191,8 +191,8 @@ class Change:
             "same_code": self.same_code,
             "faults_entered": list(self.faults_entered),
             "faults_left": list(self.faults_left),
-            "old": _facts(self.old),
-            "new": _facts(self.new),
+            "old": _list_facts(self.old),
+            "new": _list_facts(self.new),
             "times": None if self.times is None else asdict(self.times),
         }
 
@@ -342,7 +342,7 @@ def compare_versions(
     answers: dict[_Key, Verdict] = {}
 
     def so_far() -> Upgrade:
-        return _upgrade(old, new, places, pairs, answers)
+        return _make_upgrade(old, new, places, pairs, answers)
 
     with (
         Judge(limit_s=limit_s, fresh=True) as judge,
@@ -360,7 +360,7 @@ def compare_versions(
 _Key = tuple[str, str, str]  # graph, target, version
 
 
-def _upgrade(
+def _make_upgrade(
     old: str,
     new: str,
     places: tuple[str | None, str | None],
@@ -405,11 +405,11 @@ def _judge_quickly(run_query: Callable[[Query], Verdict], question: Query) -> Ve
     return run_query(replace(question, build=verdict.stage == "plan"))
 
 
-def _built(verdict: Verdict) -> Candidate | None:
+def _has_plan(verdict: Verdict) -> Candidate | None:
     return next((item for item in verdict.candidates if item.state == "built"), None)
 
 
-def _configs(verdict: Verdict) -> dict[str, list[str]]:
+def _list_configs(verdict: Verdict) -> dict[str, list[str]]:
     """Return the lists of supported engine configs by heuristics mode."""
     found: dict[str, list[str]] = {mode: [] for mode in verdict.modes}
     for item in verdict.candidates:
@@ -418,9 +418,9 @@ def _configs(verdict: Verdict) -> dict[str, list[str]]:
     return found
 
 
-def _other_configs(old: Verdict, new: Verdict) -> tuple[str, str]:
+def _list_other_configs(old: Verdict, new: Verdict) -> tuple[str, str]:
     """Return the differing lists as text, without repetition between modes."""
-    olds, news = _configs(old), _configs(new)
+    olds, news = _list_configs(old), _list_configs(new)
     modes: dict[tuple[tuple[str, ...], ...], list[str]] = {}
     for mode in olds | news:
         lists = tuple(tuple(side.get(mode, ())) for side in (olds, news))
@@ -433,29 +433,29 @@ def _other_configs(old: Verdict, new: Verdict) -> tuple[str, str]:
     return before, after
 
 
-def _reason(verdict: Verdict) -> str:
+def _format_reason(verdict: Verdict) -> str:
     return verdict.cause.headline if verdict.cause is not None else ""
 
 
-def _names(names: Iterable[str]) -> str:
+def _format_names(names: Iterable[str]) -> str:
     return ", ".join(sorted(names)) or "none"
 
 
-def _code(plan: Candidate) -> str:
+def _format_code(plan: Candidate) -> str:
     if plan.kernels is None:
         return "in cuDNN's libraries"
     return "; ".join(map(str, plan.kernels))
 
 
-def _facts(verdict: Verdict) -> dict[str, Any]:
-    plan = _built(verdict)
+def _list_facts(verdict: Verdict) -> dict[str, Any]:
+    plan = _has_plan(verdict)
     return {
         "cudnn": verdict.cudnn,
         "outcome": verdict.outcome.value,
         "stage": verdict.stage,
-        "headline": _reason(verdict),
+        "headline": _format_reason(verdict),
         "faults": list(verdict.hazards),
-        "configs": _configs(verdict),
+        "configs": _list_configs(verdict),
         "plan": plan and plan.tag,
         "workspace_bytes": plan and plan.workspace_bytes,
         "kernels": None if plan is None or plan.kernels is None else [asdict(one) for one in plan.kernels],

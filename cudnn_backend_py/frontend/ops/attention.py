@@ -21,7 +21,7 @@ _TOP_LEFT, _BOTTOM_RIGHT = diagonal_alignment.TOP_LEFT, diagonal_alignment.BOTTO
 _AUTO = attention_implementation.AUTO
 
 
-def _tensors(required: Mapping[str, Any], optional: Mapping[str, Any]) -> dict[str, tensor]:
+def _check_tensors(required: Mapping[str, Any], optional: Mapping[str, Any]) -> dict[str, tensor]:
     """Return tensors by name, checking that each given one is a ``cudnn.tensor``."""
     found: dict[str, tensor] = {}
     for name, value in {**required, **optional}.items():
@@ -33,7 +33,7 @@ def _tensors(required: Mapping[str, Any], optional: Mapping[str, Any]) -> dict[s
     return found
 
 
-def _int(name: str, value: Any) -> int | None:
+def _check_int(name: str, value: Any) -> int | None:
     if value is None:
         return None
     if not isinstance(value, int):
@@ -41,7 +41,7 @@ def _int(name: str, value: Any) -> int | None:
     return int(value)
 
 
-def _stats(generate_stats: Any, is_inference: Any) -> bool:
+def _read_stats(generate_stats: Any, is_inference: Any) -> bool:
     if (generate_stats is None) == (is_inference is None):
         raise invalid_value(
             "exactly one of generate_stats and is_inference must be set", fix="generate_stats=True or False"
@@ -52,7 +52,7 @@ def _stats(generate_stats: Any, is_inference: Any) -> bool:
     return bool(generate_stats) if is_inference is None else not is_inference
 
 
-def _mask(
+def _read_mask(
     causal: bool, corner: bool, alignment: diagonal_alignment, right: Any, name: str
 ) -> tuple[diagonal_alignment, int | None]:
     """Return alignment and right bound; the older flags of causal masks exclude each other and the bound."""
@@ -63,16 +63,16 @@ def _mask(
             raise invalid_value(f"{flag} and {name} cannot be set at the same time")
     if causal or corner:
         return (_BOTTOM_RIGHT if corner else _TOP_LEFT), 0
-    return diagonal_alignment(alignment), _int(name, right)
+    return diagonal_alignment(alignment), _check_int(name, right)
 
 
-def _left(window: Any, left: Any, name: str) -> int | None:
+def _read_left_bound(window: Any, left: Any, name: str) -> int | None:
     if window is not None and left is not None:
         raise invalid_value("sliding window and left_bound cannot be set at the same time")
-    return _int(name, left if window is None else window)
+    return _check_int(name, left if window is None else window)
 
 
-def _scale(attn_scale: Any) -> tuple[float | None, tensor | None]:
+def _read_scale(attn_scale: Any) -> tuple[float | None, tensor | None]:
     if isinstance(attn_scale, float):
         return single("attn_scale", attn_scale), None
     if attn_scale is None or isinstance(attn_scale, tensor):
@@ -85,9 +85,9 @@ _DROPOUT = (
 )
 
 
-def _dropout(dropout: Any, rng_dump: Any, *, backward: bool) -> tuple[float | None, dict[str, Any]]:
+def _read_dropout(dropout: Any, rng_dump: Any, *, backward: bool) -> tuple[float | None, dict[str, Any]]:
     """Return the probability, and the tensors: seed, offset and dump, or mask and scale (backward: its inverse too)."""
-    _tensors({}, {"rng_dump": rng_dump})
+    _check_tensors({}, {"rng_dump": rng_dump})
     if dropout is None:
         return None, {}
     parts = tuple(dropout) if isinstance(dropout, (tuple, list)) else ()
@@ -162,16 +162,16 @@ class AttentionOps(OpsBase):
         ``cu_seq_len_kv`` are running sums [b + 1, 1, 1, 1] in place of the lengths (cuDNN 9.24); ``stats_use_log2``
         gives Stats times log2(e) (9.27).
         """
-        window = _left(sliding_window_length, diagonal_band_left_bound, "diagonal_band_left_bound")
-        stats = _stats(generate_stats, is_inference)
-        alignment, right = _mask(
+        window = _read_left_bound(sliding_window_length, diagonal_band_left_bound, "diagonal_band_left_bound")
+        stats = _read_stats(generate_stats, is_inference)
+        alignment, right = _read_mask(
             use_causal_mask,
             use_causal_mask_bottom_right,
             diagonal_alignment,
             diagonal_band_right_bound,
             "diagonal_band_right_bound",
         )
-        limit = _int("paged_attention_max_seq_len_kv", paged_attention_max_seq_len_kv)
+        limit = _check_int("paged_attention_max_seq_len_kv", paged_attention_max_seq_len_kv)
         request = _read(
             *(name, "half", False, {"q": q, "k": k, "v": v}),
             {
@@ -250,9 +250,9 @@ class AttentionOps(OpsBase):
         before the flags of causal masks, and the left bound before the length of the sliding window.
         """
         alignment, right = _mask_of_flags(use_causal_mask, use_causal_mask_bottom_right, diagonal_alignment)
-        right_given = _int("diagonal_band_right_bound", diagonal_band_right_bound)
-        window = _int("sliding window", sliding_window_length)
-        left = _int("diagonal_band_left_bound", diagonal_band_left_bound)
+        right_given = _check_int("diagonal_band_right_bound", diagonal_band_right_bound)
+        window = _check_int("sliding window", sliding_window_length)
+        left = _check_int("diagonal_band_left_bound", diagonal_band_left_bound)
         request = _read(
             *(name, "half", True, {"q": q, "k": k, "v": v, "o": o, "do": dO, "stats": stats}),
             {
@@ -327,12 +327,12 @@ class AttentionOps(OpsBase):
         stats_use_log2: bool = False,
     ) -> list[tensor | None]:
         """Return [O, Stats, Amax_S, Amax_O]; 8-bit floats, scaled by one number a tensor."""
-        window = _left(sliding_window, left_bound, "left_bound")
-        stats = _stats(generate_stats, is_inference)
-        alignment, right = _mask(
+        window = _read_left_bound(sliding_window, left_bound, "left_bound")
+        stats = _read_stats(generate_stats, is_inference)
+        alignment, right = _read_mask(
             use_causal_mask, use_causal_mask_bottom_right, diagonal_alignment, right_bound, "diagonal_band_right_bound"
         )
-        limit = _int("paged_attention_max_seq_len_kv", paged_attention_max_seq_len_kv)
+        limit = _check_int("paged_attention_max_seq_len_kv", paged_attention_max_seq_len_kv)
         required = {
             "q": q,
             "k": k,
@@ -408,7 +408,7 @@ class AttentionOps(OpsBase):
         paged_attention_max_seq_len_kv: int | None = None,
     ) -> list[tensor | None]:
         """Return [O, Stats, Amax_O]; 8-bit floats with an E8M0 scale for each 32 elements, in F8_128x4 order."""
-        alignment, right = _mask(
+        alignment, right = _read_mask(
             use_causal_mask,
             use_causal_mask_bottom_right,
             diagonal_alignment,
@@ -417,7 +417,7 @@ class AttentionOps(OpsBase):
         )
         if generate_stats is None:
             raise invalid_value("generate_stats must be provided", fix="generate_stats=True or False")
-        stats = _stats(generate_stats, None)
+        stats = _read_stats(generate_stats, None)
         required = {"q": q, "k": k, "v": v, "descale_q": descale_q, "descale_k": descale_k, "descale_v": descale_v}
         request = _read(
             *(name, "mxfp8", False, required),
@@ -434,11 +434,11 @@ class AttentionOps(OpsBase):
             totals=(max_total_seq_len_q, max_total_seq_len_kv),
             compute=compute_data_type,
             alignment=alignment,
-            left_bound=_int("diagonal_band_left_bound", diagonal_band_left_bound),
+            left_bound=_check_int("diagonal_band_left_bound", diagonal_band_left_bound),
             right_bound=right,
             stats=stats,
             padding=bool(use_padding_mask),
-            max_seq_kv=_int("paged_attention_max_seq_len_kv", paged_attention_max_seq_len_kv),
+            max_seq_kv=_check_int("paged_attention_max_seq_len_kv", paged_attention_max_seq_len_kv),
             implementation=attention_implementation(implementation),
             unfuse_fma=bool(unfuse_fma),
         )
@@ -503,7 +503,7 @@ class AttentionOps(OpsBase):
             "scale_dv": scale_dV,
             "scale_dp": scale_dP,
         }
-        alignment, right = _mask(
+        alignment, right = _read_mask(
             use_causal_mask, use_causal_mask_bottom_right, diagonal_alignment, right_bound, "right_bound"
         )
         request = _read(
@@ -515,7 +515,7 @@ class AttentionOps(OpsBase):
             compute=compute_data_type,
             padding=bool(use_padding_mask),
             alignment=alignment,
-            left_bound=_int("left_bound", left_bound),
+            left_bound=_check_int("left_bound", left_bound),
             right_bound=right,
             deterministic=bool(use_deterministic_algorithm),
         )
@@ -581,7 +581,7 @@ class AttentionOps(OpsBase):
             "descale_do": descale_dO,
             "descale_do_t": descale_dO_T,
         }
-        alignment, right = _mask(
+        alignment, right = _read_mask(
             use_causal_mask, use_causal_mask_bottom_right, diagonal_alignment, right_bound, "right_bound"
         )
         request = _read(
@@ -593,7 +593,7 @@ class AttentionOps(OpsBase):
             compute=compute_data_type,
             padding=bool(use_padding_mask),
             alignment=alignment,
-            left_bound=_int("left_bound", left_bound),
+            left_bound=_check_int("left_bound", left_bound),
             right_bound=right,
             deterministic=bool(use_deterministic_algorithm),
         )
@@ -624,17 +624,17 @@ def _read(
     **options: Any,
 ) -> AttentionRequest:
     """Return the arguments of a method as a request; `options` are the fields read already."""
-    scale, scale_tensor = _scale(attn_scale)
-    probability, of_dropout = _dropout(*dropout, backward=backward)
+    scale, scale_tensor = _read_scale(attn_scale)
+    probability, of_dropout = _read_dropout(*dropout, backward=backward)
     return AttentionRequest(
         name=name,
         kind=kind,
         backward=backward,
-        tensors=_tensors(required, {"scale": scale_tensor, **optional, **of_dropout}),
+        tensors=_check_tensors(required, {"scale": scale_tensor, **optional, **of_dropout}),
         scale=scale,
         dropout=probability,
-        max_total_seq_q=_int("max_total_seq_len_q", totals[0]),
-        max_total_seq_kv=_int("max_total_seq_len_kv", totals[1]),
+        max_total_seq_q=_check_int("max_total_seq_len_q", totals[0]),
+        max_total_seq_kv=_check_int("max_total_seq_len_kv", totals[1]),
         compute=check_type(compute),
         **options,
     )

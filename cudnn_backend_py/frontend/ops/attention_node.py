@@ -176,7 +176,7 @@ class AttentionNode(Node):
         if r.kind == "mxfp8" and r.backward:
             values["o_f16"] = values["o"]
             for name in ("q", "k"):
-                values[f"descale_{name}_t"] = _rows_first(values[f"descale_{name}_t"], values[name].dims)
+                values[f"descale_{name}_t"] = _order_scales(values[f"descale_{name}_t"], values[name].dims)
         return values
 
     def problem(self, to: Emitter) -> UncheckedAttention:
@@ -190,7 +190,7 @@ class AttentionNode(Node):
                 fix="use sdpa and sdpa_backward for 16-bit floats, sdpa_fp8 and sdpa_mxfp8 with their backward for fp8",
             )
         paged = next((name for name in ("k", "v") if r.has(f"page_table_{name}")), None)
-        bounded = self._takes_totals(context)
+        bounded = self._uses_total_lengths(context)
         bias = r.get("bias")
         return UncheckedAttention(
             name=r.name,
@@ -218,7 +218,7 @@ class AttentionNode(Node):
             page_size=None if paged is None else r.size(paged, 2),
             pages_k=k.dim[0],
             pages_v=v.dim[0],
-            bias=None if bias is None else _four(bias.dim),
+            bias=None if bias is None else _check_rank_4(bias.dim),
             dbias=r.has("dbias"),
             alibi=r.alibi,
             score_modifier=None if r.score_mod is r.score_mod_bprop is None else _Modifier(self, to),
@@ -239,7 +239,7 @@ class AttentionNode(Node):
         names = ("q", "k", "v", "o", "do", "dq", "dk", "dv", "stats")
         return {name: tuple(self.request.tensors[name].stride) for name in names if self.request.has(name)}
 
-    def _takes_totals(self, context: Context) -> bool:
+    def _uses_total_lengths(self, context: Context) -> bool:
         """Return whether bounds of total lengths are used; cudnn-frontend drops them elsewhere, which costs memory."""
         whole = self.request.size("q", 3) % 16 == 0 and self.request.size("v", 3) % 16 == 0
         small = context.version >= (9, 18, 1) and context.sm // 10 in (8, 12)
@@ -279,12 +279,12 @@ def port_name(name: str) -> str:
     return name.capitalize()
 
 
-def _four(dims: list[int]) -> tuple[int, int, int, int]:
+def _check_rank_4(dims: list[int]) -> tuple[int, int, int, int]:
     b, h, s_q, s_kv = dims
     return b, h, s_q, s_kv
 
 
-def _rows_first(scales: Tensor, dims: tuple[int, ...]) -> Tensor:
+def _order_scales(scales: Tensor, dims: tuple[int, ...]) -> Tensor:
     """Return block scales along s with cudnn-frontend's strides, regardless of the user's."""
     b, h, s, _ = dims
     blocks = -(-s // 128) * 4 * 128

@@ -70,7 +70,7 @@ _STATISTICS = ("MEAN", "INV_VARIANCE")
 _WITHOUT_SCALE = (NormMode.LAYER_NORM, NormMode.RMS_NORM)  # which they may be
 
 
-def _tag(mode: NormMode) -> tuple[str, str]:
+def _json_tags(mode: NormMode) -> tuple[str, str]:
     """Return cudnn-frontend's JSON names of the forward and the backward pass."""
     return _TAGS.get(mode, (mode.name, f"{mode.name}_BPROP"))
 
@@ -106,7 +106,7 @@ class _Forward(_Norm):
         super().__init__(name, check_type(compute), inputs, {})
         if not isinstance(phase, norm_forward_phase):
             raise TypeError(f"norm_forward_phase is {phase!r}, a cudnn.norm_forward_phase is needed")
-        self.tag = _tag(mode)[0]
+        self.tag = _json_tags(mode)[0]
         self.mode, self.phase = mode, phase
         scale = () if mode in _WITHOUT_SCALE else ("SCALE",)
         bias = ("BIAS",) if mode in (NormMode.BATCH_NORM, NormMode.INSTANCE_NORM) else ()
@@ -216,7 +216,7 @@ class _BatchInference(_Norm):
 class _Backward(_Norm):
     def __init__(self, name: str, compute: Any, mode: NormMode, inputs: dict[str, Any], has_dbias: bool = True) -> None:
         super().__init__(name, check_type(compute), inputs, {})
-        self.tag = _tag(mode)[1]
+        self.tag = _json_tags(mode)[1]
         self.mode = mode
         mean = () if mode is NormMode.RMS_NORM else ("MEAN",)
         scale = () if mode in _WITHOUT_SCALE else ("SCALE",)
@@ -354,7 +354,7 @@ class NormOps(OpsBase):
 
         Scale and bias without dims get [1, c, ...]. Without a scale, over all but n, of which one may have a size.
         """
-        tensors = (input, scale, bias, _given("layernorm", epsilon))
+        tensors = (input, scale, bias, _require_epsilon("layernorm", epsilon))
         return self._norm(NormMode.LAYER_NORM, norm_forward_phase, tensors, compute_data_type, name)
 
     def adalayernorm(
@@ -368,7 +368,7 @@ class NormOps(OpsBase):
         name: str = "",
     ) -> list[tensor | None]:
         """Normalize as :meth:`layernorm` with a scale and bias for each n; return [Y, mean, inv_variance]."""
-        tensors = (input, scale, bias, _given("adalayernorm", epsilon))
+        tensors = (input, scale, bias, _require_epsilon("adalayernorm", epsilon))
         return self._norm(NormMode.ADA_LAYER_NORM, norm_forward_phase, tensors, compute_data_type, name)
 
     def rmsnorm(
@@ -382,7 +382,7 @@ class NormOps(OpsBase):
         name: str = "",
     ) -> list[tensor | None]:
         """Divide by the root of the mean square over the dims in which `scale` is not 1; return [Y, inv_variance]."""
-        tensors = (input, scale, bias, _given("rmsnorm", epsilon))
+        tensors = (input, scale, bias, _require_epsilon("rmsnorm", epsilon))
         return self._norm(NormMode.RMS_NORM, norm_forward_phase, tensors, compute_data_type, name)
 
     def instancenorm(
@@ -569,7 +569,7 @@ class NormOps(OpsBase):
         return list(self._add(_BnFinalize(name, compute_data_type, inputs)).outputs.values())
 
 
-def _given(method: str, epsilon: tensor | None) -> tensor:
+def _require_epsilon(method: str, epsilon: tensor | None) -> tensor:
     """Return epsilon, which is required although it follows an argument with a default."""
     if epsilon is None:
         raise TypeError(f"{method}() needs epsilon, a cudnn.tensor")

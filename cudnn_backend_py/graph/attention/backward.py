@@ -133,7 +133,7 @@ class _Half:
             options |= {"strides": stats.strides, "ragged_offset": stats.ragged_offset}
         return f.tensor("softmax_sum", f.row_dims, DataType.FLOAT, **options)
 
-    def _full(self, name: str, dims: tuple[int, ...], heads: int) -> dict[str, Any]:
+    def _per_head_options(self, name: str, dims: tuple[int, ...], heads: int) -> dict[str, Any]:
         """Return the options of a gradient of K or V per query head, before groups of heads are summed."""
         p, like = self.p, self.f.io(name)
         if p.max_total_seq_kv is None or like.ragged_offset is None:
@@ -153,22 +153,22 @@ class _Half:
 
     # gradients
 
-    def _over_queries(self, left: Tensor, right: Tensor, name: str, heads: int) -> None:
+    def _write_sum_over_queries(self, left: Tensor, right: Tensor, name: str, heads: int) -> None:
         """Write dK or dV: left^T @ right, summed over the query heads that share a key head."""
         f, p = self.f, self.p
         left_t = f.transpose(left, name=f"{name}_left", data_type=p.data_type)
         grouped = heads != p.heads
         dims = (*left_t.dims[:3], right.dims[3])
-        result = self._full(name, dims, heads) if grouped else {"out": f.io(name)}
+        result = self._per_head_options(name, dims, heads) if grouped else {"out": f.io(name)}
         full = f.matmul(left_t, right, "m=kv k=q", **result)
         if grouped:
             f.sum_to(full, f.io(name).dims, out=f.io(name))
 
     def write_dv(self, dropped: Tensor) -> None:
-        self._over_queries(dropped, self.do, "dv", self.p.v_heads)
+        self._write_sum_over_queries(dropped, self.do, "dv", self.p.v_heads)
 
     def write_dk(self, d_score: Tensor) -> None:
-        self._over_queries(d_score, self.q, "dk", self.p.kv_heads)
+        self._write_sum_over_queries(d_score, self.q, "dk", self.p.kv_heads)
 
     def keys(self) -> Tensor:
         """Return K [b, h, s_kv, d] from K^T, with K's strides."""

@@ -303,7 +303,7 @@ class Frame:
     def _bottom_right(self) -> bool:
         return self.p.alignment == "bottom_right"
 
-    def _int_or(self, tensor: Tensor | None, value: int, name: str) -> Tensor:
+    def _int_or_zero(self, tensor: Tensor | None, value: int, name: str) -> Tensor:
         return tensor if tensor is not None else self.scalar(value, name)
 
     def _select_right(self, score: Tensor) -> Tensor:
@@ -312,8 +312,8 @@ class Frame:
         row = self.index(score, 2, DataType.FLOAT)
         if self._bottom_right:
             seq_q, seq_kv = self.seq_lens
-            row = self.integers(_MODE.ADD, row, self._int_or(seq_kv, p.seq_kv, "s_kv"))
-            row = self.integers(_MODE.SUB, row, self._int_or(seq_q, p.seq_q, "s_q"))
+            row = self.integers(_MODE.ADD, row, self._int_or_zero(seq_kv, p.seq_kv, "s_kv"))
+            row = self.integers(_MODE.SUB, row, self._int_or_zero(seq_q, p.seq_q, "s_q"))
         if p.right_bound:  # last: kernels read another order wrongly where lengths differ within a batch
             row = self.integers(_MODE.ADD, row, self.scalar(p.right_bound, "right_bound"))
         keep = self.pointwise(_MODE.CMP_GE, row, column, name="keep_right")
@@ -362,9 +362,9 @@ class Frame:
             running = self.running_lengths
             seq_q, seq_kv = self.seq_lens
             if "cu_seq_len_kv" not in running:
-                fields["seq_len_kv"] = self._int_or(seq_kv, p.seq_kv, "s_kv")
+                fields["seq_len_kv"] = self._int_or_zero(seq_kv, p.seq_kv, "s_kv")
             if "cu_seq_len_q" not in running:
-                fields["seq_len_q"] = self._int_or(seq_q, p.seq_q, "s_q")
+                fields["seq_len_q"] = self._int_or_zero(seq_q, p.seq_q, "s_q")
             fields |= running
         return self._band(score, _MODE.CMP_GE, "masked_right", **fields)
 

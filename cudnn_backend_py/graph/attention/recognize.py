@@ -177,14 +177,14 @@ def _read_band(op: Operation, found: dict[str, Any]) -> None:
         found["alignment"] = "bottom_right"
 
 
-def _modifies(flow: _Flow, first: int) -> bool:
+def _is_modified(flow: _Flow, first: int) -> bool:
     return any(
         isinstance(op, Pointwise) and op.mode not in _PLAIN and not op.mode.name.startswith("CMP_")
         for op in flow.after(first)
     )
 
 
-def _activates(flow: _Flow, first: int) -> bool:
+def _has_activation(flow: _Flow, first: int) -> bool:
     """Return whether an activation follows the scores, which only score modifiers have."""
     pointwise = (op for op in flow.after(first) if isinstance(op, Pointwise))
     return any(op.mode.name.endswith(("_FWD", "_BWD")) for op in pointwise)
@@ -218,7 +218,7 @@ def _read_unified(op: Operation) -> Use | None:
     for graph in op.subgraphs():
         flow, first = _Flow(graph.ops), fields.get("subgraph_input_uid", -1)
         found |= _scores(flow, first)
-        if _modifies(flow, first):
+        if _is_modified(flow, first):
             found["score_modifier"] = SoftCap(1.0)
     softmax = fields["softmax"].fields if "softmax" in fields else {}
     found |= {name: name in fields or name in softmax for name in ("stats", "max", "sum_exp", "sink", "dsink")}
@@ -436,7 +436,7 @@ class _Composite:
             return None
         if pages:
             read["pages_v"] = v.dims[0]
-        if _activates(self.flow, score.c.uid):
+        if _has_activation(self.flow, score.c.uid):
             read["score_modifier"] = SoftCap(1.0)
         read.setdefault("output_type", q.data_type)
         if any(override is not None for op in self.matmuls for override in (op.m_override, op.n_override)):

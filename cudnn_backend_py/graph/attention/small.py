@@ -218,9 +218,9 @@ def _mask_scores(f: Frame, score: Tensor, **last: Any) -> Tensor:
     written with the whole lengths.
     """
     row, column = _indices(f, score)
-    keep = _inside(f, row, column, *_lengths(f))
+    keep = _mask_inside(f, row, column, *_lengths(f))
     if f.p.causal:
-        keep = f.pointwise(_MODE.LOGICAL_AND, keep, _below_diagonal(f, row, column), name="keep")
+        keep = f.pointwise(_MODE.LOGICAL_AND, keep, _mask_below_diagonal(f, row, column), name="keep")
     lowest = f.g.scalar(LOWEST, name="lowest")
     return f.pointwise(_MODE.BINARY_SELECT, score, lowest, keep, **{"name": "p_selected", **last})
 
@@ -237,12 +237,12 @@ def _indices(f: Frame, like: Tensor) -> tuple[Tensor, Tensor]:
     return f.index(like, 2, DataType.FLOAT), f.index(like, 3, DataType.FLOAT)
 
 
-def _inside(f: Frame, row: Tensor, column: Tensor, seq_q: Tensor, seq_kv: Tensor) -> Tensor:
+def _mask_inside(f: Frame, row: Tensor, column: Tensor, seq_q: Tensor, seq_kv: Tensor) -> Tensor:
     in_q, in_kv = f.pointwise(_MODE.CMP_LT, row, seq_q), f.pointwise(_MODE.CMP_LT, column, seq_kv)
     return f.pointwise(_MODE.LOGICAL_AND, in_q, in_kv, name="inside")
 
 
-def _below_diagonal(f: Frame, row: Tensor, column: Tensor) -> Tensor:
+def _mask_below_diagonal(f: Frame, row: Tensor, column: Tensor) -> Tensor:
     return f.pointwise(_MODE.CMP_GE, row, column, name="below_diagonal")
 
 
@@ -345,8 +345,8 @@ def _kept_gradient(f: Frame, ds: Tensor, absolute: Tensor, zero: Tensor) -> Tens
         return f.pointwise(_MODE.CMP_GT, absolute, zero, compute_type=DataType.FLOAT, name="not_zero")
     row, column = _indices(f, ds)
     if seq_q is None or seq_kv is None:
-        return _below_diagonal(f, row, column)
-    keep = _inside(f, row, column, seq_q, seq_kv)
+        return _mask_below_diagonal(f, row, column)
+    keep = _mask_inside(f, row, column, seq_q, seq_kv)
     if not f.p.causal:
         return keep
-    return f.pointwise(_MODE.LOGICAL_AND, keep, _below_diagonal(f, row, column), name="keep")
+    return f.pointwise(_MODE.LOGICAL_AND, keep, _mask_below_diagonal(f, row, column), name="keep")

@@ -171,8 +171,8 @@ class AttentionParts(BuilderBase):
         -----
         C: ``CUDNN_BACKEND_OPERATION_EXPAND_BAND_MATRIX_DESCRIPTOR``, cuDNN 9.10 and later.
         """
-        dims = _banded(x, axis, columns)
-        need(x, _banded(x, axis, _width_of(lower_bandwidth, upper_bandwidth)), "x")
+        dims = _band_dims(x, axis, columns)
+        need(x, _band_dims(x, axis, _band_width(lower_bandwidth, upper_bandwidth)), "x")
         y = self._result("expanded", dims, result, data_type=x.data_type, strides=strides_like(dims, x))
         need(y, dims, "y", x=x)
         self._append(
@@ -213,7 +213,7 @@ class AttentionParts(BuilderBase):
         -----
         C: ``CUDNN_BACKEND_OPERATION_CONTRACT_BAND_MATRIX_DESCRIPTOR``, cuDNN 9.10 and later.
         """
-        dims = _banded(x, axis, _width_of(lower_bandwidth, upper_bandwidth))
+        dims = _band_dims(x, axis, _band_width(lower_bandwidth, upper_bandwidth))
         y = self._result("contracted", dims, result, data_type=x.data_type, strides=strides_like(dims, x))
         need(y, dims, "y", x=x)
         self._append(
@@ -433,7 +433,7 @@ def _broadcasts(tensor: Tensor | None, dims: tuple[int, ...], port: str, **other
         )
 
 
-def _width_of(lower: int, upper: int) -> int:
+def _band_width(lower: int, upper: int) -> int:
     """Return the width of a band: the elements before and after the diagonal, and the diagonal itself."""
     if min(lower, upper) < 0:
         raise GraphError(
@@ -442,7 +442,7 @@ def _width_of(lower: int, upper: int) -> int:
     return lower + upper + 1
 
 
-def _banded(x: Tensor, axis: int, size: int) -> tuple[int, ...]:
+def _band_dims(x: Tensor, axis: int, size: int) -> tuple[int, ...]:
     """Return the dims of x with another size along an axis that follows a rows axis."""
     check_rank(2, x=x)
     if not axis % x.rank >= 1 or not -x.rank <= axis < x.rank:

@@ -84,11 +84,11 @@ def checked(method: Callable[P, R]) -> Callable[P, R]:
     def call(*args: P.args, **options: P.kwargs) -> R:
         builder = args[0]
         assert isinstance(builder, BuilderBase)
-        before = builder._mark()
+        before = builder._save_state()
         try:
             return method(*args, **options)
         except BaseException as error:
-            builder._go_back(*before)
+            builder._restore_state(*before)
             if isinstance(error, Exception) and not isinstance(error, CudnnBackendError):
                 wrong = _find_wrong_type(method, args, options)
                 if wrong is not None:
@@ -116,25 +116,25 @@ def _find_wrong_type(method: Callable[..., Any], args: Sequence[Any], options: M
     for name, value in given.arguments.items():
         several = given.signature.parameters[name].kind is inspect.Parameter.VAR_KEYWORD
         for named, one in value.items() if several else ((name, value),):
-            if not _fits(one, hints.get(name, Any)):
+            if not _matches_annotation(one, hints.get(name, Any)):
                 return _wrong_type(named, one, _describe(hints[name]), hints[name] is Tensor)
     return None
 
 
-def _fits(value: object, hint: Any) -> bool:
+def _matches_annotation(value: object, hint: Any) -> bool:
     """Return whether a value matches an annotation of the builder's methods; a bool is not a number."""
     origin, parts = get_origin(hint), get_args(hint)
     if hint is Any:
         return True
     if origin in (Union, UnionType):
-        return any(_fits(value, part) for part in parts)
+        return any(_matches_annotation(value, part) for part in parts)
     if origin is Literal:
         return isinstance(value, str) and value in parts
     if origin in (tuple, Sequence):
         return (
             isinstance(value, Sequence)
             and not isinstance(value, (str, bytes, bytearray))
-            and all(_fits(item, parts[0]) for item in islice(value, _LOOKED_AT))
+            and all(_matches_annotation(item, parts[0]) for item in islice(value, _LOOKED_AT))
         )
     if origin in (Mapping, dict):
         return isinstance(value, Mapping) and all(isinstance(key, str) for key in value)
@@ -398,11 +398,11 @@ class BuilderBase:
 
     # parts of operations
 
-    def _mark(self) -> tuple[int, int, int]:
-        """Return the current state of the builder, for :meth:`_go_back`."""
+    def _save_state(self) -> tuple[int, int, int]:
+        """Return the current state of the builder, for :meth:`_restore_state`."""
         return self._uid, len(self._made), len(self.ops)
 
-    def _go_back(self, uid: int, made: int, ops: int) -> None:
+    def _restore_state(self, uid: int, made: int, ops: int) -> None:
         """Undo everything since a mark, including names and uids."""
         for tensor in self._made[made:]:
             self._names.discard(tensor.name)
@@ -434,17 +434,17 @@ class BuilderBase:
             options.setdefault(name, value)
         options.setdefault("virtual", True)
         options.setdefault("data_type", self.intermediate_type if options["virtual"] else self.io_type)
-        return self._new(stem, dims, options)
+        return self._make_tensor(stem, dims, options)
 
     def _requested_dims(self, options: Mapping[str, Any], otherwise: tuple[int, ...]) -> tuple[int, ...]:
         """Return the dims given in the options of a result."""
         out = options.get("out")
         dims = out.dims if isinstance(out, Tensor) else options.get("dims", otherwise)
-        if not _fits(dims, Sequence[int]):
+        if not _matches_annotation(dims, Sequence[int]):
             raise _wrong_type("dims", dims, "a sequence of int", is_tensor=False)
         return read_per_dim(dims, "dims")
 
-    def _new(self, stem: str, dims: tuple[int, ...], options: dict[str, Any]) -> Tensor:
+    def _make_tensor(self, stem: str, dims: tuple[int, ...], options: dict[str, Any]) -> Tensor:
         """Return a new tensor with the given options, named `stem`, with a number if necessary."""
         known = {item.name for item in fields(Tensor)}
         if unknown := [str(name) for name in options if name not in known]:
@@ -470,7 +470,7 @@ class BuilderBase:
             options.setdefault("data_type", data_type)
             if strides is not None:
                 options.setdefault("strides", strides)
-            made = self._new(stem, dims, options)
+            made = self._make_tensor(stem, dims, options)
         need(made, dims, stem.rpartition(".")[2])
         return made
 

@@ -51,8 +51,8 @@ def _layout(graph: Graph) -> Iterator[Change]:
     memory = [tensor for tensor in tensors if not tensor.virtual and tensor.ragged_offset is None]
     for tensor in memory:
         if _overlaps(tensor):
-            yield from _strides(graph, [tensor], _gapless, "strides -> without overlap")
-    yield from _strides(graph, [*memory, *both], _gapless, "strides -> without gaps")
+            yield from _strides(graph, [tensor], _without_gaps, "strides -> without overlap")
+    yield from _strides(graph, [*memory, *both], _without_gaps, "strides -> without gaps")
     plain = [tensor for tensor in tensors if tensor.ragged_offset is None]
     if not any(isinstance(op, Matmul) or op.kind in ATTENTION for op in graph.ops):
         title = "strides -> channels last (NHWC)"
@@ -93,7 +93,7 @@ def _overlaps(tensor: Tensor) -> bool:
     return tensor.span_elements < math.prod(tensor.dims)
 
 
-def _gapless(tensor: Tensor) -> tuple[int, ...]:
+def _without_gaps(tensor: Tensor) -> tuple[int, ...]:
     return repack(tensor, tensor.dims).strides
 
 
@@ -114,14 +114,14 @@ def _differ(tensor: Tensor, strides: tuple[int, ...]) -> bool:
 
 
 def _innermost_contiguous(tensor: Tensor) -> tuple[int, ...]:
-    return _by_order(tensor, last=tensor.rank - 1)
+    return _group_by_order(tensor, last=tensor.rank - 1)
 
 
 def _column_major(tensor: Tensor) -> tuple[int, ...]:
-    return _by_order(tensor, last=tensor.rank - 2)
+    return _group_by_order(tensor, last=tensor.rank - 2)
 
 
-def _by_order(tensor: Tensor, last: int) -> tuple[int, ...]:
+def _group_by_order(tensor: Tensor, last: int) -> tuple[int, ...]:
     order = sorted(range(tensor.rank), key=lambda axis: (axis != last, tensor.strides[axis], -axis))
     return ordered_strides(tensor.dims, order)
 

@@ -44,7 +44,7 @@ def _drop_stats(graph: Graph) -> Iterator[Change]:
                 continue
             if _is_side_output(op, tensor):
                 yield from _drop_output(graph, op, tensor, "drop_stats", results)
-    yield from _fields_left_out(graph, "drop_stats", ("stats",), "without output stats (the others are the same)")
+    yield from _drop_fields(graph, "drop_stats", ("stats",), "without output stats (the others are the same)")
     for op in graph.ops:
         if isinstance(op, Operation) and isinstance(op.fields.get("softmax"), Operation):
             yield from _without_statistics(graph, op, op.fields["softmax"])
@@ -52,7 +52,7 @@ def _drop_stats(graph: Graph) -> Iterator[Change]:
         names = [name for name in _STATISTICS if name in op.fields]
         if names:
             title = f"without output {', '.join(op.fields[name].name for name in names)} (the others are the same)"
-            yield from _operation_changed(graph, op, names, "drop_stats", title, "exact")
+            yield from _change_operation(graph, op, names, "drop_stats", title, "exact")
 
 
 _STATISTICS = ("stats", "max", "sum_exp")
@@ -62,7 +62,7 @@ def _without_statistics(graph: Graph, op: Operation, softmax: Operation) -> Iter
     """Yield the graph with attention without statistics; other softmax inputs, such as a sink, stay."""
     title = "without the softmax statistics"
     if set(softmax.inputs()) <= {"x"}:
-        yield from _operation_changed(graph, op, ("softmax",), "drop_stats", title, "exact")
+        yield from _change_operation(graph, op, ("softmax",), "drop_stats", title, "exact")
     elif left := [softmax.fields[name] for name in _STATISTICS if name in softmax.fields]:
         plain = Operation(op.type, op.name, {**op.fields, "softmax": drop_fields(softmax, _STATISTICS)})
         ops = tuple(plain if one is op else one for one in graph.ops)
@@ -81,7 +81,7 @@ def _is_side_output(op: Op, tensor: Tensor) -> bool:
     return isinstance(op, Reduction | Pointwise) and (tensor.dims[-1] == 1 or math.prod(tensor.dims) == 1)
 
 
-def _operation_changed(
+def _change_operation(
     graph: Graph, op: Operation, names: Collection[str], kind: str, title: str, effect: Effect
 ) -> Iterator[Change]:
     """Yield the graph without some fields of an operation."""
@@ -95,19 +95,19 @@ def _operation_changed(
     yield from offer(kind, title, effect, tensors, leave_out)
 
 
-def _fields_left_out(
+def _drop_fields(
     graph: Graph, kind: str, names: tuple[str, ...], title: str, effect: Effect = "exact"
 ) -> Iterator[Change]:
     for op in graph.ops:
         if isinstance(op, Operation) and op.kind in ATTENTION and any(name in op.fields for name in names):
-            yield from _operation_changed(graph, op, names, kind, title, effect)
+            yield from _change_operation(graph, op, names, kind, title, effect)
 
 
 @register("drop_dropout")
 def _drop_dropout(graph: Graph) -> Iterator[Change]:
     """Leave out dropout: for inference, or when done separately."""
     fields = ("dropout_seed", "dropout_offset", "dropout_probability", "dropout_rng_dump")
-    yield from _fields_left_out(graph, "drop_dropout", fields, "without dropout", "idea")
+    yield from _drop_fields(graph, "drop_dropout", fields, "without dropout", "idea")
     masks = [op.fields["y"] for op in find_operations(graph.ops, _D.OPERATION_RNG)]
     masks += [t for t in in_memory(graph) if "dropout" in t.name and t.rank == 4 and min(t.dims[-2:]) > 1]
     uids = {tensor.uid for tensor in masks}
@@ -134,7 +134,7 @@ def _drop_bias(graph: Graph) -> Iterator[Change]:
                 gradients.append(op)
                 if not isinstance(op, Operation):
                     yield from _drop_output(graph, op, tensor, "drop_bias", results)
-    yield from _fields_left_out(graph, "drop_bias", ("dbias",), "without output dbias (the others are the same)")
+    yield from _drop_fields(graph, "drop_bias", ("dbias",), "without output dbias (the others are the same)")
     if gradients and (rest := attempt(lambda: _without_operations(graph, gradients))) is not None:
         names = [tensor for op in gradients for tensor in op.outputs().values()]
         for change in _drop_bias(rest):
@@ -143,7 +143,7 @@ def _drop_bias(graph: Graph) -> Iterator[Change]:
         if isinstance(op, Pointwise) and op.mode is _P.ADD and op.x is not None and op.b is not None:
             for one, other in ((op.b, op.x), (op.x, op.b)):
                 if not one.virtual and math.prod(one.dims) > 1:
-                    yield from _bypassed(graph, "drop_bias", f"without the bias {one.name}", [one], {id(op): other})
+                    yield from _bypass(graph, "drop_bias", f"without the bias {one.name}", [one], {id(op): other})
 
 
 def _without_operations(graph: Graph, ops: list[Op]) -> Graph | None:
@@ -153,7 +153,7 @@ def _without_operations(graph: Graph, ops: list[Op]) -> Graph | None:
     return keep_ops(graph, kept) if kept else None
 
 
-def _bypassed(
+def _bypass(
     graph: Graph, kind: str, title: str, tensors: Collection[Tensor], leave: Mapping[int, Tensor]
 ) -> Iterator[Change]:
     """Yield the graph where other tensors replace the outputs of some operations, given by identity."""
@@ -163,20 +163,20 @@ def _bypassed(
 @register("mask")
 def _mask(graph: Graph) -> Iterator[Change]:
     """Leave out a mask of the scores, or use the alignment at the top left."""
-    found = [(op, x) for op in all_ops(graph) if (x := _masked(op)) is not None]
+    found = [(op, x) for op in all_ops(graph) if (x := _masked_scores(op)) is not None]
     for op, x in found:
-        yield from _bypassed(graph, "mask", f"without the mask {op.name}", [x], {id(op): x})
+        yield from _bypass(graph, "mask", f"without the mask {op.name}", [x], {id(op): x})
     if len(found) > 1:
         every = {id(op): x for op, x in found}
         yield from make("mask", "without any mask", "idea", every.values(), lambda: bypass(graph, every))
-    yield from _fields_left_out(graph, "mask", ("block_mask",), "without the block mask", "idea")
+    yield from _drop_fields(graph, "mask", ("block_mask",), "without the block mask", "idea")
     for op in find_operations(graph.ops, _D.OPERATION_DIAGONAL_BAND_MASK):
         if "seq_len_kv" in op.fields:
             lengths = ("seq_len_kv", "seq_len_q")
-            yield from _operation_changed(graph, op, lengths, "mask", f"{op.name}: aligned at the top left", "idea")
+            yield from _change_operation(graph, op, lengths, "mask", f"{op.name}: aligned at the top left", "idea")
 
 
-def _masked(op: Op) -> Tensor | None:
+def _masked_scores(op: Op) -> Tensor | None:
     """Return the scores that an operation masks; None if it is not a mask."""
     if op.kind is _D.OPERATION_DIAGONAL_BAND_MASK:
         return dict(op.ports())["x"]
@@ -213,10 +213,10 @@ def _without_each(graph: Graph) -> Iterator[Change]:
         title = f"without the operation {op.name} ({_kind_of(op)})"
         if same and len(outputs) == 1:
             first = next((tensor for tensor in same if tensor.virtual), same[0])
-            yield from _bypassed(graph, "drop_operation", title, outputs, {id(op): first})
+            yield from _bypass(graph, "drop_operation", title, outputs, {id(op): first})
         if id(op) in top and not any(tensor.virtual or tensor.uid in read for tensor in outputs):
             given = [tensor for tensor in op.inputs().values() if tensor.virtual]
-            yield from _done_outside(graph, [op], given, f"{title}, which is done outside")
+            yield from _move_outside(graph, [op], given, f"{title}, which is done outside")
 
 
 def _without_unusual(graph: Graph) -> Iterator[Change]:
@@ -237,14 +237,14 @@ def _without_first(graph: Graph) -> Iterator[Change]:
     for name, ops in first.items():
         made = [tensor for op in ops for tensor in op.outputs().values()]
         title = f"without the operations {', '.join(op.name for op in ops)} ({name}), which are done outside"
-        yield from _done_outside(graph, ops, made, title)
+        yield from _move_outside(graph, ops, made, title)
 
 
 def _kind_of(op: Op) -> str:
     return f"pointwise {op.verb()}" if isinstance(op, Pointwise) else op.verb()
 
 
-def _done_outside(graph: Graph, ops: list[Op], shared: list[Tensor], title: str) -> Iterator[Change]:
+def _move_outside(graph: Graph, ops: list[Op], shared: list[Tensor], title: str) -> Iterator[Change]:
     new = {tensor.uid: dataclasses.replace(tensor, virtual=False) for tensor in shared}
     ids = {id(op) for op in ops}
 

@@ -59,7 +59,7 @@ def head_dims(graph: Graph) -> HeadDims:
 def _pad_head_dim(graph: Graph) -> Iterator[Change]:
     """Pad a head dim with zeros to a multiple of 8 to 128; the scale stays unchanged."""
     dims = head_dims(graph)
-    for classes in _distinct(dims.d, dims.d_v):
+    for classes in _iterate_distinct(dims.d, dims.d_v):
         for multiple in (8, 16, 32, 64, 128):
             yield from _pad(graph, classes, multiple, "pad_head_dim", "head dim")
 
@@ -93,7 +93,7 @@ def _smaller_head_dim(graph: Graph) -> Iterator[Change]:
 def _pad_sequence(graph: Graph) -> Iterator[Change]:
     """Longer sequences; exact for queries, and for keys if sequence lengths are given."""
     dims = head_dims(graph)
-    for classes in _distinct(dims.s_q, dims.s_kv):
+    for classes in _iterate_distinct(dims.s_q, dims.s_kv):
         for multiple in (8, 64, 128):
             yield from _pad(graph, classes, multiple, "pad_sequence", "sequence")
     for op in graph.ops:
@@ -169,7 +169,7 @@ def _pad_groups(graph: Graph, op: Operation) -> Iterator[Change]:
             yield from offer("pad_channels", title, "exact", tensors, build)
 
 
-def _distinct(*classes: DimClass | None) -> Iterator[tuple[DimClass, ...]]:
+def _iterate_distinct(*classes: DimClass | None) -> Iterator[tuple[DimClass, ...]]:
     """Yield the dims of equal size together, and each alone."""
     given = list(dict.fromkeys(item for item in classes if item is not None))
     if len(given) == 2 and given[0].size == given[1].size:

@@ -49,7 +49,7 @@ class _Orders:
 
 def _read_orders(graph: Graph, tensors: list[Tensor]) -> _Orders:
     scales = {t.uid: wanted for t, wanted in orders_of_scales(graph)}
-    operands = {op.b.uid for op in graph.ops if isinstance(op, Matmul)} | _dequantized(graph)
+    operands = {op.b.uid for op in graph.ops if isinstance(op, Matmul)} | _find_dequantized(graph)
     words = {t.uid: order_word(t) for t in tensors if t.uid not in scales}
     memory = [t for t in tensors if not t.virtual] or tensors
     counted = Counter(words[t.uid] for t in memory if words.get(t.uid) and t.uid not in operands)
@@ -71,7 +71,7 @@ def _without_gaps(tensor: Tensor, orders: _Orders) -> Strides:
     return orders.in_usual_order(tensor.dims) if other and tensor.rank >= IMAGE and not operand else wanted
 
 
-def _for_product(tensor: Tensor, orders: _Orders) -> Strides | None:
+def _matmul_strides(tensor: Tensor, orders: _Orders) -> Strides | None:
     """Return the strides that matmul kernels prefer: column-major for narrow types."""
     word = orders.words[tensor.uid]
     if tensor.data_type in (*LOW_PRECISION_TYPES, _T.INT8) and not tensor.virtual and word == "row-major":
@@ -79,21 +79,21 @@ def _for_product(tensor: Tensor, orders: _Orders) -> Strides | None:
     return packed_strides(tensor.dims) if word == "other" and differ(tensor, column_major(tensor.dims)) else None
 
 
-def _in_usual_order(tensor: Tensor, orders: _Orders) -> Strides:
+def _order_strides(tensor: Tensor, orders: _Orders) -> Strides:
     return orders.in_usual_order(tensor.dims)
 
 
-def _unchanged(tensor: Tensor, orders: _Orders) -> None:
+def _keep_strides(tensor: Tensor, orders: _Orders) -> None:
     return None
 
 
 # The first rule that applies gives the strides a tensor should have; None where they are usual.
 _RULES: tuple[tuple[Callable[[Tensor, _Orders], object], Callable[[Tensor, _Orders], Strides | None]], ...] = (
     (lambda tensor, orders: tensor.uid in orders.scales, lambda tensor, orders: orders.scales[tensor.uid]),
-    (lambda tensor, orders: tensor.reordering is not TensorReordering.NONE, _unchanged),
+    (lambda tensor, orders: tensor.reordering is not TensorReordering.NONE, _keep_strides),
     (lambda tensor, orders: tensor.span_elements != math.prod(tensor.dims), _without_gaps),
-    (lambda tensor, orders: tensor.uid in orders.operands, _for_product),
-    (lambda tensor, orders: orders.is_unusual(tensor), _in_usual_order),
+    (lambda tensor, orders: tensor.uid in orders.operands, _matmul_strides),
+    (lambda tensor, orders: orders.is_unusual(tensor), _order_strides),
 )
 
 
@@ -103,11 +103,11 @@ def odd_layouts(graph: Graph) -> Iterator[Deviation]:
     tensors = [t for t in graph.tensors if not t.by_value and t.uid not in reshaped and t.ragged_offset is None]
     orders = _read_orders(graph, tensors)
     for tensor in tensors:
-        rule = next((rule for applies, rule in _RULES if applies(tensor, orders)), _unchanged)
+        rule = next((rule for applies, rule in _RULES if applies(tensor, orders)), _keep_strides)
         wanted = rule(tensor, orders)
         if wanted is None or not differ(tensor, wanted):
             continue
-        word = orders.words[tensor.uid] if rule is _in_usual_order and orders.usual else ""
+        word = orders.words[tensor.uid] if rule is _order_strides and orders.usual else ""
         named = word == "NCHW" or (word == "NHWC" and not tensor.virtual)
         yield Deviation(
             f"strides {tensor.uid}",
@@ -136,7 +136,7 @@ def _all_row_major(tensors: list[Tensor], orders: _Orders) -> Iterator[Deviation
     yield replace(one, names=names, what=what, title=f"{', '.join(names[:6])}: strides -> channels last (NHWC)")
 
 
-def _dequantized(graph: Graph) -> set[int]:
+def _find_dequantized(graph: Graph) -> set[int]:
     """Return the second operand of a product after dequantization."""
     operands = {op.b.uid for op in graph.ops if isinstance(op, Matmul)}
     return {op.inputs()["x"].uid for op in graph.ops if op.kind in BLOCK_SCALES and key_of(op) in operands}
@@ -144,10 +144,10 @@ def _dequantized(graph: Graph) -> set[int]:
 
 def _restride(tensor: Tensor, wanted: tuple[int, ...]) -> Callable[[Graph], Graph]:
     like = replace(tensor, strides=wanted)
-    return lambda graph: with_fields(graph, tensor.uid, strides=lambda one: _in_order(one, like))
+    return lambda graph: with_fields(graph, tensor.uid, strides=lambda one: _strides_in_order(one, like))
 
 
-def _in_order(tensor: Tensor, like: Tensor) -> tuple[int, ...]:
+def _strides_in_order(tensor: Tensor, like: Tensor) -> tuple[int, ...]:
     """Return strides for a tensor in the order of another, with its own dims."""
     if tensor.dims == like.dims:
         return like.strides

@@ -59,7 +59,7 @@ def extra_operations(graph: Graph) -> Iterator[Deviation]:
         if op is main or op.kind is scaled:
             continue
         kind = f"pointwise {op.verb()}" if isinstance(op, Pointwise) else op.verb()
-        passed = _passed_on(op)
+        passed = _passed_input(op)
         outside = "" if passed is not None and can_bypass(graph, op, passed) else ", which is done outside"
         yield Deviation(
             f"operation {key_of(op)}",
@@ -91,11 +91,11 @@ def _leave_out(graph: Graph, key: int) -> Graph | None:
 
 def _pass_by(graph: Graph, op: Op) -> Graph | None:
     """Return the graph where an operation's input replaces its output; None if impossible."""
-    passed = _passed_on(op)
+    passed = _passed_input(op)
     return None if passed is None else bypass(graph, {id(op): passed})
 
 
-def _passed_on(op: Op) -> Tensor | None:
+def _passed_input(op: Op) -> Tensor | None:
     """Return an input of an operation with the dims of its one result, preferably virtual."""
     outputs = list(op.outputs().values())
     same = [tensor for tensor in op.inputs().values() if tensor.dims == outputs[0].dims and not tensor.by_value]

@@ -101,7 +101,7 @@ def odd_types(graph: Graph) -> Iterator[Deviation]:
     for tensor in in_memory(graph):
         in_port = tensor.uid in known
         needed = known.get(tensor.uid, None if tensor.uid in scales else usual)
-        fitting = {needed, *(_widened(tensor.uid in reduced, usual) if tensor.uid in written else ())}
+        fitting = {needed, *(_wider_types(tensor.uid in reduced, usual) if tensor.uid in written else ())}
         if in_port and needed in _EIGHT_BITS:
             fitting |= _EIGHT_BITS
         if needed is not None and tensor.data_type not in fitting:
@@ -110,7 +110,7 @@ def odd_types(graph: Graph) -> Iterator[Deviation]:
         same = [tensor for tensor in main if tensor.data_type is usual]
         old, new = type_word(usual), type_word(_T.FLOAT)
         one = of_several(same, "type of all", "data type", old, new, "changes numerics", data_type=_T.FLOAT)
-        yield replace(one, undo=lambda g: _in_float(one.undo(g)))
+        yield replace(one, undo=lambda g: _compute_in_float(one.undo(g)))
 
 
 _EIGHT_BITS = {_T.FP8_E4M3, _T.FP8_E5M2}  # either of which a port holds that holds one of them
@@ -131,7 +131,7 @@ def _other_type(tensor: Tensor, name: str, needed: DataType, as_others: str = ""
     )
 
 
-def _widened(is_reduced: bool, usual: DataType | None) -> tuple[DataType, ...]:
+def _wider_types(is_reduced: bool, usual: DataType | None) -> tuple[DataType, ...]:
     """Return the types that a result, possibly of a reduction, may have for the operands' type."""
     if is_reduced:
         return (_T.FLOAT,)
@@ -140,7 +140,7 @@ def _widened(is_reduced: bool, usual: DataType | None) -> tuple[DataType, ...]:
     return (_T.INT32, _T.FLOAT) if usual is _T.INT8 else ()
 
 
-def _in_float(graph: Graph | None) -> Graph | None:
+def _compute_in_float(graph: Graph | None) -> Graph | None:
     """Return the graph with operations that compute in float32."""
     return graph and Graph(tuple(_compute_in(op, _T.FLOAT) for op in graph.ops), graph.name)
 
@@ -207,7 +207,7 @@ def _is_logical(op: Op) -> bool:
 _INNER = {"convolution": "comp_type", "resample": "comp_type"}
 
 
-def _computing_in(op: Op) -> DataType | None:
+def _find_compute_type(op: Op) -> DataType | None:
     """Return the compute type of an operation; None if it has none."""
     if not isinstance(op, Operation):
         return op.compute_type if isinstance(op, Matmul | Pointwise | Reduction) else None
@@ -228,7 +228,7 @@ def _compute_in(op: Op, kind: DataType) -> Op:
 def odd_computing(graph: Graph) -> Iterator[Deviation]:
     """Yield operations with a compute type other than float32, int32 for integers, or double for doubles."""
     for op in graph.ops:
-        kind, kinds = _computing_in(op), {tensor.data_type for tensor in op.inputs().values()}
+        kind, kinds = _find_compute_type(op), {tensor.data_type for tensor in op.inputs().values()}
         usual = _T.INT32 if multiplies_integers(op) else _T.FLOAT
         index = isinstance(op, Pointwise) and (op.mode is _P.GEN_INDEX or kinds <= {_T.INT32, _T.BOOLEAN})
         if kind is None or kind is usual or index or (kind is _T.DOUBLE and kinds == {_T.DOUBLE}):

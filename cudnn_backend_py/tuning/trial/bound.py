@@ -181,7 +181,7 @@ class Expected:
                 least = np.maximum(least, 0.0)
             if kind in BOOLEAN_TYPES:  # one of 0 and 1, or the other as well
                 least, most = (np.where(self.spread >= 1, bit, self.center) for bit in (0.0, 1.0))
-            middle, low, high = (_rounded(value, kind) for value in (self.center, least, most))
+            middle, low, high = (_round_to(value, kind) for value in (self.center, least, most))
             return middle, low, high, np.maximum(np.abs(high - self.center), np.abs(self.center - low))
 
     def compare(self, got: ArrayLike) -> Comparison:
@@ -199,7 +199,7 @@ class Expected:
             ratio = np.where(inside, np.where(bound > 0, off / bound, 0.0), np.inf)
             ratio = np.where(np.isfinite(off) & (bound > 0), np.where(inside, ratio, off / bound), ratio)
             ratio = np.where(self.defined & ~(np.isnan(ratio) & inside), ratio, 0.0)
-            drift, factor = self._together(found, middle)
+            drift, factor = self._measure_common_error(found, middle)
         flat = int(np.argmax(np.where(np.isnan(ratio), np.inf, ratio))) if ratio.size else 0
         place = tuple(int(index) for index in np.unravel_index(flat, ratio.shape)) if ratio.size else ()
         at = place if ratio.size else ...
@@ -217,7 +217,7 @@ class Expected:
             factor,
         )
 
-    def _together(self, found: Floats, middle: Floats) -> tuple[float | None, float | None]:
+    def _measure_common_error(self, found: Floats, middle: Floats) -> tuple[float | None, float | None]:
         """Return the systematic error, and the factor common to all elements."""
         kind = self.tensor.data_type
         if DATA_TYPES[kind].kind != "float":  # whole numbers are cut, scales rounded up by far
@@ -233,7 +233,7 @@ class Expected:
         return drift, common_factor(got, right, exact, rounding, self.leans, self.bias)
 
 
-def _rounded(values: Floats, kind: DataType) -> Floats:
+def _round_to(values: Floats, kind: DataType) -> Floats:
     return np.asarray(round_to(values, kind), dtype=np.float64)
 
 
@@ -260,13 +260,13 @@ def expect(
     GraphError
         What the interpreter refuses.
     """
-    unknown, summed, use = _unknown(graph), _summed(graph), read_attention(graph)
+    unknown, summed, use = _find_unknown(graph), _find_summed(graph), read_attention(graph)
     allowed = arithmetic or Arithmetic()
     if use is not None and use.backward and use.problem.deterministic:
         allowed = dataclasses.replace(allowed, stored_sums=True)
     first = PerturbedRun(graph, inputs, allowed)
     center = run_perturbed(first)
-    stored = {tensor.uid: _rounded(center[tensor.uid], tensor.data_type) for tensor in graph.outputs}
+    stored = {tensor.uid: _round_to(center[tensor.uid], tensor.data_type) for tensor in graph.outputs}
     leans: dict[int, list[float]] = {uid: [] for uid in center}
     squares = {uid: np.zeros(values.shape) for uid, values in center.items()}
     same = {uid: np.ones(values.shape, np.bool_) for uid, values in center.items()}
@@ -279,8 +279,8 @@ def expect(
                 difference = values - center[uid]
                 leans[uid].append(relative_excess(values, center[uid]))
                 squares[uid] += np.where(np.isfinite(difference), np.square(difference), 0.0)
-                held = _rounded(values, kinds[uid])
-                same[uid] &= _class(held, uid in summed) == _class(stored[uid], uid in summed)
+                held = _round_to(values, kinds[uid])
+                same[uid] &= _number_class(held, uid in summed) == _number_class(stored[uid], uid in summed)
                 if is_integer(kinds[uid]):  # what is infinite or NaN before it is held in range
                     same[uid] &= np.isfinite(difference) | (held == stored[uid])
     bias = _bias(graph, allowed) + _bias_of_scores(graph, allowed, use) * _largest_statistic(graph, inputs, stored)
@@ -290,16 +290,16 @@ def expect(
             continue
         spread = WIDTH * np.sqrt(squares[tensor.uid] / RUNS)
         if tensor.uid in summed and tensor.data_type not in BOOLEAN_TYPES:
-            spread = np.maximum(spread, POOLED * _of_neighbours(spread))
+            spread = np.maximum(spread, POOLED * _rms_of_neighbours(spread))
         if use is not None and use.backward and is_float(tensor.data_type):
             again = 2 * roundoff(tensor.data_type) * np.abs(center[tensor.uid])  # dQ is rounded once more
             spread = np.hypot(spread, again)
         if use is not None and tensor.name == "max":  # kept in units of log 2: two factors, each rounded, and both ways
             spread = spread + 2.0**-22 * np.abs(center[tensor.uid])
-        defined = _defined(graph, tensor, center[tensor.uid], same[tensor.uid])
+        defined = _find_defined(graph, tensor, center[tensor.uid], same[tensor.uid])
         if use is not None and is_float(tensor.data_type):
             defined &= np.isfinite(stored[tensor.uid])
-        optional = _beyond_lengths(graph, tensor, inputs) | _not_drawn(first, tensor)
+        optional = _find_unwritten(graph, tensor, inputs) | _find_undrawn(first, tensor)
         found[tensor.name] = Expected(
             tensor,
             center[tensor.uid],
@@ -348,13 +348,13 @@ def _bias_of_scores(graph: Graph, arithmetic: Arithmetic, use: Use | None) -> fl
     return next(rule_of(op, arithmetic, {}).written for op in graph.ops if op.kind in PRODUCTS)  # Q @ K^T is the first
 
 
-def _defined(graph: Graph, tensor: Tensor, center: Floats, same: NDArray[np.bool_]) -> NDArray[np.bool_]:
+def _find_defined(graph: Graph, tensor: Tensor, center: Floats, same: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """Return the elements with a defined expectation: not where runs disagree about NaN, nor unwritten ones."""
     unwritten = tensor.ragged_offset is not None or _leaves_gaps(graph, tensor)
     return np.asarray(same & ~(np.isnan(center) & unwritten))
 
 
-def _beyond_lengths(graph: Graph, tensor: Tensor, inputs: Mapping[str | int, ArrayLike]) -> NDArray[np.bool_]:
+def _find_unwritten(graph: Graph, tensor: Tensor, inputs: Mapping[str | int, ArrayLike]) -> NDArray[np.bool_]:
     """Return elements that may be unwritten: padding of a product, gaps of an in-place concatenation."""
     found = np.zeros(tensor.dims, np.bool_)
     if tensor.ragged_offset is not None:
@@ -376,7 +376,7 @@ def _beyond_lengths(graph: Graph, tensor: Tensor, inputs: Mapping[str | int, Arr
     return found
 
 
-def _not_drawn(run: PerturbedRun, tensor: Tensor) -> NDArray[np.bool_]:
+def _find_undrawn(run: PerturbedRun, tensor: Tensor) -> NDArray[np.bool_]:
     """Return elements of a random mask that may be unwritten, as attention kernels skip fully masked tiles."""
     none = np.zeros(1, np.bool_)
     for op in run.graph.ops:
@@ -406,14 +406,14 @@ def _leaves_gaps(graph: Graph, tensor: Tensor) -> bool:
     )
 
 
-def _class(values: Floats, summed: bool) -> NDArray[np.int8]:
+def _number_class(values: Floats, summed: bool) -> NDArray[np.int8]:
     """Return 0 for numbers, 1 and 2 for infinities, 3 for NaN; for sums 1 for everything not finite."""
     if summed:
         return np.asarray(~np.isfinite(values), np.int8)
     return np.asarray(np.isposinf(values) + 2 * np.isneginf(values) + 3 * np.isnan(values), np.int8)
 
 
-def _of_neighbours(spread: Floats) -> Floats:
+def _rms_of_neighbours(spread: Floats) -> Floats:
     """Return the root mean square along the last axis longer than one."""
     axis = max((axis for axis, size in enumerate(spread.shape) if size > 1), default=None)
     if axis is None:
@@ -421,7 +421,7 @@ def _of_neighbours(spread: Floats) -> Floats:
     return np.asarray(np.sqrt(np.mean(np.square(spread), axis=axis, keepdims=True)))
 
 
-def _summed(graph: Graph) -> set[int]:
+def _find_summed(graph: Graph) -> set[int]:
     """Return the tensors that depend on sums."""
     found: set[int] = set()
     for op in graph.ops:
@@ -431,7 +431,7 @@ def _summed(graph: Graph) -> set[int]:
     return found
 
 
-def _unknown(graph: Graph) -> set[int]:
+def _find_unknown(graph: Graph) -> set[int]:
     """Return the tensors that depend on random numbers known only in distribution."""
     found: set[int] = set()
     for op in graph.ops:

@@ -282,14 +282,14 @@ class _InFloat32(Run):
 
     def floats(self, tensor: Tensor) -> Floats:
         values = super().floats(tensor)
-        return values if tensor.data_type is _T.DOUBLE else self._held(values)
+        return values if tensor.data_type is _T.DOUBLE else self._to_float32(values)
 
     def computed(self, op: Op, values: Floats) -> Floats:
         if not isinstance(op, Pointwise) or op.compute_type is not _T.FLOAT:
             return values
-        return np.asarray(self._held(np.asarray(values)), np.float64)
+        return np.asarray(self._to_float32(np.asarray(values)), np.float64)
 
-    def _held(self, values: Floats) -> Any:
+    def _to_float32(self, values: Floats) -> Any:
         held = values.astype(np.float32)
         return np.where(np.abs(held) < _TINY, np.copysign(np.float32(0), held), held) if self.flushes else held
 

@@ -107,7 +107,7 @@ class Runner:
             if ended:
                 tag, words = ended
                 if not tag or len(skip) >= _CRASHES:
-                    return self._unfinished(asked, graph, found, words)
+                    return self._unfinished_trial(asked, graph, found, words)
                 skip[tag] = words
                 continue
             assert trial is not None
@@ -136,7 +136,7 @@ class Runner:
                     found.setdefault(item.tag, item)
                 at = ""
             elif "refused" in said:
-                raise _raised(said["refused"])
+                raise _raised_error(said["refused"])
             elif "trial" in said:
                 trial = Trial.from_dict(said["trial"])
         if child.ending:
@@ -144,7 +144,7 @@ class Runner:
             return None, (at, words)
         return trial, None
 
-    def _unfinished(
+    def _unfinished_trial(
         self, asked: Mapping[str, Any], graph: Graph, found: Mapping[str, ConfigTrial], words: str
     ) -> Trial:
         """Return the trial of a graph at which the process ended outside any config."""
@@ -171,7 +171,7 @@ def _with_configs(trial: Trial, configs: list[ConfigTrial]) -> Trial:
     return replace(trial, configs=tuple(configs), state=worst)
 
 
-def _raised(said: Mapping[str, Any]) -> CudnnBackendError:
+def _raised_error(said: Mapping[str, Any]) -> CudnnBackendError:
     kind = getattr(errors, said["type"], CudnnBackendError)
     if not issubclass(kind, CudnnBackendError) or kind in (errors.CudnnStatusError, errors.NotSupportedStatus):
         kind = CudnnBackendError

@@ -84,7 +84,7 @@ class ConfigTrial:
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as plain data for JSON."""
-        plain: dict[str, Any] = _plain(asdict(self))
+        plain: dict[str, Any] = _to_plain(asdict(self))
         return plain
 
     @classmethod
@@ -175,7 +175,7 @@ class Trial:
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as plain data for JSON; non-finite numbers are texts such as ``nan``."""
-        plain: dict[str, Any] = _plain(asdict(self))
+        plain: dict[str, Any] = _to_plain(asdict(self))
         return plain
 
     @classmethod
@@ -190,11 +190,11 @@ class Trial:
         return read_as(cls, data, "the trial", code="trial-record")
 
 
-def _plain(value: Any) -> Any:
+def _to_plain(value: Any) -> Any:
     if isinstance(value, Mapping):
-        return {key: _plain(item) for key, item in value.items()}
+        return {key: _to_plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
+        return [_to_plain(item) for item in value]
     if isinstance(value, float) and not np.isfinite(value):
         return str(value)
     return value
@@ -275,10 +275,10 @@ def run_graph(
     try:
         proposed, refused = run.propose(configs)
     except NotSupported as error:
-        return replace(base, state="refused", words=_words(error), seconds=clock.monotonic() - began)
+        return replace(base, state="refused", words=_cudnn_message(error), seconds=clock.monotonic() - began)
     except CudnnStatusError as error:
         failed: State = "refused" if error.refuses else "failed"
-        return replace(base, state=failed, words=_words(error), seconds=clock.monotonic() - began)
+        return replace(base, state=failed, words=_cudnn_message(error), seconds=clock.monotonic() - began)
     base = replace(base, outputs=run.facts())
     found = run.run(proposed, configs) if live.is_live else run.would_run(proposed)
     ran = [item.state for item in found]
@@ -299,7 +299,7 @@ def _check_configs(configs: int | str) -> None:
         EngineChoice.parse(configs)
 
 
-def _words(error: CudnnBackendError) -> str:
+def _cudnn_message(error: CudnnBackendError) -> str:
     """Return cuDNN's message verbatim, if it gave one."""
     said = str(getattr(error, "last_error", "")).strip()
     return f"{error.headline}: {said}" if said else error.headline
@@ -385,15 +385,15 @@ class _Run:
         return [], found.error_text.partition("\n")[0] if reason is None else str(reason)
 
     def would_run(self, configs: list[EngineConfig]) -> tuple[ConfigTrial, ...]:
-        return tuple(map(self._blank, configs))
+        return tuple(map(self._new_trial, configs))
 
-    def _blank(self, config: EngineConfig) -> ConfigTrial:
+    def _new_trial(self, config: EngineConfig) -> ConfigTrial:
         """Return the facts about a config before it runs."""
         return ConfigTrial(
             tag=config.tag,
             mode=config.origin,
             state="not run",
-            notes=_notes(config),
+            notes=_note_names(config),
             reproduce=self.line(config.tag),
         )
 
@@ -403,7 +403,7 @@ class _Run:
         stage = TimingBuffers(self.graph, self.target, inputs=memory_of(self.graph, self.inputs))
         try:
             for config in configs:
-                blank = self._blank(config)
+                blank = self._new_trial(config)
                 if blank.tag in self.skip:
                     trial = replace(blank, state="failed", words=self.skip[blank.tag])
                 elif self.lost:
@@ -430,15 +430,15 @@ class _Run:
         try:
             plan = build_plan(config)
         except NotSupported as error:
-            return replace(blank, state="refused", words=_words(error))
+            return replace(blank, state="refused", words=_cudnn_message(error))
         except CudnnStatusError as error:
-            return replace(blank, state="failed", words=_words(error))
+            return replace(blank, state="failed", words=_cudnn_message(error))
         blank = replace(blank, build_s=round(clock.perf_counter() - began, 4), workspace_bytes=plan.workspace_bytes)
         try:
             return self._launch(stage, plan, blank)
         except CudnnStatusError as error:
             state: State = "refused" if isinstance(error, NotSupported) else "failed"
-            return replace(blank, state=state, words=_words(error))
+            return replace(blank, state=state, words=_cudnn_message(error))
         except CudnnBackendError as error:
             if error.code != "cuda-driver":
                 raise
@@ -469,5 +469,5 @@ class _Run:
         return replace(blank, state=state, words=words, comparisons=comparisons, **times)
 
 
-def _notes(config: EngineConfig) -> tuple[str, ...]:
+def _note_names(config: EngineConfig) -> tuple[str, ...]:
     return tuple(getattr(note, "name", str(note)) for note in config.numerical_notes)

@@ -17,7 +17,7 @@ from cudnn_backend_py.audit.budget import Budget  # noqa: E402
 from cudnn_backend_py.audit.case import CaseFolder  # noqa: E402
 from cudnn_backend_py.audit.report import AuditReport  # noqa: E402
 from cudnn_backend_py.audit.watch import Watch  # noqa: E402
-from cudnn_backend_py.why.wrapping import Around, _wrapper_of  # noqa: E402
+from cudnn_backend_py.why.wrapping import Around, _make_wrapper  # noqa: E402
 
 F = torch.nn.functional
 
@@ -123,7 +123,7 @@ def test_arguments_are_passed_on_as_they_are(
 ) -> None:
     around = Around(lambda original, args, kwargs: ("seen", original(*args, **kwargs)))
     around.left = 2
-    wrapper = _wrapper_of(function, around)
+    wrapper = _make_wrapper(function, around)
     wanted = function(*given, **named)
     assert [wrapper(*given, **named) for _ in range(3)] == [wanted, wanted, ("seen", wanted)]
     assert around.left == 0

@@ -95,7 +95,7 @@ def test_what_torchs_backends_would_compute_otherwise_is_not_compared_with_them(
 ) -> None:
     use = read_attention(sdpa_forward(batch=1, heads=2, seq_q=128, head_dim=64, **options))
     assert use is not None
-    plain, words = compare._plain_problem(use.problem)
+    plain, words = compare._to_plain_problem(use.problem)
     assert plain is None
     assert words.endswith(why)
 
@@ -104,7 +104,7 @@ def test_a_plain_problem_is_the_one_its_graph_was_made_of() -> None:
     for problem in compare.compared_shapes():
         use = read_attention(build_graph(problem, "forward", (9, 28, 0), 90))
         assert use is not None
-        assert compare._plain_problem(use.problem) == (problem, "")
+        assert compare._to_plain_problem(use.problem) == (problem, "")
 
 
 # without a GPU
@@ -246,12 +246,12 @@ def test_a_record_is_told_with_versions_plans_and_its_command() -> None:
 
 def test_another_config_is_told_only_where_it_is_faster_beyond_noise() -> None:
     first, same, faster = ({"tag": name, "gpu": timing(us)} for name, us in (("a", 10.0), ("b", 9.95), ("c", 8.0)))
-    assert [suffix for suffix, _ in compare._first_and_best([first, same])] == [""]
-    assert [(suffix, one["tag"]) for suffix, one in compare._first_and_best([first, same, faster])] == [
+    assert [suffix for suffix, _ in compare._select_first_and_best([first, same])] == [""]
+    assert [(suffix, one["tag"]) for suffix, one in compare._select_first_and_best([first, same, faster])] == [
         ("", "a"),
         (", best config", "c"),
     ]
-    assert list(compare._first_and_best([])) == []
+    assert list(compare._select_first_and_best([])) == []
 
 
 def test_absence_of_matplotlib_is_said_before_anything_is_measured(

@@ -77,7 +77,7 @@ def test_a_failing_rule_leaves_cudnns_words_and_a_line(monkeypatch: pytest.Monke
     monkeypatch.setattr(causes_module, "RULES", [broken])
     for name in list(CHANGES):
         monkeypatch.setitem(CHANGES, name, failing)
-    for step in ("options_refused", "_one_change_away", "_another_architecture", "pattern_removed"):
+    for step in ("options_refused", "_blame_single_change", "_blame_architecture", "pattern_removed"):
         monkeypatch.setattr(causes_module, step, broken)
     verdict = explain(refused(), "sm90")
     assert verdict.cause is not None

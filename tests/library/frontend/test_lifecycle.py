@@ -648,7 +648,11 @@ def test_a_compiled_call_tells_what_the_other_tells() -> None:
     assert runner is not None
     runner._take_fast_path(full, 1 << 20)
     assert runner._mapped is not None
-    for pack in (full, {**full, min(full): 64}, {item: full[item.uid] for item in g._used() if item.uid in full}):
+    for pack in (
+        full,
+        {**full, min(full): 64},
+        {item: full[item.uid] for item in g._used_tensors() if item.uid in full},
+    ):
         with pytest.raises(RuntimeError, match="the launch: cudnnBackendExecute answered") as caught:
             g.execute(pack, 1 << 20, handle)
         assert isinstance(caught.value, FrontendRuntimeError)

@@ -29,7 +29,7 @@ from cudnn_backend_py import (
 from cudnn_backend_py.generated.enums import Severity
 from cudnn_backend_py.native import Log
 from cudnn_backend_py.native.callbacks import LogCallback
-from cudnn_backend_py.native.log import LogRecord, _LogHub, _read_strings, _write_on
+from cudnn_backend_py.native.log import LogRecord, _LogHub, _read_strings, _write_to_destination
 from tests.support.child import ROOT, Finished, older_cudnn, run_python
 
 
@@ -450,12 +450,12 @@ def test_a_destination_may_become_unwritable(
     record = LogRecord(Severity.INFO, "words", 1, 2)
     for destination in ("cudnn.log", "another.log"):
         monkeypatch.setenv("CUDNN_LOGDEST_DBG", str(folder / destination))
-        _write_on(record)
+        _write_to_destination(record)
         assert "i! " not in (text := (folder / destination).read_text())
         assert "I! words" in text
     folder.rename(tmp_path / "moved")
     for _ in range(3):
-        _write_on(record)
+        _write_to_destination(record)
     assert [one.levelname for one in caplog.records] == ["WARNING"]
     assert "another.log cannot be written (No such file or directory)" in caplog.text
 

@@ -101,7 +101,7 @@ def test_a_library_that_a_case_names_is_not_loaded_from_anywhere(tmp_path: Path)
     library.touch()
     one = case(library=str(library), cudnn="9.1.99")
     found = CaseReport(case=one, file="case.npz")
-    assert _Examination(one, found, None, 0.0, str)._own() == ""
+    assert _Examination(one, found, None, 0.0, str)._name_own_library() == ""
     assert f"--cudnn {library} runs it" in found.left[0]
 
 

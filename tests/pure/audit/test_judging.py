@@ -104,5 +104,5 @@ def test_products_are_computed_by_one_thread() -> None:
 def test_nan_is_told_even_where_the_interpreter_cannot_say(monkeypatch: pytest.MonkeyPatch) -> None:
     from cudnn_backend_py.audit import judging
 
-    assert list(judging._not_finite(case(float("nan")))) == ["y"]
-    assert judging._not_finite(case()) == {}
+    assert list(judging._find_not_finite(case(float("nan")))) == ["y"]
+    assert judging._find_not_finite(case()) == {}

@@ -88,7 +88,7 @@ def test_page_asks_for_nothing_outside(read: Read) -> None:
 
 def test_style_and_script_load_nothing() -> None:
     for name in ("css", "js"):
-        source = str(page._environment().globals[name])
+        source = str(page._make_environment().globals[name])
         assert not re.search(r"url\(|@import|fetch\(|XMLHttp|innerHTML|eval\(|</", source)
 
 

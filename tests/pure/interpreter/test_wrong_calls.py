@@ -392,11 +392,11 @@ def test_one_wrong_argument_of_any_method_is_refused_and_leaves_nothing(
     for place in (*range(len(args)), *keywords):
         for junk in JUNK:
             spoilt = [junk if number == place else value for number, value in enumerate(args)]
-            before = (*g._mark(), set(g._names), set(g._uids))
+            before = (*g._save_state(), set(g._names), set(g._uids))
             with contextlib.suppress(GraphError):
                 method(g, *spoilt, **(options | ({place: junk} if isinstance(place, str) else {})))
                 continue  # some junk is right somewhere
-            assert (*g._mark(), g._names, g._uids) == before, (place, junk)
+            assert (*g._save_state(), g._names, g._uids) == before, (place, junk)
 
 
 def test_an_option_that_no_result_has_is_named_with_those_it_has() -> None:

@@ -5,15 +5,15 @@ from __future__ import annotations
 import pytest
 
 from cudnn_backend_py.graph.attention import sdpa_backward, sdpa_forward
-from cudnn_backend_py.tuning.upgrade import _MOST, _largest
+from cudnn_backend_py.tuning.upgrade import _MOST, _largest_tensor_size
 
 
 @pytest.mark.parametrize("implementation", ["composite", "unified"])
 def test_scores_count_even_where_one_operation_hides_them(implementation: str) -> None:
     graph = sdpa_forward(batch=2, heads=3, seq_q=512, head_dim=64, implementation=implementation, version=(9, 28, 0))  # type: ignore[arg-type]
-    assert _largest(graph) == 2 * 3 * 512 * 512
+    assert _largest_tensor_size(graph) == 2 * 3 * 512 * 512
 
 
 def test_usual_lengths_of_training_are_timed_alone_and_short_ones_compared() -> None:
-    assert _largest(sdpa_backward(batch=2, heads=16, seq_q=8192, head_dim=128)) > _MOST
-    assert _largest(sdpa_backward(batch=2, heads=16, seq_q=512, head_dim=128)) <= _MOST
+    assert _largest_tensor_size(sdpa_backward(batch=2, heads=16, seq_q=8192, head_dim=128)) > _MOST
+    assert _largest_tensor_size(sdpa_backward(batch=2, heads=16, seq_q=512, head_dim=128)) <= _MOST

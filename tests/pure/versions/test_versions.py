@@ -61,7 +61,7 @@ def place_nvrtc(root: Path) -> Path:
     """Put an NVRTC for CUDA 12 into the cache without pip."""
     wheel = make_wheel(root.parent / "placed", "nvidia-cuda-nvrtc-cu12", "12.9.86", NVRTC_FILES)
     folder = root / "nvrtc-cu12"
-    versions._place_wheel(wheel, folder, versions._NVRTC_FILE["12"], versions._progress(False))
+    versions._place_wheel(wheel, folder, versions._NVRTC_FILE["12"], versions._report_progress(False))
     return folder / versions._NVRTC_FILE["12"]
 
 
