@@ -169,7 +169,7 @@ def load_case(path: str | os.PathLike[str]) -> Case:
         hints | {"schema": str, "version": int, "graph": Mapping[str, Any] | None}, about, name, code="audit-case"
     )
     if found.pop("schema") != SCHEMA or found.pop("version") > SCHEMA_VERSION:
-        raise _make_case_error(name, "it is of another kind, or of a later version of this package")
+        raise _make_case_error(name, "it has another format, or comes from a later version of this package")
     if found["at"] is not None and min(found["at"]) < 0:
         raise _make_case_error(name, f"at is {found['at']}, a batch entry and a head are needed")
     if _VERSION.fullmatch(found["cudnn"]) is None:
@@ -179,7 +179,7 @@ def load_case(path: str | os.PathLike[str]) -> Case:
 
 
 def _make_case_error(name: str, why: str) -> UsageError:
-    return UsageError(f"{name} is no case of an audit: {why}", code="audit-case")
+    return UsageError(f"{name} is not a case of an audit: {why}", code="audit-case")
 
 
 def _read(path: str | os.PathLike[str]) -> tuple[Any, dict[str, Image]]:
@@ -188,9 +188,9 @@ def _read(path: str | os.PathLike[str]) -> tuple[Any, dict[str, Image]]:
 
     def check(headers: Mapping[str, ArrayHeader]) -> None:
         if any(header.compressed for header in headers.values()):
-            raise ValueError("what it holds is compressed, and no case is")
+            raise ValueError("its content is compressed, which is never true of a case")
         if sum(header.size_bytes for header in headers.values()) > size or size > _LARGEST:
-            raise ValueError(f"it says that it holds more bytes than it has, or has more than {_LARGEST}")
+            raise ValueError(f"it declares more bytes than it has, or has more than {_LARGEST}")
         if any(header.dtype != np.uint8 for header in headers.values()):
             raise ValueError("memory in it is not bytes")
 
@@ -198,7 +198,7 @@ def _read(path: str | os.PathLike[str]) -> tuple[Any, dict[str, Image]]:
     try:
         about = held.pop("about").tobytes().decode()
     except (KeyError, UnicodeDecodeError) as error:
-        raise _make_case_error(os.fspath(path), f"what it says of the call cannot be read: {error!r}") from None
+        raise _make_case_error(os.fspath(path), f"its description of the call cannot be read: {error!r}") from None
     images = {name.removeprefix("memory:"): image for name, image in held.items()}
     return parse_json(about, os.fspath(path), code="audit-case"), images
 

@@ -153,7 +153,7 @@ def judge_part(part: Part) -> dict[str, str]:
     expected = expectation(part.graph, "uniform", make_inputs(part.graph, "uniform", 0, part.given), 0, None)
     if not expected:
         raise GraphError(
-            "its results hang on random numbers of which only the distribution is known", code="audit-random"
+            "its results depend on random numbers that are known only in distribution", code="audit-random"
         )
     compared = [item.compare(part.results[name]) for name, item in expected.items() if name in part.results]
     where = f" ({part.what})" if part.what else ""

@@ -158,9 +158,9 @@ def _as_ours(error: BaseException) -> CudnnBackendError:
         return EnvironmentNotReady("there is not enough memory for the answer", code="out-of-memory")
     if isinstance(error, OSError):
         return EnvironmentNotReady(
-            f"the system refuses: {error}",
+            f"the operating system reports: {error}",
             code="system-error",
-            fix="look at the path, its permissions and the space left",
+            fix="check the path, its permissions and the free space",
         )
     try:
         said = f"{type(error).__name__}: {error}"
@@ -289,5 +289,5 @@ class OutputFile(click.Path):
         if not os.path.isdir(folder):
             self.fail(f"there is no folder {folder!r}", param, ctx)
         if not os.path.exists(path) and not os.access(folder, os.W_OK):
-            self.fail(f"nothing may be written into the folder {folder!r}", param, ctx)
+            self.fail(f"the folder is not writable: {folder!r}", param, ctx)
         return path

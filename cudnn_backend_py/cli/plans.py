@@ -208,9 +208,9 @@ def compare(
     from .compare.comparison import Comparison, run_command
 
     if log_file and grid:
-        raise click.UsageError("--grid is about shapes without LOG")
+        raise click.UsageError("--grid cannot be combined with a LOG")
     if plot and target:
-        raise click.UsageError("--plot draws times, and for --target nothing is timed")
+        raise click.UsageError("--plot draws times, which --target does not measure")
     what = log_file or f"--grid={grid or 'whole'}"
     wanted = Comparison(what, versions or (DEFAULT,), target, configs, rounds, limit)
     keep = keep_json(output, style)

@@ -31,7 +31,7 @@ def reasons(text: tuple[str, ...], style: str, output: str | None) -> None:
     elif found:
         write("\n".join("".join(f"{line}\n" for line in one.lines()) for one in found), output)
     else:
-        say("this text is no known error message; paste the whole message, with its status or the lines around it")
+        say("this text is not a known error message; paste the whole message with its status and the surrounding lines")
     raise SystemExit(not found)
 
 

@@ -195,7 +195,7 @@ def _read_batch(ctx: click.Context, path: str) -> Iterator[_Case]:
             continue
         for word in words:
             if word.partition("=")[0] in _ELSEWHERE:
-                raise click.UsageError(f"{path}, line {number}: {word} belongs on the command line itself")
+                raise click.UsageError(f"{path}, line {number}: {word} must be given on the command line itself")
         words, cudnn = _without_version(words, f"{path}, line {number}")
         try:
             inner = ctx.command.make_context("run", words, parent=ctx.parent)

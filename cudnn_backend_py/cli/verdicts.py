@@ -272,7 +272,7 @@ def _report_log(
         from ..diagnose.breakdown import break_down
 
         if targets or explained:
-            raise click.UsageError("--breakdown judges nothing: leave out --target and --explain")
+            raise click.UsageError("--breakdown does not judge graphs: leave out --target and --explain")
         found = break_down(source)
         _write_result(style, output, found)
         raise SystemExit(0 if any(item.graph is not None for item in found.graphs) else NOT_JUDGED)

@@ -169,7 +169,7 @@ def available_versions_with_notice() -> tuple[str, ...]:
     names = available_versions()
     useless = {one.short for one in versions.list_installed() if not one.judges} - set(names)
     for name in sorted(useless, key=versions.version_numbers):
-        warn(f"{name} is left out: its jit wheel judges nothing (cudnn-backend cudnn install {name} --full)")
+        warn(f"{name} is skipped, as its JIT wheel cannot judge graphs (cudnn-backend cudnn install {name} --full)")
     return names
 
 

@@ -220,7 +220,7 @@ class _Judgement:
             "control-graph-refused",
             headline,
             Basis.MEASURED,
-            "so nothing it says about the graph can be believed",
+            "so its answers about the graph are not reliable",
             "see the control graph's reasons and 'cudnn-backend doctor'",
         )
 
@@ -397,7 +397,7 @@ class _Judgement:
                 "driver-refuses-architecture",
                 headline,
                 Basis.RULE,
-                "the kernels were compiled; a driver that sees a GPU takes code for that GPU only",
+                "the kernels were compiled; a driver with a GPU loads only code for that GPU",
                 "hide the GPU (CUDA_VISIBLE_DEVICES=), leave --build out, or build on a machine without a GPU",
             )
             return cause, False

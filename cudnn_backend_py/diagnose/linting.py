@@ -61,7 +61,7 @@ def lint(graph: Graph) -> list[Finding]:
     with collecting() as lines:
         use = read_attention(graph)
         found = [item for look in _LOOKS for item in iterate_guarded(f"the look {look.__name__}", look, graph, use)]
-    found += [Finding("lint-failed", "", "suspicious", line, "the other looks were made", "") for line in lines]
+    found += [Finding("lint-failed", "", "suspicious", line, "the other checks were made", "") for line in lines]
     order = ("dangerous", "suspicious", "slow")
     return sorted(found, key=lambda finding: order.index(finding.severity))
 
@@ -98,7 +98,7 @@ def _overlapping(graph: Graph, use: Use | None) -> Iterator[Finding]:
                 tensor.name,
                 "dangerous",
                 f"elements of the output {tensor.name!r} share memory: dims {tensor.dims}, strides {tensor.strides}",
-                "which of them stays is a matter of chance",
+                "it is undefined which value remains",
                 "give every element its own place",
             )
 
@@ -152,7 +152,7 @@ def _no_dense_dim(graph: Graph, use: Use | None) -> Iterator[Finding]:
             "attention with such a tensor crashes or gives wrong gradients, see examples/attention_known_issues.py"
             if use is not None
             else "every element is loaded by itself",
-            "lay one of the last two dims out densely",
+            "make one of the last two dims contiguous",
         )
 
 
@@ -181,9 +181,9 @@ def _low_alignment(graph: Graph, use: Use | None) -> Iterator[Finding]:
                 "alignment-below-16",
                 tensor.name,
                 "slow",
-                f"{tensor.name!r} is promised to be aligned to {tensor.alignment} bytes only",
+                f"{tensor.name!r} is declared to be aligned to {tensor.alignment} bytes only",
                 "kernels that load 16 bytes at once are not offered",
-                "say alignment 16 where the address allows it, as that of an allocation does",
+                "declare alignment 16 where the address allows it, as every allocation does",
             )
 
 
@@ -212,7 +212,7 @@ def _unused(graph: Graph, use: Use | None) -> Iterator[Finding]:
             "suspicious",
             f"what {op.name!r} ({op.verb()}) computes reaches no tensor in memory: {first.name!r} is virtual",
             "nothing that the graph writes depends on the operation",
-            "give its result virtual=False, or leave the operation out",
+            "give its result virtual=False, or remove the operation",
         )
 
 
@@ -233,8 +233,8 @@ def _narrow_softmax(graph: Graph, use: Use | None) -> Iterator[Finding]:
             "softmax-in-16-bits",
             name,
             "suspicious",
-            f"{name!r} goes into {op.verb()} of a softmax and is a virtual tensor of 16 bits",
-            "engines that keep it in registers want float32, others round the scores",
+            f"{name!r} is a virtual 16-bit tensor and an input of {op.verb()} in a softmax",
+            "engines that keep it in registers require float32, others round the scores",
             "make virtual tensors between the two matmuls float32",
         )
 

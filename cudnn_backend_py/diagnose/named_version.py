@@ -69,7 +69,7 @@ def explain(
         )
     if plans is not None or isinstance(target, Target):
         raise UsageError(
-            f"cuDNN {version} is judged in a child process, which gives no plans and takes no open target",
+            f"cuDNN {version} is judged in a child process, which cannot return plans or use an open target",
             code="child-only-verdict",
             fix="name the target, leave plans out, or start a process without another cuDNN",
         )

@@ -503,7 +503,7 @@ def _search(
                     found[remedy.title], asking = remedy, ""
         if not asking and not known and child.ending not in ("", TIMED_OUT):
             raise EnvironmentNotReady(
-                f"the process that queries cuDNN ended with {child.ending} before it judged anything",
+                f"the process that queries cuDNN ended with {child.ending} before its first verdict",
                 code=DID_NOT_START,
                 more=child.last_words,
             )

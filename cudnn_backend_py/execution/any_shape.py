@@ -174,9 +174,9 @@ class AnyShape:
         self.pool = shared_pool() if pool is None else pool
         if not target.is_live:
             raise EnvironmentNotReady(
-                f"{target.name} is a described target, on which nothing can run",
+                f"{target.name} is a described target, on which plans cannot run",
                 code="plan-without-device",
-                fix="call it where the GPU is, with target None",
+                fix="call it on a machine with the GPU and target None",
             )
         self.returning = Returning()
         self._ways: OrderedDict[Any, _Strategy] = OrderedDict()

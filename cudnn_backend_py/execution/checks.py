@@ -102,7 +102,7 @@ def locate_buffer(tensor: Tensor, source: Any, device: int | None) -> DeviceBuff
         facts = pointer_facts(buffer.ptr)
         if facts.kind == "unknown":
             raise UsageError(
-                f"buffer {name!r} is at {buffer.ptr:#x}, which is no memory of a GPU",
+                f"buffer {name!r} is at {buffer.ptr:#x}, which is not GPU memory",
                 code="buffer-not-on-device",
                 fix="give device memory that is still allocated",
             )
@@ -164,7 +164,7 @@ def check_buffer(tensor: Tensor, buffer: DeviceBuffer) -> None:
             code="buffer-type",
             fix=PACK_BOOLEANS
             if packed
-            else "convert it, or view it as unsigned integers of the same size to hand over raw bits",
+            else "convert it, or view it as unsigned integers of the same size to pass raw bits",
         )
     if buffer.size_bytes is not None and buffer.size_bytes < span_bytes:
         raise UsageError(

@@ -59,7 +59,7 @@ def make_start(program: Sequence[str]) -> Callable[[], Any]:
             raise click.UsageError("-m needs the name of a module")
         return lambda: _run_module(*rest)
     if not first:
-        raise click.UsageError("a script is needed, or -m and a module")
+        raise click.UsageError("a script, or -m with a module, is needed")
     if first.startswith("-"):
         context = click.get_current_context(silent=True)
         names = [name for one in context.command.params for name in one.opts] if context else []

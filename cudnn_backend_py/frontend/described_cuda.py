@@ -288,9 +288,7 @@ class _Properties:
         self.is_integrated = self.is_multi_gpu_board = 0
 
     def __getattr__(self, name: str) -> Any:
-        raise AttributeError(
-            f"the description of {self.__dict__.get('name')} has no {name}: no GPU is here to be queried"
-        )
+        raise AttributeError(f"the description of {self.__dict__.get('name')} has no {name}: there is no GPU to query")
 
     def __repr__(self) -> str:
         return (

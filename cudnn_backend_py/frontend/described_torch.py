@@ -680,7 +680,7 @@ def _refuse_strided(make: Callable[..., Any]) -> Callable[..., Any]:
         )
         if kwargs.get("layout") in (None, torch.strided) and _is_cuda(device or _default_device()):
             raise NotImplementedError(
-                "a nested tensor of the strided layout cannot be on a GPU that is described: give layout=torch.jagged"
+                "a nested tensor in the strided layout cannot be on a described GPU: give layout=torch.jagged"
             )
         return make(tensors, *args, **kwargs)
 
@@ -766,7 +766,7 @@ def _compile(model: Any = None, **options: Any) -> Any:
 def _refuse_driver(name: str) -> Any:
     """Explain the error of torch's compiled part, which needs a GPU driver that a CPU build lacks."""
     if name.startswith(("_cuda", "_nccl", "_cudart")):
-        raise AttributeError(f"torch._C has no {name}: the GPU is described, and cannot be requested that")
+        raise AttributeError(f"torch._C has no {name}: it needs a real GPU, and this one is described")
     raise AttributeError(f"module 'torch._C' has no attribute {name!r}")
 
 

@@ -385,5 +385,5 @@ def to_data_type(value: Any) -> data_type:
         return data_type.NOT_SET
     found = _TORCH_TYPES.get(str(value))
     if found is None:
-        raise TypeError(f"{shown(value)} is no cudnn.data_type and no torch dtype with one")
+        raise TypeError(f"{shown(value)} is neither a cudnn.data_type nor a torch dtype that corresponds to one")
     return found

@@ -255,7 +255,7 @@ class _GraphWriter:
         for port, key in outputs.items():
             if port not in made:
                 name = str(node.get("name"))[:60]
-                raise invalid_value(f"node {name!r} of the JSON writes {str(port)[:60]!r}, which it has not")
+                raise invalid_value(f"node {name!r} of the JSON writes {str(port)[:60]!r}, which it does not have")
             self._describe(made[port], key)
         for port in [port for port in made if port not in outputs]:  # such as a gradient that is left out
             del made[port]
@@ -275,8 +275,8 @@ class _GraphWriter:
         if node.get("score_mod"):
             name = str(node.get("name"))[:60]
             raise invalid_value(
-                f"attention {name!r} of the JSON has a function of the scores, which no text holds",
-                fix="write that graph by its program, or serialize() the built plan",
+                f"attention {name!r} of the JSON has a score function, which JSON does not contain",
+                fix="create the graph with its program, or serialize() the built plan",
             )
         if node.get("attn_scale_value") is not None:
             tensors.pop("scale", None)  # which a graph that was built has as a tensor, too
@@ -347,7 +347,7 @@ class _GraphWriter:
         method = mode.lower().removesuffix("_fwd")
         method = f"{method.removesuffix('_bwd')}_backward" if method.endswith("_bwd") else method
         if not hasattr(type(self.graph), method):
-            raise invalid_value(f"the JSON of the graph has mode {mode[:60]!r}, which is no elementwise operation")
+            raise invalid_value(f"the JSON of the graph has mode {mode[:60]!r}, which is not an elementwise operation")
         from inspect import signature
 
         names = [name for name in signature(getattr(type(self.graph), method)).parameters if name != "self"]

@@ -241,7 +241,7 @@ class pygraph(
             if item is not None and item not in self._used_tensors():
                 return
             raise invalid_value(
-                f"{what} a graph whose operations cuDNN has already", fix="write it before, or a new graph"
+                f"{what} a graph that is already finalized", fix="change it earlier, or make a new graph"
             )
         self._validated, self._emitter, self._memory = False, None, None
 
@@ -254,7 +254,7 @@ class pygraph(
                 raise of_another_graph(item.name, item.uid, other.name)
             raise invalid_value(
                 f"uid {item.uid} belongs to two tensors, {other.name!r} and {item.name!r}",
-                fix="set_uid() with a number of its own for each",
+                fix="give each a unique number with set_uid()",
             )
 
     def _used_tensors(self) -> list[UserTensor]:
@@ -278,7 +278,7 @@ class pygraph(
             self.validate()
         if not self._nodes:
             raise FrontendRuntimeError(
-                "the graph has no operations", code="empty-graph", fix="write one, such as graph.matmul(A=a, B=b)"
+                "the graph has no operations", code="empty-graph", fix="add one, such as graph.matmul(A=a, B=b)"
             )
         with (
             _also_as_missing_plans(_CODES_AS_MISSING_PLANS),
@@ -623,13 +623,15 @@ class pygraph(
         """
         if isinstance(given, Mapping):
             if uids is not None:
-                raise attribute_not_set("tensor_uids names the buffers of a list, a dict was given", fix="give a list")
+                raise attribute_not_set(
+                    "tensor_uids applies to a list of buffers, but a dict was given", fix="give a list"
+                )
             return {**self.record.bound, **given}
         given = items_of("the variant pack", given, "a dict of buffers by tensor, name or uid, or a list of them")
         names = self._get_variant_pack_uids_sorted() if uids is None else integers("tensor_uids", uids)
         if len(names) != len(given) or len(set(names)) != len(names):
             raise attribute_not_set(
-                f"{len(given)} buffers were given for the uids {names}, each needs one of its own",
+                f"{len(given)} buffers were given for the uids {names}, one is needed for each",
                 fix="execute([buffers ...], workspace, tensor_uids=[...])",
             )
         bound = {item.uid: value for item, value in self.record.bound.items()}

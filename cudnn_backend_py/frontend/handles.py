@@ -144,7 +144,7 @@ class FrontendHandle(metaclass=_HandleKind):
         """
         if _default_target is None:
             raise NotImplementedError(
-                "a cudnnHandle_t of another library is not taken over: it may be of another cuDNN; "
+                "a cudnnHandle_t of another library is not accepted, as it may belong to another cuDNN; "
                 "cudnn.create_handle() makes one, and set_stream() gives it the other one's stream"
             )
         made = DescribedHandle(_described_target(_default_target))
@@ -432,7 +432,7 @@ class kernel_cache:
     def _require_used(self) -> Descriptor:
         if self._descriptor is None or not self._descriptor.finalized:
             raise invalid_value(
-                "this kernel cache is not ready: no graph was built with it yet", fix="pygraph(kernel_cache=...)"
+                "this kernel cache is empty: no graph was built with it yet", fix="pygraph(kernel_cache=...)"
             )
         return self._descriptor
 
@@ -461,7 +461,7 @@ class kernel_cache:
         instance("the serialized kernel cache", text, str, "a text")
         with self._lock, status_as(FrontendRuntimeError, "the kernel cache"):
             if self._descriptor is not None:
-                raise invalid_value("this kernel cache is in use already", fix="cudnn.create_kernel_cache()")
+                raise invalid_value("this kernel cache is already in use", fix="cudnn.create_kernel_cache()")
             made = Descriptor(DescriptorType.KERNEL_CACHE, on=library())
             self._descriptor = made.set(Attr.KERNEL_CACHE_JSON_REPRESENTATION, text)
 

@@ -31,5 +31,5 @@ def log_graph(to_json: Callable[[], Any]) -> None:
             file.write(line)
     except OSError as error:
         warn(
-            f"CUDNN_FRONTEND_LOG_FILE is {place!r}, which cannot be written ({error}): give another file", stacklevel=2
+            f"CUDNN_FRONTEND_LOG_FILE is {place!r}, which cannot be written ({error}): name another file", stacklevel=2
         )

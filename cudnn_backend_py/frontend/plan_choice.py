@@ -184,7 +184,7 @@ def engine_choice(engine_id: int, knobs: Mapping[knob_type, int] | None) -> Engi
     chosen = {_backend_knob(item): _integer(value, f"value of {shown(item)}") for item, value in given.items()}
     if is_python_engine(engine_id):
         raise FrontendValueError(
-            f"engine {engine_id} is of cudnn-frontend's own, the numbers of cuDNN's are below {CPP_OSS_ENGINE_ID_BASE}",
+            f"engine {engine_id} is of cudnn-frontend's own, cuDNN's numbers are below {CPP_OSS_ENGINE_ID_BASE}",
             code="frontend-not-offered",
             fix="get_engine_count() says how many engines cuDNN has for the graph",
         )

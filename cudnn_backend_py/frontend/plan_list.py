@@ -247,7 +247,7 @@ class PlanList:
         known = _NOTES[kind].__members__
         names = [note.name for note in notes if isinstance(note, Enum) and note.name in known]
         if len(names) < len(notes):
-            raise TypeError(f"{shown(notes)} are no such notes, a list of cudnn.{_NOTES[kind].__name__} is needed")
+            raise TypeError(f"{shown(notes)} are not valid notes, a list of cudnn.{_NOTES[kind].__name__} is needed")
         self._notes += [(kind, name, keep) for name in names]
 
     def _exclusion_reason(self, index: int) -> str | None:
@@ -409,7 +409,7 @@ def _to_mode(mode: Any) -> heur_mode:
     try:
         return heur_mode(mode)
     except ValueError:
-        raise TypeError(f"{shown(mode)} is no mode of heuristics, a cudnn.heur_mode is needed") from None
+        raise TypeError(f"{shown(mode)} is not a heuristics mode, a cudnn.heur_mode is needed") from None
 
 
 def _format_lines(texts: Iterable[str | None]) -> str:

@@ -295,7 +295,7 @@ class Runner:
         """
         if handle is None or isinstance(handle, DescribedHandle):
             raise FrontendRuntimeError(
-                f"this graph was built for the described target {self.plan.target.name}, which cannot run",
+                f"this graph was built for the described target {self.plan.target.name}, on which plans cannot run",
                 code="plan-without-device",
                 fix="serialize() it and deserialize() it where the GPU is, or build it there",
             )

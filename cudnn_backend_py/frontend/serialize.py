@@ -123,10 +123,10 @@ def load(data: Any, target: Target) -> tuple[Plan, Placement]:
     """
     try:
         if hasattr(data, "__index__"):  # bytes() would make so many zeros of it
-            raise TypeError(f"a {type(data).__name__} is no data")
+            raise TypeError(f"a {type(data).__name__} is not a serialized graph")
         raw = bytes(data)
     except (TypeError, ValueError) as error:
-        raise GraphError(f"the data is no serialized graph: {error}", code="plan-file") from None
+        raise GraphError(f"the data is not a serialized graph: {error}", code="plan-file") from None
     source = "the serialized graph"
     content = _read(raw)
     if _OWN not in content and _PLAN in content:
@@ -172,7 +172,7 @@ def _read(raw: bytes) -> dict[str, Any]:
     else:
         found = read_ubjson(raw)
         if not isinstance(found, dict) or not isinstance(found.get(_PLAN), str):
-            raise GraphError("the data is no serialized graph: it has no plan", code="plan-file")
+            raise GraphError("the data is not a serialized graph: it has no plan", code="plan-file")
         if _OWN not in found:
             return found
         if not isinstance(found[_OWN], str) or _seal(found[_OWN], found[_PLAN]) != found.get(_SEAL):
@@ -181,7 +181,7 @@ def _read(raw: bytes) -> dict[str, Any]:
         if isinstance(content, dict):
             content["plan"] = found[_PLAN]
     if not isinstance(content, dict) or (content.get("schema"), content.get("version")) != (SCHEMA, SCHEMA_VERSION):
-        raise GraphError("the data is no serialized graph of this version", code="plan-file")
+        raise GraphError("the data is not a serialized graph of this version", code="plan-file")
     return content
 
 

@@ -29,7 +29,7 @@ def _format_value(value: float | int | None) -> dict[str, Any] | None:
 
 class tensor:
     """A tensor of a :class:`~cudnn_backend_py.frontend.graphs`; every ``set_`` method returns the tensor,
-    and raises RuntimeError where it changes one of a graph whose operations cuDNN has already.
+    and raises RuntimeError where it changes one of a graph that is already finalized.
 
     Dims and strides are lists, strides in elements; an empty list is one that is not known yet. A graph gives each of
     its tensors a ``uid``, which another tensor can only take over by :meth:`set_uid`. ``alignment_value`` and
@@ -195,8 +195,8 @@ class tensor:
                 link = link.ragged_offset
             if link is self:
                 raise invalid_value(
-                    f"the ragged_offset of tensor {self.name!r} is {ragged_offset.name!r}, which leads back to it",
-                    fix="give a tensor of its own, of the batch and one more, INT32 or INT64",
+                    f"the ragged_offset of tensor {self.name!r} is {ragged_offset.name!r}, which refers back to it",
+                    fix="give a separate INT32 or INT64 tensor with batch + 1 elements",
                 )
         return self._set("set_ragged_offset", ragged_offset=ragged_offset)
 

@@ -31,9 +31,9 @@ def read_ubjson(data: bytes) -> Any:
     try:
         value = reader.value(reader.byte(), 0)
     except (IndexError, struct.error, UnicodeDecodeError) as error:
-        raise _error(f"ends or breaks off at byte {reader.at}: {error}") from None
+        raise _error(f"ends early or is damaged at byte {reader.at}: {error}") from None
     if reader.at != len(data):
-        raise _error(f"goes on after byte {reader.at}, where its value ends")
+        raise _error(f"has data after byte {reader.at}, where its value ends")
     return value
 
 
@@ -45,7 +45,7 @@ def write_ubjson(value: Any) -> bytes:
 
 
 def _error(what: str) -> GraphError:
-    return GraphError(f"the data is no serialized graph, as UBJSON it {what}", code="plan-file")
+    return GraphError(f"the data is not a serialized graph, as UBJSON it {what}", code="plan-file")
 
 
 class _Reader:

@@ -192,7 +192,7 @@ class Graph:
 
     def __enter__(self) -> Self:
         if self._graph is not None:
-            raise invalid_value("this Graph was made already", fix="use a new Graph for each with block")
+            raise invalid_value("this Graph was already built", fix="use a new Graph for each with block")
         handle = None if self._handle == "auto" else self._handle
         self._graph = pygraph(handle=handle, **self._options)
         return self
@@ -224,11 +224,11 @@ class Graph:
     def __getattr__(self, name: str) -> Any:
         graph = None if name.startswith("_") else self._graph
         if graph is None:
-            raise AttributeError(f"a cudnn.Graph has no {name!r} outside of its with block")
+            raise AttributeError(f"a cudnn.Graph has no {name!r} outside its with block")
         if name in _BLOCKED:
             raise invalid_value(
                 f"Calling {name} via wrapper is not allowed: cudnn.Graph does it itself",
-                fix="use cudnn.pygraph where you want to do it",
+                fix="use cudnn.pygraph to call it yourself",
             )
         attribute = getattr(graph, name)
         if name in ("tensor", "tensor_like"):
@@ -312,7 +312,7 @@ class Graph:
             )
         if found.virtual:
             raise attribute_not_set(
-                f"{role} {position} ({which!r}) is a virtual tensor: it is never in memory", fix="set_output(True)"
+                f"{role} {position} ({which!r}) is a virtual tensor: it is not in memory", fix="set_output(True)"
             )
         return found
 
@@ -365,7 +365,7 @@ class Graph:
             If no order was set, or the number of inputs is another one.
         """
         if self._graph is None or not self._built:
-            raise invalid_value("this Graph is not built: it is called after its with block has ended")
+            raise invalid_value("this Graph is not built yet: call it after its with block")
         if len(args) == 1 and isinstance(args[0], dict):
             options = self._resources(kwargs)
             self._graph.execute(self._pack_of_dict(args[0]), **options)
@@ -391,7 +391,8 @@ class Graph:
             options["handle"] = get_default_handle() if self._handle == "auto" else self._handle
         if isinstance(options["handle"], DescribedHandle):
             raise FrontendRuntimeError(
-                f"this graph was built for the described target {options['handle'].target.name}, which cannot run",
+                f"this graph was built for the described target {options['handle'].target.name}, on which plans "
+                "cannot run",
                 code="plan-without-device",
                 fix="run the program where the GPU is, without a described target",
             )
@@ -409,7 +410,7 @@ class Graph:
     def _run_in_order(self, args: Sequence[Any], options: dict[str, Any]) -> list[Any]:
         if self._order is None:
             raise attribute_not_set(
-                "the order of inputs and outputs is not set, so positional tensors mean nothing",
+                "the order of inputs and outputs is not set, so positional tensors are ambiguous",
                 fix="call set_io_tuples(), or give the graph a dict",
             )
         inputs, outputs = self._order

@@ -42,7 +42,7 @@ def compute_yarn_inv_freq(
     import torch
 
     if head_dim % 2:
-        raise ValueError(f"head_dim is {head_dim}, pairs of elements are rotated: it must be even")
+        raise ValueError(f"head_dim is {head_dim}, it must be even, as pairs of elements are rotated")
     pairs = torch.arange(head_dim // 2, device=device, dtype=dtype or torch.float32)
     plain = 1.0 / base ** (2 * pairs / head_dim)
     if scaling_factor <= 1.0:

@@ -317,7 +317,7 @@ class Pointwise(_FixedOp):
                 )
         if (self.axis is not None) != (self.mode is PointwiseMode.GEN_INDEX):
             raise GraphError(
-                f"{self.mode.name} with axis {self.axis}: GEN_INDEX takes one, nothing else does",
+                f"{self.mode.name} with axis {self.axis}: only GEN_INDEX has an axis",
                 code="pointwise-axis",
                 where=f"operation {self.name!r}",
             )

@@ -113,13 +113,13 @@ def graph_from_json(data: Any) -> Graph:
     try:
         return _decode_graph(data)
     except RecursionError:
-        raise _error("more values are inside each other than any graph has") from None
+        raise _error("values are nested more deeply than in any graph") from None
 
 
 def _decode_graph(data: Any) -> Graph:
     if not isinstance(data, dict) or data.get("schema") != SCHEMA:
         found = data.get("schema") if isinstance(data, dict) else type(data).__name__
-        raise GraphError(f"this is no graph JSON: schema is {found!r}, {SCHEMA!r} is needed", code="graph-json")
+        raise GraphError(f"this is not a graph JSON: schema is {found!r}, {SCHEMA!r} is needed", code="graph-json")
     version = data.get("version")
     if type(version) is not int or version != SCHEMA_VERSION:
         raise GraphError(
@@ -127,7 +127,7 @@ def _decode_graph(data: Any) -> Graph:
             code="graph-json",
         )
     if unknown := sorted(map(str, set(data) - _GRAPH_KEYS)):
-        raise _error(f"the graph has {', '.join(map(repr, unknown))}, which means nothing here")
+        raise _error(f"the graph has {', '.join(map(repr, unknown))}, which is unknown")
     tensors = _decode_tensors(_read_part(data, "tensors", list, "the graph"))
     records = _read_part(data, "operations", list, "the graph")
     ops = tuple(_decode_op(record, tensors, f"operation {index}") for index, record in enumerate(records))

@@ -250,7 +250,8 @@ def check_name(name: Any, whose: str) -> None:
         name.encode()
     except UnicodeEncodeError:
         raise GraphError(
-            f"{whose} has name {name!r}, which holds half a surrogate pair: no file can hold it", code="name-not-text"
+            f"{whose} has name {name!r}, which has half a surrogate pair and cannot be written to a file",
+            code="name-not-text",
         ) from None
 
 

@@ -219,7 +219,7 @@ def _make_pointwise(name: str, fields: dict[str, Any]) -> Pointwise:
     if found["mode"] is PointwiseMode.GEN_INDEX and "axis" not in found:
         raise _error(f"the log does not say along which axis {name!r} counts")
     if found.pop("nan_propagation", None) is not None:
-        raise _error(f"{name!r} propagates NaN, which this package's pointwise operations do not say")
+        raise _error(f"{name!r} propagates NaN, which this package's pointwise operations do not support")
     mode, compute_type = found.pop("mode"), found.pop("math_prec")
     return Pointwise(name=name, mode=mode, compute_type=compute_type, **found, **_without(fields, "pointwise"))
 
@@ -345,7 +345,7 @@ class _JsonGraph:
         )
         known = self.tensors.setdefault(str(uid), made)
         if known != made:
-            raise _error(f"tensor {uid} is logged twice, differently")
+            raise _error(f"tensor {uid} is logged twice with different properties")
         return known
 
     def _op(self, node: Any, number: int, depth: int) -> Op:
@@ -528,13 +528,13 @@ class _DumpGraph:
         if how is not None:
             self._add_set(kind, fields, how, f"operation {number}, {kind.c_name}")
         elif node.value == "NOT_IMPLEMENTED" or any(not child.key for child in node.children):
-            raise _error(f"this cuDNN does not dump what a {kind.c_name} is made of", _FROM_THE_START)
+            raise _error(f"this cuDNN does not dump the attributes of {kind.c_name}", _FROM_THE_START)
         unknown = [
             port for port in UNDUMPED_FIELDS.get(kind, ()) if port not in fields and (how is None or not how.whole)
         ]
         if unknown:
             raise _error(
-                f"the log does not say what {', '.join(unknown)} of operation {number}, {kind.c_name}, is",
+                f"the log does not contain {', '.join(unknown)} of operation {number}, {kind.c_name}",
                 _FROM_THE_START,
             )
         return _make(kind, _op_name(kind, fields, number), fields)
@@ -590,7 +590,7 @@ class _DumpGraph:
         )
         known = self.tensors.setdefault(uid, made)
         if known != made:
-            raise _error(f"tensor {uid} is logged twice, differently")
+            raise _error(f"tensor {uid} is logged twice with different properties")
         return known
 
     def _hidden_offset(self, hidden: Mapping[str, list[str | Made | None]], uid: int) -> Tensor | None:
@@ -601,11 +601,11 @@ class _DumpGraph:
     def _made_tensor(self, how: str | Made | None, where: str, depth: int = 0) -> Tensor:
         """Return a tensor from the API calls that made it, as no dump contains it."""
         if not isinstance(how, Made) or how.kind is not _D.TENSOR or depth > 2:
-            raise _error(f"the log does not say which tensor {where} is")
+            raise _error(f"the log does not name the tensor of {where}")
         given = {name: [str(item) for item in values] for name, values in how.attributes.items()}
         for name in ("unique_id", "dimensions", "strides", "data_type"):
             if name not in given:
-                raise _error(f"the log does not say {name} of {where}")
+                raise _error(f"the log does not contain {name} of {where}")
         uid = _uid(given["unique_id"][0])
         if uid in self.tensors:
             return self.tensors[uid]

@@ -210,7 +210,7 @@ class _Reader:
         given, stride = _integers(record, "dim", key) or dims, _integers(record, "stride", key) or strides
         if not given:
             raise _error(
-                f"tensor {key[:60]!r} of the frontend graph has no dims yet", "serialize the graph after build"
+                f"tensor {key[:60]!r} of the frontend graph has no dims yet", "serialize the graph after building it"
             )
         virtual = record.get("is_virtual", False)
         default = "intermediate_data_type" if virtual else "io_data_type"

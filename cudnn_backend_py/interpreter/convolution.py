@@ -30,7 +30,7 @@ def refuse_beta(op: Operation) -> float:
     """Return alpha; refuse a beta that adds to previous memory, which is unknown here."""
     if op.fields.get("beta"):
         raise GraphError(
-            f"{op.kind.name.removeprefix('OPERATION_').lower()} that adds to its result (beta) cannot be interpreted",
+            f"{op.kind.name.removeprefix('OPERATION_').lower()} with beta cannot be interpreted",
             code="interpret-operation",
             where=f"operation {op.name!r}",
         )

@@ -82,7 +82,7 @@ def in_memory(tensor: Tensor, numbers: ArrayLike) -> NDArray[Any]:
     given = np.asarray(numbers)
     if tensor.vector_count > 1:
         raise UsageError(
-            f"{tensor.name!r} is {tensor.type_text} in vectors of {tensor.vector_count}, which no data are made for",
+            f"{tensor.name!r} is {tensor.type_text} in vectors of {tensor.vector_count}, for which data cannot be made",
             code="trial-data",
         )
     codes = encode(given, tensor.data_type)
@@ -191,7 +191,8 @@ def check_arrays(path: str | Path, graph: Graph) -> None:
 def _check_headers(graph: Graph, headers: Mapping[str, ArrayHeader]) -> None:
     if wrong := [f"{name!r} holds {one.dtype}" for name, one in headers.items() if one.dtype.kind not in "biuf"]:
         raise UsageError(
-            f"it is no file of numbers: {', '.join(wrong)}; floats, integers or booleans are needed", code="trial-data"
+            f"it is not a file of numbers: {', '.join(wrong)}; floats, integers or booleans are needed",
+            code="trial-data",
         )
     check_given(graph, {name: one.shape for name, one in headers.items()})
 
@@ -199,7 +200,7 @@ def _check_headers(graph: Graph, headers: Mapping[str, ArrayHeader]) -> None:
 def _existing_path(path: str | Path) -> str | Path:
     if not os.path.exists(path):
         kinds = f"{', '.join(KINDS)}, or of an .npz file{did_you_mean(str(path), KINDS)}"
-        raise UsageError(f"{path} is no file; data are {kinds}", code="trial-data")
+        raise UsageError(f"{path} is not a file; data are {kinds}", code="trial-data")
     return path
 
 
@@ -226,7 +227,7 @@ def make_inputs(
         ``trial-data``: another kind, or given numbers that fit no tensor; ``trial-memory``: they do not fit in memory.
     """
     if kind not in KINDS:
-        raise UsageError(f"{kind!r} is no kind of data, {', '.join(KINDS)} are", code="trial-data")
+        raise UsageError(f"{kind!r} is not a kind of data, {', '.join(KINDS)} are", code="trial-data")
     arrays: dict[str, Numbers] = {name: np.asarray(numbers) for name, numbers in (given or {}).items()}
     check_given(graph, {name: numbers.shape for name, numbers in arrays.items()})
     tensors = {tensor.name: tensor for tensor in read_tensors(graph)}

@@ -36,7 +36,8 @@ def _rows(run: Run, op: Operation, rows: int, experts: int) -> Iterator[tuple[in
     for number, (start, stop) in enumerate(pairwise(offsets)):
         if not 0 <= start <= stop <= rows:
             raise GraphError(
-                f"{tensor.name!r} sends rows {start} to {stop} of {rows} to expert {number}: offsets go up to the rows",
+                f"{tensor.name!r} assigns rows {start} to {stop} of {rows} to expert {number}: offsets must not "
+                "exceed the number of rows",
                 code="interpret-input",
                 where=f"operation {op.name!r}",
             )

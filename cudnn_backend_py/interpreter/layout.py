@@ -90,7 +90,7 @@ def run_signal(run: Run, op: Operation) -> None:
         run.write(flag, np.full(flag.dims, value))
     elif run.scalar(flag) != value:
         raise GraphError(
-            f"{op.name!r} waits until {flag.name!r} is {value}, it is {run.scalar(flag)} and no one sets it",
+            f"{op.name!r} waits until {flag.name!r} is {value}, it is {run.scalar(flag)} and no operation sets it",
             code="interpret-input",
             where=f"graph {run.graph.name!r}",
         )

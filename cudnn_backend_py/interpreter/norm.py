@@ -60,7 +60,7 @@ def _sets(op: Operation) -> tuple[int, ...]:
     sets = None if open_axes else statistics(op.fields["mode"], x.dims, () if scale is None else scale.dims)
     if sets is None:
         raise GraphError(
-            f"what {op.fields['mode'].name} normalizes together cannot be reported without mean or inv_variance",
+            f"the dims that {op.fields['mode'].name} normalizes are unknown without mean or inv_variance",
             code="interpret-operation",
             where=str(op),
         )

@@ -142,5 +142,5 @@ def _header_text(stream: IO[bytes]) -> tuple[str, int]:
     length = stream.read(_LENGTH[version])
     size = int.from_bytes(length, "little")
     if size > _LARGEST_HEADER:
-        raise ValueError(f"a header has {size} bytes, {_LARGEST_HEADER} are the most that is read")
+        raise ValueError(f"a header has {size} bytes, {_LARGEST_HEADER} is the limit")
     return stream.read(size).decode("latin1"), len(magic) + len(length) + size

@@ -56,7 +56,7 @@ def _places(op: Operation, rows: int, columns: int) -> tuple[NDArray[np.int64], 
     for name in ("kv_token_offset", "speculative_mask", "max_token_value"):
         if op.fields.get(name) not in (None, DEFAULTS[op.kind].get(name)):
             raise GraphError(
-                f"a band with {name} cannot be interpreted: the header does not say what it does",
+                f"a band with {name} cannot be interpreted: the header does not define its effect",
                 code="interpret-operation",
                 where=f"operation {op.name!r}",
             )

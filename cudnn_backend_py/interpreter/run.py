@@ -231,7 +231,7 @@ class Run:
                     f"virtual tensor {key!r} is given, but operation {maker.name!r} writes it",
                     code="interpret-input",
                     where=f"graph {self.graph.name!r}",
-                    fix="leave it out; keep= returns what it holds",
+                    fix="leave it out; keep= returns its value",
                 )
             given[uids.get(key, key)] = value
         return given

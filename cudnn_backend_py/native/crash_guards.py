@@ -41,7 +41,7 @@ def _refuse_training_mode(_attribute: Attr, values: Sequence[Any]) -> None:
     """9.28: heuristics crash for a graph in training mode that has an inference norm."""
     if values[0] == OperationGraphMode.NORM_FWD_TRAIN:
         raise UsageError(
-            "CUDNN_OPERATIONGRAPH_MODE_NORM_FWD_TRAIN kills cuDNN on a graph whose norm is for inference",
+            "CUDNN_OPERATIONGRAPH_MODE_NORM_FWD_TRAIN crashes cuDNN with an inference norm",
             code="graph-mode-mismatch",
         )
 
@@ -49,7 +49,7 @@ def _refuse_training_mode(_attribute: Attr, values: Sequence[Any]) -> None:
 def _check_concat_axis(_attribute: Attr, values: Sequence[Any]) -> None:
     """9.28: an axis beyond 32 bits is truncated, passes cuDNN's check and is then used untruncated."""
     if not 0 <= values[0] < DIM_MAX:
-        raise UsageError(f"axis {values[0]} is none of the {DIM_MAX} possible dims", code="axis-out-of-range")
+        raise UsageError(f"axis {values[0]} is not one of the {DIM_MAX} possible dims", code="axis-out-of-range")
 
 
 def _check_spatial_dims(attribute: Attr, values: Sequence[Any]) -> None:
@@ -71,7 +71,7 @@ def _check_block_size(attribute: Attr, values: Sequence[Any]) -> None:
 def _refuse_cpp_object(attribute: Attr, _values: Sequence[Any]) -> None:
     """9.28: the address is read as a C++ ``std::vector``; an array of plain numbers is invalid memory."""
     raise UsageError(
-        f"{attribute.c_name} takes the address of a C++ std::vector, which Python cannot make",
+        f"{attribute.c_name} takes the address of a C++ std::vector, which Python cannot create",
         code="attribute-takes-cpp-object",
     )
 
@@ -248,4 +248,4 @@ def check_before_get(attribute: Attr, *, count_only: bool = False) -> None:
         ``attribute-not-readable``.
     """
     if attribute in (_UNCOUNTABLE if count_only else _UNREADABLE):
-        raise UsageError(f"reading {attribute.c_name} kills the process in cuDNN", code="attribute-not-readable")
+        raise UsageError(f"reading {attribute.c_name} crashes the process inside cuDNN", code="attribute-not-readable")

@@ -67,7 +67,7 @@ def _create(lib: Library, kind: DescriptorType) -> _Owner:
 
 
 def _report_closed(what: str) -> UsageError:
-    return UsageError(f"{what} is closed", code="descriptor-closed", fix="use it before close(), or make another one")
+    return UsageError(f"{what} is closed", code="descriptor-closed", fix="use it before close(), or create another one")
 
 
 def _chosen_library(on: Library | None) -> Library:
@@ -382,7 +382,7 @@ class Descriptor(Native, wraps=True):
         owner = self.owner
         if self._unsure:
             raise self._misuse_error(
-                f"a call that changes this {self._kind.c_name} was interrupted, or is not over",
+                f"a call that changes this {self._kind.c_name} was interrupted or is still running",
                 "descriptor-interrupted",
                 None,
                 fix="close it and make another one",
@@ -504,7 +504,7 @@ class Descriptor(Native, wraps=True):
         devices = {item.device for item in (owner, *others) if item.device is not None}
         if len(devices) > 1:
             raise self._misuse_error(
-                f"this {self._kind.c_name} is bound to GPU {owner.device}, what it is given to GPU "
+                f"this {self._kind.c_name} is bound to GPU {owner.device}, the given objects to GPU "
                 f"{', '.join(sorted(str(item.device) for item in others if item.device != owner.device))}",
                 "handle-of-another-device",
                 attribute,

@@ -174,7 +174,7 @@ class Launcher:
         if not len(named) == len(rows[0].keeps[1]) == len(rows[1].keeps[1]):
             raise UsageError(
                 f"{len(named)} uids, {len(rows[0].keeps[1])} dims and {len(rows[1].keeps[1])} strides were given, "
-                "equally many are needed",
+                "equal numbers are needed",
                 code="wrong-element-count",
             )
         numbers = (ctypes.c_int64 * len(named))(*named)

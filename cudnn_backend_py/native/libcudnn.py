@@ -49,14 +49,14 @@ class Native:
     def __init_subclass__(cls, *, wraps: bool = False) -> None:
         if not wraps:
             raise UsageError(
-                f"{cls.__name__} cannot be made from {cls.__base__.__name__ if cls.__base__ else 'it'}",
+                f"{cls.__name__} cannot be derived from {cls.__base__.__name__ if cls.__base__ else 'it'}",
                 code="no-base-class",
-                fix="hold a descriptor or handle in an object of your own",
+                fix="store a descriptor or handle in your own object",
             )
 
     def __reduce_ex__(self, _protocol: object) -> NoReturn:
         raise UsageError(
-            f"a {type(self).__name__} cannot be copied or pickled: it is one native object",
+            f"a {type(self).__name__} cannot be copied or pickled: it owns a native object",
             code="not-copyable",
             fix="copy or pickle the graph it was made from",
         )
@@ -421,7 +421,7 @@ def _check_same(loaded: Library, path: str | os.PathLike[str]) -> None:
     place = next(cudnn_places(path))
     if place.path != loaded.path:
         raise EnvironmentNotReady(
-            f"cuDNN {loaded.version_text} is loaded, so {os.fspath(path)} cannot be",
+            f"cuDNN {loaded.version_text} is loaded, so {os.fspath(path)} cannot be loaded as well",
             code="cudnn-library-already-loaded",
             where=f"loaded from {loaded.path}",
             fix=f"start another process with {LIBRARY_VARIABLE}={os.fspath(path)}",

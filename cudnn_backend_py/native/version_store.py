@@ -122,7 +122,7 @@ class VersionRequest(NamedTuple):
         if match is None or (match["numbers"] == "latest" and not latest):
             near = nearest(text, [version_text(one.version[:3]) for one in stored_libraries()])
             raise UsageError(
-                f"cuDNN version {text!r} is not two, three or four numbers with dots between",
+                f"cuDNN version {text!r} is not two to four numbers separated by dots",
                 code="cudnn-version-malformed",
                 fix=f"did you mean {near}?" if near else 'give for example "9.19", "9.19.0" or "9.19.0+cu13"',
             )
@@ -132,7 +132,7 @@ class VersionRequest(NamedTuple):
         majors: set[Cuda] = {named for named in _CUDA_MAJORS if named in (match["cuda"], cuda)}
         if len(wheels) > 1 or len(majors) > 1:
             raise UsageError(
-                f"cuDNN version {text!r} and the options name two wheels or two CUDA majors, one is needed",
+                f"cuDNN version {text!r} and the options disagree about the wheel or the CUDA major",
                 code="cudnn-version-malformed",
             )
         numbers = () if match["numbers"] == "latest" else version_numbers(match["numbers"])
@@ -162,7 +162,7 @@ class VersionRequest(NamedTuple):
 def check_cuda(cuda: Cuda) -> Cuda:
     if cuda not in _CUDA_MAJORS:
         raise UsageError(
-            f'CUDA major {cuda!r} is not one cuDNN 9 wheels are made for, needed is "12" or "13"',
+            f'CUDA major {cuda!r} has no cuDNN 9 wheels, "12" or "13" is needed',
             code="cuda-major-unknown",
         )
     return cuda

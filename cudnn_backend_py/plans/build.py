@@ -167,7 +167,7 @@ def parse_knobs(choices: Iterable[str]) -> dict[KnobType, int]:
             knobs[KnobType(int(name)) if name.isdecimal() else KnobType[name.upper()]] = int(value)
         except (KeyError, ValueError):
             raise UsageError(
-                f"{choice!r} is no knob choice, KNOB=VALUE is needed",
+                f"{choice!r} is not a knob choice, KNOB=VALUE is needed",
                 code="knob-choice",
                 where=f"knobs are {', '.join(f'{knob.name} ({int(knob)})' for knob in KnobType)}",
             ) from None

@@ -230,7 +230,7 @@ class PlanCache:
         try:
             record = plan.record()
         except CudnnStatusError as error:
-            return self._files.warn(f"plan {plan.tag} is not kept, cuDNN does not write it down: {error}")
+            return self._files.warn(f"plan {plan.tag} is not cached, as cuDNN does not serialize it: {error}")
         beside = {"evidence": None if evidence is None else dict(evidence)}
         return self._files.write(key, record.to_dict() | beside)
 
@@ -257,7 +257,7 @@ class PlanCache:
             try:
                 found.append(_cache_entry(entry, status))
             except (GraphError, KeyError):
-                self._files.warn(f"{self._files.path(entry['key'])} is ignored: it holds no plan")
+                self._files.warn(f"{self._files.path(entry['key'])} is ignored: it has no plan")
         return tuple(found)
 
 

@@ -51,7 +51,7 @@ class EngineChoice:
         """
         match = re.fullmatch(_TAG, tag, re.ASCII)
         if match is None:
-            raise UsageError(f"{tag!r} is no engine tag, one such as eng2_k24=7 is needed", code="engine-tag")
+            raise UsageError(f"{tag!r} is not an engine tag such as eng2_k24=7", code="engine-tag")
         knobs = re.findall(_KNOB, match[2], re.ASCII)
         return cls(int(match[1]), {_knob(name): int(value) for name, value in knobs})
 

@@ -99,7 +99,7 @@ class PlanRecord:
             )
         if self.sm != target.sm:
             raise EnvironmentNotReady(
-                f"{source} holds code for sm_{self.sm}, the target is sm_{target.sm}",
+                f"{source} has code for sm_{self.sm}, the target is sm_{target.sm}",
                 code="plan-architecture-mismatch",
                 fix="build the plan for this target",
             )
@@ -143,8 +143,8 @@ def record_from(data: Any, source: str) -> PlanRecord:
             fix="plan files are written by Plan.save and 'cudnn-backend build'",
         )
     if seal(data)["sha256"] != data.get("sha256"):
-        raise GraphError(f"{source} was changed since it was saved", code="plan-file")
+        raise GraphError(f"{source} was changed after it was saved", code="plan-file")
     record = PlanRecord.from_dict(data, source)
     if unknown := sorted({*data} - {*_FACTS, *_ENVELOPE}):
-        raise GraphError(f"{source} is no plan file: it has {', '.join(unknown)}, too", code="plan-file")
+        raise GraphError(f"{source} is no plan file: it also has {', '.join(unknown)}", code="plan-file")
     return record

@@ -115,7 +115,7 @@ class Selection:
         object.__setattr__(self, "knobs", tuple(sorted(self._given_knobs())))
         if self.knobs and self.engine is None:
             raise UsageError(
-                "knobs are given without an engine", code="selection-knobs", fix="name the engine they are of"
+                "knobs are given without an engine", code="selection-knobs", fix="name their engine as well"
             )
 
     def _given_knobs(self) -> Iterator[tuple[KnobType, int]]:

@@ -101,7 +101,7 @@ def with_dims(graph: Graph, dims: Mapping[str, tuple[int, ...]]) -> Graph:
     for name, wanted in dims.items():
         tensor = graph.tensor(name)
         if len(wanted) != tensor.rank or min(wanted) < 0:
-            raise _error(f"{name!r} has {tensor.rank} dims {list(tensor.dims)}, {list(wanted)} cannot be theirs")
+            raise _error(f"{name!r} has {tensor.rank} dims {list(tensor.dims)}, so {list(wanted)} does not fit")
         for axis, size in enumerate(wanted):
             if size:
                 sizes.fix((tensor.uid, axis), size)
@@ -135,7 +135,9 @@ class _Sizes:
         root = self._groups.root(axis)
         if self._fixed.get(root, size) != size:
             name = self._tensors[axis[0]].name
-            raise _error(f"dim {axis[1]} of {name!r} is to be {size}, and {self._fixed[root]} for another tensor")
+            raise _error(
+                f"dim {axis[1]} of {name!r} is requested as {size}, but another tensor requires {self._fixed[root]}"
+            )
         self._fixed[root] = size
         self._set(axis, size)
 
@@ -145,7 +147,7 @@ class _Sizes:
         root = self._groups.root(axis)
         if self._fixed.get(root, size) != size:
             name = self._tensors[axis[0]].name
-            raise _error(f"dim {axis[1]} of {name!r} follows from others: it is {size}, not {self._fixed[root]}")
+            raise _error(f"dim {axis[1]} of {name!r} is inferred as {size}, not {self._fixed[root]}")
         for uid, index in self._members[root]:
             self._dims[uid][index] = size
         return True
@@ -293,7 +295,7 @@ def _no_field_error(op: Op, name: str) -> GraphError:
     known: set[str] = set()
     for key, value in op.parameters().items():
         known |= set(value.fields) if isinstance(value, Parameters) else {key}
-    return _error(f"operation {op.name!r} has nothing called {name!r}", f"it has {', '.join(sorted(known))}")
+    return _error(f"operation {op.name!r} has no field called {name!r}", f"it has {', '.join(sorted(known))}")
 
 
 def _read_value(text: str, held: Any, annotation: str = "") -> Any:
@@ -337,14 +339,14 @@ def _with_options(graph: Graph, settings: Mapping[str, str]) -> Graph:
     if use is None:
         by_value = [tensor.name for tensor in graph.tensors if tensor.by_value]
         raise _error(
-            f"there is nothing called {', '.join(settings)} to set",
+            f"there is no setting {', '.join(settings)}",
             f"OPERATION.FIELD, with {', '.join(op.name for op in graph.ops)}"
             + (f"; or {', '.join(by_value)}" if by_value else "")
             + "; options of attention only where the graph is attention",
         )
     options: dict[str, Any] = {name: getattr(use.problem, name) for name in names}
     if options["score_modifier"] is not None:
-        raise _error("attention with a score modifier cannot be rebuilt: the graph does not show the modifier")
+        raise _error("attention with a score modifier cannot be rebuilt: the modifier cannot be read from the graph")
     options["scale"] = scale_of(graph)
     backward, form = use.backward, "unified" if use.form == "unified" else "composite"
     for key, text in settings.items():

@@ -193,7 +193,7 @@ def _keep_operations(graph: Graph, ops: list[Op]) -> Graph:
 def _to_memory(tensor: Tensor) -> Tensor:
     """Return the tensor in memory; boolean tensors stay virtual, as their memory format differs."""
     if tensor.data_type in BOOLEAN_TYPES:
-        raise GraphError(f"{tensor.name!r} would be in memory as booleans", code="booleans-in-memory")
+        raise GraphError(f"{tensor.name!r} would be a boolean tensor in memory", code="booleans-in-memory")
     return dataclasses.replace(tensor, virtual=False)
 
 

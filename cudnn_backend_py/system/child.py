@@ -342,7 +342,7 @@ class Child:
         CudnnBackendError
             ``judging-failed``: an exception there. ``answer-damaged``: what came is no line of the answer.
         UsageError
-            ``child-not-usable``: a question to it was interrupted, or this process was forked since.
+            ``child-not-usable``: a query was interrupted, or this process was forked meanwhile.
         """
         try:
             yield from self._ask(asked, limit_s)
@@ -571,9 +571,9 @@ def _damaged_answer_error(what: str, line: bytes) -> CudnnBackendError:
 
 def _not_usable_error() -> UsageError:
     return UsageError(
-        "the child process cannot be queried: a question to it was interrupted, or this process was forked since",
+        "the child process cannot be queried: a query was interrupted, or this process was forked meanwhile",
         code="child-not-usable",
-        fix="ask again: a new child process answers",
+        fix="repeat the call, which starts a new child process",
     )
 
 

@@ -104,7 +104,7 @@ def read_installation(folder: Path) -> Installation:
         }
         project, version = str(data["project"]), str(data["version"])
     except (KeyError, TypeError, AttributeError, RecursionError, OverflowError) as error:
-        raise ValueError(f"{folder / METADATA} is no record of an installation: {error!r}") from None
+        raise ValueError(f"{folder / METADATA} is not a record of an installation: {error!r}") from None
     name = _FOLDER.fullmatch(folder.name)
     wanted = f" {name['version']} --cuda {name['cuda']}" if name else " VERSION"
     if folder.name.startswith("nvrtc-"):
@@ -116,7 +116,7 @@ def _read_plain(path: Path) -> str:
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise ValueError(f"{path} is no plain file")
+            raise ValueError(f"{path} is not a regular file")
         with open(descriptor, "rb", closefd=False) as file:
             data = file.read(_READ_AT_MOST + 1)
     finally:  # open() does not close what turns out to be a folder
@@ -128,7 +128,7 @@ def _read_plain(path: Path) -> str:
 
 def _resolve_inside(name: str) -> str:
     if name.startswith("/") or "\0" in name or ".." in name.split("/"):
-        raise ValueError(f"{name!r} is no name of a file inside the folder")
+        raise ValueError(f"{name!r} is not a file name inside the folder")
     return name
 
 

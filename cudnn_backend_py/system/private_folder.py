@@ -70,7 +70,7 @@ class PrivateFolder:
         try:
             self.path = Path(path).expanduser().absolute()
             if b"\0" in os.fsencode(self.path):
-                raise ValueError("it holds a null character")
+                raise ValueError("it has a null character")
         except (RuntimeError, ValueError, TypeError, OSError) as error:  # no such user, no such text, no working folder
             pass_interruption(error)
             raise UsageError(
@@ -100,7 +100,7 @@ class PrivateFolder:
             pass_interruption(error)
             if self.path.is_symlink():
                 raise self._not_private_error(
-                    "is a symbolic link, a folder is needed", "name what it points to"
+                    "is a symbolic link, a folder is needed", "name the folder it points to"
                 ) from None
             raise
         try:
@@ -115,7 +115,7 @@ class PrivateFolder:
             raise self._not_private_error(fault, "name another folder")
         if status.st_mode & 0o022:
             fault = f"has mode {stat.S_IMODE(status.st_mode):04o}, needed is 0700"
-            raise self._not_private_error(fault, f"look at what is in it, then chmod 700 {self.path}")
+            raise self._not_private_error(fault, f"check its content, then run chmod 700 {self.path}")
 
     def _not_private_error(self, fault: str, fix: str) -> EnvironmentNotReady:
         return EnvironmentNotReady(
@@ -143,7 +143,7 @@ class PrivateFolder:
             raise EnvironmentNotReady(
                 f"the {self.title} {self.path} cannot be used: {error}",
                 code="cache-folder-unusable",
-                fix=f"see that this user can read and write it and that there is room on its disk{self.or_else}",
+                fix=f"check that this user can read and write it and that its disk has space{self.or_else}",
             ) from None
 
 
@@ -176,12 +176,12 @@ class OpenFolder:
         try:
             status = os.fstat(descriptor)
             if not stat.S_ISREG(status.st_mode):
-                raise ValueError("it is no plain file")
+                raise ValueError("it is not a regular file")
             if status.st_uid != os.geteuid() or status.st_mode & 0o022:
                 mode = stat.S_IMODE(status.st_mode)
-                raise ValueError(f"others can write it: user id {status.st_uid}, mode {mode:04o}")
+                raise ValueError(f"other users can write it: user id {status.st_uid}, mode {mode:04o}")
             if status.st_size > max_bytes:
-                raise ValueError(f"it has {status.st_size} bytes, at most {max_bytes} are taken")
+                raise ValueError(f"it has {status.st_size} bytes, at most {max_bytes} are allowed")
             if touch:
                 with suppress(OSError):  # a folder that can only be read
                     os.utime(descriptor)
@@ -368,7 +368,7 @@ class EntryFolder:
         name = self._name(key)
         data = self._entry({"key": key, **record})
         if len(data) > self._max_read:
-            return self.warn(f"{name} is not kept: {len(data)} bytes, the cache holds at most {self._max_read}")
+            return self.warn(f"{name} is not cached: it has {len(data)} bytes, the cache at most {self._max_read}")
         try:
             with self._private.open(create=True) as folder, folder.lock():
                 folder.remove_rest()
@@ -401,14 +401,14 @@ class EntryFolder:
     def _name(self, key: str) -> str:
         name = f"{key}.{self._suffix}"
         if not self._name_of_any.fullmatch(name):
-            raise UsageError(f"{key!r} is no key of an entry, 64 hex digits are needed", code="plan-cache-key")
+            raise UsageError(f"{key!r} is not a key, 64 hex digits are needed", code="plan-cache-key")
         return name
 
     def _entry(self, record: Mapping[str, Any]) -> bytes:
         try:
             body = json.dumps(record).encode() + b"\n"
         except (TypeError, ValueError, RecursionError) as error:
-            raise UsageError(f"the evidence for an entry is no JSON: {error}", code="plan-cache-evidence") from None
+            raise UsageError(f"the evidence for an entry is not JSON: {error}", code="plan-cache-evidence") from None
         return self._first_line(body) + body
 
     def _first_line(self, body: bytes) -> bytes:
@@ -434,7 +434,7 @@ class EntryFolder:
             )
         record = json.loads(body)
         if not isinstance(record, dict) or f"{record.get('key')}.{self._suffix}" != name:
-            raise ValueError("it is the entry of another key")
+            raise ValueError("it belongs to another key")
         return record
 
     def _make_room(self, folder: OpenFolder, name: str, size: int) -> None:

@@ -38,11 +38,11 @@ def read_text(path: str | os.PathLike[str], *, code: str, max_bytes: int = MAX_B
         said = getattr(error, "strerror", None) or str(error)
         raise GraphError(f"{shown} cannot be read: {said}", code=code) from None
     if len(data) > max_bytes:
-        raise GraphError(f"{shown} has more than {max_bytes} bytes, which are the most that is read", code=code)
+        raise GraphError(f"{shown} has more than {max_bytes} bytes, which is the limit", code=code)
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise GraphError(f"{shown} is no UTF-8: {error}", code=code) from None
+        raise GraphError(f"{shown} is not UTF-8: {error}", code=code) from None
 
 
 def read_json(path: str | os.PathLike[str], *, code: str, max_bytes: int = MAX_BYTES) -> Any:
@@ -77,9 +77,9 @@ def parse_json(text: str, what: str, *, code: str) -> Any:
         )
         _check_values(value)
     except RecursionError:
-        raise GraphError(f"{what} is no JSON: {_TOO_DEEP}", code=code) from None
+        raise GraphError(f"{what} is not JSON: {_TOO_DEEP}", code=code) from None
     except ValueError as error:
-        raise GraphError(f"{what} is no JSON: {error}", code=code) from None
+        raise GraphError(f"{what} is not JSON: {error}", code=code) from None
     return value
 
 
@@ -96,7 +96,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _check_length(text: str) -> str:
     if len(text) > MAX_NUMBER:
-        raise ValueError(f"a number has {len(text)} characters, {MAX_NUMBER} are the most that is read")
+        raise ValueError(f"a number has {len(text)} characters, {MAX_NUMBER} is the limit")
     return text
 
 

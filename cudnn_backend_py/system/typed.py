@@ -150,7 +150,7 @@ def _read_dataclass(kind: Any, value: Any, where: str, more: bool) -> Any:
     if missing := [name for name, always in needed.items() if always and name not in record]:
         raise _Mismatch(f"{where} lacks {', '.join(missing)}")
     if not more and (unknown := [str(name) for name in record if name not in needed]):
-        raise _Mismatch(f"{where} has {', '.join(unknown)}, which means nothing here")
+        raise _Mismatch(f"{where} has {', '.join(unknown)}, which is unknown")
     return kind(**{name: _read(hints[name], record[name], name, more) for name in needed if name in record})
 
 

@@ -81,7 +81,7 @@ def open_target(name: str | Profile | Target | None = None, *, on: Library | Non
     ------
     EnvironmentNotReady
         ``no-gpu`` if the GPU of this process is requested and there is none; ``device-description-unavailable``
-        if cuDNN is older than 9.8 or cannot load the libraries it judges with.
+        if cuDNN is older than 9.8 or cannot load the libraries that it needs to judge graphs.
     UsageError
         ``unknown-target``.
     """
@@ -121,13 +121,13 @@ def _open_described(profile: Profile, lib: Library) -> Target:
         if error.status is not Status.SUBLIBRARY_LOADING_FAILED:
             raise
         raise EnvironmentNotReady(
-            f"cuDNN {lib.version_text} cannot load the libraries it judges with",
+            f"cuDNN {lib.version_text} cannot load the libraries that it needs to judge graphs",
             code="device-description-unavailable",
             where=f"libcuda.so.1: {lib.driver.kind}; {lib.driver.note}\nNVRTC: {lib.nvrtc.path or lib.nvrtc.found}",
             cause=f"{error.headline}\n{error.last_error}",
-            fix="install the CUDA driver, or this package where a C compiler is, so that its driver stub is built"
+            fix="install the CUDA driver, or reinstall this package with a C compiler, which builds its driver stub"
             if lib.driver.kind == "missing"
-            else "cudnn-backend doctor names what is in the way, such as another cuDNN on LD_LIBRARY_PATH",
+            else "cudnn-backend doctor shows the problem, such as another cuDNN on LD_LIBRARY_PATH",
         ) from None
     return Target(profile, device=device, library=lib)
 
@@ -153,7 +153,7 @@ def read_device(ordinal: int = 0, *, on: Library | None = None) -> dict[str, Any
 def _check_device(ordinal: int, lib: Library) -> None:
     if not 0 <= ordinal < lib.driver.devices or lib.driver.kind != "real":
         raise UsageError(
-            f"there is no GPU {ordinal}, this process sees {lib.driver.devices}",
+            f"there is no GPU {ordinal}, this process has {lib.driver.devices}",
             code="unknown-device",
             where=f"libcuda.so.1: {lib.driver.kind}",
         )

@@ -159,8 +159,8 @@ def _check_tf32() -> Iterator[EnvironmentProblem]:
         yield EnvironmentProblem(
             "tf32-switched-off",
             f"{_TF32_SWITCH} is 0: cuDNN proposes no engine that computes in TF32",
-            "products and convolutions of float32 are refused, or get fewer engine configs",
-            f"unset {_TF32_SWITCH} where TF32 is precise enough",
+            "float32 matmuls and convolutions are refused or get fewer engine configs",
+            f"unset {_TF32_SWITCH} if TF32 is precise enough",
             blocks=False,
         )
 
@@ -267,8 +267,8 @@ def _find_missing(path: str, version: Version | None) -> Iterator[EnvironmentPro
         yield EnvironmentProblem(
             "cudnn-sublibrary-missing",
             f"libcudnn_{name}.so.9 is missing next to libcudnn.so.9",
-            f"in {folder}; {lost}" + (f", and the jit wheel of {version} never had it" if never_there else ""),
-            "take the full wheel (nvidia-cudnn-cu12 or -cu13) of this version, or a jit wheel of 9.13 or later"
+            f"in {folder}; {lost}" + (f", which the JIT wheel of {version} does not include" if never_there else ""),
+            "install the full wheel (nvidia-cudnn-cu12 or -cu13) of this version, or a JIT wheel of 9.13 or later"
             if never_there
             else _reinstall_command(path),
             blocks,
@@ -283,8 +283,8 @@ def _find_misnamed(path: str, version: Version) -> Iterator[EnvironmentProblem]:
             theirs = ", ".join(map(version_text, sorted(versions)))
             yield EnvironmentProblem(
                 "cudnn-sublibraries-mixed",
-                f"libcudnn_{name} is of cuDNN {theirs}, libcudnn of {version}",
-                f"by the names of the files in {Path(path).parent}",
+                f"libcudnn_{name} belongs to cuDNN {theirs}, libcudnn to {version}",
+                f"according to the file names in {Path(path).parent}",
                 _reinstall_command(path),
                 blocks=True,
             )
@@ -301,7 +301,7 @@ def _find_unloadable(path: str) -> Iterator[EnvironmentProblem]:
             mixed = "undefined symbol" in refusal
             yield EnvironmentProblem(
                 "cudnn-sublibraries-mixed" if mixed else "cudnn-sublibrary-unloadable",
-                f"libcudnn_{name}.so.9 is of another cuDNN version than the libraries next to it"
+                f"libcudnn_{name}.so.9 belongs to another cuDNN version than the libraries next to it"
                 if mixed
                 else f"libcudnn_{name}.so.9 cannot be loaded",
                 refusal,
@@ -317,7 +317,7 @@ def _find_mapped(lib: Library) -> Iterator[EnvironmentProblem]:
         yield EnvironmentProblem(
             "cudnn-loaded-twice",
             f"{len(shims)} libcudnn are loaded in this process: {' and '.join(shims)}",
-            f"they share their sub-libraries by name, and both answer as cuDNN {lib.version_text}",
+            f"they share their sub-libraries by name, and both act as cuDNN {lib.version_text}",
             "ask in another process, or import first what brings the one cuDNN to be used, and leave "
             "CUDNN_BACKEND_LIBRARY unset",
             blocks=True,
@@ -326,9 +326,9 @@ def _find_mapped(lib: Library) -> Iterator[EnvironmentProblem]:
     if foreign:
         yield EnvironmentProblem(
             "cudnn-sublibraries-mixed",
-            f"{lib.path} works with sub-libraries of another folder: {', '.join(foreign)}",
-            f"together they answer as cuDNN {lib.version_text}",
-            "take the other folder off LD_LIBRARY_PATH, or ask in a process that has not loaded another cuDNN",
+            f"{lib.path} uses sub-libraries from another folder: {', '.join(foreign)}",
+            f"together they act as cuDNN {lib.version_text}",
+            "remove the other folder from LD_LIBRARY_PATH, or use a process that has not loaded another cuDNN",
             blocks=True,
         )
 
@@ -352,8 +352,8 @@ def _find_shadowed(path: str) -> Iterator[EnvironmentProblem]:
             yield EnvironmentProblem(
                 "loader-path-shadows-cudnn",
                 f"LD_LIBRARY_PATH has another cuDNN: {folder}",
-                f"the loader searches it before {own}, so {path} may get its sub-libraries",
-                f"take {folder} off LD_LIBRARY_PATH, or put {own} before it",
+                f"the loader searches it before {own}, so {path} may load its sub-libraries",
+                f"remove {folder} from LD_LIBRARY_PATH, or put {own} before it",
                 blocks=False,
             )
     for file in loader_preloads():
@@ -361,8 +361,8 @@ def _find_shadowed(path: str) -> Iterator[EnvironmentProblem]:
             yield EnvironmentProblem(
                 "loader-path-shadows-cudnn",
                 f"LD_PRELOAD has {file}",
-                f"the loader takes it before what is in {own}",
-                f"take {file} off LD_PRELOAD",
+                f"the loader uses it before the files in {own}",
+                f"remove {file} from LD_PRELOAD",
                 blocks=False,
             )
 
@@ -375,7 +375,7 @@ def _check_driver(lib: Library, target: Target | None, build: bool) -> Iterator[
             "driver-missing",
             "there is no libcuda.so.1",
             driver.note,
-            "install the CUDA driver, or this package where a C compiler is, so that its driver stub is built",
+            "install the CUDA driver, or reinstall this package with a C compiler, which builds its driver stub",
             blocks=True,
         )
     elif driver.kind == "stub":
@@ -395,9 +395,9 @@ def _check_real_driver(lib: Library, live: bool, build: bool) -> Iterator[Enviro
     if version is None:
         yield EnvironmentProblem(
             "driver-unusable",
-            f"{lib.driver.path} is no CUDA driver",
+            f"{lib.driver.path} is not a CUDA driver",
             lib.driver.note,
-            "take its folder off LD_LIBRARY_PATH, or install the CUDA driver",
+            "remove its folder from LD_LIBRARY_PATH, or install the CUDA driver",
             blocks=True,
         )
         return
@@ -415,7 +415,7 @@ def _check_real_driver(lib: Library, live: bool, build: bool) -> Iterator[Enviro
         words, repair = _INITIALISATION.get(status, (f"cuInit answers {status}", "see nvidia-smi and the kernel log"))
         yield EnvironmentProblem(
             "driver-without-gpu",
-            f"the CUDA driver is installed and of no use here: {words}",
+            f"the CUDA driver is installed but does not work: {words}",
             f"cuInit of {lib.driver.path} answers {status}",
             repair,
             blocks=live,
@@ -434,7 +434,7 @@ def _check_nvrtc(lib: Library, target: Target | None, build: bool) -> Iterator[E
     if lib.nvrtc.path is None:
         yield EnvironmentProblem(
             "nvrtc-missing",
-            f"NVRTC for CUDA {major} was not found: {lost}",
+            f"NVRTC for CUDA {major} is not found: {lost}",
             lib.nvrtc.found,
             f"pip install {package}, or set CUDNN_BACKEND_NVRTC to the path of libnvrtc.so.{major}",
             blocks,
@@ -446,15 +446,15 @@ def _check_nvrtc(lib: Library, target: Target | None, build: bool) -> Iterator[E
         pass_interruption(error)
         found = ", ".join(find_loaded(Path(lib.nvrtc.path).name)) or lib.nvrtc.path
         headline = f"{found} is no NVRTC: {lost}"
-        repair = f"take its folder off LD_LIBRARY_PATH, and pip install --force-reinstall {package}"
+        repair = f"remove its folder from LD_LIBRARY_PATH, and pip install --force-reinstall {package}"
         yield EnvironmentProblem("nvrtc-unusable", headline, str(error), repair, blocks)
         return
     if nvrtc.version[0] != major:
         yield EnvironmentProblem(
             "nvrtc-of-another-cuda",
-            f"{nvrtc.path} is the NVRTC of CUDA {nvrtc.version[0]}.{nvrtc.version[1]}, that of CUDA {major} is needed",
+            f"{nvrtc.path} belongs to CUDA {nvrtc.version[0]}.{nvrtc.version[1]}, NVRTC for CUDA {major} is needed",
             lib.nvrtc.found,
-            f"take its folder off LD_LIBRARY_PATH, and pip install {package}",
+            f"remove its folder from LD_LIBRARY_PATH, and pip install {package}",
             blocks=build,
         )
     if nvrtc.refusal:
@@ -462,8 +462,8 @@ def _check_nvrtc(lib: Library, target: Target | None, build: bool) -> Iterator[E
         beside = f"; next to it are {', '.join(others)}" if others else ""
         yield EnvironmentProblem(
             "nvrtc-builtins-missing",
-            f"NVRTC {nvrtc.version[0]}.{nvrtc.version[1]} does not get at {nvrtc.builtins}: no plan can be built",
-            f"{nvrtc.path} says: {nvrtc.refusal}{beside}",
+            f"NVRTC {nvrtc.version[0]}.{nvrtc.version[1]} cannot load {nvrtc.builtins}, so no plan can be built",
+            f"{nvrtc.path} reports: {nvrtc.refusal}{beside}",
             f"reinstall NVRTC as a whole (pip install --force-reinstall {package}), and put its folder on "
             "LD_LIBRARY_PATH if the file is there",
             blocks=build,
@@ -509,7 +509,8 @@ def _check_cublaslt(lib: Library) -> Iterator[EnvironmentProblem]:
         major = lib.cuda_version // 1000
         yield EnvironmentProblem(
             "cublaslt-missing",
-            f"libcublasLt.so.{major} cannot be loaded: cuDNN ends the process where it needs it, as for every matmul",
+            f"libcublasLt.so.{major} cannot be loaded: cuDNN then crashes the process for every graph that needs "
+            "it, including every matmul",
             lib.cublaslt.found,
             f"pip install nvidia-cublas{f'-cu{major}' if major < 13 else ''}",
             blocks=True,

@@ -146,12 +146,12 @@ def load_profile(path: Path) -> Profile:
     bare = not isinstance(data, dict) or "properties" not in data
     given = data if bare else data["properties"]
     if not isinstance(given, dict):
-        raise GraphError(f"{path} holds no device description: an object of properties is needed", code="device-json")
+        raise GraphError(f"{path} is not a device description, an object of properties is needed", code="device-json")
     properties = check_properties(given, str(path))
     if bare:
         return Profile(path.stem, properties["deviceName"], (), properties, {}, {})
     if unknown := sorted(set(data) - {"schema", "properties", *_PARTS}):
-        raise GraphError(f"{path} has {', '.join(map(repr, unknown))}, which means nothing here", code="device-json")
+        raise GraphError(f"{path} has {', '.join(map(repr, unknown))}, which is unknown", code="device-json")
     if type(schema := data.get("schema", 1)) is not int or schema != 1:
         raise GraphError(f"{path} has schema {schema!r}, 1 is needed", code="device-json")
     for key, needed in _PARTS.items():

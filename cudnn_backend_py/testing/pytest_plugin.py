@@ -75,7 +75,7 @@ def assert_not_supported() -> Callable[..., Verdict]:
 def cudnn_target(request: pytest.FixtureRequest) -> str:
     """One of the targets of the marker ``cudnn_target``, or of ``--cudnn-target`` if there is no marker."""
     pytest.fail(
-        f"{request.node.name} takes the fixture cudnn_target and has no target: mark it with "
+        f"{request.node.name} uses the fixture cudnn_target without a target: mark it with "
         "@pytest.mark.cudnn_target('sm90'), or run pytest --cudnn-target sm90",
         pytrace=False,
     )

@@ -439,7 +439,7 @@ class Step:
         """Use the extension."""
         library = compiled_library()
         if library is None:
-            raise OSError("the compiled call of this package is missing")
+            raise OSError("the compiled part of this package is missing")
         cuda = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libtorch_cuda.so"))
         go, stream = library.cudnn_backend_py_go, cuda.aoti_torch_get_current_cuda_stream
         capturing = driver_function("cuStreamIsCapturing")

@@ -82,7 +82,7 @@ def scaled_dot_product_attention(
     _check_dense(query=query, key=key, value=value)
     if not enable_gqa and not query.size(1) == key.size(1) == value.size(1):
         raise UsageError(
-            f"query has {query.size(1)} heads, key {key.size(1)} and value {value.size(1)}: equally many are needed",
+            f"query has {query.size(1)} heads, key {key.size(1)} and value {value.size(1)}: equal numbers are needed",
             code="torch-option",
             fix="enable_gqa=True lets groups of query heads share key and value heads",
         )

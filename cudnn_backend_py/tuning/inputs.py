@@ -66,9 +66,9 @@ def _make_input(tensor: Tensor, pool: NDArray[np.float64], encoded: dict[DataTyp
         return 1.0
     if tensor.data_type not in TOLERANCES and tensor.data_type not in _DATA:
         raise UsageError(
-            f"{tensor.name!r} is {tensor.type_text}, of which the meaning is not known here",
+            f"{tensor.name!r} is {tensor.type_text}, which random data cannot be made for",
             code="tuning-input",
-            fix=f"give it: autotune(..., buffers={{{tensor.name!r}: ...}})",
+            fix=f"pass a buffer: autotune(..., buffers={{{tensor.name!r}: ...}})",
         )
     if tensor.data_type not in encoded:
         shift, scale = (4.0, 2.0) if tensor.data_type in _DATA else (0.0, 1.0)

@@ -114,7 +114,7 @@ def _prepare(
                 f"engine config {candidate.config.tag} failed on the GPU: {error.headline}",
                 code="tuning-candidate-crashed",
                 cause="the CUDA context of this process may be lost",
-                fix="start again in a new process, without engines=True or with a selection that leaves it out",
+                fix="start again in a new process, without engines=True or with a selection that excludes it",
             ) from error
         longest = max(longest, time.perf_counter() - began)
         first = first or results

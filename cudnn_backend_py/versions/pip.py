@@ -94,7 +94,7 @@ def _borrow_pip() -> Path:
             return folder
         said = f"uv did not get one:\n{_error_lines(done.stderr)}"
     raise EnvironmentNotReady(
-        f"{sys.executable} has no pip, which fetches the cuDNN wheels",
+        f"{sys.executable} has no pip, which downloads the cuDNN wheels",
         code="pip-missing",
         cause=f"this Python brings none for new environments, and {said}",
         fix=f"{sys.executable} -m ensurepip (with uv: uv pip install pip)",

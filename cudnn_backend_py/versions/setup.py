@@ -110,7 +110,7 @@ class Setup:
             f"library files changed after the question was made: {', '.join(changed[:_MOST_NAMED])}{more}",
             code="cudnn-files-changed",
             cause="an answer would not belong to the libraries that the question was about",
-            fix="ask again: the files are read again then",
+            fix="repeat the call, which reads the files again",
         )
 
 
@@ -222,7 +222,9 @@ def _digest(path: str, signature: Signature) -> str:
     try:
         digest = read_sha256(path, signature)
     except FileChangedError as error:
-        raise EnvironmentNotReady(str(error), code="cudnn-files-changed", fix="ask again when it is in place") from None
+        raise EnvironmentNotReady(
+            str(error), code="cudnn-files-changed", fix="repeat the call when the file exists"
+        ) from None
     except OSError as error:
         pass_interruption(error)
         raise EnvironmentNotReady(f"{path} cannot be read: {error}", code="cudnn-files-changed") from error

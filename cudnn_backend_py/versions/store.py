@@ -296,7 +296,7 @@ def remove(
         matches = _matches(wanted, root)
         if not matches:
             raise EnvironmentNotReady(
-                f"cuDNN {wanted} is not installed{wanted.as_wheel}, nothing was removed",
+                f"cuDNN {wanted} is not installed{wanted.as_wheel}; no version was removed",
                 code="cudnn-version-not-installed",
                 where=f"cache folder {root}",
                 cause=f"installed are: {', '.join(one.path.name for one in list_installed(root)) or 'none'}",
@@ -304,7 +304,7 @@ def remove(
         if len(matches) > 1:
             names = ", ".join(one.path.name for one in matches)
             raise UsageError(
-                f"cuDNN {wanted} names {len(matches)} installed versions, one is needed",
+                f"cuDNN {wanted} matches {len(matches)} installed versions, one is needed",
                 code="cudnn-version-ambiguous",
                 where=f"cache folder {root}",
                 fix=f"give all four numbers, the CUDA major, and --jit or --full; they are {names}",
@@ -341,7 +341,7 @@ class IntegrityReport:
     state
         ``whole``, ``damaged``, or ``unchecked`` where nothing says what was installed.
     differences
-        One line for each file that is not as it was installed, or why nothing could be checked.
+        One line for each file that differs from the installed one in or why nothing could be checked.
     repair
         What to do about it.
     """
@@ -490,7 +490,7 @@ def _choose_wheel(wanted: tuple[int, ...], cuda: Cuda, flavor: Flavor | None = N
     asked = version_text(wanted) or "latest"
     if not project_of:
         raise EnvironmentNotReady(
-            f"pip finds no cuDNN 9 wheel for CUDA {cuda} at all, so not {asked}",
+            f"pip finds no cuDNN 9 wheel for CUDA {cuda} , so not {asked}",
             code="cudnn-index-empty",
             where=f"pip index versions {', '.join(projects.values())}, with {sys.executable}",
             cause="no network, an index without these wheels, or none for this platform; pip said:\n"
@@ -505,7 +505,7 @@ def _choose_wheel(wanted: tuple[int, ...], cuda: Cuda, flavor: Flavor | None = N
             f"cuDNN {asked} for CUDA {cuda} is not among the {len(nearest)} versions pip finds",
             code="cudnn-version-not-found",
             where=f"wheels {' and '.join(projects.values())}",
-            fix="take one of these, nearest first:\n" + textwrap.fill(", ".join(nearest), width=90),
+            fix="choose one of these, nearest first:\n" + textwrap.fill(", ".join(nearest), width=90),
         )
     exact = max(matching, key=version_numbers)
     return project_of[exact], exact
@@ -579,7 +579,7 @@ def _place_wheel(wheel: Path, folder: Path, needed: str, bars: Progress) -> None
         tree.mkdir(mode=0o700)
         unpack_wheel(wheel, tree, bars)
         if len(list(tree.glob(needed))) != 1:
-            refuse_wheel(wheel, f"there is not one {needed} in it")
+            refuse_wheel(wheel, f"it has no {needed}, or several")
         with contextlib.suppress(FileNotFoundError):
             folder.rename(staging / "damaged")
         tree.rename(folder)
@@ -587,7 +587,7 @@ def _place_wheel(wheel: Path, folder: Path, needed: str, bars: Progress) -> None
 
 def _refuse_foreign(folder: Path, needed: str) -> NoReturn:
     raise EnvironmentNotReady(
-        f"{folder} exists and was not made by install",
+        f"{folder} exists but was not created by install",
         code="cache-folder-foreign",
         cause=f"it has no readable {METADATA}, or not one {needed}",
         fix="delete or move that folder, then install again",
@@ -690,11 +690,11 @@ def _check_files(installed: Installed, *, full: bool) -> None:
 
 def _refuse_changed(folder: Path, differences: Sequence[str] = (_NO_RECORD,), repair: str = "") -> NoReturn:
     raise EnvironmentNotReady(
-        f"{folder} is not as it was installed, {len(differences)} difference{'s' * (len(differences) != 1)}",
+        f"{folder} differs from the installed one in {len(differences)} difference{'s' * (len(differences) != 1)}",
         code="installed-files-changed",
         where=str(folder),
         cause="\n".join(differences),
-        fix=f"{repair or _repair_of(folder)}, which replaces it",
+        fix=f"{repair or _repair_of(folder)}, which reinstalls it",
     )
 
 

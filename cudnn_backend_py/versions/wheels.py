@@ -125,7 +125,7 @@ def _checked_members(wheel: Path, archive: zipfile.ZipFile) -> Iterator[tuple[zi
     """Yield the files below ``nvidia/``, each with the SHA-256 that RECORD gives (base64url, no padding)."""
     members = archive.infolist()
     if len(members) > _MAX_FILES:
-        refuse_wheel(wheel, f"it holds {len(members)} files, at most {_MAX_FILES} are taken")
+        refuse_wheel(wheel, f"it has {len(members)} files, at most {_MAX_FILES} are allowed")
     for member in members:
         if fault := _problem_of(member):
             refuse_wheel(wheel, f"{member.filename[:_MAX_NAME_BYTES]!r} {fault}")
@@ -172,7 +172,7 @@ def _problem_of(member: zipfile.ZipInfo) -> str:
 def _check_names(wheel: Path, names: list[str]) -> None:
     twice = [name for name, count in Counter(names).items() if count > 1]
     if twice:
-        refuse_wheel(wheel, f"it holds two files of the same name: {twice[0]!r}")
+        refuse_wheel(wheel, f"it has two files of the same name: {twice[0]!r}")
     files = {name for name in names if not name.endswith("/")}
     for name in names:
         parts = name.removesuffix("/").split("/")
@@ -185,16 +185,16 @@ def _check_sizes(wheel: Path, members: list[zipfile.ZipInfo]) -> None:
     packed = sum(member.compress_size for member in members)
     unpacked = sum(member.file_size for member in members)
     if packed > wheel.stat().st_size:
-        refuse_wheel(wheel, f"its files take {packed} bytes of it, which is more than it has: they overlap")
+        refuse_wheel(wheel, f"its files overlap: together they have {packed} bytes, more than the wheel")
     if unpacked > _MAX_BYTES:
-        refuse_wheel(wheel, f"it unpacks to {unpacked} bytes, at most {_MAX_BYTES} are taken")
+        refuse_wheel(wheel, f"it unpacks to {unpacked} bytes, at most {_MAX_BYTES} are allowed")
 
 
 def _read_record(wheel: Path, archive: zipfile.ZipFile) -> dict[str, tuple[str, str]]:
     """Return hash and size by file name from the RECORD of this project and version."""
     records = [name for name in archive.namelist() if name.count("/") == 1 and name.endswith(".dist-info/RECORD")]
     if len(records) != 1:
-        refuse_wheel(wheel, f"it holds {len(records)} RECORD files, one is needed")
+        refuse_wheel(wheel, f"it has {len(records)} RECORD files, one is needed")
     [record] = records
     own = "{}-{}.dist-info/RECORD".format(*_name_and_version(wheel))
     if record.lower() != own.lower():

@@ -75,7 +75,7 @@ def _problem(call: TorchCall) -> Attention:
         ``no-attention-graph``, or what :class:`~cudnn_backend_py.graph.attention.Attention` refuses.
     """
     if call.q.dtype not in _TYPES:
-        raise GraphError(f"cuDNN attention has no type {call.q.dtype}", code="no-attention-graph")
+        raise GraphError(f"cuDNN's attention does not support the type {call.q.dtype}", code="no-attention-graph")
     kind = _TYPES[call.q.dtype]
     options: dict[str, Any] = {"causal": call.causal, "scale": call.scale, "stats": call.training}
     if call.q.form != "dense":

@@ -222,7 +222,9 @@ def _add_logged(network: dict[str, Item], data: Mapping[str, Any], stem: str, be
     for record in data["tensors"]:
         for one in (record, *record.get("isRagged", ())):
             item = _logged_tensor(one)
-            assert network.setdefault(f"t:{one['name']}", item) == item, f"{item.label} is logged twice, differently"
+            assert network.setdefault(f"t:{one['name']}", item) == item, (
+                f"{item.label} is logged twice with different properties"
+            )
     for number, record in enumerate(data["nodes"]):
         _add_logged_op(network, record, f"{stem}{number}", belongs)
 

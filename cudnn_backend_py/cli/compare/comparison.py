@@ -187,7 +187,7 @@ def read_log_cases(path: str) -> list[Case]:
     if not found:
         faults = [item.fault.headline for item in graphs if item.fault is not None]
         raise UsageError(
-            f"{path} reports of no attention: of {len(graphs)} graphs that cuDNN logged there, none is",
+            f"{path} has no attention among its {len(graphs)} logged graphs",
             code="compare-no-attention",
             cause=f"{len(faults)} could not be rebuilt, the first: {faults[0]}" if faults else None,
             fix="give the log that a program with attention writes with CUDNN_LOGLEVEL_DBG=3; "
@@ -422,7 +422,7 @@ def read_record(path: str | Path) -> dict[str, Any]:
         shlex.split(parts["command"])
     except ValueError as error:  # shlex's too
         said = error.headline if isinstance(error, GraphError | UsageError) else error
-        raise UsageError(f"{path} is no record of a comparison: {said}", code="compare-resume") from error
+        raise UsageError(f"{path} is not a record of a comparison: {said}", code="compare-resume") from error
     return dict(found)
 
 
@@ -473,9 +473,9 @@ def compare(
         find_profile(wanted.target)
     elif not library().driver.devices or library().driver.kind != "real":
         raise EnvironmentNotReady(
-            "there is no GPU in this process, and time is judged on a GPU only",
+            "this process has no GPU, which is needed for timing",
             code="no-gpu",
-            fix="--target h100 names the plans that would be compared there",
+            fix="--target h100 lists the plans that would be compared",
         )
     record = {
         **start_record("compare", ("cudnn_backend_py", "python", "cudnn", "driver version", "compiled call")),

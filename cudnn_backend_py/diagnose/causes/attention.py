@@ -189,7 +189,7 @@ def low_precision(case: Case, reason: Reason) -> Cause | None:
     change = case.find_remedy("data_type")
     if change is not None:
         return blame_change("data-type", case, change, reason)
-    return Cause("data-type", f"{found}, which sm_{case.target.sm} does not take{quote(reason)}", Basis.RULE)
+    return Cause("data-type", f"{found}, which sm_{case.target.sm} does not support{quote(reason)}", Basis.RULE)
 
 
 @word_rule

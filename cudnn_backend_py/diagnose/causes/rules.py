@@ -692,11 +692,13 @@ def operation(case: Case, reason: Reason) -> Cause | None:
     if len(case.graph.ops) == 1 and quoted:
         only = case.graph.ops[0]
         return Cause(
-            "operation", f"operation {only.name} ({only.verb()}) is not taken{quoted}", Basis.RULE, reason.text
+            "operation", f"operation {only.name} ({only.verb()}) is not supported here{quoted}", Basis.RULE, reason.text
         )
     usual = (DescriptorType.OPERATION_RESHAPE, DescriptorType.OPERATION_RNG)
     unusual = [op for op in case.graph.ops if isinstance(op, Operation) and op.kind not in usual]
     if not unusual or not quoted:
         return None
     listed = ", ".join(f"{op.name} ({op.verb()})" for op in unusual[:4])
-    return Cause("operation", f"some operation does not fit, perhaps {listed}{quoted}", Basis.RULE, reason.text)
+    return Cause(
+        "operation", f"an operation does not match the pattern, perhaps {listed}{quoted}", Basis.RULE, reason.text
+    )

@@ -121,7 +121,7 @@ def write_repro(
 def _check_path(path: Path) -> Path:
     if not path.name.endswith(_SUFFIXES):
         raise UsageError(
-            f"{path} is no name of an archive", code="repro-path", fix=f"let it end with {', '.join(_SUFFIXES)}"
+            f"{path} is not a name for an archive", code="repro-path", fix=f"let it end with {', '.join(_SUFFIXES)}"
         )
     if not path.parent.is_dir():
         raise UsageError(f"there is no folder {path.parent}", code="repro-path")

@@ -267,7 +267,7 @@ class SupportTable:
             return cls._read(parse_json(text, "the table", code="support-table-file"))
         except (GraphError, UsageError) as error:
             raise UsageError(
-                f"this is no support table: {error.headline}",
+                f"this is not a support table: {error.headline}",
                 code="support-table-file",
                 fix="write one with cudnn-backend attention-table --output FILE",
             ) from error

@@ -179,7 +179,7 @@ def read_baseline(path: Path) -> Baseline:
         raise _make_file_error(path, f"schema and version are {found}, {(SCHEMA, SCHEMA_VERSION)} is needed")
     unknown = set(data) - {"schema", "version", "graphs", "targets", "versions", "build", "pin", "expected"}
     if unknown:
-        raise _make_file_error(path, f"it has {', '.join(sorted(unknown))}, which means nothing here")
+        raise _make_file_error(path, f"it has {', '.join(sorted(unknown))}, which is unknown")
     graphs = data.get("graphs")
     if not isinstance(graphs, dict) or not graphs or not all(isinstance(file, str) for file in graphs.values()):
         raise _make_file_error(path, f"[graphs] is {graphs!r}, a table of names and files is needed")
@@ -199,7 +199,7 @@ def read_baseline(path: Path) -> Baseline:
     )
     if strangers := sorted(set(baseline.expected) - set(baseline.triples())):
         raise _make_file_error(
-            path, f"it expects something of {strangers[0]}, which is not among its graphs, targets, versions"
+            path, f"it has an expectation for {strangers[0]}, which is not among its graphs, targets and versions"
         )
     return baseline
 
@@ -255,7 +255,7 @@ def update(
         new.write_text(_write_expected(read_text(path, code="check-file"), expected), encoding="utf-8")
         if read_baseline(new) != replace(baseline, path=new, expected=expected):
             raise _make_file_error(
-                path, "its tables [[expected]] cannot be reported from the rest: move them to its end"
+                path, "its tables [[expected]] are mixed with others: move them to the end of the file"
             )
         new.replace(path)
     finally:
@@ -329,7 +329,7 @@ def _record_answers(cell: Cell, pin: Sequence[str]) -> Expected:
 
 def _make_file_error(path: Path, what: str) -> UsageError:
     return UsageError(
-        f"{path} is no baseline: {what}",
+        f"{path} is not a baseline: {what}",
         code="check-file",
         fix="give it schema, version, targets and [graphs], then let 'cudnn-backend check --update' write the rest",
     )
@@ -352,7 +352,7 @@ def _read_expected(path: Path, rows: Any) -> dict[Triple, Expected]:
         except (KeyError, TypeError, ValueError) as error:
             raise _make_file_error(path, f"[[expected]] has {row!r}: {error!r}") from None
         if triple in found:
-            raise _make_file_error(path, f"it expects something of {triple} twice")
+            raise _make_file_error(path, f"it has two expectations for {triple}")
         found[triple] = expected
     return found
 

@@ -331,7 +331,7 @@ def compare_versions(
             raise UsageError(f"there are no {what} to judge", code="matrix-empty")
     setups = read_setups(places_of((old, new), wheels or {}))
     if len(setups) < 2 or setups[old].files == setups[new].files:
-        raise UsageError(f"{old} and {new} are one version: nothing can have changed", code="upgrade-versions")
+        raise UsageError(f"{old} and {new} are the same version", code="upgrade-versions")
     places = (setups[old].version, setups[new].version)
     pairs = [(graph, target) for target in chosen for graph in named]
     questions = {

@@ -257,7 +257,7 @@ class AttentionNode(Node):
         if r.has("block_mask") and context.sm // 10 == 10 and context.version < (9, 26, 0):
             raise not_supported(
                 f"a block mask on sm_{context.sm} requires cuDNN 9.26.0, the loaded library is {context.version}: "
-                "earlier ones read memory that no one wrote where the first block of keys is masked out",
+                "earlier versions read uninitialized memory where the first block of keys is masked",
                 fix="cudnn-backend cudnn install 9.26.0, or a bias instead of the block mask",
             )
         if not r.backward or context.sm // 10 != 10 or not is_deterministic(r, context):

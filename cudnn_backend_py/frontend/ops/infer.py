@@ -66,7 +66,8 @@ class OpNode(Node):
         others = [len(item.dim) for item in self.inputs.values() if not _has_value(item)]
         if not others and not any(item.dim for item in self.outputs.values()):
             raise attribute_not_set(
-                f"every input of {self.tag.lower()} {self.name!r} is a number: dims of its result do not follow",
+                f"every input of {self.tag.lower()} {self.name!r} is a number, so the dims of its result cannot "
+                "be inferred",
                 fix="set_dim([...]) and set_stride([...]) on the result",
             )
         rank = next((rank for rank in others if rank), 1)

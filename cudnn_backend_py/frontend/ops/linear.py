@@ -211,7 +211,7 @@ class _Convolution(OpNode):
         if self.tag == "CONV_FPROP":
             if 0 in self.window["stride"]:
                 raise attribute_not_set(
-                    f"stride of conv_fprop {self.name!r} is {self.window['stride']}: no dims follow from it",
+                    f"stride of conv_fprop {self.name!r} is {self.window['stride']}: dims cannot be inferred from it",
                     fix="give at least 1 for each spatial dim",
                 )
             dims = convolved(*self._inputs_of_one_rank(), window)

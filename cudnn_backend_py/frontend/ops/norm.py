@@ -163,7 +163,7 @@ class _Forward(_Norm):
         """Refuse a norm where neither a scale nor anything else gives the normalized dims."""
         if sum(size != 1 for size in x[1:]) > 1 and not self._known_statistics():
             raise invalid_value(
-                f"{self.tag.lower()} {self.name!r} has no scale, and x has dims {x}: over which it normalizes is open",
+                f"{self.tag.lower()} {self.name!r} has no scale, and x has dims {x}: the normalized dims are unknown",
                 fix="give a scale, or x the dims rows, hidden, 1, 1, or (training) the statistics theirs with set_dim",
             )
 

@@ -173,7 +173,7 @@ def _reasons(p: Attention, backward: bool, version: VersionTuple) -> Iterator[st
         yield "the scales of block-scaled types have dims that follow from the lengths"
     for name in ("q", "k", "v", "o", *(_GRADIENTS if backward else ())):
         if not _is_paged(p, name) and read_tokens(p.dims(name), p.strides(name)) is None:
-            yield f"the heads of a token of {name} do not are together: its strides are {p.strides(name)}"
+            yield f"the heads of a token of {name} are not adjacent in memory: its strides are {p.strides(name)}"
 
 
 def class_problem(p: Attention, bounds: Bounds, *, backward: bool) -> Attention:
@@ -213,7 +213,7 @@ def _layout(p: Attention, bounds: Bounds, backward: bool) -> Iterator[tuple[str,
         found = read_tokens(p.dims(name), p.strides(name))
         if found is None:
             raise GraphError(
-                f"the heads of a token of {name} do not are together: its strides are {p.strides(name)}",
+                f"the heads of a token of {name} are not adjacent in memory: its strides are {p.strides(name)}",
                 code="attention-layout",
             )
         length = bounds.q if name.removeprefix("d") in ("q", "o") else bounds.kv

@@ -108,11 +108,11 @@ class SmallAttention:
             f"data type {self.data_type.name} is neither HALF nor BFLOAT16",
         )
         _refuse(
-            problem.scale == "tensor", "the scale is a number or 'none': a device tensor is not part of the pattern"
+            problem.scale == "tensor", "the scale must be a number or 'none': the pattern has no device tensor for it"
         )
         _refuse(
             self.mask and self.bias is not None,
-            "mask and bias exclude each other: cuDNN makes the same kernel of (P + bias) * mask and P * mask + bias",
+            "mask and bias exclude each other: cuDNN uses the same kernel for (P + bias) * mask and P * mask + bias",
         )
         for item in ("q", "k", "v", "dq", "dk", "dv"):
             _check_layout(problem, item)
@@ -142,7 +142,7 @@ def _check_layout(p: Attention, name: str) -> None:
             "take that for interleaved tensors, whatever the other strides",
             code="attention-layout",
             where="small-sequence attention problem, checked before any cuDNN call",
-            fix=f"use another layout, or interleave for good (stride {s * s_stride} over b)",
+            fix=f"use another layout, or really interleave them (stride {s * s_stride} over b)",
         )
 
 
@@ -172,7 +172,7 @@ def mha_fprop(problem: SmallAttention | None = None, /, *, store_s: bool = False
     drops = bool(p.dropout or p.dropout_mask)
     _refuse(
         store_s and not (p.softmax or drops),
-        "store_s needs softmax or dropout, whose result S is: cuDNN accepts the graph without, and never writes S",
+        "store_s needs softmax or dropout, which produce S: without them cuDNN accepts the graph but does not write S",
     )
     f = Frame(p.problem, "mha_fprop", None)
     q, k, v = f.io("q"), f.io("k", transposed=True), f.io("v")
@@ -290,7 +290,7 @@ def mha_bprop(problem: SmallAttention | None = None, /, **options: Any) -> Graph
         What :class:`SmallAttention` refuses; ``attention-option`` without softmax or, with dbias, without a scale.
     """
     p = make_problem(problem, SmallAttention, options)
-    _refuse(not p.softmax, "the backward pattern is that of a softmax, got softmax=False")
+    _refuse(not p.softmax, "the backward pattern needs a softmax, got softmax=False")
     f = Frame(p.problem, "mha_bprop", None)
     q, k, v, do = f.io("q"), f.io("k"), f.io("v", transposed=True), f.io("do")
     s = f.once("s", f.score_dims, p.data_type, reordering=_REORDERED)

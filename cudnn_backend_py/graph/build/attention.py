@@ -299,7 +299,9 @@ class AttentionParts(BuilderBase):
             raise refuse(f"{headline}: [b, h, s, d] and [s, 1, 1, rope_dim]", **{ports[0]: x, "freqs": freqs})
         width = rope_dim or x.dims[3]
         if not 0 < width <= x.dims[3] or width % 2:
-            raise refuse(f"{width} of the {x.dims[3]} elements of a head cannot be rotated in pairs", **{ports[0]: x})
+            raise refuse(
+                f"{width} of the {x.dims[3]} elements of a head cannot be rotated, as pairs are needed", **{ports[0]: x}
+            )
         positions = max(freqs.dims[0], freqs.dims[2])
         if freqs.dims not in ((positions, 1, 1, width), (1, 1, positions, width)) or positions < x.dims[2]:
             need(freqs, (x.dims[2], 1, 1, width), "freqs", **{ports[0]: x})
@@ -437,7 +439,7 @@ def _band_width(lower: int, upper: int) -> int:
     """Return the width of a band: the elements before and after the diagonal, and the diagonal itself."""
     if min(lower, upper) < 0:
         raise GraphError(
-            f"lower_bandwidth is {lower}, upper_bandwidth {upper}: 0 and more are possible", code="wrong-argument"
+            f"lower_bandwidth is {lower} and upper_bandwidth {upper}, 0 or more is needed", code="wrong-argument"
         )
     return lower + upper + 1
 

@@ -218,9 +218,7 @@ def read_per_dim(given: Iterable[T], name: str) -> tuple[T, ...]:
         raise TypeError
     read = tuple(islice(given, DIM_MAX + 1))
     if len(read) > DIM_MAX:
-        raise GraphError(
-            f"{name}= has more than {DIM_MAX} parts, 1 to {DIM_MAX} are possible", code="rank-out-of-range"
-        )
+        raise GraphError(f"{name}= has more than {DIM_MAX} parts, 1 to {DIM_MAX} are allowed", code="rank-out-of-range")
     return read
 
 
@@ -258,7 +256,7 @@ def all_of(made: Sequence[Tensor | None], what: str) -> list[Tensor]:
         ``missing-field``.
     """
     if None in made:
-        raise GraphError(f"{what} writes all of its results, none can be False", code="missing-field")
+        raise GraphError(f"{what} writes all of its results, so False is not allowed for any", code="missing-field")
     return [item for item in made if item is not None]
 
 

@@ -66,7 +66,7 @@ class BlockScales(BuilderBase):
         check_types(Tensor, x=x)
         if not -x.rank <= axis < x.rank or block_size < 1:
             raise GraphError(
-                f"blocks of {block_size} along axis {axis} of {x.name!r} {list(x.dims)}: there is no such axis",
+                f"blocks of {block_size} along axis {axis} of {x.name!r} {list(x.dims)}: this axis does not exist",
                 code="wrong-argument",
             )
         small = block_size == _NVFP4
@@ -88,7 +88,7 @@ class BlockScales(BuilderBase):
         need(y, x.dims, "y", x=x)
         scales = self._output(given, f"{y.name}.scale", dims, kind)
         if scales is None:
-            raise GraphError("the scales are needed, scale=False cannot be", code="missing-field")
+            raise GraphError("the scales are needed, so scale=False is not allowed", code="missing-field")
         self._append(
             DescriptorType.OPERATION_BLOCK_SCALE_QUANTIZE,
             y.name,

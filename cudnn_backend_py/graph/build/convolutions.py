@@ -215,7 +215,7 @@ def _window(
             f"padding {sides[0]}, {sides[1]}, stride {sides[2]}, dilation {sides[3]}: "
             "as many are needed of each, at least one, and strides and dilations above 0",
             code="wrong-argument",
-            fix="images are [n, c, sizes ..], weights [k, c / groups, taps ..]; one number means all spatial dims",
+            fix="images are [n, c, sizes ..], weights [k, c / groups, taps ..]; one number applies to all spatial dims",
         )
     return sides
 

@@ -165,6 +165,6 @@ def _check_experts(tensors: dict[str, Tensor], experts: int) -> None:
     if offset.dims[1:] != (1, 1) or (count % experts and not ends_experts(count, experts)):
         raise refuse(
             f"first token offset {offset.name!r} has dims {list(offset.dims)}, {[experts, 1, 1]} is needed: "
-            "one number for each expert, and maybe one for the end",
+            "one number for each expert, and optionally one for the end",
             **tensors,
         )

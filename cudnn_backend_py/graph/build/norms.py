@@ -139,7 +139,9 @@ class Norms(BuilderBase):
         has_running = running_mean is not None and running_var is not None
         if (running_mean is None) != (running_var is None):
             alone = "running_mean" if running_var is None else "running_var"
-            raise GraphError(f"{alone}= is given alone, running mean and variance come together", code="missing-field")
+            raise GraphError(
+                f"{alone}= is given alone, but running mean and variance must be given together", code="missing-field"
+            )
         like = strides_like(sets, x)
         y = self._result("norm", x.dims, result, strides=x.strides)
         need(y, x.dims, "y", x=x)
@@ -234,7 +236,7 @@ class Norms(BuilderBase):
         need(dx, x.dims, "dx", x=x)
         gradient = self._output(dscale, f"{dx.name}.dscale", scale.dims, scale.data_type, scale.strides)
         if gradient is None:
-            raise GraphError("cuDNN always writes dscale, dscale=False cannot be", code="missing-field")
+            raise GraphError("cuDNN always writes dscale, so dscale=False is not allowed", code="missing-field")
         item = NormBackward(
             dx, gradient, self._output(wants_bias, f"{dx.name}.dbias", scale.dims, scale.data_type, scale.strides)
         )
@@ -342,7 +344,9 @@ class Norms(BuilderBase):
         has_running = running_mean is not None and running_var is not None
         if (running_mean is None) != (running_var is None):
             alone = "running_mean" if running_var is None else "running_var"
-            raise GraphError(f"{alone}= is given alone, running mean and variance come together", code="missing-field")
+            raise GraphError(
+                f"{alone}= is given alone, but running mean and variance must be given together", code="missing-field"
+            )
         mode = BnFinalizeStatsMode.TRAINING if training else BnFinalizeStatsMode.INFERENCE
         stem = name or self.free_name("bn_finalize")
         made = {

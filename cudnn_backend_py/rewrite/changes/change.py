@@ -86,7 +86,7 @@ class Change(ShownAsHtml):
             ``change-impossible``: no such graph can be made.
         """
         if not self.graphs:
-            raise GraphError(f"no graph can be made by the change: {self.title}", code="change-impossible")
+            raise GraphError(f"the change does not give a valid graph: {self.title}", code="change-impossible")
         return self.graphs[0]
 
     @property

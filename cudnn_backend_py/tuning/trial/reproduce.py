@@ -40,9 +40,9 @@ def decode_word(word: str) -> Graph:
         unpacking = zlib.decompressobj()
         text = unpacking.decompress(packed, _LARGEST)
         if not unpacking.eof:
-            raise ValueError("it is cut off, or too large")
+            raise ValueError("it is truncated or too large")
     except (ValueError, zlib.error, binascii.Error) as error:
-        raise GraphError(f"{word[:40]!r} holds no whole graph: {error}", code="graph-json") from error
+        raise GraphError(f"{word[:40]!r} is not a complete graph: {error}", code="graph-json") from error
     return graph_from_json(parse_json(text.decode(errors="replace"), word[:40], code="graph-json"))
 
 

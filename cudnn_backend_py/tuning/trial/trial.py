@@ -354,7 +354,7 @@ class _Run:
                 self.why_not_compared = error.headline
                 return None
             if not self._expected[key]:
-                self.why_not_compared = "its results hang on random numbers of which only the distribution is known"
+                self.why_not_compared = "its results depend on random numbers that are known only in distribution"
         return self._expected[key]
 
     def facts(self) -> tuple[OutputFacts, ...]:

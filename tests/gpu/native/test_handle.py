@@ -77,7 +77,7 @@ def test_a_handle_of_another_gpu_is_refused() -> None:
             if last == 0:
                 plan.descriptor.check_usable(DescriptorType.EXECUTION_PLAN)
             else:
-                with pytest.raises(UsageError, match="bound to GPU 0, what it is given to GPU 1"):
+                with pytest.raises(UsageError, match="bound to GPU 0, the given objects to GPU 1"):
                     plan.descriptor.execute(other, pack)
                 config = Descriptor(DescriptorType.EXECUTION_PLAN).set(Attr.EXECUTION_PLAN_HANDLE, other)
                 best = first_config(flash_graph(), target)

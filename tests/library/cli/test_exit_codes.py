@@ -202,7 +202,7 @@ def process(*arguments: str, shell: str = '"$@"', **environment: str) -> subproc
 @pytest.mark.parametrize(
     ("shell", "code", "said"),
     [
-        ('"$@" > /dev/full', 2, "system-error: the system refuses: [Errno 28] No space left on device"),
+        ('"$@" > /dev/full', 2, "system-error: the operating system reports: [Errno 28] No space left on device"),
         ('"$@" | true; exit ${PIPESTATUS[0]}', 2, ""),
         ('"$@" >&-', 0, ""),
         ('"$@" 2>&-', 0, ""),

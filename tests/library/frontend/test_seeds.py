@@ -27,7 +27,7 @@ def test_notebooks_build_their_graphs_without_a_gpu(seed: int, target: str) -> N
     assert [stop["cell"] for stop in stops] == list(EXECUTING[seed])
     for stop in stops:
         assert stop["type"] == "FrontendRuntimeError"
-        assert f"built for the described target {find_profile(target).name}, which cannot run" in stop["text"]
+        assert f"built for the described target {find_profile(target).name}, on which plans cannot run" in stop["text"]
 
 
 @pytest.mark.parametrize(("seed", "cells"), [(0, 15), (1, 10)])

@@ -218,6 +218,6 @@ def test_a_descriptor_is_not_copied(make: Callable[[Any], Any]) -> None:
 
 
 def test_a_descriptor_has_no_subclasses() -> None:
-    with pytest.raises(UsageError, match="cannot be made from Descriptor") as caught:
+    with pytest.raises(UsageError, match="cannot be derived from Descriptor") as caught:
         type("Mine", (Descriptor,), {})
     assert caught.value.code == "no-base-class"

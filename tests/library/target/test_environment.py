@@ -268,7 +268,7 @@ def test_a_libcuda_that_is_no_driver(tmp_path: Path) -> None:
         "driver-unusable"
     ]
     assert fault["blocks"]
-    assert fault["headline"] == f"{tmp_path / 'libcuda.so.1'} is no CUDA driver"
+    assert fault["headline"] == f"{tmp_path / 'libcuda.so.1'} is not a CUDA driver"
     assert "cuInit" in fault["detail"]
 
 

@@ -175,7 +175,7 @@ def test_xdist_runs_every_target_beside_all_other_plugins(
 def test_the_fixture_without_a_target_says_what_to_do(pytester: pytest.Pytester) -> None:
     done = run(pytester, MARKED, "-k", "asked")
     done.assert_outcomes(errors=1)
-    done.stdout.fnmatch_lines(["test_asked takes the fixture cudnn_target and has no target: mark it with*"])
+    done.stdout.fnmatch_lines(["test_asked uses the fixture cudnn_target without a target: mark it with*"])
 
 
 def test_an_unknown_target_of_the_option(pytester: pytest.Pytester) -> None:

@@ -132,7 +132,7 @@ def test_one_broken_case_hides_no_other(tmp_path: Path) -> None:
     run = CliRunner().invoke(main, ["audit", "--folder", str(path.parent)])
     assert run.exit_code == 0
     assert "frontend: activation by eng1" in run.stdout
-    assert "case-000000000000.npz is no case of an audit: File is not a zip file" in run.stdout
+    assert "case-000000000000.npz is not a case of an audit: File is not a zip file" in run.stdout
     found = json.loads(CliRunner().invoke(main, ["audit", "--folder", str(path.parent), "--format", "json"]).stdout)
     assert sorted("error" in one for one in found["cases"]) == [False, True]
 

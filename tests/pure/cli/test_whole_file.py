@@ -49,7 +49,7 @@ def test_a_command_without_room_says_which_file_and_leaves_it(tmp_path: Path) ->
     with room_for(1000):
         done = CliRunner().invoke(main, words)
     assert done.exit_code == 2
-    assert f"system-error: the system refuses: [Errno 27] File too large: '{drawn}'" in done.stderr
+    assert f"system-error: the operating system reports: [Errno 27] File too large: '{drawn}'" in done.stderr
     assert drawn.read_bytes() == whole
     assert len(list(tmp_path.iterdir())) == 2
 

@@ -164,7 +164,7 @@ def test_a_value_has_one_form(value: object, what: str) -> None:
     with pytest.raises(GraphError, match=r"^graph-json: ") as caught:
         graph_from_json(data)
     assert what in caught.value.headline
-    with pytest.raises(GraphError, match=r"^graph-json: .*'more', which means nothing here"):
+    with pytest.raises(GraphError, match=r"^graph-json: .*'more', which is unknown"):
         graph_from_json({**json.loads(GRAPH), "more": 1})
 
 

@@ -201,7 +201,7 @@ def test_children_of_multiprocessing_import_the_frontend(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ((), "a script is needed, or -m and a module"),
+        ((), "a script, or -m with a module, is needed"),
         (("-m",), "-m needs the name of a module"),
         (("--taget", "h100", "x.py"), "there is no option --taget"),
         (("nowhere.py",), "there is no nowhere.py"),

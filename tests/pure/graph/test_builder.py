@@ -293,7 +293,7 @@ WRONG: dict[str, tuple[Make, str, str]] = {
     "pairs": (
         lambda g: g.rope_backward(of(g, *HEADS), of(g, 6, 1, 1, 3), rope_dim=3),
         "operation-shape",
-        "3 of the 8 elements of a head cannot be rotated in pairs",
+        "3 of the 8 elements of a head cannot be rotated, as pairs are needed",
     ),
     "head dims": (
         lambda g: g.sdpa_forward(of(g, *HEADS, name="q"), of(g, 2, 4, 6, 4, name="k"), of(g, *HEADS)),

@@ -187,12 +187,12 @@ OPS: list[Case] = [
     (
         "pointwise-axis",
         lambda: untyped.Pointwise(name="p", mode=P.GEN_INDEX, x=X, y=Y),
-        "GEN_INDEX with axis None: GEN_INDEX takes one, nothing else does",
+        "GEN_INDEX with axis None: only GEN_INDEX has an axis",
     ),
     (
         "pointwise-axis",
         lambda: untyped.Pointwise(name="p", mode=P.EXP, x=X, y=Y, axis=1),
-        "EXP with axis 1: GEN_INDEX takes one, nothing else does",
+        "EXP with axis 1: only GEN_INDEX has an axis",
     ),
     (
         "pointwise-axis",

@@ -179,7 +179,7 @@ WHERE = "operation 'y'"
 MALFORMED: list[tuple[str, str, Change]] = [
     (
         "graph-json",
-        "this is no graph JSON: schema is 'x', 'cudnn-backend-py/graph' is needed",
+        "this is not a graph JSON: schema is 'x', 'cudnn-backend-py/graph' is needed",
         lambda g: g.update(schema="x"),
     ),
     ("graph-json", "graph JSON of version 2, this package reads 1", lambda g: g.update(version=2)),
@@ -311,7 +311,7 @@ def test_malformed_is_named(code: str, headline: str, change: Change) -> None:
 
 @pytest.mark.parametrize("data", [None, [], "graph", 3, {}])
 def test_what_is_no_graph_at_all(data: object) -> None:
-    with pytest.raises(GraphError, match="graph-json: this is no graph JSON: schema is "):
+    with pytest.raises(GraphError, match="graph-json: this is not a graph JSON: schema is "):
         graph_from_json(data)
 
 

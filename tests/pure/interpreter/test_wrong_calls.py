@@ -60,7 +60,7 @@ CALLS: dict[str, tuple[Call, str, str]] = {
     "too many paddings": (
         lambda g: g.convolution(image(g), one(g, "w", 64, 32, 3, 3), padding=(1, 1, 1)),
         "wrong-argument",
-        "'x' [2, 32, 8, 8] has 2 spatial dims | padding (1, 1, 1) | one number means all spatial dims",
+        "'x' [2, 32, 8, 8] has 2 spatial dims | padding (1, 1, 1) | one number applies to all spatial dims",
     ),
     "a filter larger than the image": (
         lambda g: g.convolution(image(g), one(g, "w", 64, 32, 11, 11)),
@@ -142,7 +142,7 @@ CALLS: dict[str, tuple[Call, str, str]] = {
     "a running mean alone": (
         lambda g: batch_norm(g, running_mean=per_channel(g, "rm")),
         "missing-field",
-        "running_mean= is given alone, running mean and variance come together",
+        "running_mean= is given alone, but running mean and variance must be given together",
     ),
     "a running mean of other channels": (
         lambda g: batch_norm(g, running_mean=per_channel(g, "rm", 31), running_var=per_channel(g, "rv")),
@@ -326,7 +326,7 @@ CALLS: dict[str, tuple[Call, str, str]] = {
     "an input before the first": (
         lambda g: g.concatenate([one(g, "a", 2, 8)], 0, in_place_index=-1),
         "wrong-argument",
-        "in_place_index -1: there is no such axis or input",
+        "in_place_index -1: this axis does not exist or input",
     ),
     "blocks of nothing": (
         lambda g: g.block_scale_dequantize(one(g, "x", 2, 64), one(g, "s", 2, 2), 0),

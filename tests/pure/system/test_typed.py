@@ -77,7 +77,7 @@ def test_what_fits_is_read() -> None:
         ({"by_uid": {"9" * 30: []}}, "a key of by_uid"),
         ({"either": 1.5}, "either is 1.5, a text is needed"),
         ({"on": 1}, "on is 1, true or false is needed"),
-        ({"more": 1}, "it has more, which means nothing here"),
+        ({"more": 1}, "it has more, which is unknown"),
     ],
 )
 def test_what_does_not_fit_is_named(change: dict[str, Any], said: str) -> None:

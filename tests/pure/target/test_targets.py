@@ -111,10 +111,10 @@ def test_profile_file_needs_properties_only(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "headline"),
     [
-        (b"{", "is no JSON: Expecting property name"),
-        (b"\xff", "is no UTF-8: 'utf-8' codec"),
-        (b"[]", "holds no device description: an object of properties is needed"),
-        (b'{"properties": 3}', "holds no device description: an object of properties is needed"),
+        (b"{", "is not JSON: Expecting property name"),
+        (b"\xff", "is not UTF-8: 'utf-8' codec"),
+        (b"[]", "is not a device description, an object of properties is needed"),
+        (b'{"properties": 3}', "is not a device description, an object of properties is needed"),
     ],
 )
 def test_files_that_are_no_description(tmp_path: Path, content: bytes, headline: str) -> None:
@@ -223,7 +223,7 @@ def test_a_property_of_a_newer_cudnn_is_a_number_or_text_too(value: object) -> N
         ({"citations": {"a": 1}}, "an object of texts is needed"),
         ({"schema": 2}, "has schema 2, 1 is needed"),
         ({"schema": True}, "has schema True, 1 is needed"),
-        ({"alias": []}, "has 'alias', which means nothing here"),
+        ({"alias": []}, "has 'alias', which is unknown"),
     ],
 )
 def test_every_part_of_a_profile_is_checked(part: dict[str, Any], needed: str, tmp_path: Path) -> None:

@@ -155,7 +155,7 @@ def test_both_wheels_of_a_version_lie_side_by_side(index: Path, root: Path) -> N
     assert "--jit or --full" in caught.value.sections["fix"]
     assert versions.remove("9.19.0", root=root, flavor="jit").path == jit.path
     assert visible(root) >= {"9.19.0.56-cu12-full"}
-    with pytest.raises(EnvironmentNotReady, match="is not installed as the jit wheel, nothing was removed"):
+    with pytest.raises(EnvironmentNotReady, match="is not installed as the jit wheel; no version was removed"):
         versions.remove("9.19.0", root=root, flavor="jit")
 
 
@@ -693,7 +693,7 @@ def test_damage_is_named_at_the_next_use(root: Path, change: Callable[[Path], ob
         versions.child_environment(installed)
     assert caught.value.code == "installed-files-changed"
     assert caught.value.sections["cause"].startswith(difference)
-    assert caught.value.sections["fix"] == "cudnn-backend cudnn install 9.19.0.56 --cuda 12, which replaces it"
+    assert caught.value.sections["fix"] == "cudnn-backend cudnn install 9.19.0.56 --cuda 12, which reinstalls it"
     assert versions.list_installed(root) == [installed]
 
 
