@@ -310,7 +310,7 @@ class Record:
         """Announce a change of one tensor or all to the graph; `what` begins the error if it cannot change."""
         graph = None if self.owner is None else self.owner()
         if graph is not None:
-            graph._changed(what, item)
+            graph._invalidate(what, item)
 
     def claim(self, item: tensor, uid: int) -> None:
         """Reserve the uid that a program gives a tensor; a tensor with that uid by default gets another one.

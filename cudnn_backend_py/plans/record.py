@@ -63,7 +63,7 @@ class PlanRecord:
         for name, kind in _FACTS.items():
             if type(data.get(name)) is not kind:
                 raise GraphError(
-                    f"{source} is no plan file: {name!r} is of type {type(data.get(name)).__name__}, "
+                    f"{source} is not a plan file: {name!r} is of type {type(data.get(name)).__name__}, "
                     f"{kind.__name__} is needed",
                     code="plan-file",
                 )
@@ -138,7 +138,7 @@ def record_from(data: Any, source: str) -> PlanRecord:
     found = (data.get("schema"), data.get("version")) if isinstance(data, dict) else None
     if found != (SCHEMA, SCHEMA_VERSION) or type(found[1]) is not int:
         raise GraphError(
-            f"{source} is no plan file of version {SCHEMA_VERSION}",
+            f"{source} is not a plan file of version {SCHEMA_VERSION}",
             code="plan-file",
             fix="plan files are written by Plan.save and 'cudnn-backend build'",
         )
@@ -146,5 +146,5 @@ def record_from(data: Any, source: str) -> PlanRecord:
         raise GraphError(f"{source} was changed after it was saved", code="plan-file")
     record = PlanRecord.from_dict(data, source)
     if unknown := sorted({*data} - {*_FACTS, *_ENVELOPE}):
-        raise GraphError(f"{source} is no plan file: it also has {', '.join(unknown)}", code="plan-file")
+        raise GraphError(f"{source} is not a plan file: it also has {', '.join(unknown)}", code="plan-file")
     return record

@@ -564,7 +564,7 @@ def test_serialized_graphs_of_earlier_versions_are_read() -> None:
     again.deserialize(sealed(earlier))
     assert again.get_workspace_size() == g.get_workspace_size()
     for changed, what in (({"plan": 1}, "'plan' is of type int"), ({"sm": "90"}, "'sm' is of type str")):
-        with pytest.raises(RuntimeError, match=f"the serialized graph is no plan file: {what}"):
+        with pytest.raises(RuntimeError, match=f"the serialized graph is not a plan file: {what}"):
             again.deserialize(sealed(earlier | changed))
     with pytest.raises(RuntimeError, match="no serialized graph of this version"):
         again.deserialize(sealed([]))

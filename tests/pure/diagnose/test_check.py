@@ -219,8 +219,8 @@ ROW = '\n[[expected]]\ngraph = "g"\ntarget = "sm90"\nversion = "default"\noutcom
         (TOML.replace("version = 1", "version = 1\nexpected = 1"), "expected is 1"),
         (TOML + ROW.replace("supported", "fine"), "'fine' is not a valid Outcome"),
         (TOML + ROW.replace('graph = "g"', ""), "KeyError"),
-        (TOML + ROW.replace("default", "9.19.0"), "not among its graphs, targets, versions"),
-        (TOML + ROW + ROW, "twice"),
+        (TOML + ROW.replace("default", "9.19.0"), "not among its graphs, targets and versions"),
+        (TOML + ROW + ROW, "two expectations"),
     ],
 )
 def test_what_is_no_baseline_is_refused(text: str, what: str, tmp_path: Path) -> None:

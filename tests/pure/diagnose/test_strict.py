@@ -98,7 +98,7 @@ def test_a_version_is_the_integer(version: object, tmp_path: Path) -> None:
     record = {"schema": "cudnn-backend-py/plan", "version": version}
     path = tmp_path / "plan.json"
     path.write_text(json.dumps(seal(record)), encoding="utf-8")
-    with pytest.raises(GraphError, match=r"^plan-file: .* is no plan file of version 1"):
+    with pytest.raises(GraphError, match=r"^plan-file: .* is not a plan file of version 1"):
         load_plan(path)
 
 
@@ -122,11 +122,11 @@ def test_a_plan_file_under_a_right_hash_is_still_checked(key: str, value: object
         return path
 
     assert load_record(written(record)).sm == 90
-    with pytest.raises(GraphError, match=f"^plan-file: .* is no plan file: '{key}' is of type "):
+    with pytest.raises(GraphError, match=f"^plan-file: .* is not a plan file: '{key}' is of type "):
         load_plan(written({**record, key: value}))
-    with pytest.raises(GraphError, match=f"^plan-file: .* is no plan file: '{key}' is of type NoneType"):
+    with pytest.raises(GraphError, match=f"^plan-file: .* is not a plan file: '{key}' is of type NoneType"):
         load_plan(written({name: item for name, item in record.items() if name != key}))
-    with pytest.raises(GraphError, match=r"^plan-file: .* it has more, too"):
+    with pytest.raises(GraphError, match=r"^plan-file: .* it also has more"):
         load_plan(written({**record, "more": 1}))
 
 

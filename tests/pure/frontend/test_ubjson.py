@@ -45,9 +45,9 @@ def test_what_is_cut_or_changed_is_refused_or_another_value_and_nothing_else() -
 @pytest.mark.parametrize(
     ("data", "told"),
     [
-        (b"", "ends or breaks off"),
+        (b"", "ends early or is damaged"),
         (b"[" * 70, "64 lists and objects deep"),
-        (b"ZZ", "goes on after byte 1"),
+        (b"ZZ", "has data after byte 1"),
         (b"SL" + b"\x7f" * 8, "are left"),
         (b"Si\xff", "a text of -1 bytes"),
         (b"Sd\x00\x00\x00\x00", "no length of a text"),

@@ -26,14 +26,14 @@ def test_a_mode_alone_is_no_list_though_its_number_is_0() -> None:
 
 
 def test_types_are_those_of_cudnn_or_torch() -> None:
-    with pytest.raises(TypeError, match=r"is no cudnn\.data_type and no torch dtype"):
+    with pytest.raises(TypeError, match=r"is neither a cudnn\.data_type nor a torch dtype"):
         cudnn.Graph(io_data_type="half")
 
 
 def test_outside_of_its_block_a_graph_has_no_operations() -> None:
     graph = cudnn.Graph()
     assert not hasattr(graph, "matmul")
-    with pytest.raises(RuntimeError, match="not built: it is called after its with block has ended"):
+    with pytest.raises(RuntimeError, match="not built yet: call it after its with block"):
         graph()
     assert repr(graph) == str(graph) == "<cudnn.Graph empty: inputs [], outputs []>"
 

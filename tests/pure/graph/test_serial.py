@@ -169,7 +169,7 @@ def test_a_file_that_is_no_json(tmp_path: Path, content: bytes, what: str) -> No
     with pytest.raises(GraphError) as raised:
         load_graph(path)
     assert raised.value.code == "graph-json"
-    assert raised.value.headline.startswith(f"{path} is no {what}: ")
+    assert raised.value.headline.startswith(f"{path} is not {what}: ")
 
 
 # ------------------------------------------------------------------------------------- malformed

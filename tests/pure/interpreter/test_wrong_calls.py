@@ -242,7 +242,7 @@ CALLS: dict[str, tuple[Call, str, str]] = {
     "a band below nothing": (
         lambda g: g.contract_band_matrix(one(g, "s", 2, 4, 128, 128), lower_bandwidth=-1, upper_bandwidth=0),
         "wrong-argument",
-        "lower_bandwidth is -1, upper_bandwidth 0: 0 and more are possible",
+        "lower_bandwidth is -1 and upper_bandwidth 0, 0 or more is needed",
     ),
     "heads in no groups": (
         lambda g: g.sdpa_forward(*heads(g, (2, 4, 8, 64), (2, 3, 8, 64), (2, 3, 8, 64))),
@@ -326,7 +326,7 @@ CALLS: dict[str, tuple[Call, str, str]] = {
     "an input before the first": (
         lambda g: g.concatenate([one(g, "a", 2, 8)], 0, in_place_index=-1),
         "wrong-argument",
-        "in_place_index -1: this axis does not exist or input",
+        "in_place_index -1: there is no such axis or input",
     ),
     "blocks of nothing": (
         lambda g: g.block_scale_dequantize(one(g, "x", 2, 64), one(g, "s", 2, 2), 0),

@@ -109,7 +109,7 @@ def test_an_entry_under_another_name_is_foreign(files: EntryFolder) -> None:
 def test_entries_others_can_write_are_ignored(files: EntryFolder) -> None:
     files.write(KEY, RECORD)
     files.path(KEY).chmod(0o666)
-    with pytest.warns(PlanCacheWarning, match="others can write it"):
+    with pytest.warns(PlanCacheWarning, match="other users can write it"):
         assert files.read(KEY) is None
 
 
@@ -282,7 +282,7 @@ def test_a_folder_with_the_name_of_an_entry_is_left_alone(files: EntryFolder, fo
     files.write(OTHER, RECORD)
     files.path(KEY).mkdir()
     open_before = len(os.listdir("/proc/self/fd"))
-    with pytest.warns(PlanCacheWarning, match="no plain file"):
+    with pytest.warns(PlanCacheWarning, match="not a regular file"):
         assert files.read(KEY) is None
     assert len(os.listdir("/proc/self/fd")) == open_before
     assert files.clear() == 1

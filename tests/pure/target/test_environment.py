@@ -20,7 +20,7 @@ def test_the_jit_wheel_of_9_12_lacks_what_its_graph_library_opens(tmp_path: Path
     assert fault.blocks
     assert fault.code == "cudnn-sublibrary-missing"
     assert fault.headline == "libcudnn_engines_precompiled.so.9 is missing next to libcudnn.so.9"
-    assert fault.detail.endswith("the jit wheel of 9.12.0 never had it")
+    assert fault.detail.endswith("the JIT wheel of 9.12.0 does not include")
     assert "full wheel" in fault.repair
     assert "driver" not in fault.repair
     assert list(_find_missing(library, Version(9, 13, 0))) == []

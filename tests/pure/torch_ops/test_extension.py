@@ -179,4 +179,4 @@ def test_file_that_others_can_write_is_not_loaded(in_c: Any, folder: Path) -> No
     (folder / Build.of(TORCH).file).chmod(0o666)
     extension, given = asked()
     assert given == []
-    assert "others can write it" in extension.state
+    assert "other users can write it" in extension.state

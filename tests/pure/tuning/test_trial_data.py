@@ -185,7 +185,7 @@ def test_given_numbers_are_taken(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "match"),
     [
-        ({"kind": "odd"}, "no kind of data"),
+        ({"kind": "odd"}, "not a kind of data"),
         ({"given": {"nope": 1}}, "the graph reads a, b, bias"),
         ({"given": {"a": np.zeros((1, 2))}}, r"has dims \(2, 128, 64\)"),
     ],

@@ -150,7 +150,7 @@ def test_both_wheels_of_a_version_lie_side_by_side(index: Path, root: Path) -> N
     (full.path / "nvidia/cudnn/lib/libcudnn.so.9").unlink()
     repairs = {one.name: one.repair for one in versions.check_all(root=root)}
     assert repairs[full.path.name] == "cudnn-backend cudnn install 9.19.0.56 --cuda 12 --full"
-    with pytest.raises(UsageError, match="names 2 installed versions") as caught:
+    with pytest.raises(UsageError, match="matches 2 installed versions") as caught:
         versions.remove("9.19.0", root=root)
     assert "--jit or --full" in caught.value.sections["fix"]
     assert versions.remove("9.19.0", root=root, flavor="jit").path == jit.path
@@ -374,7 +374,7 @@ def test_what_cannot_be_replaced_stays_and_is_named(index: Path, root: Path) -> 
     with pytest.raises(EnvironmentNotReady, match="damaged or forged"):
         versions.install("9.19.0", cuda="12", root=root, progress=False)
     assert installed.library.read_bytes() == b"the Library"
-    with pytest.raises(EnvironmentNotReady, match="is not as it was installed"):
+    with pytest.raises(EnvironmentNotReady, match="differs from the installed one"):
         versions.verify(installed)
 
 
@@ -489,7 +489,7 @@ def damaged_duplicate(folder: Path) -> Path:
         (lambda folder: make_wheel(folder, recorded={LIBRARY: record_hash(b"")}), f"SHA-256 of {LIBRARY}"),
         (lambda folder: make_wheel(folder, recorded={"nvidia/gone": "sha256=x"}), "missing: nvidia/gone"),
         (lambda folder: make_wheel(folder, files={"other/file": b""}), "no nvidia/ tree"),
-        (lambda folder: make_wheel(folder, files={GRAPH_LIBRARY: b""}), "not one nvidia/*/lib/libcudnn.so.9"),
+        (lambda folder: make_wheel(folder, files={GRAPH_LIBRARY: b""}), "no nvidia/*/lib/libcudnn.so.9"),
         (lambda folder: make_wheel(folder, files=JIT_FILES | {"nvidia/../../evil": b""}), "leads out"),
         (lambda folder: make_wheel(folder, files=JIT_FILES | {"../evil": b""}), "leads out"),
         (lambda folder: make_wheel(folder, files=JIT_FILES | {"/tmp/evil": b""}), "leads out"),
@@ -611,7 +611,7 @@ def test_find_prefers_the_default_cuda(root: Path, monkeypatch: pytest.MonkeyPat
 
 def test_remove_takes_one_version(root: Path) -> None:
     old, new = place(root, "9.19.0.56"), place(root, "9.19.1.2")
-    with pytest.raises(UsageError, match="names 2 installed versions") as caught:
+    with pytest.raises(UsageError, match="matches 2 installed versions") as caught:
         versions.remove("9.19", root=root)
     assert caught.value.code == "cudnn-version-ambiguous"
     assert versions.remove("9.19.0", root=root) == old
@@ -651,7 +651,7 @@ def test_verify_accepts_what_was_installed(root: Path) -> None:
 def test_verify_names_the_difference(root: Path, change, difference: str) -> None:
     installed = place(root)
     change(installed.path)
-    with pytest.raises(EnvironmentNotReady, match="as it was installed, 1 difference") as caught:
+    with pytest.raises(EnvironmentNotReady, match="differs from the installed one in 1 difference") as caught:
         versions.verify(installed)
     assert caught.value.code == "installed-files-changed"
     assert difference in caught.value.sections["cause"]
@@ -673,7 +673,7 @@ def test_verify_checks_the_cached_nvrtc(root: Path, no_environment_nvrtc: None) 
     assert installed is not None
     versions.verify(installed)
     nvrtc.write_bytes(b"NVRTC")
-    with pytest.raises(EnvironmentNotReady, match="nvrtc-cu12 is not as it was installed"):
+    with pytest.raises(EnvironmentNotReady, match="nvrtc-cu12 differs from the installed one"):
         versions.verify(installed)
 
 
@@ -705,7 +705,7 @@ def test_a_copied_cache_is_read_once_and_is_whole(root: Path) -> None:
 
 def test_a_rest_of_a_version_is_named(root: Path) -> None:
     (place(root).path / "installed.json").unlink()
-    with pytest.raises(EnvironmentNotReady, match="is not as it was installed") as caught:
+    with pytest.raises(EnvironmentNotReady, match="differs from the installed one") as caught:
         versions.require_installed("9.19.0", root=root)
     assert caught.value.code == "installed-files-changed"
     assert versions.list_installed(root) == []
