@@ -286,7 +286,7 @@ class tensor:
     def foresee(self) -> tuple[list[int], list[int]]:
         """Return the dims and strides inferred so far, empty where unknown."""
         graph = self._graph()
-        return ([], []) if graph is None else graph.inferred_layout(self)
+        return ([], []) if graph is None else graph.foresee(self)
 
     def get_name(self) -> str:
         """Return the name."""

@@ -96,7 +96,7 @@ def _open_archive(path: str | os.PathLike[str], code: str, what: str) -> Iterato
         raise
     except (OSError, *ARCHIVE_ERRORS) as error:
         said = str(error) or type(error).__name__
-        raise UsageError(f"{os.fspath(path)} is no {what}: {said}", code=code) from error
+        raise UsageError(f"{os.fspath(path)} is not a {what}: {said}", code=code) from error
 
 
 def _read_array(file: zipfile.ZipFile, info: zipfile.ZipInfo) -> NDArray[Any]:
