@@ -68,7 +68,7 @@ def test_exceptions_need_not_be_compared() -> None:
     assert differences(row("t", "skipped", 0, "ValueError"), row("t", "skipped", 0), exceptions=False) == []
 
 
-def test_the_comparison_counts_by_file_and_lists_no_more_ids_than_it_says() -> None:
+def test_the_comparison_counts_by_file_and_lists_no_more_ids_than_it_states() -> None:
     theirs = {key: row(key) for key in [f"test_a.py::test[{n}]" for n in range(MOST_IDS + 10)]}
     theirs["test_b.py::test"] = row("test_b.py::test", "passed")
     ours = {key: {**one, "executes": 0} if one["file"] == "test_a.py" else one for key, one in theirs.items()}
@@ -139,7 +139,7 @@ def test_graphs_that_are_executed_are_the_same(theirs: Any, ours: Any, ways: lis
     assert differences({**row(), "graphs": theirs}, {**row(), "graphs": ours}) == ways
 
 
-def test_the_comparison_says_where_graphs_differ() -> None:
+def test_the_comparison_reports_where_graphs_differ() -> None:
     left, right = ({"test_a.py::test": {**row(), "graphs": [shown]}} for shown in (SHOWN, OTHER))
     data = compare(({}, left), ({}, right))
     assert data["total"]["graphs compared"] == 1
@@ -161,7 +161,7 @@ def test_runs_one_after_the_other_in_a_file_are_one(tmp_path: Path, parts: list[
     assert len(rows) == len(parts)
 
 
-def test_a_file_of_runs_says_which_built_no_plans(tmp_path: Path) -> None:
+def test_a_file_of_runs_reports_which_built_no_plans(tmp_path: Path) -> None:
     lines: list[object] = []
     for name, fast in (("test_a.py", False), ("test_b.py", True)):
         lines += [{"run": {"module": "cudnn", "fast": fast}}, {**row(f"{name}::test"), "file": name}]
@@ -227,7 +227,7 @@ def swept(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     return [json.loads(line) for line in out.read_text().splitlines()]
 
 
-def test_the_first_line_says_what_ran(swept: list[dict[str, Any]]) -> None:
+def test_the_first_line_reports_what_ran(swept: list[dict[str, Any]]) -> None:
     about = swept[0]["run"]
     assert (about["module"], about["sample"], about["device"]) == ("frontend", 1, "no GPU")
     assert about["cudnn"].startswith("9.")

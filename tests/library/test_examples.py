@@ -130,12 +130,12 @@ def concerning(version: tuple[int, int, int]) -> set[str]:
     }
 
 
-def test_every_hazard_concerns_a_version_at_hand() -> None:
+def test_every_known_issue_concerns_a_version_available() -> None:
     assert concerning(V9_19) | concerning(library().version) == set(REPRODUCTIONS)
 
 
 @pytest.mark.parametrize("older", [OLDER, NEWEST], ids=["9.19.0", "newest"])
-def test_cudnn_accepts_the_hazards(older: bool) -> None:
+def test_cudnn_accepts_the_known_issues(older: bool) -> None:
     """On sm_90; otherwise they would be refusals, which harm no one."""
     names = sorted(concerning(V9_19 if older else library().version) - set(ENDS_THE_PROCESS))
     for step, asked in (("check", names), ("build", COMPILED)):
@@ -149,7 +149,7 @@ def test_cudnn_accepts_the_hazards(older: bool) -> None:
     ("name", "older"),
     [(name, older) for name in ENDS_THE_PROCESS for older in (OLDER, NEWEST) if not older or name in concerning(V9_19)],
 )
-def test_some_hazards_end_the_process_when_a_plan_is_built(name: str, older: bool) -> None:
+def test_some_known_issues_end_the_process_when_a_plan_is_built(name: str, older: bool) -> None:
     """9.19 does so at the support check already."""
     done = run_python(["-c", JUDGE, "check" if older else "build", name], environment=environment(older))
     assert done.ending == ENDS_THE_PROCESS[name], done.stdout

@@ -540,12 +540,12 @@ def test_a_child_closed_under_a_living_parent_stays_alive() -> None:
     assert configs[0].get(Attr.ENGINECFG_ENGINE).get(Attr.ENGINE_GLOBAL_INDEX) >= 0
 
 
-def test_device_name_of_255_bytes_is_taken() -> None:
+def test_device_name_of_255_bytes_is_accepted() -> None:
     device = Descriptor(D.DEVICEPROP).set(Attr.DEVICEPROP_JSON_REPRESENTATION, device_json("n" * 255)).finalize()
     assert json.loads(device.get(Attr.DEVICEPROP_JSON_REPRESENTATION))["deviceName"] == "n" * 255
 
 
-def test_constant_of_a_tensor_is_taken_as_bytes() -> None:
+def test_constant_of_a_tensor_is_accepted_as_bytes() -> None:
     constant = tensor(
         3,
         TENSOR_DATA_TYPE=DataType.FLOAT,

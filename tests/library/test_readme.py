@@ -56,7 +56,7 @@ def first_untrue(shown: str, printed: str) -> str | None:
 
 
 @pytest.mark.parametrize("block", PYTHON, ids=str)
-def test_python_block_prints_what_it_says(block: Block) -> None:
+def test_python_block_prints_what_it_states(block: Block) -> None:
     done = run(sys.executable, "-W", "error", "-c", block.text)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == re.findall(r"# -> (.*)$", block.text, re.MULTILINE)

@@ -67,7 +67,7 @@ def test_verdicts_of_sixteen_threads_agree_with_the_serial_ones(alone: list[dict
     assert sum(len(candidate["reasons"]) for item in alone for candidate in item["candidates"]) > 60
 
 
-def test_control_graph_is_asked_from_many_threads_at_first(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_control_graph_is_queried_from_many_threads_at_first(monkeypatch: pytest.MonkeyPatch) -> None:
     import sys
 
     monkeypatch.setattr(sys.modules["cudnn_backend_py.diagnose.explanation"], "_controls", {})

@@ -135,7 +135,7 @@ def test_status_error_quotes_cudnn() -> None:
     }
 
 
-def test_silent_cudnn_is_said_to_be_silent() -> None:
+def test_silent_cudnn_is_reported_as_silent() -> None:
     error = CudnnStatusError("refused", status=Status.BAD_PARAM, function="cudnnCreate")
     assert error.code == "cudnn-status"
     assert error.sections == {"cudnn": "CUDNN_STATUS_BAD_PARAM (2000), cudnnCreate\nno last-error text"}

@@ -68,7 +68,7 @@ def test_host_times_of_operators(way: str) -> None:
     assert row(way, *("-" if one is None else f"{one['median_us']:.1f}" for one in found)) in EXECUTION
 
 
-def test_host_times_of_operators_beside_the_table() -> None:
+def test_host_times_of_operators_next_to_the_table() -> None:
     us = read_record("torch-calls-h200-cudnn-9.19.0.json")["us"]
     loop = us[f"{PACKED}: no gradients"]["C loop"]["median_us"]
     assert f"A C loop over the plan of the packed call takes {loop:.1f}." in EXECUTION

@@ -113,7 +113,7 @@ def test_unknown_name_is_an_attribute_error() -> None:
     assert not hasattr(cudnn_backend_py, "no_such_name")
 
 
-def test_the_reference_tells_where_each_public_name_is_imported_from() -> None:
+def test_the_reference_reports_where_each_public_name_is_imported_from() -> None:
     page = (Path(cudnn_backend_py.__file__).parents[1] / "docs/reference/index.md").read_text(encoding="utf-8")
     at_the_top: set[str] = set()
     rows = [row.split("|") for row in page.splitlines() if row.startswith("| [") and row.count("|") == 4]

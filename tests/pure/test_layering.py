@@ -128,7 +128,7 @@ def test_page_lists_every_room() -> None:
 
 
 @pytest.mark.parametrize("room", ROOMS)
-def test_room_imports_what_the_page_says(room: str) -> None:
+def test_room_imports_what_the_page_states(room: str) -> None:
     assert used(room) == (MAY_IMPORT[room], FROM_OUTSIDE[room])
 
 

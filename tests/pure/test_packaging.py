@@ -33,7 +33,7 @@ def test_package_data_pattern_matches_files(pattern: str) -> None:
     assert list(PACKAGE.glob(pattern))
 
 
-def test_every_file_that_is_no_python_is_package_data() -> None:
+def test_every_file_that_is_not_a_python_is_package_data() -> None:
     made = (".py", ".pyc", ".so")
     files = {path for path in PACKAGE.rglob("*") if path.is_file() and path.suffix not in made}
     assert files == {path for pattern in PATTERNS for path in PACKAGE.glob(pattern)}
@@ -103,7 +103,7 @@ def test_test_and_dev_extras_bring_no_cudnn() -> None:
     assert not [item for extra in ("test", "dev") for item in EXTRAS[extra] if "nvidia" in item]
 
 
-def test_version_is_said_in_one_place() -> None:
+def test_version_is_reported_in_one_place() -> None:
     attribute = PROJECT["tool"]["setuptools"]["dynamic"]["version"]["attr"]
     assert "version" in PROJECT["project"]["dynamic"]
     said = {
@@ -135,7 +135,7 @@ def test_links_of_the_readme_work_outside_the_repository(monkeypatch: pytest.Mon
     assert said["author_email"] == "someone@users.noreply.github.com"
 
 
-def test_an_sdist_says_where_it_is_from_and_without_a_repository_nothing_is_made_up(
+def test_an_sdist_reports_where_it_is_from_and_without_a_repository_nothing_is_generated(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("setup.py", "README.md"):
@@ -218,7 +218,7 @@ def test_houses_for_contributors_are_there() -> None:
         assert (ROOT / name).stat().st_size > 300, name
 
 
-def test_pre_commit_uses_the_linters_of_dev_beside_what_the_package_imports() -> None:
+def test_pre_commit_uses_the_linters_of_dev_next_to_what_the_package_imports() -> None:
     text = (ROOT / ".pre-commit-config.yaml").read_text(encoding="utf-8")
     pinned = re.findall(r'"((?:ruff|mypy)==[^"]+)"', text)
     assert set(pinned) == {item for item in EXTRAS["dev"] if "==" in item}

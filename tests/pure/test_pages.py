@@ -29,7 +29,7 @@ OTHERS = ("pip", "uv", "uvx", "eval", "make", "pytest", "pre-commit", "conda", "
 COMMANDS = dict.fromkeys(command_lines("sh", "bash", "console") + INLINE)
 
 
-def test_blocks_have_a_language_that_says_what_is_done_with_them() -> None:
+def test_blocks_have_a_language_that_reports_what_is_done_with_them() -> None:
     languages = {"python", "py", "sh", "bash", "console", "text", "json", "toml", "yaml"}
     assert [str(block) for block in BLOCKS if block.language not in languages] == []
     assert len(BLOCKS) > 50
@@ -112,7 +112,7 @@ def test_data_can_be_read(block: Block) -> None:
 
 
 @pytest.mark.parametrize("task", [*TASKS, *GPU_TASKS], ids=lambda task: task.task)
-def test_tasks_of_a_stranger_are_done_with_the_words_of_their_page(task: Task, tmp_path: Path) -> None:
+def test_tasks_of_a_stranger_are_done_with_the_texts_of_their_page(task: Task, tmp_path: Path) -> None:
     write_files(task, tmp_path)
     page = " ".join(PAGES[task.page].split())
     assert [command for command in task.commands if command not in page] == []

@@ -24,7 +24,7 @@ from tests.support.mutations import HOSTILE, check_printed
 from tests.support.reporting import small_matrix, two_matmuls, verdict
 
 
-def test_everything_that_is_no_letter_sign_or_space_is_escaped() -> None:
+def test_everything_that_is_not_a_letter_sign_or_space_is_escaped() -> None:
     for code in range(sys.maxunicode + 1):
         letter = chr(code)
         kind = unicodedata.category(letter)
@@ -48,12 +48,12 @@ def test_escapes(text: str, shown: str) -> None:
     assert printable(text) == shown
 
 
-def test_lines_keep_their_newlines_and_are_no_commands() -> None:
+def test_lines_keep_their_newlines_and_are_not_commands() -> None:
     assert printable_lines("a\n  ::error::b\r\nc::d") == "a\n  \\x3a:error::b\\r\nc::d"
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_names_words_and_causes_of_a_verdict(name: str) -> None:
+def test_names_texts_and_causes_of_a_verdict(name: str) -> None:
     graph = two_matmuls(name)
     tensor = Tensor(name=name, uid=1, dims=(1,), strides=(1,), data_type=DataType.HALF)
     cause = Cause(name, name, Basis.GUESS, f"{name}\n{name}", name)

@@ -46,7 +46,7 @@ def test_the_workflows_are_the_recipe_of_a_ci() -> None:
     assert {"check", "cudnn", "doctor", "run"} <= set(commands) <= set(main.commands)
 
 
-def test_the_page_of_files_says_something_of_each() -> None:
+def test_the_page_of_files_reports_something_of_each() -> None:
     rows = re.findall(r"^\| `([^`]+)` \| (\S.*) \|$", write_files(), re.MULTILINE)
     files = [path for suffix in ("py", "c", "h", "cpp", "cu") for path in ROOT.glob(f"cudnn_backend_py/**/*.{suffix}")]
     assert sorted(name.rpartition("/")[2] for name, _ in rows) == sorted(path.name for path in files)
@@ -61,7 +61,7 @@ def test_entries_have_places_of_their_own_under_rules_that_are_there() -> None:
     assert len({key_of(entry.text) for entry in found}) == len(found)
 
 
-def test_every_rule_says_what_it_is() -> None:
+def test_every_rule_reports_what_it_is() -> None:
     for rule in rules():
         assert rule.title, rule.name
         assert "`:" not in rule.title + rule.text, rule.name

@@ -51,7 +51,7 @@ def test_nothing_is_drawn_where_it_is_quick_or_no_terminal(monkeypatch: pytest.M
         assert shown.getvalue() == ""
 
 
-def test_a_still_bar_is_drawn_when_told_and_by_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_still_bar_is_drawn_when_reported_and_by_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     shown = stderr_of(monkeypatch)
     before = threading.enumerate()
     with progress_bar(2, "first", still=True) as (step, _):

@@ -23,7 +23,7 @@ PROSE = "NVIDIA GH200 Grace Hopper (96GB HBM3, 480GB LPDDR5X)"
 
 
 @pytest.mark.parametrize("width", [1, 40, 80, 400])
-def test_words_and_paths_are_whole_at_any_width(width: int) -> None:
+def test_texts_and_paths_are_whole_at_any_width(width: int) -> None:
     table = WordTable("hash", "words", Column("path", no_wrap=True))
     table.add_row(DIGEST, PROSE, PATH)
     console = Console(width=width, color_system=None)
@@ -64,7 +64,7 @@ def test_a_width_that_makes_no_sense_is_none(said: str, columns: int, monkeypatc
 
 
 @pytest.mark.parametrize(("given", "columns"), [(0, 80), (1, 20), (33, 33), (500, 500)])
-def test_a_terminal_says_how_wide_it_is(given: int, columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_terminal_reports_how_wide_it_is(given: int, columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("COLUMNS", raising=False)
     ours, theirs = pty.openpty()
     termios.tcsetwinsize(theirs, (25, given))

@@ -62,7 +62,7 @@ def test_search_box_shows_a_message(browser: Browser, text: str) -> None:
     assert wait(page, f"({href}).endsWith('/tables/reasons.html#message-no-engine-configs')")
 
 
-def test_search_for_words_shows_no_message(browser: Browser) -> None:
+def test_search_for_texts_shows_no_message(browser: Browser) -> None:
     page = browser.open(SITE / "glossary.html")
     search(page, "No valid engine configs")
     assert wait(page, "document.querySelector('#reason-result a') !== null")

@@ -160,7 +160,7 @@ def search(page: Page, text: str) -> None:
         ("cuda graph", "execution.html"),
     ],
 )
-def test_search_finds_words_from_disk(browser: Browser, words: str, place: str) -> None:
+def test_search_finds_texts_from_disk(browser: Browser, words: str, place: str) -> None:
     page = browser.open(SITE / "index.html")
     search(page, words)
     links = "[...document.querySelectorAll('.md-search-result__link')].map((link) => link.href)"

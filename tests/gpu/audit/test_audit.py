@@ -27,7 +27,7 @@ def _fresh() -> Iterator[None]:
 
 @pytest.mark.parametrize("name", ["deep-scores", "negative-scale", "pooling-padded-behind"])
 @pytest.mark.filterwarnings("ignore")
-def test_a_wrong_result_is_found_and_its_fault_named(name: str, tmp_path: Path) -> None:
+def test_a_wrong_result_is_found_and_its_known_issue_named(name: str, tmp_path: Path) -> None:
     """Where the table says that this version has the fault; else nothing is kept."""
     target = open_target()
     version, own = target.library.version, target.library.version_text

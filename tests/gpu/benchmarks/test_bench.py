@@ -36,7 +36,7 @@ def test_each_way_to_call_a_plan_is_timed(measured: Any, direction: str) -> None
     assert all(0 < timing["low_us"] <= timing["median_us"] <= timing["high_us"] for timing in found.values())
 
 
-def test_a_ragged_plan_is_timed_beside_its_floor(measured: Any) -> None:
+def test_a_ragged_plan_is_timed_next_to_its_floor(measured: Any) -> None:
     found = measured["ragged"]
     theirs = {"cudnn-frontend, same", "cudnn-frontend, fresh"}
     assert set(found) - theirs == {"C loop", "same pointers", "same buffers, by position", "fresh pointers"}

@@ -49,7 +49,7 @@ def test_both_ways_begin_with_the_same_numbers(effort: Any) -> None:
     assert all(int((batch.targets >= 0).sum()) == batch.real for batch in padded)
 
 
-def test_what_is_served_token_by_token_is_what_one_pass_says(effort: Any) -> None:
+def test_what_is_served_token_by_token_is_what_one_pass_states(effort: Any) -> None:
     """Logits after reading prompts and then tokens by the cache, against those of the whole text at once."""
     from benchmarks.model.attentions import Plain
     from benchmarks.model.gpt import Gpt
@@ -73,7 +73,7 @@ def test_what_is_served_token_by_token_is_what_one_pass_says(effort: Any) -> Non
             torch.testing.assert_close(logits[row], whole[-1], atol=1e-4, rtol=1e-4)
 
 
-def test_what_a_maker_does_not_offer_is_told(effort: Any) -> None:
+def test_what_a_maker_does_not_offer_is_reported(effort: Any) -> None:
     from benchmarks.model.measure import measure
 
     packed, padded = (measure("torch flash", way, effort, "cpu", lambda: None) for way in ("packed", "padded"))
@@ -82,7 +82,7 @@ def test_what_a_maker_does_not_offer_is_told(effort: Any) -> None:
     assert padded["padded"]["first epoch"]["steps"] == 20
 
 
-def test_packed_tokens_are_padded_and_taken_out_again() -> None:
+def test_packed_tokens_are_padded_and_used_out_again() -> None:
     """For torch's cuDNN, with whatever else computes; results and gradients."""
     from benchmarks.model.attentions import Plain, TorchCudnn
 

@@ -53,7 +53,7 @@ def test_new_shapes_are_right_and_keep_nothing(tmp_path: Path, options: list[str
     assert found["GPU memory after the first tenth, bytes more"]
 
 
-def test_classes_are_timed_beside_exact_plans(tmp_path: Path) -> None:
+def test_classes_are_timed_next_to_exact_plans(tmp_path: Path) -> None:
     record = measured(tmp_path, "shape-classes", "--shapes", "4", "--adaptive", "1")
     assert record["refused"] == []
     assert [{"exact", "any"} <= set(row["us"]) for row in record["rows"]] == [True] * 8

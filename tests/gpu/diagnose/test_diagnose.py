@@ -81,7 +81,7 @@ def test_causes_of_a_refusal_by_this_gpu_are_measured() -> None:
             assert described.headline == live.cause.headline
 
 
-def test_a_verdict_says_since_when_two_matmuls_alone_are_refused() -> None:
+def test_a_verdict_reports_since_when_two_matmuls_alone_are_refused() -> None:
     target = open_target()
     verdict = explain(forum_two_matmul.graph(), target)
     assert (verdict.outcome is Outcome.SUPPORTED) == (target.library.version < (9, 25, 0))

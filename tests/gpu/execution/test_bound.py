@@ -380,7 +380,7 @@ def test_unchecked_call_makes_no_checks(gpu: Target) -> None:
     check(given)
 
 
-def test_by_value_tensor_without_a_number_is_asked_for(gpu: Target) -> None:
+def test_by_value_tensor_without_a_number_is_requested(gpu: Target) -> None:
     g = GraphBuilder("scaled", io_type=DataType.HALF)
     x, w = g.tensor("x", (1, 64, 64)), g.tensor("w", (1, 64, 64))
     factor = g.scalar(None, rank=3, name="factor", data_type=DataType.FLOAT)

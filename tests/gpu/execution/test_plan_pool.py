@@ -103,7 +103,7 @@ def test_a_plan_is_destroyed_once_its_stream_is_past_it(pool: PlanPool, gpu: Tar
     assert is_right(given)
 
 
-def test_a_class_is_destroyed_too_whose_tables_were_kept(pool: PlanPool, gpu: Target) -> None:
+def test_a_class_is_destroyed_too_with_tables_were_kept(pool: PlanPool, gpu: Target) -> None:
     problem = class_problem(Kind(kv_heads=4, causal=True).problem(1, 2, 2), Bounds(4, 128, 128), backward=False)
     held = pool.get_or_build("class", lambda: ClassPlan(problem, gpu, backward=False))
     gone = weakref.ref(held.plan)
@@ -179,7 +179,7 @@ def test_a_build_in_the_background_leaves_a_capture_valid(pool: PlanPool, gpu: T
 
 
 @pytest.mark.parametrize("shapes", ["exact", "any", "adaptive"])
-def test_one_call_takes_any_shape(gpu: Target, shapes: Any) -> None:
+def test_one_call_accepts_any_shape(gpu: Target, shapes: Any) -> None:
     problem = Attention(batch=1, heads=4, seq_q=64, head_dim=64, causal=True, stats=True)
     run = AnyShape(problem, gpu, shapes=shapes, workspace="torch", pool=PlanPool(8))
     assert run.why_exact == ""
@@ -190,7 +190,7 @@ def test_one_call_takes_any_shape(gpu: Target, shapes: Any) -> None:
         assert not bool(given["stats"].isnan().any())
 
 
-def test_a_shape_that_comes_back_gets_its_exact_plan(gpu: Target) -> None:
+def test_a_shape_that_returns_gets_its_exact_plan(gpu: Target) -> None:
     problem = Attention(batch=1, heads=4, seq_q=64, head_dim=64, causal=True, stats=True)
     pool = PlanPool(8)
     run = AnyShape(problem, gpu, workspace="torch", pool=pool)

@@ -266,7 +266,7 @@ def small_rows(arrays: dict[str, NDArray[Any]], value: NDArray[Any]) -> NDArray[
 
 
 @pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="compares with torch, which is not installed")
-def test_errors_are_no_larger_than_those_of_torch_flash() -> None:
+def test_errors_are_not_larger_than_those_of_torch_flash() -> None:
     for row in compare_with_flash():
         add_figure("against torch's flash backend", **row)
         for name, (ours, theirs) in row["relative_frobenius_ours_and_torch"].items():

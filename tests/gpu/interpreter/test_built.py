@@ -25,7 +25,7 @@ def seen() -> dict[str, dict[str, Any]]:
     return found
 
 
-def test_what_cudnn_takes_agrees_with_the_interpreter(seen: dict[str, dict[str, Any]]) -> None:
+def test_what_cudnn_accepts_agrees_with_the_interpreter(seen: dict[str, dict[str, Any]]) -> None:
     others = {name: item for name, item in seen.items() if item["said"] not in (AGREES, REFUSED)}
     assert others == {}
     assert any(item["said"] == AGREES for item in seen.values())
@@ -33,7 +33,7 @@ def test_what_cudnn_takes_agrees_with_the_interpreter(seen: dict[str, dict[str, 
         assert sum(item["said"] == AGREES for item in seen.values()) > 30
 
 
-def test_the_record_of_this_gpu_and_version_says_the_same(seen: dict[str, dict[str, Any]]) -> None:
+def test_the_record_of_this_gpu_and_version_agrees(seen: dict[str, dict[str, Any]]) -> None:
     where = key_of(collect_info())
     record = read_records().get(where)
     if record is None:

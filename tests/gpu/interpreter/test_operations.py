@@ -57,14 +57,14 @@ def _largest(records: list[dict[str, Any]]) -> dict[str, float]:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_cudnn_does_at_the_edges_what_the_interpreter_says(edges: Records, name: str) -> None:
+def test_cudnn_does_at_the_edges_what_the_interpreter_states(edges: Records, name: str) -> None:
     if edges[name]["outcome"] in ("refused", "no plan"):
         skip_refused(edges[name].get("words", ""))
     assert edges[name]["outcome"] == "agrees", edges[name]
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_cudnn_refuses_what_is_said_to_be_refused(edges: Records, name: str) -> None:
+def test_cudnn_refuses_what_is_reported_as_refused(edges: Records, name: str) -> None:
     """Where that was measured; elsewhere it may as well agree."""
     expected = ("refused", "no plan") if measured_here() else ("refused", "no plan", "agrees")
     assert edges[name]["outcome"] in expected, edges[name]

@@ -650,7 +650,7 @@ def test_override_shapes_of_ragged_sequences_are_right(seen: dict[Case, dict[str
     assert {name: said for name, said in ragged.items() if said != RIGHT} == {}
 
 
-def test_what_is_wrong_is_in_the_table_of_faults(seen: dict[Case, dict[str, Any]]) -> None:
+def test_what_is_wrong_is_in_the_table_of_known_issues(seen: dict[Case, dict[str, Any]]) -> None:
     target = open_target()
     unknown = {}
     for case, said in offered(seen).items():
@@ -664,7 +664,7 @@ def test_what_is_wrong_is_in_the_table_of_faults(seen: dict[Case, dict[str, Any]
     assert unknown == {}
 
 
-def test_the_faults_hold_here(seen: dict[Case, dict[str, Any]]) -> None:
+def test_the_known_issues_hold_here(seen: dict[Case, dict[str, Any]]) -> None:
     """Each row about many shapes that names this version and architecture is seen."""
     target = open_target()
     wrong = {case.way for case, said in offered(seen).items() if said != RIGHT}

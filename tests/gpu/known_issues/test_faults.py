@@ -508,7 +508,7 @@ def test_what_holds_here_is_wrong(seen: dict[str, str]) -> None:
     assert len(wrong) > 15 or not measured_here()
 
 
-def test_cures_are_right(seen: dict[str, str]) -> None:
+def test_remedies_are_right(seen: dict[str, str]) -> None:
     cures = {name: words for name, words in seen.items() if name.endswith(":cure")}
     assert len(cures) > 10 or not measured_here()
     if not measured_here():

@@ -46,7 +46,7 @@ def test_device_can_be_read_and_judged_by_its_own_description(tmp_path: Path) ->
     assert first_config(flash_graph(), target).tag
 
 
-def test_the_driver_says_of_the_gpu_what_cudnn_says() -> None:
+def test_the_driver_reports_of_the_gpu_what_cudnn_states() -> None:
     """A profile is made of the driver's word, and queries cuDNN for the rest only where that is read."""
     profile, properties = device_profile(0), read_device(0)
     assert (profile.sm, profile.title) == (properties["deviceVer"] // 10, properties["deviceName"])
@@ -89,7 +89,7 @@ def test_a_handle_of_another_gpu_is_refused() -> None:
     target.close()
 
 
-def test_current_gpu_stays_when_a_handle_goes() -> None:
+def test_current_gpu_stays_when_a_handle_is_dropped() -> None:
     from cuda.bindings import runtime
 
     last = library().driver.devices - 1

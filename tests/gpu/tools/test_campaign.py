@@ -44,7 +44,7 @@ def test_random_graphs_are_right(gpu: Target, family: str) -> None:
     assert not [graph.name for graph in graphs if is_wrong(graph, "uniform", gpu)]
 
 
-def test_a_planted_scale_is_found_and_made_small(gpu: Target, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_planted_scale_is_found_and_reduced(gpu: Target, monkeypatch: pytest.MonkeyPatch) -> None:
     """A factor of 1.01 in every product of the interpreter; cuDNN is right."""
     g = GraphBuilder("planted")
     x = g.tensor("x", (4, 32, 8, 8), strides="channels_last")

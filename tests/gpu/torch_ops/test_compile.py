@@ -266,7 +266,7 @@ def test_tensors_of_two_gpus_are_refused() -> None:
         attention_varlen(packed, packed, packed, ints([0, 64, 128], "cuda:1"), None, 64)
 
 
-def test_drop_in_takes_the_policy() -> None:
+def test_drop_in_accepts_the_policy() -> None:
     q, k, v = (half(2, 4, 77, 64) for _ in range(3))
     want, _ = attend(*(x.double() for x in (q, k, v)), Masks(right_bound=0))
     assert error(scaled_dot_product_attention(q, k, v, is_causal=True), want) < 2e-3

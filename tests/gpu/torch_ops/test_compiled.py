@@ -152,7 +152,7 @@ class DLTensor(ctypes.Structure):
         return self.data, self.kind, self.code, self.bits, self.lanes, *rows, self.offset
 
 
-def test_reader_says_of_tensors_what_dlpack_does(
+def test_reader_reports_of_tensors_what_dlpack_does(
     module: Any, launches: Launches, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("cudnn_backend_py.execution.buffers._readers", {})  # a step that is in use reads in its place
@@ -178,7 +178,7 @@ def test_reader_says_of_tensors_what_dlpack_does(
     ctypes.PYFUNCTYPE(None, ctypes.POINTER(Address), ctypes.c_int)(fetch)(objects, len(tensors))
 
 
-def test_reader_refuses_what_is_no_plain_tensor(module: Any, launches: Launches) -> None:
+def test_reader_refuses_what_is_not_a_plain_tensor(module: Any, launches: Launches) -> None:
     read = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.POINTER(DLTensor))(module.reader()[0])
     inside: list[int] = []
 
@@ -214,7 +214,7 @@ def test_row_has_the_addresses_of_the_call(module: Any, launches: Launches, oper
     assert parameters_found == [0, 42, found[5], 0]
 
 
-def test_pack_is_filled_anew_only_for_other_addresses(
+def test_pack_is_filled_again_only_for_other_addresses(
     module: Any, launches: Launches, operator: int, tensors: Any
 ) -> None:
     row = ROW[:3]
@@ -362,7 +362,7 @@ def test_gradients_come_from_python_until_they_are_taught(
         torch.autograd.grad(o, q, d_o)
 
 
-def test_gradients_of_a_pass_lie_in_one_memory(
+def test_gradients_of_a_pass_are_in_one_memory(
     module: Any, launches: Launches, operator: int, tensors: Any, differentiable: Any
 ) -> None:
     """They are tensors of their own there, as aligned as torch's allocator has them, and last as long as one does."""
@@ -421,7 +421,7 @@ def test_copied_inputs_are_copied(module: Any, launches: Launches, operator: int
 LOOSE = ((0, 0, 0, 0), (1, 0, 1, 0), (2, 0, 1, 0), (3, 0, 2, -1))
 
 
-def test_one_number_can_be_held_against_two(module: Any, launches: Launches) -> None:
+def test_one_number_can_be_compared_with_two(module: Any, launches: Launches) -> None:
     operator = module.define(2, 0, 0, ((0, 0, 0, 0), (1, 0, 1, 0), (0, 0, 1, 0)), ())
     x, y = torch.randn(10, 4), torch.randn(12, 4)
     plan = describe(launches, (like(x),), ())
@@ -541,6 +541,6 @@ def test_plan_that_is_launched_is_not_forgotten_meanwhile(
     assert steps == ["launched", "forgotten"]
 
 
-def test_build_says_what_it_depends_on() -> None:
+def test_build_reports_what_it_depends_on() -> None:
     build = Build.of(torch)
     assert Path(build.command[-5]).name == "compiled.cpp"

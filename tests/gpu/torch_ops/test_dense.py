@@ -320,7 +320,7 @@ def test_modes_and_transforms_see_the_operators() -> None:
 # what is refused
 
 
-def test_what_cannot_be_taken_is_said() -> None:
+def test_what_cannot_be_used_is_reported() -> None:
     q, k, v, _ = (x.detach() for x in make("float16"))
     wrong: list[tuple[type[Exception], str, Any]] = [
         (UsageError, "one CUDA device", lambda: scaled_dot_product_attention(q.cpu(), k.cpu(), v.cpu())),

@@ -121,7 +121,7 @@ def test_pages_of_k_and_v_in_one_buffer() -> None:
 
 @pytest.mark.parametrize("shapes", ["exact", "any"])
 @pytest.mark.parametrize("n", [4, 43, 107])
-def test_few_keys_beside_pages_of_others(n: int, shapes: str) -> None:
+def test_few_keys_next_to_pages_of_others(n: int, shapes: str) -> None:
     """A tile of keys reaches beyond the table's end: no page of anyone else takes part, which are NaN here."""
     q, k, v, k_pages, v_pages, table = make([n], 3, heads=4, kv_heads=4)
     k_pages, v_pages = (torch.cat([torch.full_like(x, float("nan")), x]) for x in (k_pages, v_pages))
@@ -155,7 +155,7 @@ def test_backward_is_refused() -> None:
         o.sum().backward()
 
 
-def test_what_cannot_be_taken_is_said() -> None:
+def test_what_cannot_be_used_is_reported() -> None:
     q, _, _, k_pages, v_pages, table = make(KV, 1)
     q, lens = q.transpose(1, 2), ints(KV)
     call = attention_with_kvcache

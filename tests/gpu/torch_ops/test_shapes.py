@@ -174,7 +174,7 @@ def test_dropout_is_the_same_backward(policy: str) -> None:
         time.sleep(0.2)
 
 
-def test_exact_plan_takes_over() -> None:
+def test_exact_plan_accepts_over() -> None:
     clear_plans()
     q, k, v, _ = (x.detach() for x in make(2, 210))
     runs = [attention(q, k, v, causal=True) for _ in range(OFTEN)]
@@ -348,7 +348,7 @@ def test_tables_that_stay_are_those_of_the_call() -> None:
 
 
 @pytest.mark.usefixtures("compiled_step")
-def test_a_larger_class_stands_in_until_the_better_one_is_built() -> None:
+def test_a_larger_class_substitutes_until_the_better_one_is_built() -> None:
     clear_plans()
     attention(*(x.detach() for x in make(4, 1024)[:3]), causal=True, shapes="any")
     for s in (100, 101, 102, 103):
@@ -368,7 +368,7 @@ def test_a_larger_class_stands_in_until_the_better_one_is_built() -> None:
     assert len(strategies._ways) == known
 
 
-def test_layers_of_one_step_are_no_return() -> None:
+def test_layers_of_one_step_are_not_return() -> None:
     clear_plans()
 
     def exact_plans() -> int:
@@ -396,7 +396,7 @@ def test_layers_of_one_step_are_no_return() -> None:
         before = exact_plans()
 
 
-def test_packed_tokens_alone_are_no_class_of_their_strides() -> None:
+def test_packed_tokens_alone_are_not_class_of_their_strides() -> None:
     """One token, whose stride means nothing, teaches the compiled step nothing about several."""
     whole = torch.randn(8, 3, H, D, device="cuda", dtype=torch.half)
     for rows in (1, 1, 1, 1, 5):

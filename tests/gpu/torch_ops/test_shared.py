@@ -321,7 +321,7 @@ def test_kernel_before_the_plan_is_left_out_while_nothing_changes(step: Step) ->
     assert [prepared for _, _, prepared in step.seen] == [True, False, True, False, True]
 
 
-def test_notice_is_told_of_changes_and_may_leave_a_call_to_python(step: Step) -> None:
+def test_notice_is_reported_of_changes_and_may_leave_a_call_to_python(step: Step) -> None:
     told: list[Any] = []
     answers = iter((2, 0, -1, 0, 5))
 

@@ -140,7 +140,7 @@ def test_slices_of_one_buffer_are_used_where_they_lie() -> None:
     check(inputs, d_o, [o, stats, *grad.unbind(1)], Masks(right_bound=0), many, many)
 
 
-def test_tokens_behind_the_end_are_left_alone() -> None:
+def test_tokens_after_the_end_are_left_alone() -> None:
     many, spare = [40, 60], 28
     torch.manual_seed(5)
     q, k, v, d_o = (torch.randn(128, 4, 64, device="cuda", dtype=torch.half) for _ in range(4))
@@ -199,7 +199,7 @@ def test_no_tokens() -> None:
     assert torch.autograd.grad(o.sum(), q)[0].shape == q.shape
 
 
-def test_what_cannot_be_taken_is_said() -> None:
+def test_what_cannot_be_used_is_reported() -> None:
     many = [10, 20]
     q, k, v, _ = (x.detach() for x in make(many, many, 4, 4, 64, "float16"))
     cu = starts(many)

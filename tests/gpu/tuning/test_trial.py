@@ -107,7 +107,7 @@ def make_small(graph: Graph) -> Reduced:
     [(name, kind) for name, (*_, kinds) in CASES.items() for kind in kinds],
     ids=lambda value: getattr(value, "name", str(value)),
 )
-def test_a_wrong_scale_of_every_family_and_type_is_found_and_made_small(family: str, kind: DataType) -> None:
+def test_a_wrong_scale_of_every_family_and_type_is_found_and_reduced(family: str, kind: DataType) -> None:
     """The interpreter has a wrong scale in one operation; cuDNN is right, and what is left has the operation."""
     make, operation, _ = CASES[family]
     graph = make(kind)
@@ -123,7 +123,7 @@ def test_a_wrong_scale_of_every_family_and_type_is_found_and_made_small(family: 
 
 
 @pytest.mark.parametrize("name", MODES)
-def test_a_wrong_mode_is_found_and_made_small(name: str) -> None:
+def test_a_wrong_mode_is_found_and_reduced(name: str) -> None:
     """The interpreter computes another mode, or a mask that is off by one; what is left has the mode."""
     make, mode, other = MODES[name]
     graph = make()
@@ -143,7 +143,7 @@ def test_a_failed_config_is_reproduced_by_its_line() -> None:
     assert again.configs[0].comparisons == config.comparisons
 
 
-def test_a_child_says_the_same() -> None:
+def test_a_child_agrees() -> None:
     graph = BUILT["matmul"].make()
     with Runner(limit_s=60) as runner:
         there = runner.run(graph, configs=2, time=False)

@@ -76,7 +76,7 @@ def _train(compiled: bool) -> tuple[Any, Any]:
 
 
 @pytest.mark.parametrize("compiled", [False, True])
-def test_training_goes_on_as_without_a_watch(compiled: bool) -> None:
+def test_training_continues_as_without_a_watch(compiled: bool) -> None:
     plain, seen = _train(compiled), None
     with why_not_cudnn(run_query=False) as report:
         seen = _train(compiled)

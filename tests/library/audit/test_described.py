@@ -24,7 +24,7 @@ def kept(tmp_path: Path) -> Path:
     return path
 
 
-def test_each_version_says_what_it_would_run(kept: Path) -> None:
+def test_each_version_reports_what_it_would_run(kept: Path) -> None:
     said: list[str] = []
     found = examine(kept, target="h100", cudnn=["9.24"], step=said.append)
     assert found.interpreter is not None

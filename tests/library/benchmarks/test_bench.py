@@ -80,7 +80,7 @@ def test_flops_are_those_of_the_formula() -> None:
 
 
 @pytest.mark.parametrize("direction", DIRECTIONS)
-def test_cudnn_takes_every_shape(h100: Any, direction: Any) -> None:
+def test_cudnn_accepts_every_shape(h100: Any, direction: Any) -> None:
     refused = [
         format_problem(shape)
         for shape in (SMALL, *SHAPES)
@@ -229,7 +229,7 @@ def test_another_plan_than_the_frontends_is_not_compared() -> None:
     assert passed(made)["GPU: shapes that differ from cudnn-frontend, same plan"] is False
 
 
-def test_a_difference_beyond_noise_is_what_tuning_takes_for_one() -> None:
+def test_a_difference_beyond_noise_is_what_tuning_accepts_for_one() -> None:
     """Two percent, and both spreads: the quartiles of each are a percent apart."""
     name = "GPU: shapes that differ from cudnn-frontend, same plan"
     for median, spread, differs in ((97.5, 0.0, True), (98.5, 0.0, False), (97.5, 1.5, False), (102.5, 0.0, True)):
@@ -238,7 +238,7 @@ def test_a_difference_beyond_noise_is_what_tuning_takes_for_one() -> None:
         assert passed(made)[name] is not differs, (median, spread)
 
 
-def test_a_plan_beside_itself_does_not_differ() -> None:
+def test_a_plan_next_to_itself_does_not_differ() -> None:
     """What the limit was read from: all plans of a run on an H200 next to the same ones of cudnn-frontend."""
     made = read_record("bench-h200-cudnn-9.19.0.json")
     judged = {item["name"]: item["value"] for item in judge(made)}
@@ -251,7 +251,7 @@ def test_what_was_not_measured_neither_passes_nor_fails() -> None:
     assert set(passed(record(host=empty, ragged={}, gpu=[], fresh={})).values()) == {None}
 
 
-def test_tables_and_lines_tell_the_figures() -> None:
+def test_tables_and_lines_report_the_figures() -> None:
     made = record()
     made["accepted"] = judge(made)
     out = io.StringIO()
@@ -271,7 +271,7 @@ def test_tables_and_lines_tell_the_figures() -> None:
     assert all(line.startswith("pass: ") for line in lines)
 
 
-def test_absence_of_matplotlib_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_absence_of_matplotlib_is_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(EnvironmentNotReady, match="matplotlib-missing"):
         draw(record(), tmp_path / "bench.svg")

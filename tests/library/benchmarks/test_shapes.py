@@ -47,7 +47,7 @@ def test_random_shapes_are_different_and_bounded() -> None:
 
 
 @pytest.mark.parametrize("direction", DIRECTIONS)
-def test_cudnn_takes_random_shapes(direction: Any) -> None:
+def test_cudnn_accepts_random_shapes(direction: Any) -> None:
     target = open_target("h200")
     for shape in shape_classes.random_shapes(5):
         assert (
@@ -76,7 +76,7 @@ def test_the_fastest_and_what_is_as_fast() -> None:
     assert grid.fastest({}) == []
 
 
-def test_the_grid_is_told_as_text() -> None:
+def test_the_grid_is_reported_as_text() -> None:
     times = {"ours, exact": timing(10.0), "torch flash": timing(12.0)}
     row = {"shape": "b1", "direction": "forward", "plans": {"ours, exact": "eng2_k24=7"}, "gpu": times, "host": {}}
     facts = {"cudnn": "9.19.0", "python": "3.12"}
@@ -189,7 +189,7 @@ def test_a_maker_that_was_ended_is_compared_no_further() -> None:
     assert passed(made, model.ACCEPTED)["packed: first epoch, ours, adaptive / torch cudnn"] is None
 
 
-def test_what_was_not_measured_is_told() -> None:
+def test_what_was_not_measured_is_reported() -> None:
     made: dict[str, Any] = {"parameters": 1, "makers": {"cudnn-frontend": {"not measured": "it is not installed"}}}
     assert set(passed(made, model.ACCEPTED).values()) == {None}
     assert model.model_table(made).row_count == 20

@@ -83,7 +83,7 @@ def test_plan_that_does_not_compile_has_a_cause(
     assert judge.run_query(Query(offered[cause.remedy.removesuffix(" (idea)")], "sm100", build=True)).supported
 
 
-def test_variations_that_are_built_are_said_before(judge: Judge) -> None:
+def test_variations_that_are_built_are_reported_before(judge: Judge) -> None:
     """What a progress line shows; and a bound of time is one of a stage."""
     steps: list[str] = []
     with Judge(step=steps.append) as told:
@@ -93,7 +93,7 @@ def test_variations_that_are_built_are_said_before(judge: Judge) -> None:
     assert len(numbers) > 1
 
 
-def test_remedy_is_built_where_a_build_is_asked_for(judge: Judge) -> None:
+def test_remedy_is_built_where_a_build_is_requested(judge: Judge) -> None:
     """192 padded to 256 passes its support check and does not compile; 192 next to 128 for V does both."""
     padded = next(one for one in changes(backward(head_dim=192), ("pad_head_dim",)) if "256" in one.title)
     with using("sm100") as target:
@@ -128,7 +128,7 @@ def test_a_bounded_number_of_variations_is_built() -> None:
         assert [case.run_query(too_wide()) for _ in range(2)] == [False, None]
 
 
-def test_search_for_the_cause_that_is_too_slow_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_search_for_the_cause_that_is_too_slow_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     """It gives what cuDNN's message say, which a line reports from an answer."""
 
     def spin(*_given: object) -> bool:
@@ -174,7 +174,7 @@ def test_search_that_ran_out_of_time_claims_nothing(tmp_path: Path) -> None:
     assert search["continue"] == again.removeprefix("continue with: ")
 
 
-def test_no_variation_is_built_where_no_cause_is_asked_for() -> None:
+def test_no_variation_is_built_where_no_cause_is_requested() -> None:
     verdict = explain(too_wide(), "sm100", build=True, causes=False)
     assert verdict.outcome is Outcome.NOT_SUPPORTED
     assert verdict.cause is not None
@@ -216,7 +216,7 @@ def test_supported_graph_gets_no_changes(tmp_path: Path) -> None:
     assert done.stdout.splitlines()[1:] == ["nothing needs to be changed: it passes its support check"]
 
 
-def test_remedies_say_that_they_were_not_built(tmp_path: Path) -> None:
+def test_remedies_report_that_they_were_not_built(tmp_path: Path) -> None:
     done = command(
         tmp_path, "whatif", "--target", "sm90", "--no-build", "--budget", "20", graph="forward(head_dim=100)"
     )
@@ -224,7 +224,7 @@ def test_remedies_say_that_they_were_not_built(tmp_path: Path) -> None:
     assert "built]" not in done.stdout.replace("not built]", "")
 
 
-def test_modes_are_asked(judge: Judge, tmp_path: Path) -> None:
+def test_modes_are_queried(judge: Judge, tmp_path: Path) -> None:
     """FALLBACK alone takes no forward attention; the remedy is one for the modes that were queried."""
     assert whatif(forward(), "sm90", modes=("A",)) == []
     found = whatif(forward(head_dim=100), "sm90", modes=("A",), judge=judge)
@@ -247,7 +247,7 @@ def doubles() -> Graph:
 
 
 @pytest.mark.parametrize("build", [False, True])
-def test_graph_that_only_fallback_supports_says_so(judge: Judge, build: bool) -> None:
+def test_graph_that_only_fallback_supports_is_reported(judge: Judge, build: bool) -> None:
     verdict = judge.run_query(Query(doubles(), "sm90", build=build))
     assert verdict.supported
     why = verdict.only_fallback
@@ -263,7 +263,7 @@ def test_graph_that_only_fallback_supports_says_so(judge: Judge, build: bool) ->
 
 
 @pytest.mark.parametrize("modes", [("A", "FALLBACK"), ("A",), ("FALLBACK",)])
-def test_graph_that_mode_a_supports_says_nothing_of_fallback(judge: Judge, modes: tuple[str, ...]) -> None:
+def test_graph_that_mode_a_supports_does_not_mention_fallback(judge: Judge, modes: tuple[str, ...]) -> None:
     graph = forward() if "A" in modes else doubles()
     verdict = judge.run_query(Query(graph, "sm90", modes=modes))
     assert verdict.supported
@@ -283,7 +283,7 @@ def test_whatif_of_a_graph_that_only_fallback_supports(tmp_path: Path) -> None:
 # removed patterns
 
 
-def test_older_version_is_named_only_if_it_was_asked(tmp_path: Path) -> None:
+def test_older_version_is_named_only_if_it_was_queried(tmp_path: Path) -> None:
     """Two products in F16x16 order were supported once, on sm_80, and not on sm_89, which has less shared memory."""
     removed = command(tmp_path, "explain", "-v", "--target", "sm80", graph="ZOO['two matmul, reordered, s 10']()")
     said = next(line for line in removed.stdout.splitlines() if line.startswith("remedy:"))

@@ -110,7 +110,7 @@ def test_a_plain_problem_is_the_one_its_graph_was_made_of() -> None:
 # without a GPU
 
 
-def test_plans_are_named_for_a_described_gpu_and_the_command_says_the_same_again() -> None:
+def test_plans_are_named_for_a_described_gpu_and_the_command_agrees_again() -> None:
     done = command(LOG, "--target", "h100", "--cudnn", OLDER, "--cudnn", "default", "--format", "json")
     assert done.code == 0, done.stderr
     record = json.loads(done.stdout)
@@ -155,14 +155,14 @@ def test_a_record_that_came_to_its_limit_is_gone_on_with(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"rows": [{"shape": "b1"}], "seconds": 1, "command": "x"}', "\x00"])
-def test_what_is_no_record_is_not_gone_on_with(tmp_path: Path, text: str) -> None:
+def test_what_is_not_a_record_is_not_gone_on_with(tmp_path: Path, text: str) -> None:
     path = tmp_path / "record.json"
     path.write_text(text)
     with pytest.raises(UsageError, match="compare-resume"):
         compare.read_record(path)
 
 
-def test_each_row_is_told_as_soon_as_it_is_there() -> None:
+def test_each_row_is_reported_as_soon_as_it_is_there() -> None:
     told: list[int] = []
     record = compare.compare(
         compare.Comparison(LOG, target="h100"), keep=lambda so_far: told.append(len(so_far["rows"]))
@@ -193,7 +193,7 @@ def test_wrong_uses_are_named(arguments: list[str], words: str) -> None:
     assert words in done.stderr
 
 
-def test_a_version_says_what_it_refuses_and_lives_on(tmp_path: Path) -> None:
+def test_a_version_reports_what_it_refuses_and_lives_on(tmp_path: Path) -> None:
     refused = sdpa_forward(batch=1, heads=1, seq_q=64, head_dim=20)
     taken = sdpa_forward(batch=1, heads=1, seq_q=64, head_dim=64)
     save_graph(taken, tmp_path / "taken.json")
@@ -231,7 +231,7 @@ def a_record() -> dict[str, Any]:
     return record | {"torch": "2.11", "date": "2026-11-22", "cases": 3, "command": "cudnn-backend compare --rounds=9"}
 
 
-def test_a_record_is_told_with_versions_plans_and_its_command() -> None:
+def test_a_record_is_reported_with_versions_plans_and_its_command() -> None:
     text = compare.as_text(a_record())
     assert "10.0 *" in text
     assert "10.1 *" in text
@@ -244,7 +244,7 @@ def test_a_record_is_told_with_versions_plans_and_its_command() -> None:
     assert "| 15.0 / 20.0 |" in compare.as_markdown(a_record())
 
 
-def test_another_config_is_told_only_where_it_is_faster_beyond_noise() -> None:
+def test_another_config_is_reported_only_where_it_is_faster_beyond_noise() -> None:
     first, same, faster = ({"tag": name, "gpu": timing(us)} for name, us in (("a", 10.0), ("b", 9.95), ("c", 8.0)))
     assert [suffix for suffix, _ in compare._select_first_and_best([first, same])] == [""]
     assert [(suffix, one["tag"]) for suffix, one in compare._select_first_and_best([first, same, faster])] == [
@@ -254,7 +254,7 @@ def test_another_config_is_told_only_where_it_is_faster_beyond_noise() -> None:
     assert list(compare._select_first_and_best([])) == []
 
 
-def test_absence_of_matplotlib_is_said_before_anything_is_measured(
+def test_absence_of_matplotlib_is_reported_before_anything_is_measured(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)

@@ -72,7 +72,7 @@ def command(environment: dict[str, str], *arguments: str) -> Finished:
 
 
 @pytest.mark.parametrize("broken", ["mixed", "no_nvrtc"])
-def test_commands_name_the_fault_and_judge_nothing(
+def test_commands_name_the_known_issue_and_judge_nothing(
     broken: str, graph_file: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     environment = {**request.getfixturevalue(broken), "XDG_CACHE_HOME": str(tmp_path / "answers"), "COLUMNS": "1000"}
@@ -101,7 +101,7 @@ def test_commands_name_the_fault_and_judge_nothing(
     assert f"cannot judge until this is fixed: {named[code]['headline']}" in command(environment, "doctor").stdout
 
 
-def test_a_log_is_explained_with_the_fault(mixed: dict[str, str]) -> None:
+def test_a_log_is_explained_with_the_known_issue(mixed: dict[str, str]) -> None:
     done = command(mixed, "log", str(LOGS / "torch-attention-9.19.0.log.gz"), "-v", "--target", "sm90")
     assert MIXED[1] in done.stdout
     assert done.code == 2
@@ -132,7 +132,7 @@ for ask in (lambda: build(graph, "sm90", cache=False), lambda: select(graph, "sm
 """
 
 
-def test_graphs_of_the_frontend_and_plans_name_the_fault(no_nvrtc: dict[str, str]) -> None:
+def test_graphs_of_the_frontend_and_plans_name_the_known_issue(no_nvrtc: dict[str, str]) -> None:
     lines = run_code(FRONTEND, environment=no_nvrtc).stdout.splitlines()
     assert len(lines) == 3
     for line in lines:
@@ -173,7 +173,7 @@ main()
 """
 
 
-def test_info_takes_the_standard_library_alone() -> None:
+def test_info_accepts_the_standard_library_alone() -> None:
     for style in ("text", "json"):
         done = run_python(["-c", ALONE, "doctor", "--format", style])
         assert done.code == 0, done.stderr
@@ -188,7 +188,7 @@ def test_info_takes_the_standard_library_alone() -> None:
         assert "Traceback" not in done.stderr
 
 
-def test_a_living_judge_sees_that_another_library_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_living_judge_sees_that_another_library_is_requested(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("CUDNN_BACKEND_LIBRARY", raising=False)
     question = Query(control_graph(), "sm90")
     with Judge() as judge:

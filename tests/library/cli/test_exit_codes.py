@@ -118,7 +118,7 @@ def test_whatever_is_raised(command: str, monkeypatch: pytest.MonkeyPatch) -> No
         assert bool(done.stderr) is not silent, error
 
 
-def test_a_fault_of_ours_is_named_and_its_traceback_can_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_known_issue_of_ours_is_named_and_its_traceback_can_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail() -> None:
         raise IndexError("list index out of range")
 
@@ -158,7 +158,7 @@ def test_a_graph_file_shows_where_it_failed(folder: Path) -> None:
     assert "beside" not in sys.modules
 
 
-def test_modules_beside_a_graph_file_take_nobodys_place(tmp_path: Path) -> None:
+def test_modules_next_to_a_graph_file_take_no_ones_place(tmp_path: Path) -> None:
     for name in ("json", "numpy", "random", "cudnn_backend_py", "colorsys"):
         (tmp_path / f"{name}.py").write_text("raise SystemExit('taken')")
     (tmp_path / "g.py").write_text(
@@ -210,7 +210,7 @@ def process(*arguments: str, shell: str = '"$@"', **environment: str) -> subproc
         ('LC_ALL=C PYTHONUTF8=0 PYTHONCOERCECLOCALE=0 "$@"', 0, ""),
     ],
 )
-def test_where_the_output_goes(shell: str, code: int, said: str) -> None:
+def test_where_the_output_is_dropped(shell: str, code: int, said: str) -> None:
     done = process("target", "show", "l40s", shell=shell)
     assert (done.returncode, done.stderr.partition("\n")[0]) == (code, said)
 

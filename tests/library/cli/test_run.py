@@ -76,7 +76,7 @@ def test_for_a_described_gpu_nothing_is_computed(tmp_path: Path, monkeypatch: py
         tracemalloc.stop()
 
 
-def test_a_described_gpu_says_what_would_be_run(matmul: Path) -> None:
+def test_a_described_gpu_reports_what_would_be_run(matmul: Path) -> None:
     done = run(matmul, "--target", "h100", "--configs", "2")
     assert done.exit_code == 2
     assert "would run eng" in done.stdout
@@ -195,7 +195,7 @@ def test_batch_lines_may_name_a_cudnn_and_so_do_lines_to_reproduce(matmul: Path,
         assert (done.exit_code, "line 1: --" in done.output) == (2, True)
 
 
-def test_a_batch_file_names_graphs_and_data_beside_it(
+def test_a_batch_file_names_graphs_and_data_next_to_it(
     matmul: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     np.savez(tmp_path / "mine.npz", a=np.ones((2, 128, 64)))
@@ -304,7 +304,7 @@ WRONG = Comparison("y", 3.0, (1, 2), 0.5, 0.25, 0.01, 2.0, 17, 100, 100)
         ("failed", None, 2, "failed eng1: SIGSEGV"),
     ],
 )
-def test_results_are_told(
+def test_results_are_reported(
     state: str, comparison: Comparison | None, code: int, said: str, matmul: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     timing = Timing(12.5, 12.0, 13.0, 12)
@@ -342,7 +342,7 @@ def test_run_graph_refuses_what_it_cannot_do() -> None:
         assert error.value.code == code
 
 
-def test_a_graph_without_an_engine_is_refused_in_cudnns_words() -> None:
+def test_a_graph_without_an_engine_is_refused_with_cudnns_message() -> None:
     found = run_graph(BUILT["transpose"].make(), target="h100")
     assert (found.state, found.exit_code, found.configs) == ("refused", 1, ())
     assert "is_pointwise_fusion" in found.words
@@ -356,7 +356,7 @@ def test_one_config_is_named_by_its_tag() -> None:
     assert one.tag == every.configs[2].tag
 
 
-def test_a_child_says_the_same_and_its_errors_are_raised_here() -> None:
+def test_a_child_agrees_and_its_errors_are_raised_here() -> None:
     graph = BUILT["matmul"].make()
     with Runner() as runner:
         there = runner.run(graph, target="h100", configs=2, given={"a": np.ones((2, 128, 64))})

@@ -87,7 +87,7 @@ def test_what_is_printed(style: str, tmp_path: Path) -> None:
     assert printed(style, tmp_path) == (GOLDEN / FORMATS[style]).read_text(encoding="utf-8"), "run `make regen`"
 
 
-def test_the_formats_say_the_same() -> None:
+def test_the_formats_agree() -> None:
     report = json.loads((GOLDEN / FORMATS["json"]).read_text(encoding="utf-8"))
     assert [Trial.from_dict(item).to_dict() for item in report["trials"]] == report["trials"]
     assert [item["state"] for item in report["trials"]] == [item.state for item in trials()]

@@ -39,7 +39,7 @@ def short_offsets() -> Graph:
 
 
 @pytest.mark.parametrize("build", [False, True])
-def test_change_that_a_rule_names_was_asked(judge: Judge, build: bool) -> None:
+def test_change_that_a_rule_names_was_queried(judge: Judge, build: bool) -> None:
     verdict = judge.run_query(Query(short_offsets(), "sm90", build=build))
     assert verdict.cause is not None
     assert verdict.cause.remedy == "one offset more than there are sequences"
@@ -48,14 +48,14 @@ def test_change_that_a_rule_names_was_asked(judge: Judge, build: bool) -> None:
     assert judge.run_query(Query(whole, "sm90", build=build)).supported
 
 
-def test_change_that_a_rule_names_is_not_told_where_it_does_not_help(judge: Judge) -> None:
+def test_change_that_a_rule_names_is_not_reported_where_it_does_not_help(judge: Judge) -> None:
     verdict = judge.run_query(Query(short_offsets(), "sm75"))
     assert verdict.cause is not None
     assert "3 entries are needed" in verdict.cause.headline
     assert (verdict.cause.remedy, verdict.cause.asked) == ("", "")
 
 
-def test_what_was_not_asked_names_no_version_target_or_change(judge: Judge) -> None:
+def test_what_was_not_queried_names_no_version_target_or_change(judge: Judge) -> None:
     names = random.Random(9).sample(sorted(GRAPHS), len(GRAPHS) // 4)
     unasked = 0
     for version in (None, OLDER):
@@ -72,7 +72,7 @@ def test_what_was_not_asked_names_no_version_target_or_change(judge: Judge) -> N
     assert unasked > 5
 
 
-def test_newer_version_is_named_only_if_it_was_asked(judge: Judge) -> None:
+def test_newer_version_is_named_only_if_it_was_queried(judge: Judge) -> None:
     question = Query(FAMILIES["softmax"](), "sm90", "9.19.0")
     verdict = judge.run_query(question)
     assert verdict.cause is not None
@@ -89,7 +89,7 @@ def test_newer_version_is_named_only_if_it_was_asked(judge: Judge) -> None:
 
 
 @pytest.mark.parametrize("most", [1, 2])
-def test_versions_are_asked_by_number_and_the_others_named(judge: Judge, most: int) -> None:
+def test_versions_are_queried_by_number_and_the_others_named(judge: Judge, most: int) -> None:
     question = Query(ZOO["two matmul, reordered, s 10"](), "sm89")
     others = {item.short for item in list_installed()} - {library().version_text}
     told = with_versions(judge.run_query(question), question, most=most).cause

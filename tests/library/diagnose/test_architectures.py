@@ -52,7 +52,7 @@ def test_before_volta_convolutions_are_supported_and_products_are_not(target: st
 
 
 @pytest.mark.parametrize("target", ["v100", "jetson-xavier"])
-def test_volta_is_judged_and_its_end_is_told(target: str) -> None:
+def test_volta_is_judged_and_its_end_is_reported(target: str) -> None:
     verdict = explain(control_graph(), target, build=True)
     assert verdict.outcome is Outcome.SUPPORTED
     assert "9.10 is the last" in verdict.environment[0]
@@ -79,7 +79,7 @@ def test_an_architecture_newer_than_the_library() -> None:
 
 
 @pytest.mark.parametrize(("sm", "repair"), [(110, "take the cuDNN of CUDA 13"), (122, "take a cuDNN that knows it")])
-def test_what_the_compiler_does_not_know_is_no_fault_of_the_graph(sm: int, repair: str) -> None:
+def test_what_the_compiler_does_not_know_is_not_a_known_issue_of_the_graph(sm: int, repair: str) -> None:
     passed = explain(flash(), unknown(sm))
     assert passed.outcome is Outcome.SUPPORTED
     assert f"NVRTC 12.9 does not compile for sm_{sm}" in passed.environment
@@ -108,7 +108,7 @@ for target in ("p100", "v100", unknown):
 """
 
 
-def test_an_older_cudnn_says_the_same() -> None:
+def test_an_older_cudnn_agrees() -> None:
     p100, v100, newer = run_code(OLDER, environment=older_cudnn()).stdout.splitlines()
     assert p100.split("|")[1] == newer.split("|")[1] == "control for sm_80"
     assert v100.startswith("supported|control|sm_70 is older than what cuDNN 9.19.0 is made for")

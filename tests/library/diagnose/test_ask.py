@@ -62,7 +62,7 @@ def test_a_crash_in_heuristics_is_a_line_of_the_verdict(asked: Judge) -> None:
     assert asked.run_query(Query(flash_forward.graph(), "sm90", OLDER)).supported  # a new process answers
 
 
-def test_a_crash_is_put_down_to_a_fault_that_ends_processes(asked: Judge) -> None:
+def test_a_crash_is_put_down_to_a_known_issue_that_ends_processes(asked: Judge) -> None:
     """Another fault of the same graph, of what runs, is before it in the table."""
     row = next(row for row in FAULTS if row.code == "boolean-bias")
     graph = row_graph(EXAMPLES[row.code].reproductions["backward"])
@@ -76,7 +76,7 @@ def test_a_crash_is_put_down_to_a_fault_that_ends_processes(asked: Judge) -> Non
     assert ended.cause.remedy == row.fix
 
 
-def test_what_the_dead_process_said_is_kept(asked: Judge) -> None:
+def test_what_the_dead_process_stated_is_kept(asked: Judge) -> None:
     verdict = asked.run_query(Query(graph_of("fp8-bias"), "sm90", OLDER))
     assert verdict.cause is not None
     assert "SIGABRT" in verdict.cause.headline
@@ -126,7 +126,7 @@ def test_threads_have_children_of_their_own() -> None:
         assert [verdict.sm for verdict in pool.map(judge, questions)] == [80, 89, 90, 100]
 
 
-def test_a_judge_nobody_holds_ends_its_children() -> None:
+def test_a_judge_no_one_holds_ends_its_children() -> None:
     one = Judge()
     one.run_query(Query(flash_forward.graph(), "sm90"))
     [child] = next(iter(one._idle.values()))

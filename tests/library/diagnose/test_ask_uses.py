@@ -141,7 +141,7 @@ assert judge(asked[3]).graph == asked[3].graph.name
 """
 
 
-def test_a_forked_process_asks_its_own_children() -> None:
+def test_a_forked_process_queries_its_own_children() -> None:
     run_code(FORKS)
 
 
@@ -166,7 +166,9 @@ def test_workers_of_pytest_xdist(tmp_path: Path) -> None:
     assert "6 passed" in done.stdout, done.stdout
 
 
-def test_a_child_that_does_not_begin_says_nothing_about_cudnn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_child_that_does_not_begin_reports_nothing_about_cudnn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "ctypes.py").write_text("raise SystemExit('no ctypes today')")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     with Judge() as broken:
@@ -189,7 +191,7 @@ def test_an_idle_child_that_died_is_replaced(one: Judge) -> None:
     assert answers(questions()[:2], one.run_query) == right(questions()[:2])
 
 
-def test_apart_leaves_nothing_behind() -> None:
+def test_apart_leaves_nothing() -> None:
     before = descriptors(), children()
     assert run_in_fork(lambda: 3, lambda: 4) == 3
     assert run_in_fork(lambda: os.kill(os.getpid(), signal.SIGSEGV) or 3, lambda: 4) == 4
@@ -202,7 +204,7 @@ def test_apart_leaves_nothing_behind() -> None:
     assert (descriptors(), children()) == before
 
 
-def test_apart_where_nobody_waits_for_children() -> None:
+def test_apart_where_no_one_waits_for_children() -> None:
     code = (
         "import signal; signal.signal(signal.SIGCHLD, signal.SIG_IGN)\n"
         "from cudnn_backend_py.diagnose.fork import run_in_fork\n"

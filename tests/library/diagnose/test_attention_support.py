@@ -52,7 +52,7 @@ def assert_as_stored(asked: SupportTable) -> None:
     assert not wrong, f"run 'make attention-table'\n{chr(10).join(wrong[:10])}"
 
 
-def test_cudnn_here_says_what_is_stored() -> None:
+def test_cudnn_here_reports_what_is_stored() -> None:
     version = library().version_text
     assert version in TABLES, f"there is no table of cuDNN {version}: NEWEST of the Makefile, 'make attention-table'"
     asked = support_table(rows=sample(version))
@@ -65,7 +65,7 @@ INSTALLED = {item.short: item for item in versions.list_installed()}
 
 
 @pytest.mark.parametrize("version", [OLDER, *(item for item in INSTALLED if item in TABLES and item != OLDER)])
-def test_older_cudnn_says_what_is_stored(version: str) -> None:
+def test_older_cudnn_reports_what_is_stored(version: str) -> None:
     assert version in INSTALLED, f"cuDNN {version} is not installed: cudnn-backend cudnn install {version}"
     code = f"from cudnn_backend_py.diagnose import support_table as t; print(t(rows={sample(version)!r}).to_json())"
     done = run_code(code, environment=versions.child_environment(INSTALLED[version]))

@@ -32,14 +32,14 @@ def answer(name: str, target: str) -> tuple[int, str]:
 
 
 @pytest.mark.parametrize("name", [name for name, case in BUILT.items() if case.supported])
-def test_cudnn_supports_it_where_the_page_says(name: str) -> None:
+def test_cudnn_supports_it_where_the_page_states(name: str) -> None:
     for target in BUILT[name].supported:
         count, words = answer(name, target)
         assert count > 0, f"{target}: {words}"
 
 
 @pytest.mark.parametrize("name", [name for name, case in BUILT.items() if not case.supported])
-def test_what_is_refused_is_refused_with_the_words_of_the_page(name: str) -> None:
+def test_what_is_refused_is_refused_with_the_texts_of_the_page(name: str) -> None:
     for target in TARGETS:
         count, words = answer(name, target)
         assert count == 0, target

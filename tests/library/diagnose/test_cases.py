@@ -70,7 +70,7 @@ def test_there_are_enough_and_each_is_a_thread_of_its_own() -> None:
 
 
 @pytest.mark.parametrize("case", CASES, ids=_name)
-def test_the_case_is_told(case: Case) -> None:
+def test_the_case_is_reported(case: Case) -> None:
     assert case.source.startswith("https://")
     assert case.title
     assert case.cause
@@ -97,7 +97,7 @@ def test_we_refuse_it(case: Case) -> None:
 
 
 @pytest.mark.parametrize("case", FIXED, ids=_name)
-def test_the_cure_helps(judge: Judge, case: Case) -> None:
+def test_the_remedy_helps(judge: Judge, case: Case) -> None:
     graph = (case.fixed or case.graph)()
     version = _version(case.fixed_version or case.version)
     verdict = judge.run_query(Query(graph, case.fixed_target or case.target, version, build=case.build))
@@ -122,7 +122,7 @@ def test_headlines_name_the_cause(run_query: Ask) -> None:
     assert 1 - len(missed) / len(COMPLAINTS) >= NAMED, missed
 
 
-def test_cures_are_found_and_verified(judge: Judge) -> None:
+def test_remedies_are_found_and_verified(judge: Judge) -> None:
     missed = {}
     for case in CURABLE:
         graph, version = case.graph(), _version(case.version)

@@ -100,7 +100,7 @@ def test_forum_graph_was_removed_from_the_newest() -> None:
     assert "no longer supported" in verdict["cause"]["headline"]
 
 
-def test_the_measured_need_is_what_the_words_say() -> None:
+def test_the_measured_need_is_what_the_texts_state() -> None:
     """The limit found by asking again is believed by cuDNN: one KiB less and the graph is refused."""
     _, verdict = as_json(FORUM, "--cudnn", "9.19.0", "--target", "sm89")
     needed = int(re.findall(r"needs (\d+) bytes", verdict["cause"]["headline"])[0])
@@ -186,7 +186,7 @@ def test_library_that_does_not_exist(tmp_path: Path) -> None:
     assert str(tmp_path / "nowhere") in verdict["cause"]["detail"]
 
 
-def test_library_that_is_no_library(tmp_path: Path) -> None:
+def test_library_that_is_not_a_library(tmp_path: Path) -> None:
     (tmp_path / "libcudnn.so.9").write_bytes(b"not ELF")
     environment = {**os.environ, "CUDNN_BACKEND_LIBRARY": str(tmp_path)}
     code, verdict = as_json(FORUM, "--target", "sm80", environment=environment)
@@ -214,7 +214,7 @@ def test_without_a_driver_library(without_stub: Path, older: bool, graph: str) -
     assert "driver stub" in verdict["cause"]["remedy"]
 
 
-def test_control_graph_refused_on_one_architecture_is_asked_on_another() -> None:
+def test_control_graph_refused_on_one_architecture_is_queried_on_another() -> None:
     """For a described GPU too old for float16 products (Pascal) it says nothing about the environment.
 
     The older cuDNN is a jit wheel, whose refusal of a matmul is not the full one's.
@@ -381,7 +381,7 @@ def test_verdict_is_plain_data() -> None:
     assert json.loads(json.dumps(verdict.to_dict()))["graph"] == "sdpa_forward"
 
 
-def test_a_plan_is_not_said_to_run_on_a_gpu_that_is_only_described() -> None:
+def test_a_plan_is_not_reported_to_run_on_a_gpu_that_is_only_described() -> None:
     graph = sdpa_forward(batch=1, heads=2, seq_q=128, head_dim=64)
     verdict = explain(graph, "sm80", execute=True)
     assert (verdict.outcome, verdict.exit_code) == (Outcome.NOT_JUDGED, 2)
@@ -392,7 +392,7 @@ def test_a_plan_is_not_said_to_run_on_a_gpu_that_is_only_described() -> None:
 
 
 @pytest.mark.parametrize("target", ["a100", "h100", "b200"])
-def test_booleans_in_memory_are_a_remark_and_no_fault(target: str) -> None:
+def test_booleans_in_memory_are_a_remark_and_no_known_issue(target: str) -> None:
     g = GraphBuilder("comparison", io_type=DataType.FLOAT)
     a, b = g.tensor("a", (8, 64, 64)), g.tensor("b", (8, 64, 64))
     g.pointwise(PointwiseMode.CMP_GT, a, b, compute_type=DataType.FLOAT, name="mask", virtual=False)
@@ -401,7 +401,7 @@ def test_booleans_in_memory_are_a_remark_and_no_fault(target: str) -> None:
     assert [remark for remark in verdict.remarks if "(booleans-in-memory): of 'mask' eight elements" in remark]
 
 
-def test_a_selection_and_a_verdict_tell_the_same_of_what_cudnn_refuses() -> None:
+def test_a_selection_and_a_verdict_report_the_same_of_what_cudnn_refuses() -> None:
     """One type for both: an engine config that was considered, where it came from, and why it was refused."""
     graph = attention.sdpa_forward(batch=1, heads=2, seq_q=128, head_dim=64, causal=True, stats=True)
     question = OperationGraph(graph, open_target("h100"))

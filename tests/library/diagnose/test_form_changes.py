@@ -117,7 +117,7 @@ def test_whatif_finds_the_form(judge: Judge, name: str) -> None:
     assert set(FORMS) >= {"flatten", "composite", "lengths"}
 
 
-def test_what_is_known_not_to_compile_is_no_cure(judge: Judge) -> None:
+def test_what_is_known_not_to_compile_is_not_a_remedy(judge: Judge) -> None:
     verdict = judge.run_query(Query(product(2, 1, 2), "sm90"))
     in_float32 = next(one for one in changes(product(2, 1, 2), ("data_type",)) if "f16 -> f32" in one.title)
     assert judge.run_query(Query(in_float32.graph, "sm90")).supported
@@ -133,7 +133,7 @@ def test_padding_of_an_image_leaves_a_convolution_supported(judge: Judge) -> Non
     assert answers[0] is answers[1]
 
 
-def test_number_of_a_type_is_told_by_its_name(judge: Judge) -> None:
+def test_number_of_a_type_is_named_by_its_name(judge: Judge) -> None:
     """CuDNN says "compute type 9" of bfloat16: the quote stays as it is, the name is next to it."""
     op = int8_convolution().ops[0]
     assert isinstance(op, Operation)

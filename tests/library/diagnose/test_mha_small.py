@@ -134,7 +134,7 @@ TARGETS = ("sm80", "sm86", "sm89", "sm90", "sm100")
 TAKEN = ("sm80", "sm90", "sm100")  # 150 KiB of shared memory per block are needed; sm_86 and sm_89 have 99
 
 
-def test_9_19_takes_every_option_where_shared_memory_suffices() -> None:
+def test_9_19_accepts_every_option_where_shared_memory_suffices() -> None:
     verdicts = in_older(f"t.judge({TARGETS!r})")
     assert len(verdicts) == len(TARGETS) * (len(cases("forward")) + len(cases("backward")))
     for pattern, name, target, supported, said in verdicts:
@@ -160,21 +160,21 @@ def cause(pattern: str, target: str) -> tuple[str, str]:
     return found.code, found.headline
 
 
-def test_the_newest_takes_none() -> None:
+def test_the_newest_accepts_none() -> None:
     for pattern, name, target, supported, said in judge(TARGETS):
         assert not supported, (pattern, name, target)
         assert (NO_FPROP if pattern == "forward" else NO_BPROP) in said, (pattern, name, target)
 
 
 @pytest.mark.parametrize("pattern", ["forward", "backward"])
-def test_the_newest_says_the_pattern_was_removed(pattern: str) -> None:
+def test_the_newest_states_the_pattern_was_removed(pattern: str) -> None:
     found = explain(make(pattern, {}), "sm90").cause
     assert found is not None
     assert found.code == "pattern-removed"
     assert (NO_FPROP if pattern == "forward" else NO_BPROP) in found.headline
 
 
-def test_four_matmuls_alone_are_no_removed_pattern() -> None:
+def test_four_matmuls_alone_are_not_removed_pattern() -> None:
     """cuDNN says the same of any attention of so many matmuls; only F16x16 order reports the removed pattern."""
     text = json.dumps(graph_to_json(make("backward", {})))
     assert "F16x16" in text
@@ -347,7 +347,7 @@ def test_options_that_cannot_be(options: dict[str, Any], code: str, words: str) 
     assert words in str(caught.value)
 
 
-def test_interleaved_layouts_are_taken() -> None:
+def test_interleaved_layouts_are_accepted() -> None:
     assert SmallAttention(**BASE, layout="packed").problem.strides("k")[2] == 3 * 4 * 64
     assert SmallAttention(**(BASE | {"batch": 4}), layout="sbhd").problem.strides("k")[2] == 4 * 4 * 64
 

@@ -30,7 +30,7 @@ def refused(**options: object) -> Graph:
 
 
 @pytest.mark.parametrize("axis", [-1, 9, 1 << 40])
-def test_what_this_package_refuses_is_told_in_its_own_name(axis: int) -> None:
+def test_what_this_package_refuses_is_reported_in_its_own_name(axis: int) -> None:
     verdict = explain(concat(axis), "sm90")
     assert verdict.cause is not None
     assert (verdict.outcome, verdict.stage, verdict.exit_code) == (Outcome.NOT_SUPPORTED, "graph", 1)
@@ -65,7 +65,7 @@ def test_the_cause_of_a_graph_with_the_largest_uids_names_its_tensors() -> None:
 # rules that fail
 
 
-def test_a_failing_rule_leaves_cudnns_words_and_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failing_rule_leaves_cudnns_message_and_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
     before = explain(refused(), "sm90")
     assert before.cause is not None
     assert before.cause.code == "head-dim"
@@ -114,7 +114,7 @@ def test_a_limit_of_time_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
         explain(refused(), "sm90")
 
 
-def test_two_processes_say_the_same() -> None:
+def test_two_processes_agree() -> None:
     program = (
         "import json\n"
         "from cudnn_backend_py import explain\n"

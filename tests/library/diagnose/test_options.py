@@ -70,7 +70,7 @@ TOLD: dict[str, tuple[Callable[[], Graph], str, tuple[str, ...], tuple[str, ...]
 
 
 @pytest.mark.parametrize("name", TOLD)
-def test_what_is_refused_is_told(name: str) -> None:
+def test_what_is_refused_is_reported(name: str) -> None:
     make, target, words, never = TOLD[name]
     cause = explain(make(), target).cause
     assert cause is not None
@@ -81,7 +81,7 @@ def test_what_is_refused_is_told(name: str) -> None:
     assert cause.remedy
 
 
-def test_specific_words_stay_beside_what_was_asked() -> None:
+def test_specific_texts_stay_next_to_what_was_queried() -> None:
     """CuDNN says which dims a gradient of the bias has: that stays in the headline, whatever else helps."""
     graph = sdpa_backward(
         batch=2, heads=4, seq_q=256, head_dim=64, bias=(1, 4, 256, 1), dbias=True, allow_hazards=True,
@@ -102,7 +102,7 @@ def test_plain_attention_that_is_refused_blames_no_option() -> None:
     assert verdict.cause.code == "architecture"
 
 
-def test_graph_that_is_refused_for_other_reasons_is_not_taken_for_its_problem() -> None:
+def test_graph_that_is_refused_for_other_reasons_is_not_used_for_its_problem() -> None:
     graph = backward(dropout=0.1, deterministic=True)
     with using("sm100") as target:
         assert Case((), graph, target, MODES).options is None
@@ -211,7 +211,7 @@ def blamed(verdict: Verdict, graph: Graph, target: str) -> list[set[str]] | None
     return run_in_fork(find, lambda: None)
 
 
-def test_generated_problems_are_told_as_asking_about_every_subset_tells() -> None:
+def test_generated_problems_are_reported_as_querying_about_every_subset_tells() -> None:
     """A check of the search, not of examples: what it blames is among the smallest refused sets."""
     right, wrong, unknown = 0, [], 0
     for problem in problems(120):

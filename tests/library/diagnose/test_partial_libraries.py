@@ -127,7 +127,7 @@ def test_no_refusal_of_a_partial_library_is_cudnns(
     assert len(full) >= 40
 
 
-def test_what_the_engines_at_hand_serve_alone_is_judged_as_by_all(
+def test_what_the_engines_available_serve_alone_is_judged_as_by_all(
     partial: Path, whole: Judge, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     alone = [make() for make in FAMILIES.values() if _is_served_alone(make())]
@@ -210,7 +210,7 @@ def lacking() -> Graph:
     return FAMILIES["dgrad nchw f32"]()
 
 
-def test_matrix_since_and_junit_tell_it_apart(at_hand: None, tmp_path: Path) -> None:
+def test_matrix_since_and_junit_distinguish_it(at_hand: None, tmp_path: Path) -> None:
     found = matrix([lacking()], ["sm80"], [None], cache=tmp_path, progress=False)
     [cell] = found.cells.values()
     assert (cell.letter, cell.cause, found.exit_code) == ("?", ENGINES_ABSENT, 2)
@@ -223,7 +223,7 @@ def test_matrix_since_and_junit_tell_it_apart(at_hand: None, tmp_path: Path) -> 
     assert "by none of the 0 versions that could judge" in table_text(render_since(span))
 
 
-def test_what_was_kept_is_asked_again_when_the_engines_come(
+def test_what_was_kept_is_judged_again_when_the_engines_come(
     at_hand: None, partial: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = matrix([lacking()], ["sm80"], [None], cache=tmp_path, progress=False)
@@ -253,7 +253,7 @@ def test_a_baseline_can_expect_it(at_hand: None, tmp_path: Path) -> None:
     assert (same.changed, exit_code([same]), same.expected) == (False, 0, "could not be judged (engines-absent)")
 
 
-def test_whatif_says_what_would_judge(at_hand: None) -> None:
+def test_whatif_reports_what_would_judge(at_hand: None) -> None:
     with Judge() as judge:
         verdict = judge.run_query(Query(lacking(), "sm80"))
     remedies = whatif(lacking(), "sm80")
@@ -264,7 +264,7 @@ def test_whatif_says_what_would_judge(at_hand: None) -> None:
     assert f"remedy: cudnn-backend cudnn install {library().version_text} --full" in text
 
 
-def test_a_yes_of_a_partial_library_names_what_was_not_asked(at_hand: None) -> None:
+def test_a_yes_of_a_partial_library_names_what_was_not_queried(at_hand: None) -> None:
     with Judge() as judge:
         product_, sums = (judge.run_query(Query(ZOO[name](), "sm80")) for name in ("matmul f16 64", "flash f16 causal"))
     assert product_.supported
@@ -309,7 +309,7 @@ def command(*arguments: str) -> list[str]:
     return call_command("cudnn_backend_py.cli.commands:main", *arguments)
 
 
-def test_without_a_terminal_nothing_is_asked_or_fetched(jit_wheel: Path) -> None:
+def test_without_a_terminal_nothing_is_queried_or_fetched(jit_wheel: Path) -> None:
     asked = command("explain", str(jit_wheel), "--cudnn", OLDER, "--target", "sm80", "--format", "json")
     done = subprocess.run(asked, capture_output=True, text=True, stdin=subprocess.DEVNULL, cwd=ROOT, check=False)
     assert done.returncode == 2
@@ -414,7 +414,7 @@ def survey(folder: Path, name: str, *flags: str) -> list[str]:
 
 
 @pytest.mark.parametrize("name", SURVEYS)
-def test_surveys_fetch_nothing_unasked_and_with_full_they_do(surveyed: Path, name: str) -> None:
+def test_surveys_fetch_nothing_unrequested_and_with_full_they_do(surveyed: Path, name: str) -> None:
     options: dict[str, Any] = {"capture_output": True, "text": True, "stdin": subprocess.DEVNULL, "cwd": ROOT}
     done = subprocess.run(survey(surveyed, name), check=False, **options)
     assert (done.returncode, [one.flavor for one in list_installed()]) == (2, ["jit"]), done.stderr
@@ -447,14 +447,14 @@ def test_one_wheel_of_a_version_is_named_by_it(jit_wheel: Path, tmp_path: Path) 
     assert [(version, cell.cause) for (*_, version), cell in named.cells.items()] == [("small", ENGINES_ABSENT)]
 
 
-def test_info_says_which_wheel_each_installed_version_is(jit_wheel: Path) -> None:
+def test_info_reports_which_wheel_each_installed_version_is(jit_wheel: Path) -> None:
     version = install(OLDER, flavor="full", progress=False).version
     done = subprocess.run(command("doctor", "--format", "json"), capture_output=True, text=True, cwd=ROOT, check=True)
     named = json.loads(done.stdout)["cudnn versions installed"]
     assert named == [f"{version} (full, CUDA 12)", f"{version} (jit, CUDA 12)"]
 
 
-def test_whatif_and_matrix_tell_what_does_not_block(tmp_path: Path) -> None:
+def test_whatif_and_matrix_report_what_does_not_block(tmp_path: Path) -> None:
     """A supported graph with a known issue, and one that another engine might support."""
     row = next(row for row in FAULTS if row.code == "decoding-on-blackwell")
     save_graph(graph_of(next(iter(EXAMPLES[row.code].reproductions.values()))), tmp_path / "faulty.json")

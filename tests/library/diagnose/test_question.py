@@ -57,7 +57,7 @@ def test_a_relative_target_is_that_of_the_folder_where_it_was_named(two_folders:
 
 
 @pytest.mark.parametrize("run_query", ["executor", "children"])
-def test_a_matrix_in_another_folder_asks_about_the_file_there(
+def test_a_matrix_in_another_folder_judges_the_file_there(
     two_folders: tuple[Path, Path], tmp_path: Path, run_query: str
 ) -> None:
     """Workers of an executor live on, with their own working folder and judging processes."""
@@ -104,7 +104,7 @@ def test_a_variable_that_cudnn_reads_is_part_of_the_question(tmp_path: Path, mon
     assert found == [(yes, 1), (no, 1), (yes, 0), (no, 0)]
 
 
-def test_a_question_keeps_the_environment_in_which_it_was_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_question_keeps_the_environment_in_which_it_was_queried(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NVIDIA_TF32_OVERRIDE", "0")
     without = Query(tf32_matmul(), "sm90", OLDER, causes=False)
     monkeypatch.delenv("NVIDIA_TF32_OVERRIDE")

@@ -146,7 +146,7 @@ def test_log_has_the_graph_and_its_refusals_and_nothing_of_the_run(refused: Path
     assert {line.split()[2] for line in log.splitlines() if "! Time: " in line} == {"1980-01-01T00:00:00.000000"}
 
 
-def test_versions_say_what_judged(refused: Path) -> None:
+def test_versions_report_what_judged(refused: Path) -> None:
     versions = json.loads((refused / "versions.json").read_text())
     assert versions["cudnn"] == library().version_text
     assert versions["cudnn library"] == "libcudnn.so.9"
@@ -154,7 +154,7 @@ def test_versions_say_what_judged(refused: Path) -> None:
     assert versions["nvrtc"] == f"inside cuDNN, that of CUDA {cuda_version_text(library().cuda_version)}"
 
 
-def test_program_says_that_it_could_not_be_judged(refused: Path) -> None:
+def test_program_reports_that_it_could_not_be_judged(refused: Path) -> None:
     """With 9.19 no graph has an engine where libcuda.so.1 is missing, and only the control graph reports."""
     cudnn = compile_cpp(refused, OLDER, "-B")
     assert run_cpp(refused, cudnn).returncode == 1

@@ -173,7 +173,7 @@ def test_cause_is_measured_and_names_what_is_wrong(name: str) -> None:
     assert verdict.cause.detail
 
 
-def test_one_change_is_the_cause_where_the_words_say_nothing() -> None:
+def test_one_change_is_the_cause_where_the_texts_report_nothing() -> None:
     g = GraphBuilder("sigmoid", io_type=F32)
     g.pointwise(P.SIGMOID_FWD, g.tensor("x", (1, 3, 32, 32)), name="y", virtual=False)
     cause = explain(g.graph(), "sm86").cause
@@ -183,7 +183,7 @@ def test_one_change_is_the_cause_where_the_words_say_nothing() -> None:
     assert "channels last" in cause.remedy
 
 
-def test_operation_without_a_matmul_is_said_to_lack_one() -> None:
+def test_operation_without_a_matmul_is_reported_to_lack_one() -> None:
     case = find_case("quantize alone")
     cause = explain(case.graph(), case.target).cause
     assert cause is not None
@@ -216,7 +216,7 @@ def test_unknown_refusal_quotes_the_candidate_that_came_furthest() -> None:
 # without asking
 
 
-def test_nothing_is_measured_where_nothing_may_be_asked() -> None:
+def test_nothing_is_measured_where_nothing_may_be_queried() -> None:
     graph = forward(head_dim=100)
     reason = Reason("CUDNN_STATUS_NOT_SUPPORTED_SHAPE", "Embedding dim is not a multiple of 8 at: d_qk % 8 != 0")
     refused = [Candidate("A", 3, {}, "refused", (reason,))]
@@ -294,7 +294,7 @@ def test_what_a_fork_raises_is_raised_here() -> None:
         run_in_fork(fail, lambda: 0)
 
 
-def test_beside_threads_nothing_is_forked() -> None:
+def test_next_to_threads_nothing_is_forked() -> None:
     stop = threading.Event()
     thread = threading.Thread(target=stop.wait)
     thread.start()
@@ -320,7 +320,7 @@ def test_crash_of_a_variation_leaves_the_others() -> None:
     assert "sm_80 does not take the graph, sm_90, sm_100 do (cuDNN: Unsupported node" in cause.headline
 
 
-def test_crash_of_a_variation_leaves_the_words(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_crash_of_a_variation_leaves_the_texts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where nothing can be queried any more, no variation counts."""
     monkeypatch.setattr(find, "_DEADLY", 0)
     cause = softcap_refused()

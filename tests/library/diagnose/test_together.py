@@ -70,7 +70,7 @@ def holds(judge: Judge, question: Query, verdict: Verdict) -> int:
 
 
 @pytest.mark.parametrize(("kind", "per_group"), list(itertools.product((E4M3, E5M2), (1, 2, 3))))
-def test_channels_per_group_are_told_with_the_type(judge: Judge, kind: DataType, per_group: int) -> None:
+def test_channels_per_group_are_reported_with_the_type(judge: Judge, kind: DataType, per_group: int) -> None:
     def grouped(channels: int, data_type: DataType = kind) -> Graph:
         return image_convolution(data_type, T.BFLOAT16, 16 * channels, channels, 32)
 
@@ -95,7 +95,7 @@ def test_type_that_other_architectures_support_names_both(judge: Judge, graph: G
 
 @pytest.mark.parametrize("after", [(P.ADD,), (P.ADD, P.RELU_FWD), (P.ADD, P.GELU_FWD)])
 @pytest.mark.parametrize("size", [64, 128])
-def test_operations_after_a_product_are_told_with_the_cut(
+def test_operations_after_a_product_are_reported_with_the_cut(
     judge: Judge, after: Sequence[PointwiseMode], size: int
 ) -> None:
     graph = product(T.HALF, after, size)
@@ -106,7 +106,7 @@ def test_operations_after_a_product_are_told_with_the_cut(
 
 @pytest.mark.parametrize("before", [(P.MUL, P.ADD), (P.MUL,), (P.RELU_FWD,)])
 @pytest.mark.parametrize("channels", [32, 64])
-def test_operations_before_a_weight_gradient_are_told_with_the_cut(
+def test_operations_before_a_weight_gradient_are_reported_with_the_cut(
     judge: Judge, before: Sequence[PointwiseMode], channels: int
 ) -> None:
     graph = scaled_weight_gradient(T.HALF, before, channels)
@@ -117,7 +117,7 @@ def test_operations_before_a_weight_gradient_are_told_with_the_cut(
 
 
 @pytest.mark.parametrize("target", ["sm80", "sm90", "sm100"])
-def test_type_beside_operations_is_told(judge: Judge, target: str) -> None:
+def test_type_next_to_operations_is_reported(judge: Judge, target: str) -> None:
     """Some variations kill cuDNN for sm_100: the others are heard all the same."""
     graph = scaled_weight_gradient(T.BFLOAT16, (P.MUL, P.ADD, P.RELU_FWD))
     said = headline(judge, graph, target)
@@ -186,7 +186,7 @@ def test_variation_that_kills_cudnn_is_left_out() -> None:
 
 @pytest.mark.parametrize(("block", "k"), [(32, 128), (32, 256)])
 @pytest.mark.parametrize("kind", [T.FLOAT, T.HALF])
-def test_type_of_block_scales_is_told(judge: Judge, kind: DataType, block: int, k: int) -> None:
+def test_type_of_block_scales_is_reported(judge: Judge, kind: DataType, block: int, k: int) -> None:
     graph = block_product(128, 128, k, block)
     for name in ("a_scale", "b_scale"):
         scale = graph.tensor(name)
@@ -198,7 +198,7 @@ def test_type_of_block_scales_is_told(judge: Judge, kind: DataType, block: int, 
 
 @pytest.mark.parametrize("kind", [T.HALF, T.BFLOAT16])
 @pytest.mark.parametrize("target", ["v100", "t4"])
-def test_output_is_not_taken_away_where_another_architecture_supports_the_graph(
+def test_output_is_not_used_away_where_another_architecture_supports_the_graph(
     judge: Judge, target: str, kind: DataType
 ) -> None:
     said = headline(judge, with_statistics(kind), target)

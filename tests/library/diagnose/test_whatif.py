@@ -60,7 +60,7 @@ FIRST: dict[str, tuple[Callable[[], Graph], str, str, str, str]] = {
 
 
 @pytest.mark.parametrize("name", FIRST)
-def test_smallest_cure_comes_first(judge: Judge, name: str) -> None:
+def test_smallest_remedy_comes_first(judge: Judge, name: str) -> None:
     make, target, kind, effect, words = FIRST[name]
     graph = make()
     found = asked(judge, graph, target)
@@ -73,14 +73,14 @@ def test_smallest_cure_comes_first(judge: Judge, name: str) -> None:
     assert explain(cure.graph, target).supported
 
 
-def test_other_architecture_is_the_cure_of_the_forum_graph(judge: Judge) -> None:
+def test_other_architecture_is_the_remedy_of_the_forum_graph(judge: Judge) -> None:
     graph = ZOO["two matmul, reordered, s 10"]()
     found = asked(judge, graph, "sm89", version="9.19.0")
     assert {remedy.target for remedy in found if remedy.kinds == ("target",)} >= {"sm90"}
     assert all(remedy.version == "9.19.0" for remedy in found if remedy.kinds == ("target",))
 
 
-def test_older_version_is_the_cure_of_a_removed_pattern(judge: Judge) -> None:
+def test_older_version_is_the_remedy_of_a_removed_pattern(judge: Judge) -> None:
     graph = ZOO["two matmul, reordered, s 10"]()
     found = asked(judge, graph, "sm90")
     versions = [remedy for remedy in found if remedy.kinds == ("version",)]
@@ -89,7 +89,7 @@ def test_older_version_is_the_cure_of_a_removed_pattern(judge: Judge) -> None:
     assert versions[0].version == versions[0].verdict.cudnn  # type: ignore[union-attr]
 
 
-def test_graph_is_split_where_no_engine_takes_the_whole(judge: Judge) -> None:
+def test_graph_is_split_where_no_engine_accepts_the_whole(judge: Judge) -> None:
     case = find_case("layer norm and product")
     cure = next(remedy for remedy in asked(judge, case.graph(), case.target) if remedy.kinds == ("split",))
     assert len(cure.graphs) == 2
@@ -108,7 +108,7 @@ def test_variation_that_kills_cudnn_is_left_out(judge: Judge) -> None:
     assert found[0].tensors == ("do",)
 
 
-def test_cure_can_be_built(judge: Judge) -> None:
+def test_remedy_can_be_built(judge: Judge) -> None:
     found = asked(judge, forward(head_dim=100), "sm90", build=True, limit=1)
     assert [remedy.kinds for remedy in found] == [("pad_head_dim",)]
     assert found[0].verdict is not None

@@ -54,7 +54,7 @@ def _build(program: Callable[[Any], Any], m: Maker) -> None:
 
 
 @pytest.mark.parametrize("program", PROGRAMS)
-def test_an_argument_of_a_wrong_kind_is_refused_in_words(program: str) -> None:
+def test_an_argument_of_a_wrong_kind_is_refused_by_message(program: str) -> None:
     plain = Watched()
     PROGRAMS[program](plain)
     for argument in plain.given:
@@ -69,7 +69,7 @@ def test_an_argument_of_a_wrong_kind_is_refused_in_words(program: str) -> None:
 
 @pytest.mark.parametrize("setter", ["dim", "stride", "name", "uid", "ragged_offset", "reordering_type",
                                     "ragged_offset_multiplier", "alignment_value", "data_type"])  # fmt: skip
-def test_a_tensor_says_which_of_its_attributes_is_of_a_wrong_kind(setter: str) -> None:
+def test_a_tensor_reports_which_of_its_attributes_is_of_a_wrong_kind(setter: str) -> None:
     m = Maker(cudnn)
     for value in ([1.5], object(), len):
         with pytest.raises(TypeError, match=r"needed|is no cudnn.data_type"):
@@ -82,7 +82,7 @@ def test_a_tensor_says_which_of_its_attributes_is_of_a_wrong_kind(setter: str) -
         m.g.validate()
 
 
-def test_numbers_of_numpy_are_taken_wherever_lists_of_int_and_ints_are() -> None:
+def test_numbers_of_numpy_are_accepted_wherever_lists_of_int_and_ints_are() -> None:
     m = Maker(cudnn)
     one = np.array([1, 1])
     y = m.g.conv_fprop(m.images()[0], m.t(16, 32, 3, 3, last=True), padding=one, stride=one, dilation=one)
@@ -121,7 +121,7 @@ def test_what_is_missing_is_named_with_the_operation() -> None:
         (lambda m: m.g.slice(m.t(2, 8, 16), [slice(0, 1)] * 3).set_dim([2, 1, 1]), r"slices leave \[1, 1, 1\]"),
     ],
 )
-def test_dims_that_do_not_fit_are_told(make: Callable[[Maker], Any], words: str) -> None:
+def test_dims_that_do_not_fit_are_reported(make: Callable[[Maker], Any], words: str) -> None:
     with pytest.raises((ValueError, RuntimeError), match=words) as refused:
         _build(lambda m: make(m).set_output(True), Maker(cudnn))
     assert hasattr(refused.value, "code")
@@ -137,13 +137,13 @@ def test_dims_that_do_not_fit_are_told(make: Callable[[Maker], Any], words: str)
         ("device_property", "h100", "device_property is 'h100', what create_device_properties returned is needed"),
     ],
 )
-def test_a_graph_says_which_of_its_options_is_of_a_wrong_kind(option: str, value: Any, words: str) -> None:
+def test_a_graph_reports_which_of_its_options_is_of_a_wrong_kind(option: str, value: Any, words: str) -> None:
     with pytest.raises(TypeError, match=words):
         cudnn.pygraph(**{option: value})
 
 
 @pytest.mark.parametrize("given", [None, 3, "abc", object()])
-def test_what_is_no_variant_pack_is_refused_in_words(given: Any) -> None:
+def test_invalid_variant_pack_is_refused_by_message(given: Any) -> None:
     m = Maker(cudnn)
     m.g.relu(m.t(2, 8, 16)).set_output(True)
     m.g.build()

@@ -144,7 +144,7 @@ def test_two_nodes_fit_into_one_graph() -> None:
     assert len({tensor.name for tensor in graph.tensors}) == len(graph.tensors)
 
 
-def test_a_hazard_is_built_and_named_once(h100: None) -> None:
+def test_a_known_issue_is_built_and_named_once(h100: None) -> None:
     code = "unaligned-strides"
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -161,7 +161,7 @@ def test_a_hazard_is_built_and_named_once(h100: None) -> None:
     assert sum(code in str(item.message) for item in caught) == 1
 
 
-def test_memory_of_the_backward_pass_is_what_cudnn_frontend_asks_for(h100: None) -> None:
+def test_memory_of_the_backward_pass_is_what_cudnn_frontend_queries_for(h100: None) -> None:
     """Workspace of cudnn-frontend, for b 2, h 6, s 384 and 512, d 64 and 128, in both versions measured."""
     g = new_graph()
     sizes = {"q": (384, 64), "k": (512, 64), "v": (512, 128), "o": (384, 128), "do": (384, 128)}

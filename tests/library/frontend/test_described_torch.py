@@ -149,7 +149,7 @@ torch.unique(torch.ones(3000, 3000, device="cuda"))
 """
 
 
-def test_torch_is_answered_for_the_described_gpu_or_says_that_it_is_described(tmp_path: Path) -> None:
+def test_torch_is_answered_for_the_described_gpu_or_reports_that_it_is_described(tmp_path: Path) -> None:
     path = tmp_path / "program.py"
     path.write_text(ANSWERS)
     done = run_python(["-m", "cudnn_backend_py.frontend", "--target", "h100", str(path)])

@@ -188,12 +188,12 @@ def check_text(error: Exception) -> None:
 
 
 @pytest.mark.parametrize("name", GRAPH_DOORS)
-def test_what_helps_is_in_the_text_at_every_door_of_a_graph(name: str) -> None:
+def test_what_helps_is_in_the_text_at_every_entry_point_of_a_graph(name: str) -> None:
     check_text(failing(GRAPH_DOORS[name]))
 
 
 @pytest.mark.parametrize("name", MODULE_DOORS)
-def test_what_helps_is_in_the_text_at_every_door_of_the_module(name: str) -> None:
+def test_what_helps_is_in_the_text_at_every_entry_point_of_the_module(name: str) -> None:
     check_text(failing(MODULE_DOORS[name]))
 
 
@@ -325,16 +325,16 @@ WAYS: dict[str, Callable[[], Any]] = {
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_a_fault_is_told_on_every_way_to_a_graph(way: str, row: KnownIssue) -> None:
+def test_a_known_issue_is_reported_on_every_way_to_a_graph(way: str, row: KnownIssue) -> None:
     assert told(WAYS[way], row.code) == [cudnn.FrontendKnownIssueWarning]
 
 
-def test_a_fault_is_told_where_a_plan_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_known_issue_is_reported_where_a_plan_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     data = built().serialize(as_bytes=True)
     assert isinstance(data, bytes)
     monkeypatch.setattr(find, "FAULTS", (*FAULTS, dataclasses.replace(ROW, code="made-up-2")))
     assert told(_from_bytes(data), "made-up-2") == [cudnn.FrontendKnownIssueWarning]
 
 
-def test_without_the_row_nothing_is_told() -> None:
+def test_without_the_row_nothing_is_reported() -> None:
     assert not any(told(call, ROW.code) for call in WAYS.values())

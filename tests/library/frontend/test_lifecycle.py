@@ -63,7 +63,7 @@ def causal(**options: Any) -> tuple[cudnn.pygraph, list[Any]]:
     return g, outputs
 
 
-def test_build_makes_one_plan_and_says_what_it_is() -> None:
+def test_build_makes_one_plan_and_reports_what_it_is() -> None:
     g, c = matmul()
     assert g.get_execution_plan_count() == 0
     g.build([cudnn.heur_mode.A, cudnn.heur_mode.FALLBACK])
@@ -83,7 +83,7 @@ def test_build_makes_one_plan_and_says_what_it_is() -> None:
     assert c.get_dim() == [1, 64, 64]
 
 
-def test_a_step_takes_the_ones_before_it_and_a_question_says_which_is_missing() -> None:
+def test_a_step_accepts_the_ones_before_it_and_a_question_reports_which_is_missing() -> None:
     """As in cudnn-frontend 1.32: plans need no operation graph, and an execution no plan, that was built before."""
     g, _ = matmul()
     with pytest.raises(RuntimeError, match="Plan index -1 is invalid"):
@@ -106,7 +106,7 @@ def test_a_step_takes_the_ones_before_it_and_a_question_says_which_is_missing() 
     assert run.get_workspace_size() == g.get_workspace_size()
 
 
-def test_a_described_device_still_says_which_buffers_are_missing() -> None:
+def test_a_described_device_still_reports_which_buffers_are_missing() -> None:
     g, c = matmul()
     g.build()
     with pytest.raises(ValueError, match=r"missing a buffer for tensor uid 2 \('B'\)"):
@@ -170,7 +170,7 @@ def test_torch_dtypes_are_types_and_operations_come_before_the_operation_graph()
         raise cudnn.cudnnGraphNotSupportedError("said by a program")
 
 
-def test_modes_that_say_the_same_plan_give_it_once() -> None:
+def test_modes_that_agree_plan_give_it_once() -> None:
     g, _ = matmul()
     modes = [cudnn.heur_mode.A, cudnn.heur_mode.FALLBACK]
     g.create_execution_plans([*modes, *modes])
@@ -191,7 +191,7 @@ def test_empty_graph_validates_and_cannot_be_built() -> None:
 
 @pytest.mark.parametrize("step", ["create_execution_plans", "check_support", "build_plans", "build"])
 @pytest.mark.parametrize("kind", [RuntimeError, cudnn.cudnnGraphNotSupportedError])
-def test_what_plans_are_refused_for_before_cudnn_is_asked_is_of_both_kinds(step: str, kind: type[Exception]) -> None:
+def test_what_plans_are_refused_for_before_cudnn_is_queried_is_of_both_kinds(step: str, kind: type[Exception]) -> None:
     """cudnn-frontend says it at validate or, of some families of graphs, with their plans."""
     g = new_graph()
     x = g.tensor(dim=[2, 8, 16], stride=[128, 16, 1])
@@ -200,14 +200,14 @@ def test_what_plans_are_refused_for_before_cudnn_is_asked_is_of_both_kinds(step:
         getattr(g, step)()
 
 
-def test_plans_of_cudnn_are_asked_for_where_a_program_asks_whether_there_are_any() -> None:
+def test_plans_of_cudnn_are_requested_where_a_program_queries_whether_there_are_any() -> None:
     g, _ = matmul()
     assert len(g.backend_plan_entries()) == g.get_execution_plan_count() > 0
     assert causal(d=63)[0].backend_plan_entries() == []
 
 
 @pytest.mark.parametrize("given", [None, 5, 10**12, 1.5, {}, object()])
-def test_what_is_no_serialized_graph_by_its_kind_is_a_type_error(given: Any) -> None:
+def test_what_is_not_a_serialized_graph_by_its_kind_is_a_type_error(given: Any) -> None:
     with pytest.raises(TypeError, match="the serialized graph is"):
         new_graph().deserialize(given)
 
@@ -325,7 +325,7 @@ def test_a_tensor_that_a_built_graph_has_no_use_for_may_still_change() -> None:
 
 @pytest.mark.parametrize("given", [False, True])
 @pytest.mark.parametrize("offset", [False, True])
-def test_a_tensor_of_another_graph_whose_uid_is_taken_is_called_so(given: bool, offset: bool) -> None:
+def test_a_tensor_of_another_graph_with_uid_is_accepted_is_called_so(given: bool, offset: bool) -> None:
     g, other = new_graph(), new_graph()
     x = g.tensor(name="x", dim=[1, 64, 64], stride=[4096, 64, 1])
     y = other.tensor(name="y", dim=[1, 64, 64], stride=[4096, 64, 1])
@@ -385,7 +385,7 @@ def test_filters_hold_for_plans_that_come_later() -> None:
         lambda g: g.select_plan(0).build_plans(),
     ],
 )
-def test_a_deselected_plan_is_refused_at_every_door(run_query: Callable[[cudnn.pygraph], Any]) -> None:
+def test_a_deselected_plan_is_refused_at_every_entry_point(run_query: Callable[[cudnn.pygraph], Any]) -> None:
     g = planned()
     name = g.get_plan_name_at_index(0)
     g.build_plans()
@@ -406,7 +406,7 @@ def test_a_limit_that_comes_after_a_plan_was_built_leaves_it_its_workspace() -> 
         g.build_plan_at_index(0)
 
 
-def test_plans_are_told_whether_cuda_graphs_keep_them() -> None:
+def test_plans_are_reported_whether_cuda_graphs_keep_them() -> None:
     told = library().version >= (9, 28)
     for asked in (*cudnn.cuda_graph_retention, None):
         g, _ = matmul(cuda_graph_retention=asked)
@@ -450,7 +450,7 @@ def test_a_built_plan_that_is_deselected_gives_way_to_the_next() -> None:
         g.build_plans()
 
 
-def test_all_plans_are_built_beside_the_one_that_was_chosen() -> None:
+def test_all_plans_are_built_next_to_the_one_that_was_chosen() -> None:
     g = planned(cudnn.heur_mode.A)
     g.select_plan(1)
     g.build_plans(cudnn.build_plan_policy.ALL)
@@ -463,7 +463,7 @@ def test_all_plans_are_built_beside_the_one_that_was_chosen() -> None:
 
 
 @pytest.mark.parametrize("index", ["x", None, 1.0, -1, 10**6])
-def test_what_is_no_index_of_a_plan_is_an_index_error(index: Any) -> None:
+def test_what_is_not_an_index_of_a_plan_is_an_index_error(index: Any) -> None:
     g = planned()
     for run_query in (g.get_plan_name_at_index, g.get_behavior_notes_for_plan_at_index, g.build_plan_at_index):
         with pytest.raises(IndexError, match="out of range"):
@@ -629,7 +629,7 @@ def ready_to_run() -> tuple[cudnn.pygraph, dict[Any, Any]]:
     return g, {uid: 4096 * uid for uid in g._get_variant_pack_uids_sorted()}
 
 
-def test_refused_launch_is_a_runtime_error_with_cudnns_words() -> None:
+def test_refused_launch_is_a_runtime_error_with_cudnns_message() -> None:
     g, full = ready_to_run()
     for _ in range(2):  # with a new variant pack, and with the kept one
         with pytest.raises(RuntimeError, match="the launch: cudnnBackendExecute answered") as caught:
@@ -641,7 +641,7 @@ def test_refused_launch_is_a_runtime_error_with_cudnns_words() -> None:
         assert cause.last_error.rstrip() in error.sections["cudnn"]
 
 
-def test_a_compiled_call_tells_what_the_other_tells() -> None:
+def test_a_compiled_call_reports_what_the_other_tells() -> None:
     """After a first launch that went well, which there is none of without a GPU, calls are made by C."""
     g, full = ready_to_run()
     runner, handle = g._current, null_handle()
@@ -695,7 +695,7 @@ def test_a_handle_that_launched_before_a_fork_is_refused_after_it() -> None:
     assert run_code(LAUNCHED_BEFORE).stdout.split() == ["cudnn-status", "handle-after-fork", "cudnn-status"]
 
 
-def test_a_workspace_that_is_needed_is_asked_for() -> None:
+def test_a_workspace_that_is_needed_is_requested() -> None:
     g, full = ready_to_run()
     runner = g._current
     assert runner is not None
@@ -704,7 +704,7 @@ def test_a_workspace_that_is_needed_is_asked_for() -> None:
         g.execute(full, None, null_handle())
 
 
-def test_the_workspace_for_other_dims_is_asked_of_cudnn() -> None:
+def test_the_workspace_for_other_dims_is_queried_of_cudnn() -> None:
     g, full = ready_to_run()
     runner, uid = g._current, min(full)
     assert runner is not None
@@ -781,7 +781,7 @@ def test_graph_of_a_given_device_description_cannot_be_timed() -> None:
         g.autotune({}, 0, handle=77)
 
 
-def test_a_graph_that_takes_a_plan_forgets_the_plans_it_had() -> None:
+def test_a_graph_that_accepts_a_plan_forgets_the_plans_it_had() -> None:
     g, _ = matmul()
     g.build()
     data = g.serialize(as_bytes=True)
@@ -873,7 +873,7 @@ def test_a_log_that_cannot_be_written_is_warned_of(tmp_path: Path, monkeypatch: 
         g.build_operation_graph()
 
 
-def test_graph_is_logged_as_json_where_the_environment_asks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_graph_is_logged_as_json_where_the_environment_queries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log = tmp_path / "log"
     monkeypatch.setenv("CUDNN_FRONTEND_LOG_INFO", "1")
     monkeypatch.setenv("CUDNN_FRONTEND_LOG_FILE", str(log))
@@ -889,7 +889,7 @@ def test_key_depends_on_the_graph_alone() -> None:
     assert matmul()[0].key() == matmul()[0].key() != matmul(128)[0].key()
 
 
-def test_what_is_no_backend_graph_is_refused_by_name() -> None:
+def test_invalid_backend_graph_is_refused_by_name() -> None:
     with pytest.raises(NotImplementedError, match="CuTe DSL"):
         _ = cudnn.GemmSwigluSm100
     g, _ = matmul()
@@ -901,7 +901,7 @@ def test_what_is_no_backend_graph_is_refused_by_name() -> None:
     assert g.get_execution_plan_count()
 
 
-def test_no_gpu_is_said_with_what_to_do() -> None:
+def test_no_gpu_is_reported_with_what_to_do() -> None:
     set_default_target(None)
     with pytest.raises(RuntimeError, match="no GPU") as caught:
         cudnn.create_handle()
@@ -959,7 +959,9 @@ def test_a_forked_child_makes_its_own_handle_while_the_parent_makes_one() -> Non
         ("is_override_shape_enabled", "override-shapes-of-attention", ((9, 21, 0), (9, 99, 0))),
     ],
 )
-def test_a_shared_plan_of_attention_is_told(way: str, code: str, window: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_shared_plan_of_attention_is_reported(
+    way: str, code: str, window: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(find, "_warned", set())
     plain, _ = causal()
     plain.validate()

@@ -57,7 +57,7 @@ needs = {
 
 
 @pytest.mark.parametrize("case", needs)
-def test_attention_is_one_operation_or_says_which_cudnn_it_needs(case: str) -> None:
+def test_attention_is_one_operation_or_reports_which_cudnn_it_needs(case: str) -> None:
     since, options = needs[case]
     m = Maker(cudnn)
     _sdpa(m, **options)

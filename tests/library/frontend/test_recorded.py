@@ -50,14 +50,14 @@ def test_a_tensor_knows_its_graph_and_keeps_it_not() -> None:
     assert y.owner() is None
 
 
-def test_what_is_for_kernels_of_theirs_is_taken_and_changes_nothing() -> None:
+def test_what_is_for_kernels_of_theirs_is_accepted_and_changes_nothing() -> None:
     m = Maker(cudnn)
     m.g.matmul(m.t(2, 8, 16), m.t(2, 16, 8)).set_output(True)
     m.g.build([cudnn.heur_mode.A, cudnn.heur_mode.FALLBACK], ctx=object())
     assert m.g.get_execution_plan_count() > 0
 
 
-def test_a_type_that_nobody_gave_is_shown_as_none() -> None:
+def test_a_type_that_no_one_gave_is_shown_as_none() -> None:
     shown = cudnn.pygraph()
     shown.tensor(dim=[2, 2], name="x")
     told = shown.inspect()
@@ -135,7 +135,7 @@ def test_sizes_of_results_are_known_before_a_graph_is_checked() -> None:
     assert cudnn.tensor().get_dim() == []
 
 
-def test_results_of_backward_attention_lie_row_by_row_where_nothing_is_said() -> None:
+def test_results_of_backward_attention_are_row_by_row_where_nothing_is_reported() -> None:
     """As cudnn-frontend lays them out: a program that allocates what it reads off them is right with both."""
     m = Maker(cudnn)
     rows = [4 * 64 * 64, 64 * 64, 64, 1]
@@ -148,7 +148,7 @@ def test_results_of_backward_attention_lie_row_by_row_where_nothing_is_said() ->
     assert [item.get_stride() for item in made] == [rows] * 3
 
 
-def test_a_graph_that_says_no_types_computes_in_float32() -> None:
+def test_a_graph_that_reports_no_types_computes_in_float32() -> None:
     g = cudnn.pygraph()
     half = cudnn.data_type.HALF
     x = g.tensor([1, 64, 64], [4096, 64, 1], half)
@@ -161,7 +161,7 @@ def test_a_graph_that_says_no_types_computes_in_float32() -> None:
     assert [mm.compute_type, relu.compute_type, mm.c.data_type] == [DataType.FLOAT] * 3
 
 
-def test_a_multiplier_of_offsets_says_nothing_where_there_are_none() -> None:
+def test_a_multiplier_of_offsets_reports_nothing_where_there_are_none() -> None:
     m = Maker(cudnn)
     q = m.t(*Q, ragged_offset_multiplier=64)
     made = m.g.sdpa(q=q, k=m.t(*Q), v=m.t(*Q), generate_stats=False)[0].set_output(True)
@@ -238,7 +238,7 @@ def test_offsets_that_lead_back_to_their_tensor_are_refused() -> None:
         second.set_ragged_offset(first)
 
 
-def test_a_tensor_like_another_is_in_memory_and_dense_unless_it_is_asked_for() -> None:
+def test_a_tensor_like_another_is_in_memory_and_dense_unless_it_is_requested() -> None:
     """As in cudnn-frontend 1.32: dims, strides, type and whether it is by value."""
     m = Maker(cudnn)
     x = m.t(2, 8, 16, ragged_offset=m.t(3, kind="INT32"), ragged_offset_multiplier=4)
@@ -259,7 +259,7 @@ def test_a_tensor_like_another_is_in_memory_and_dense_unless_it_is_asked_for() -
         ({"dim": [1], "stride": [1], "is_virtual": True, "is_pass_by_value": True}, "can't be both virtual and"),
     ],
 )
-def test_a_wrong_tensor_is_told_in_words_that_theirs_has(fields: dict[str, Any], words: str) -> None:
+def test_a_wrong_tensor_is_reported_in_texts_that_theirs_has(fields: dict[str, Any], words: str) -> None:
     with pytest.raises(ValueError, match=words):
         cudnn.tensor(name="t", **fields).validate()
 
@@ -362,7 +362,7 @@ def test_norms_of_rows_need_neither_scale_nor_bias(method: str) -> None:
     assert [item.get_dim() for item in kept] == [[8, 32, 1, 1]] * len(kept)
 
 
-def test_norms_take_the_phase_before_or_behind_the_tensors() -> None:
+def test_norms_take_the_phase_before_or_after_the_tensors() -> None:
     shown = []
     for order in (0, 1):
         m = Maker(cudnn)
@@ -550,7 +550,7 @@ def test_nothing_is_lost_in_the_text_of_a_graph(name: str, checked: bool) -> Non
     assert again.graph() == m.g.graph()
 
 
-def test_dims_of_a_reshape_may_stand_at_the_operation_alone() -> None:
+def test_dims_of_a_reshape_may_are_at_the_operation_alone() -> None:
     m = Maker(cudnn)
     m.g.reshape(m.t(2, 8, 16)).set_dim([16, 16]).set_stride([16, 1]).set_output(True)
     text = json.loads(repr(m.g))
@@ -616,7 +616,7 @@ def test_a_function_of_the_scores_is_part_of_the_key() -> None:
 
 
 @pytest.mark.parametrize(("asked", "said"), [("AUTO", "UNIFIED"), ("UNIFIED", "UNIFIED"), ("COMPOSITE", "COMPOSITE")])
-def test_the_text_says_what_auto_came_to(asked: str, said: str) -> None:
+def test_the_text_reports_what_auto_came_to(asked: str, said: str) -> None:
     """cudnn-frontend reads no text of attention whose implementation is left open."""
     m = Maker(cudnn)
     _scaled(m, implementation=cudnn.attention_implementation[asked])
@@ -695,7 +695,7 @@ def test_a_graph_of_a_list_of_tensors_is_built() -> None:
         ({"compute_data_type": "SOFT"}, "where a data_type is needed"),
     ],
 )
-def test_what_json_cannot_say_is_refused(change: dict[str, Any], words: str) -> None:
+def test_what_json_cannot_state_is_refused(change: dict[str, Any], words: str) -> None:
     nodes = [{**LISTED["nodes"][0], **change}]  # type: ignore[dict-item]
     with pytest.raises(RuntimeError, match=words):
         cudnn.pygraph().deserialize(json.dumps({**LISTED, "nodes": nodes}))
@@ -790,7 +790,7 @@ def test_an_image_gradient_has_the_dims_of_the_smallest_image_at_once() -> None:
     assert made.get_dim() == [2, 8, 16, 16]
 
 
-def test_what_cudnn_says_with_plans_is_caught_as_a_graph_without_them() -> None:
+def test_what_cudnn_states_with_plans_is_caught_as_a_graph_without_them() -> None:
     for make in (
         lambda m: m.g.relu(m.t(2, 8, 16)).set_dim([2, 8, 1]).set_stride([8, 1, 1]),
         lambda m: m.g.relu(m.t(2, 8, 16, is_virtual=True)),
@@ -812,7 +812,7 @@ def test_what_cudnn_says_with_plans_is_caught_as_a_graph_without_them() -> None:
         Maker(cudnn).g.deserialize("{}")
 
 
-def test_a_graph_is_the_same_by_another_name_and_says_its_type_of_arithmetic() -> None:
+def test_a_graph_is_the_same_by_another_name_and_states_its_type_of_arithmetic() -> None:
     graphs = [Maker(cudnn, name=name) for name in ("one", "two")]
     for m in graphs:
         m.g.relu(m.t(2, 8, 16)).set_output(True)

@@ -42,6 +42,6 @@ def test_cells_are_found_as_they_are(seed: int, cells: int) -> None:
     assert found[-1].endswith("cudnn.destroy_handle(handle)")
 
 
-def test_a_cell_ends_where_words_begin() -> None:
+def test_a_cell_ends_where_texts_begin() -> None:
     text = "Words.\n\nIn [None]:\nx = [\n\n    1,\n]\n\ny = 2\n\nNow we run it\n\n## Title\n\nIn [None]:\nz = x\n"
     assert cells_of(text) == ["x = [\n\n    1,\n]\n\ny = 2", "z = x\n"]

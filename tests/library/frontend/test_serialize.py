@@ -89,7 +89,7 @@ def test_a_graph_without_what_is_ours_is_read_as_cudnn_frontends(name: str) -> N
     assert scalars[0] == pytest.approx(scalars[1])
 
 
-def test_cudnn_frontend_is_told_where_its_c_plus_plus_puts_everything() -> None:
+def test_cudnn_frontend_is_reported_where_its_c_plus_plus_puts_everything() -> None:
     content = read_ubjson(built(PROGRAMS["sdpa_backward"]).serialize(as_bytes=True))
     assert content["json_version"] == "2.0"
     kinds = {item["index"] for item in content["pass_by_values"].values()}
@@ -112,7 +112,7 @@ def test_cudnn_frontend_is_told_where_its_c_plus_plus_puts_everything() -> None:
     assert part != whole
 
 
-def test_what_the_format_cannot_hold_is_not_said_to_be_of_its_version() -> None:
+def test_what_the_format_cannot_hold_is_not_reported_to_be_of_its_version() -> None:
     """cudnn-frontend refuses the bytes then, and this package reads them."""
     g = built(_parts)
     data = g.serialize(as_bytes=True)
@@ -141,7 +141,7 @@ def test_what_the_format_cannot_hold_is_not_said_to_be_of_its_version() -> None:
         ({"variant_pack_replacements": [[1, [3, -1]]]}, "a slice begins before its tensor"),
     ],
 )
-def test_what_cannot_be_read_of_theirs_is_said(change: dict[str, Any], told: str) -> None:
+def test_what_cannot_be_read_of_theirs_is_reported(change: dict[str, Any], told: str) -> None:
     content = read_ubjson(built(PROGRAMS["matmul"]).serialize(as_bytes=True))
     theirs = {key: item for key, item in content.items() if not key.startswith("cudnn_backend_py")}
     with pytest.raises(RuntimeError, match=told) as caught:
@@ -171,7 +171,7 @@ def test_a_plan_of_another_cudnn_or_gpu_is_a_graph_that_is_not_supported(
         cudnn.pygraph().deserialize(write_ubjson(theirs | {"cudnn_backend_data": json.dumps(plan)}))
 
 
-def test_a_plan_is_not_made_of_json_where_one_is_asked_for() -> None:
+def test_a_plan_is_not_made_of_json_where_one_is_requested() -> None:
     g = built(PROGRAMS["matmul"])
     data, text = g.serialize(as_bytes=True), repr(g)
     ways: list[tuple[tuple[Any, ...], dict[str, bool]]] = [
@@ -196,7 +196,7 @@ def test_what_is_wrong_is_shown_cut() -> None:
         assert len(str(caught.value)) < 500
 
 
-def test_multiprocessors_that_the_json_of_a_graph_names_are_asked_for() -> None:
+def test_multiprocessors_that_the_json_of_a_graph_names_are_requested() -> None:
     """As cudnn-frontend 1.32 does."""
     m = Maker(cudnn, sm_count=66)
     PROGRAMS["matmul"](m).set_output(True)

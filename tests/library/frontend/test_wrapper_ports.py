@@ -108,7 +108,7 @@ def test_lists_and_tuples_of_tensors_have_ports_with_positions() -> None:
     assert list(graph._ports_in) == ["node::inputs::0", "node::inputs::1", "node::dropout::1"]
 
 
-def test_a_convolution_takes_tensors_by_position_and_by_name() -> None:
+def test_a_convolution_accepts_tensors_by_position_and_by_name() -> None:
     with cudnn.Graph(**TYPES) as graph:
         image, weight = (half(n, 3, 3, 64).permute(0, 3, 1, 2) for n in (8, 32))
         graph.conv_fprop(image, weight=weight, padding=[1, 1], stride=[1, 1], dilation=[1, 1]).set_output(True)
@@ -242,7 +242,7 @@ def test_jit_builds_once_and_returns_uids() -> None:
     assert (same, again.get_execution_plan_count(), built) == (uids, plans, [64])
 
 
-def test_jit_takes_one_mode() -> None:
+def test_jit_accepts_one_mode() -> None:
     @cudnn.jit(heur_modes=cudnn.heur_mode.FALLBACK)
     def product(handle: Any) -> Any:
         with cudnn.graph(handle) as (graph, _):

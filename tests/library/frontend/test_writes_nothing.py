@@ -19,7 +19,7 @@ def graph() -> Graph:
     return g.graph()
 
 
-def test_the_verdict_is_not_supported_and_says_what_to_do() -> None:
+def test_the_verdict_is_not_supported_and_reports_what_to_do() -> None:
     verdict = explain(graph(), "h100")
     assert (verdict.outcome, verdict.stage) == (Outcome.NOT_SUPPORTED, "graph")
     assert verdict.cause is not None

@@ -93,7 +93,7 @@ def test_exceptions_name_settable_attributes_only() -> None:
 
 
 @pytest.mark.parametrize(("kind", "facts"), SETTABLE)
-def test_declared_types_are_taken(kind: D, facts: AttributeFacts, answers: dict[tuple[A, T], Answer]) -> None:
+def test_declared_types_are_accepted(kind: D, facts: AttributeFacts, answers: dict[tuple[A, T], Answer]) -> None:
     for element_type in facts.types:
         if facts.attribute in NEEDS_A_HANDLE:
             assert element_type is T.HANDLE

@@ -25,12 +25,12 @@ def configured(target: str, options: dict[str, Any]) -> str:
 
 @pytest.mark.parametrize("target", ["sm100", "sm103"])
 @pytest.mark.parametrize("options", [{"deterministic": True}, {"deterministic": True, "causal": True}, MX], ids=str)
-def test_deterministic_config_is_taken(target: str, options: dict[str, Any]) -> None:
+def test_deterministic_config_is_accepted(target: str, options: dict[str, Any]) -> None:
     assert configured(target, options).startswith("eng5_")
 
 
 @pytest.mark.parametrize("options", [{"deterministic": True}, {"deterministic": True, "causal": True}])
-def test_deterministic_config_of_9_19_is_taken(options: dict[str, Any]) -> None:
+def test_deterministic_config_of_9_19_is_accepted(options: dict[str, Any]) -> None:
     code = (
         f"from tests.library.graph.test_attention_blackwell import configured\nprint(configured('sm100', {options!r}))"
     )

@@ -58,7 +58,7 @@ def assert_same(graph: Graph, found: LoggedGraph) -> None:
 
 
 @pytest.mark.parametrize("name", OPERATIONS)
-def test_every_kind_of_operation_comes_back(name: str) -> None:
+def test_every_kind_of_operation_returns(name: str) -> None:
     graph = OPERATIONS[name]()
     found = read_back(logged(graph))
     assert_same(graph, found)
@@ -66,11 +66,11 @@ def test_every_kind_of_operation_comes_back(name: str) -> None:
 
 
 @pytest.mark.parametrize("make", [*ZOO.values(), *EXAMPLES.values()], ids=[*ZOO, *EXAMPLES])
-def test_the_zoo_and_the_examples_come_back(make: Callable[[], Graph]) -> None:
+def test_the_zoo_and_the_examples_returns(make: Callable[[], Graph]) -> None:
     assert_same(make(), read_back(logged(make())))
 
 
-def test_attention_comes_back() -> None:
+def test_attention_returns() -> None:
     graphs = attention(6, library().version)
     taken = 0
     for name, graph in graphs.items():
@@ -106,7 +106,7 @@ WITHOUT_JSON = [
 
 
 @pytest.mark.parametrize("name", WITHOUT_JSON)
-def test_without_json_the_calls_and_dumps_say_it(name: str) -> None:
+def test_without_json_the_calls_and_dumps_state_it(name: str) -> None:
     """As logs before cuDNN 9.5 are: the axis of an index and the reordering stand only where they are set."""
     graph = ZOO[name]()
     records = [record for record in logged(graph) if "Visualize" not in (record.function or "")]
@@ -132,7 +132,7 @@ def test_a_dump_cudnn_cut_off_is_put_together_from_its_operations() -> None:
     assert found.fault.code == "log-graph"
 
 
-def test_a_dump_alone_says_what_it_lacks() -> None:
+def test_a_dump_alone_reports_what_it_lacks() -> None:
     records = logged(ZOO["flash f16 causal"]())
     dump = [record for record in records if "CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR:" in record.text]
     found = read_back([next(record for record in dump if record.function == "cudnnBackendFinalize")])
@@ -204,7 +204,7 @@ def test_a_report_explains_what_the_log_has() -> None:
         report_log(LOGS / "torch-attention-9.19.0.log.gz", ["nowhere"])
 
 
-def test_captured_records_and_their_file_form_say_the_same() -> None:
+def test_captured_records_and_their_file_form_agree() -> None:
     records = logged(ZOO["matmul relu"]())
     (captured,), (filed,) = read_graphs(records), read_graphs([file_form(records)])
     assert captured.graph == filed.graph

@@ -123,7 +123,7 @@ build_plan(OperationGraph(made, open_target("sm90")).config(*row.engines))
 
 
 @pytest.mark.parametrize("which", ["", "unlike"])
-def test_a_mask_behind_a_product_with_a_vector_ends_one_engine(which: str) -> None:
+def test_a_mask_after_a_product_with_a_vector_ends_one_engine(which: str) -> None:
     row = next(row for row in FAULTS if row.code == "vector-product-select-among-many")
     if HERE not in row.versions:
         pytest.skip(f"cuDNN {HERE} has it before, while engines are chosen, or has no such engine")
@@ -162,7 +162,7 @@ def test_a_graph_that_kills_cudnn_is_refused_first(version: VersionTuple) -> Non
         assert said == ("graph-kills-cudnn" if refused else "made"), (code, which)
 
 
-def test_the_table_of_faults_knows_all_graphs_that_are_refused_first() -> None:
+def test_the_table_of_known_issues_knows_all_graphs_that_are_refused_first() -> None:
     rows = {row.code: row.versions for row in FAULTS if row.step != "run"}
     assert {kind.code: kind.versions for kind in CRASHING_GRAPHS}.items() <= rows.items()
 
@@ -175,7 +175,7 @@ CURED = {
 
 
 @pytest.mark.parametrize("version", [OLD, HERE], ids=["9.19.0", "newest"])
-def test_cudnn_takes_the_cures(version: VersionTuple) -> None:
+def test_cudnn_accepts_the_remedies(version: VersionTuple) -> None:
     rows = [row for row in FAULTS if row.code in CURED and version in row.versions]
     answers, ending = run_query(version, [(row.code, "cure", CURED[row.code], False) for row in rows])
     assert ending == "exit code 0"

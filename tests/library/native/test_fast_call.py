@@ -249,14 +249,14 @@ def test_only_the_very_type_is_read(plan: Plan, launcher: Launcher, framework: F
         assert call.go((*buffers()[:3], other)) == LOOK_CLOSER
 
 
-def test_another_current_stream_is_told(plan: Plan, launcher: Launcher, framework: Framework) -> None:
+def test_another_current_stream_is_reported(plan: Plan, launcher: Launcher, framework: Framework) -> None:
     call = make(plan, launcher, framework)
     framework.stream = 8192
     assert call.go(buffers()) == OTHER_STREAM
     assert reaches_execute(make(plan, launcher, framework, query_stream=False), buffers())
 
 
-def test_unchecked_call_asks_for_the_device_only(plan: Plan, launcher: Launcher, framework: Framework) -> None:
+def test_unchecked_call_requests_the_device_only(plan: Plan, launcher: Launcher, framework: Framework) -> None:
     call = make(plan, launcher, framework, wanted=None)
     assert reaches_execute(call, buffers(bits=32, data=0x40002, dims=(1,), strides=None))
     assert call.go(buffers(kind=HOST)) == LOOK_CLOSER
@@ -362,7 +362,7 @@ def test_pack_holds_the_buffers_of_the_last_call_that_was_launched(
     assert call._call.filled
 
 
-def test_what_cudnn_refuses_while_filling_is_told(plan: Plan, launcher: Launcher, framework: Framework) -> None:
+def test_what_cudnn_refuses_while_filling_is_reported(plan: Plan, launcher: Launcher, framework: Framework) -> None:
     call = make(plan, launcher, framework)
     finalized = launcher.empty_pack()
     call._call.run.pack = plan.descriptor.pointer.value  # a finalized plan is no pack
@@ -475,7 +475,7 @@ def test_only_one_thread_is_in_a_call_with_a_dict(plan: Plan, framework: Framewo
     assert call._mapping.busy == 0
 
 
-def test_what_is_refused_while_a_pack_is_filled_from_a_dict_is_told(plan: Plan, framework: Framework) -> None:
+def test_what_is_refused_while_a_pack_is_filled_from_a_dict_is_reported(plan: Plan, framework: Framework) -> None:
     call = mapped(Launcher(plan.descriptor, [1, 2, 3, 4]), framework, [object() for _ in range(4)])
     call._mapping.to = plan.descriptor.pointer.value  # a finalized plan is no pack
     error = call.error(call.go(None, {1: 0x100, 2: 0x200, 3: 0x300, 4: 0x400}, None))
@@ -484,7 +484,7 @@ def test_what_is_refused_while_a_pack_is_filled_from_a_dict_is_told(plan: Plan, 
     assert not call._mapping.filled
 
 
-def test_bound_call_tells_the_status(plan: Plan, way: str) -> None:
+def test_bound_call_reports_the_status(plan: Plan, way: str) -> None:
     launcher = Launcher(plan.descriptor, [1, 2])
     step = not_a_handle(plan).bind(launcher.pack(launcher.row(64, 64)))
     for _ in range(2):
@@ -505,7 +505,7 @@ def test_handle_is_given_the_stream_first(plan: Plan, launcher: Launcher, framew
     assert launch.handle.stream == 8192
 
 
-def test_a_stream_the_handle_refuses_is_told_as_that(plan: Plan, launcher: Launcher, framework: Framework) -> None:
+def test_a_stream_the_handle_refuses_is_reported_as_that(plan: Plan, launcher: Launcher, framework: Framework) -> None:
     call = make(plan, launcher, framework)
     call._keeps[1][0].handle.stream = 8192
     assert call.go(buffers()) // 1000 * 1000 == NULL_HANDLE

@@ -47,7 +47,7 @@ def is_left(status: int) -> bool:
 
 
 @pytest.mark.parametrize("given", [*OBJECTS, (None,) * 4, (0, 1, 2, 3), (Buffer,) * 4, buffers()[:3], list(buffers())])
-def test_what_is_no_tuple_of_buffers_is_left_to_python(
+def test_what_is_not_a_tuple_of_buffers_is_left_to_python(
     plan: Plan, launcher: Launcher, framework: Framework, given: Any
 ) -> None:
     call = make(plan, launcher, framework)
@@ -80,7 +80,7 @@ def test_tensors_of_any_size_and_place(plan: Plan, launcher: Launcher, framework
         assert is_left(call.go(buffers(**kept)))
 
 
-def test_a_framework_whose_functions_raise(plan: Plan, launcher: Launcher, framework: Framework) -> None:
+def test_a_framework_with_functions_raise(plan: Plan, launcher: Launcher, framework: Framework) -> None:
     call = make(plan, launcher, framework)
     framework.stream = 0  # another one
     assert call.go(buffers()) < 0
@@ -137,7 +137,7 @@ def mapped(plan: Plan, launcher: Launcher, framework: Framework) -> tuple[Mapped
     return call, keys
 
 
-def test_what_is_no_dict_of_buffers_is_left_to_python(plan: Plan, launcher: Launcher, framework: Framework) -> None:
+def test_what_is_not_a_dict_of_buffers_is_left_to_python(plan: Plan, launcher: Launcher, framework: Framework) -> None:
     call, keys = mapped(plan, launcher, framework)
     whole = dict.fromkeys(keys, 0x10000)
     for value in OBJECTS:
@@ -170,7 +170,7 @@ use_compiled_call(Called)
 
 
 @pytest.mark.parametrize("fast", [*OBJECTS, (1,), (None,), ([],)])
-def test_an_object_whose_fast_call_is_none(fast: object) -> None:
+def test_an_object_with_fast_call_is_none(fast: object) -> None:
     called = Called(fast)
     assert called(1, 2, x=3) == (2, 1)
     assert called(*range(10_000)) == (10_000, 0)

@@ -229,7 +229,7 @@ def test_each_thread_gets_its_own(heard: Any) -> None:
     assert caught == {thread.ident: [str(thread.ident)] * 20 for thread in threads}
 
 
-def test_it_arrives_at_once_where_a_descriptor_ends_that_nobody_closes(heard: Any) -> None:
+def test_it_arrives_at_once_where_a_descriptor_ends_that_no_one_closes(heard: Any) -> None:
     error = Limit("mine")
     left = [Descriptor(DescriptorType.MATMUL)]
     heard(Raise(error), "cudnnBackendDestroyDescriptor")
@@ -284,7 +284,7 @@ def test_what_a_value_raises_itself_is_its_refusal(error: BaseException) -> None
     assert error in (caught.value, caught.value.__cause__)
 
 
-def test_a_handler_is_no_mistake_of_a_rule(error: BaseException, handled: Any) -> None:
+def test_a_handler_is_not_a_mistake_of_a_rule(error: BaseException, handled: Any) -> None:
     beat = handled(error)
     with pytest.raises(type(error)) as caught, collecting() as lines:
         run_guarded("the rule x", None, beat)
@@ -331,14 +331,14 @@ class Parameter:
 
 
 @pytest.mark.parametrize("value", [Parameter(), 7, None, HandlePointer(), "x"], ids=lambda value: type(value).__name__)
-def test_only_its_own_kind_of_pointer_is_taken(value: object) -> None:
+def test_only_its_own_kind_of_pointer_is_accepted(value: object) -> None:
     with pytest.raises(UsageError) as caught:
         library().cudnnBackendFinalize(value)
     assert caught.value.code == "wrong-argument"
     assert "DescriptorPointer" in str(caught.value)
 
 
-def test_arguments_that_ctypes_would_ask_are_refused() -> None:
+def test_arguments_that_ctypes_would_query_are_refused() -> None:
     with pytest.raises(UsageError, match=r"argument 1 of cudnnGetErrorString .* Parameter") as caught:
         library().cudnnGetErrorString(Parameter())
     assert caught.value.code == "wrong-argument"

@@ -43,7 +43,7 @@ def test_same_addresses_find_the_same_pack(launcher: Launcher) -> None:
     assert launcher.find(key(launcher, 2)) is None
 
 
-def test_oldest_pack_is_filled_anew(launcher: Launcher) -> None:
+def test_oldest_pack_is_filled_again(launcher: Launcher) -> None:
     addresses = [keep(launcher, number).pointer.value for number in range(4)]
     again = keep(launcher, 4)
     assert again.pointer.value == addresses[0]

@@ -55,7 +55,7 @@ def functions(log: Log) -> list[str | None]:
     return [record.function for record in log.records]
 
 
-def test_records_say_who_spoke_when_and_what() -> None:
+def test_records_report_who_spoke_when_and_what() -> None:
     with capture_log() as log:
         Descriptor(DescriptorType.MATMUL).close()
     first = log.records[0]
@@ -167,7 +167,7 @@ def test_messages_are_forwarded_to_logging(caplog: pytest.LogCaptureFixture) -> 
     assert {record.name for record in caplog.records} == {"mine"}
 
 
-def test_a_logger_object_is_taken_too(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_logger_object_is_accepted_too(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.DEBUG), capture_log(logger=logging.getLogger("another")):
         Descriptor(DescriptorType.MATMUL)
     assert {record.name for record in caplog.records} == {"another"}
@@ -298,7 +298,7 @@ def test_callbacks_set_by_threads_while_others_are_in_them() -> None:
     assert int(done.stdout) > 100
 
 
-def test_a_callback_and_a_capture_hear_beside_each_other() -> None:
+def test_a_callback_and_a_capture_hear_at_the_same_time() -> None:
     heard: list[int] = []
     with capture_log() as log:
         capi.cudnnSetCallback(1 << Severity.ERROR, lambda severity, *_: heard.append(severity))
@@ -309,7 +309,7 @@ def test_a_callback_and_a_capture_hear_beside_each_other() -> None:
     assert sum(record.severity is Severity.ERROR for record in log.records) == 2
 
 
-def test_a_callback_that_makes_cudnn_speak_is_not_told_of_it() -> None:
+def test_a_callback_that_makes_cudnn_speak_is_not_reported_of_it() -> None:
     heard: list[str] = []
 
     def foreign(_severity: int, _user_data: int | None, _info: object, message: int) -> None:
@@ -323,7 +323,7 @@ def test_a_callback_that_makes_cudnn_speak_is_not_told_of_it() -> None:
     assert not any("REDUCTION" in text for text in heard)
 
 
-def test_captures_leave_nothing_behind() -> None:
+def test_captures_leaves_nothing() -> None:
     """One hub with one callback serves a library for ever."""
 
     def there() -> tuple[int, int]:
@@ -432,7 +432,9 @@ def test_a_destination_that_cannot_be_written_is_named_once_and_costs_no_record(
         ("cudnn.log", "CUDNN_LOGLEVEL_DBG", 0),
     ],
 )
-def test_commands_answer_wherever_the_log_goes(destination: str, level: str, warnings: int, tmp_path: Path) -> None:
+def test_commands_answer_wherever_the_log_is_dropped(
+    destination: str, level: str, warnings: int, tmp_path: Path
+) -> None:
     """CuDNN itself crashes where it cannot open the file."""
     words = ["-m", "cudnn_backend_py", "explain", "-v", str(ROOT / "examples" / "flash_forward.py"), "--target", "sm90"]
     environment = quiet_environment(PYTHONPATH=str(ROOT), CUDNN_LOGDEST_DBG=destination) | {level: "3"}
@@ -476,7 +478,7 @@ def test_the_process_number_in_the_file_name(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("older", [False, True], ids=["newest", "9.19.0"])
-def test_where_no_log_is_asked_for_a_capture_leaves_silence(tmp_path: Path, older: bool) -> None:
+def test_where_no_log_is_requested_a_capture_leaves_silence(tmp_path: Path, older: bool) -> None:
     """Given back to no one, cuDNN would print errors to stderr that it did not print before."""
     base = older_cudnn() if older else None
     base = base and {name: value for name, value in base.items() if not name.startswith("CUDNN_LOG")}

@@ -182,7 +182,7 @@ def test_packed_queries_without_keys_are_cleared_and_no_others(launch: Launch) -
     assert (np.delete(stats, slice(2, 5), 0) == UNTOUCHED).all()
 
 
-def test_rows_may_lie_far_apart(launch: Launch) -> None:
+def test_rows_may_are_far_apart(launch: Launch) -> None:
     """Offsets of more than 2^31 words are computed in 64 bits: the memory is not touched, its addresses are."""
     case = Case(2, 2, (1, 1), len_q=ints(1, 1), len_kv=ints(1, 1))
     case.rows = [(np.empty(0, np.uint32), (1 << 40, False, 1 << 36, 1, 1, 1, 0))]

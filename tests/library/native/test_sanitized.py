@@ -52,7 +52,7 @@ int fault(void) { (void)free_later; (void)keep; %s }
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_planted_fault_is_found(folder: Path, fault: str) -> None:
+def test_a_planted_error_is_found(folder: Path, fault: str) -> None:
     """The test is tested: what is found elsewhere is found here."""
     source, made = folder / "planted.c", folder / f"{fault.split()[0]}.so"
     source.write_text(FAULTY % FAULTS[fault])

@@ -130,7 +130,7 @@ TAKEN: list[tuple[D, Attr, Any]] = [
 
 
 @pytest.mark.parametrize(("kind", "attribute", "value"), TAKEN)
-def test_honest_numbers_of_other_types_are_taken(kind: D, attribute: Attr, value: Any) -> None:
+def test_honest_numbers_of_other_types_are_accepted(kind: D, attribute: Attr, value: Any) -> None:
     Descriptor(kind).set(attribute, value)
 
 

@@ -69,6 +69,6 @@ def test_every_variable_that_the_libraries_read_is_part_of_a_question(version: s
     assert names - covered - HARMLESS - set(LOG_VARIABLES) == set()
 
 
-def test_what_says_where_libraries_are_or_what_is_logged_is_no_part() -> None:
+def test_what_reports_where_libraries_are_or_what_is_logged_is_not_a_part() -> None:
     others = {"CUDNN_HOME": "/x", "CUDNN_VERSION": "9.1", "CUDNN_BACKEND_CACHE": "/y", "CUDNN_LOGLEVEL_DBG": "3"}
     assert library_variables({**others, "CUDNN_A_LATER_ONE": "1", "PATH": "/bin"}) == (("CUDNN_A_LATER_ONE", "1"),)

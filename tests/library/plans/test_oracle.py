@@ -179,7 +179,7 @@ def test_renaming_of_uids_makes_no_difference() -> None:
     assert_same_graph(make(1), logged(make(700)))
 
 
-def test_symmetric_graphs_are_told_apart_by_their_links() -> None:
+def test_symmetric_graphs_are_distinguished_by_their_links() -> None:
     """Two equal chains against one crossed pair: every local view is the same at first."""
 
     def make(crossed: bool) -> Graph:
@@ -324,7 +324,7 @@ def test_every_single_value_of_the_log_matters(make: Callable[[], Graph]) -> Non
     assert not [path for path in missed if path[2:] != ("isRagged", 0, "name")]
 
 
-def test_helpers_change_what_they_say() -> None:
+def test_helpers_change_what_they_state() -> None:
     graph = changed_tensor(forum(), "q", alignment=64)
     assert graph.tensor("q").alignment == 64
     assert isinstance(graph.ops[0], Matmul)

@@ -117,7 +117,7 @@ def test_a_knob_out_of_range_is_refused(question: OperationGraph, configs: list[
         build_plan(question.config(configs[0].engine, {knob: highest + 1}))
 
 
-def test_an_engine_that_does_not_take_the_graph_says_so() -> None:
+def test_an_engine_that_does_not_take_the_graph_is_reported() -> None:
     wide = OperationGraph(sdpa_forward(batch=1, heads=2, seq_q=64, head_dim=20), open_target("sm90"))
     assert wide.heuristics("A").configs == []
     assert wide.engine_count > 0
@@ -135,12 +135,12 @@ def test_notes_are_enumerators(configs: list[EngineConfig]) -> None:
     assert {type(note) for note in behavior | numerical} <= {BehaviorNote, NumericalNote}
 
 
-def test_tags_tell_configs_apart(configs: list[EngineConfig]) -> None:
+def test_tags_report_configs_apart(configs: list[EngineConfig]) -> None:
     assert len({config.tag for config in configs}) == len(configs)
     assert configs[0].tag.startswith(f"eng{configs[0].engine}_k")
 
 
-def test_heuristics_are_the_same_when_asked_again(question: OperationGraph, configs: list[EngineConfig]) -> None:
+def test_heuristics_are_the_same_when_queried_again(question: OperationGraph, configs: list[EngineConfig]) -> None:
     assert [config.tag for config in question.heuristics("a").configs] == [config.tag for config in configs]
 
 
@@ -222,14 +222,14 @@ def test_a_plan_of_another_architecture_is_refused(saved: Path, target: str) -> 
     assert caught.value.code == "plan-architecture-mismatch"
 
 
-def test_a_plan_that_lies_about_its_architecture_is_refused_by_cudnn(saved: Path) -> None:
+def test_a_plan_that_is_about_its_architecture_is_refused_by_cudnn(saved: Path) -> None:
     _rewritten(saved, sm=80)
     with pytest.raises(CudnnStatusError, match="ARCH_MISMATCH"):
         load_plan(saved, "sm80")
 
 
 @pytest.mark.parametrize("target", [None, "NVIDIA somewhere else"])
-def test_load_plan_without_gpu_takes_the_target_of_the_file(plan: Plan, saved: Path, target: str | None) -> None:
+def test_load_plan_without_gpu_accepts_the_target_of_the_file(plan: Plan, saved: Path, target: str | None) -> None:
     if target is not None:  # a GPU without a description: its architecture has one
         _rewritten(saved, target=target)
     loaded = load_plan(saved)
@@ -250,7 +250,7 @@ NO_PLANS: dict[str, Callable[[], bytes]] = {
 
 
 @pytest.mark.parametrize("content", NO_PLANS.values(), ids=NO_PLANS)
-def test_what_is_no_plan_is_refused(tmp_path: Path, content: Callable[[], bytes]) -> None:
+def test_invalid_plan_is_refused(tmp_path: Path, content: Callable[[], bytes]) -> None:
     path = tmp_path / "plan.json"
     path.write_bytes(content())
     with pytest.raises(GraphError) as caught:

@@ -93,7 +93,7 @@ def variants(target: Target) -> dict[str, str]:
     }
 
 
-def test_keys_tell_apart_what_makes_another_plan(target: Target, key: str) -> None:
+def test_keys_distinguishes_what_makes_another_plan(target: Target, key: str) -> None:
     others = variants(target)
     if target.library.version < (9, 27, 0):
         assert others.pop("bus width") == key, "H200 and H100 run the same code: architecture and limits are equal"
@@ -119,7 +119,7 @@ def test_a_plan_is_found_again_on_a_gpu_cudnn_loads_it_on(
             assert differs or plan_key(flash(), other, OPTIONS) == key
 
 
-def test_keys_of_tuned_plans_tell_gpus_apart_by_name(target: Target) -> None:
+def test_keys_of_tuned_plans_report_gpus_apart_by_name(target: Target) -> None:
     """What was fastest on one says nothing about another, though keys of other plans are the same."""
     named = {**target.profile.properties, "deviceName": "another H100"}
     nameless = {name: value for name, value in named.items() if name != "deviceName"}
@@ -132,7 +132,7 @@ def test_keys_of_tuned_plans_tell_gpus_apart_by_name(target: Target) -> None:
     assert tuned_options(None, targets[2])["gpu"] is None
 
 
-def test_keys_do_not_ask_for_what_a_description_cannot_know(target: Target, key: str) -> None:
+def test_keys_do_not_request_what_a_description_cannot_know(target: Target, key: str) -> None:
     here = {**target.profile.properties, "pciDeviceId": 6, "driverVer": 12080, "smClockRateKHz": 1755000}
     if target.library.version < (9, 27, 0):
         del here["memoryBusWidth"]  # cuDNN 9.19 does not say it
@@ -163,7 +163,7 @@ def test_options_are_data(target: Target) -> None:
 # plans on disk
 
 
-def test_a_plan_comes_back_with_its_evidence(cache: PlanCache, built: Plan, key: str, target: Target) -> None:
+def test_a_plan_returns_with_its_evidence(cache: PlanCache, built: Plan, key: str, target: Target) -> None:
     assert cache.get(key, target) is None
     assert cache.evidence(key) is None
     cache.put(key, built, {"microseconds": {"eng2": 12.5}})
@@ -275,7 +275,7 @@ def test_another_cache_is_filled_too(tmp_path: Path, builds: list[str], stored: 
     assert len(other.entries()) == 1
 
 
-def test_without_a_cache_it_is_built_anew(cache: PlanCache, builds: list[str]) -> None:
+def test_without_a_cache_it_is_built_again(cache: PlanCache, builds: list[str]) -> None:
     assert build(flash(), "h100", cache=False) is not build(flash(), "h100", cache=False)
     assert len(builds) == 2
     assert not cache.folder.exists()
@@ -312,7 +312,7 @@ def test_threads_build_one_plan_once(builds: list[str]) -> None:
     assert len({id(one) for one in plans}) == 2
 
 
-def test_a_refused_graph_is_asked_again(builds: list[str]) -> None:
+def test_a_refused_graph_is_judged_again(builds: list[str]) -> None:
     wide = sdpa_forward(batch=1, heads=2, seq_q=64, head_dim=20)
     for _ in range(2):
         with pytest.raises(NotSupported) as caught:

@@ -109,7 +109,7 @@ assert min(look() for _ in range(20)) < 0.003
 
 
 @pytest.mark.parametrize("folder", [newest, older])
-def test_sound_environment_has_no_fault_but_its_driver_and_a_second_look_is_cheap(folder: Any) -> None:
+def test_sound_environment_has_no_known_issue_but_its_driver_and_a_second_look_is_cheap(folder: Any) -> None:
     found = run_query("build=True", before=LOOK_AGAIN, CUDNN_BACKEND_LIBRARY=folder())
     assert set(found) <= {"driver-stub", "driver-without-gpu"}
     assert not any(fault["blocks"] for fault in found.values())
@@ -159,7 +159,7 @@ def test_sublibrary_of_another_version(tmp_path: Path) -> None:
     assert "undefined symbol" in fault["detail"]
 
 
-def test_sublibrary_that_is_no_library(tmp_path: Path) -> None:
+def test_sublibrary_that_is_not_a_library(tmp_path: Path) -> None:
     broken = tmp_path / "broken"
     broken.write_bytes(b"\x7fELF cut off")
     folder = cudnn_folder(tmp_path, newest(), replaced={"engines_precompiled": broken})
@@ -178,7 +178,7 @@ except EnvironmentNotReady as error:
 """
 
 
-def test_a_target_whose_libraries_do_not_load_leads_to_what_is_in_the_way(tmp_path: Path) -> None:
+def test_a_target_with_libraries_do_not_load_leads_to_what_is_in_the_way(tmp_path: Path) -> None:
     """Not to a driver, which is there or has its stub."""
     broken = tmp_path / "broken"
     broken.write_bytes(b"\x7fELF cut off")
@@ -263,7 +263,7 @@ def no_library(folder: Path, name: str) -> Path:
 
 
 @needs_no_driver
-def test_a_libcuda_that_is_no_driver(tmp_path: Path) -> None:
+def test_a_libcuda_that_is_not_a_driver(tmp_path: Path) -> None:
     fault = run_query(LD_LIBRARY_PATH=no_library(tmp_path, "libcuda.so.1"), CUDNN_BACKEND_LIBRARY=newest())[
         "driver-unusable"
     ]
@@ -303,7 +303,7 @@ def test_cublaslt_missing(tmp_path: Path) -> None:
     assert "nvrtc-missing" not in found, "since 9.21 it is inside"
 
 
-def test_what_lies_where_the_runpath_leads_is_found() -> None:
+def test_what_is_where_the_runpath_leads_is_found() -> None:
     found = run_query("build=True", before=HIDDEN, CUDNN_BACKEND_LIBRARY=newest())
     assert set(found) <= {"driver-stub", "driver-without-gpu"}
 
@@ -338,7 +338,7 @@ def test_nvrtc_too_old() -> None:
     assert fault["repair"].startswith("take the cuDNN of CUDA 13")
 
 
-def test_table_of_architectures_is_what_nvrtc_says() -> None:
+def test_table_of_architectures_is_what_nvrtc_states() -> None:
     said = run_code(f"""
 import json
 from cudnn_backend_py.native.environment import query_nvrtc

@@ -74,7 +74,7 @@ def test_what_does_not_hold_fails_with_the_verdict() -> None:
         assert_not_supported(refused, "sm90", cause="pattern-removed")
 
 
-def test_another_version_is_asked_in_its_own_process() -> None:
+def test_another_version_is_queried_in_its_own_process() -> None:
     assert library().version > (9, 19, 0)
     assert assert_supported(flash(), "sm90", version="9.19.0").cudnn == "9.19.0"
 
@@ -138,7 +138,7 @@ MARKED = """
 def test_marked(cudnn_target, assert_supported):
     assert assert_supported(flash(), cudnn_target).sm == int(cudnn_target[2:])
 
-def test_asked(cudnn_target):
+def test_queried(cudnn_target):
     assert cudnn_target == "h100"
 """
 
@@ -146,7 +146,7 @@ def test_asked(cudnn_target):
 def test_targets_of_the_marker_and_of_the_option(pytester: pytest.Pytester) -> None:
     done = run(pytester, MARKED, "-v", "--cudnn-target", "h100")
     done.assert_outcomes(passed=2, skipped=1)
-    done.stdout.fnmatch_lines(["*test_marked?sm90? PASSED*", "*test_asked?h100? PASSED*"])
+    done.stdout.fnmatch_lines(["*test_marked?sm90? PASSED*", "*test_queried?h100? PASSED*"])
     done.stdout.fnmatch_lines(["SKIPPED*--cudnn-target leaves sm80 out"])
 
 
@@ -155,7 +155,7 @@ STRICT = "[pytest]\nfilterwarnings =\n    error\n    ignore:::pytest_\n"
 
 
 @pytest.mark.parametrize("other", OTHERS, ids=lambda point: point.name)
-def test_runs_beside_another_plugin(pytester: pytest.Pytester, other: EntryPoint) -> None:
+def test_runs_next_to_another_plugin(pytester: pytest.Pytester, other: EntryPoint) -> None:
     """Each plugin that is installed here, whatever it is; CI installs those that are used most."""
     pytester.makepyfile(test_user=GRAPHS + MARKED)
     pytester.makeini(STRICT)
@@ -163,7 +163,7 @@ def test_runs_beside_another_plugin(pytester: pytest.Pytester, other: EntryPoint
     done.assert_outcomes(passed=1, deselected=2)
 
 
-def test_xdist_runs_every_target_beside_all_other_plugins(
+def test_xdist_runs_every_target_next_to_all_other_plugins(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD")
@@ -172,10 +172,10 @@ def test_xdist_runs_every_target_beside_all_other_plugins(
     pytester.runpytest_subprocess(*OURS, "-n", "2", "-k", "marked").assert_outcomes(passed=2)
 
 
-def test_the_fixture_without_a_target_says_what_to_do(pytester: pytest.Pytester) -> None:
+def test_the_fixture_without_a_target_reports_what_to_do(pytester: pytest.Pytester) -> None:
     done = run(pytester, MARKED, "-k", "asked")
     done.assert_outcomes(errors=1)
-    done.stdout.fnmatch_lines(["test_asked uses the fixture cudnn_target without a target: mark it with*"])
+    done.stdout.fnmatch_lines(["test_queried uses the fixture cudnn_target without a target: mark it with*"])
 
 
 def test_an_unknown_target_of_the_option(pytester: pytest.Pytester) -> None:
@@ -325,7 +325,7 @@ def test_what_the_machine_lacks_is_skipped_with_the_reason(pytester: pytest.Pyte
     assert reasons[0].endswith("; run it where there is one, such as NVIDIA Tesla V100 SXM2 16GB")
 
 
-def test_without_a_library_the_skip_says_so(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_library_the_skip_is_reported(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDNN_BACKEND_LIBRARY", str(pytester.path / "nowhere.so"))
     pytester.makepyfile(test_user="import pytest\n\n@pytest.mark.requires_cudnn('9.8')\ndef test_it(): pass\n")
     done = pytester.runpytest_subprocess("-p", PLUGIN, "-rs")

@@ -43,7 +43,7 @@ def test_a_campaign_counts_keeps_and_resumes(tmp_path: Path) -> None:
     assert len(kept.read_text().splitlines()) == 14
 
 
-def test_a_graph_that_takes_too_long_is_filed_and_the_next_one_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_graph_that_accepts_too_long_is_filed_and_the_next_one_is_queried(monkeypatch: pytest.MonkeyPatch) -> None:
     from tools.campaign import runner
 
     monkeypatch.setattr(runner, "_FIRST_S", 0.0)

@@ -71,7 +71,7 @@ def h100() -> Any:
 
 @pytest.mark.parametrize("backward", [False, True], ids=["forward", "backward"])
 @pytest.mark.parametrize("case", CASES)
-def test_graph_is_supported_and_asks_for_what_the_operator_has(h100: Any, case: str, backward: bool) -> None:
+def test_graph_is_supported_and_requests_what_the_operator_has(h100: Any, case: str, backward: bool) -> None:
     changes, options = CASES[case]
     given = tensors(backward, **changes)
     graph = attention_graph(given, options, backward=backward, version=h100.library.version, sm=h100.sm)
@@ -83,7 +83,7 @@ def test_graph_is_supported_and_asks_for_what_the_operator_has(h100: Any, case: 
     assert OperationGraph(graph, h100).heuristics("A").configs
 
 
-def test_scattered_head_dim_is_no_layout_for_cudnn(h100: Any) -> None:
+def test_scattered_head_dim_is_not_a_layout_for_cudnn(h100: Any) -> None:
     """The operator copies such tensors; a graph of them is refused."""
     scattered = TensorLayout((B, H, S, D), (S * H * D, D, H * D, 2), DataType.HALF)
     with pytest.raises(GraphError, match="attention-hazard"):
@@ -96,7 +96,7 @@ def test_import_does_not_import_torch() -> None:
 
 
 @pytest.mark.parametrize("function", ["scaled_dot_product_attention", "attention"])
-def test_absence_of_torch_is_said(function: str) -> None:
+def test_absence_of_torch_is_reported(function: str) -> None:
     code = (
         f"import sys; sys.modules['torch'] = None\nfrom cudnn_backend_py.torch_ops import {function} as f\nf(1, 2, 3)"
     )

@@ -73,7 +73,7 @@ def h200() -> Any:
 
 
 @pytest.mark.parametrize("backward", [False, True], ids=["forward", "backward"])
-def test_rows_first_is_read_where_it_lies(h200: Any, backward: bool) -> None:
+def test_rows_first_is_read_where_it_is(h200: Any, backward: bool) -> None:
     named = dense(rows_first, backward=backward)
     reading = read(backward, named, PLAIN)
     assert (reading.batch, reading.max_q, reading.max_kv, reading.heads_folded, reading.copied) == (B, 200, 300, 1, ())

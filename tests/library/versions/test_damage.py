@@ -84,7 +84,7 @@ def test_a_library_that_is_refused_is_compared_with_what_was_installed(copied: I
     assert [fault["code"] for fault in faults[:2]] == ["installed-files-changed", "cudnn-library-not-found"]
 
 
-def test_explain_says_that_damage_cannot_be_judged(copied: Installed) -> None:
+def test_explain_reports_that_damage_cannot_be_judged(copied: Installed) -> None:
     copied.library.with_name("libcudnn_graph.so.9").unlink()
     code = """
 from cudnn_backend_py.diagnose.explanation import control_graph, explain
@@ -95,7 +95,7 @@ print(verdict.outcome.value, verdict.exit_code, verdict.cause.code)
     assert done.stdout == "could not be judged 2 installed-files-changed\n"
 
 
-def test_a_crash_beside_another_cudnn_is_not_the_graphs() -> None:
+def test_a_crash_next_to_another_cudnn_is_not_the_graphs() -> None:
     fault = ask_after_crash(OLDER, in_start=True, LD_LIBRARY_PATH=newest())
     assert fault is not None
     assert fault[0] == "loader-path-shadows-cudnn"

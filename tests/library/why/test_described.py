@@ -33,7 +33,7 @@ MACHINE = Machine((2, 11, 0), None, 90)
     ],
     ids=["usual", "training", "head dim 20", "float64", "Turing"],
 )
-def test_cudnn_says_what_it_takes(asked: TorchCall, target: str, outcome: str) -> None:
+def test_cudnn_reports_what_it_takes(asked: TorchCall, target: str, outcome: str) -> None:
     with Judge() as judge:
         side = query_cudnn(asked, MACHINE, target, judge, build=outcome == "supported")
     assert side.outcome == outcome, side
@@ -41,7 +41,7 @@ def test_cudnn_says_what_it_takes(asked: TorchCall, target: str, outcome: str) -
     assert (side.plan_s is not None) == (outcome == "supported")
 
 
-def test_what_is_no_attention_of_cudnn_is_said() -> None:
+def test_what_is_not_an_attention_of_cudnn_is_reported() -> None:
     with Judge() as judge:
         assert query_cudnn(call(64, dtype="float8_e8m0fnu"), MACHINE, "sm90", judge).outcome == "no graph"
 

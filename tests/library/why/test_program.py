@@ -162,7 +162,7 @@ def test_a_module_and_both_other_forms(tmp_path: Path) -> None:
     assert page.read_text(encoding="utf-8").startswith("<!doctype html>")
 
 
-def test_wrong_command_lines_are_said(tmp_path: Path) -> None:
+def test_wrong_command_lines_are_reported(tmp_path: Path) -> None:
     for arguments, said in (
         (["nowhere.py"], "there is no nowhere.py"),
         (["--target", "nothing", __file__], "nothing"),

@@ -148,7 +148,7 @@ def test_state_that_differs_at_one_place_is_counted_apart() -> None:
     assert {one.call.autocast for one in report.findings} == {"", "bfloat16", "float16"}
 
 
-def test_places_of_functions_that_are_made_anew_do_not_pile_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_places_of_functions_that_are_made_again_do_not_pile_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """As of a program that evaluates text: what is kept to find a call by is bounded, and the calls are one place."""
     from cudnn_backend_py.why import watch as rooms
 
@@ -176,7 +176,7 @@ def test_a_call_that_torch_refuses_is_refused_as_by_torch() -> None:
     assert refused[0] == refused[1]
 
 
-def test_noting_a_known_call_asks_for_little() -> None:
+def test_noting_a_known_call_requests_little() -> None:
     """What is done on each call, as Python counts it: the price of a watch."""
     given, events = qkv(), []
     with why_not_cudnn(run_query=False):
@@ -202,7 +202,7 @@ def test_threads_of_one_number_keep_their_names() -> None:
     assert (one.count, one.threads) == (3, ("worker 0", "worker 1", "worker 2"))
 
 
-def test_names_taken_before_and_in_the_block_are_seen_and_given_back() -> None:
+def test_names_used_before_and_in_the_block_are_seen_and_given_back() -> None:
     scope: dict[str, Any] = {}
     with why_not_cudnn(run_query=False) as report:
         ORIGINAL_NAME(*qkv())
@@ -214,7 +214,7 @@ def test_names_taken_before_and_in_the_block_are_seen_and_given_back() -> None:
 ORIGINAL_NAME = F.scaled_dot_product_attention
 
 
-def test_threads_are_seen_and_told_together() -> None:
+def test_threads_are_seen_and_reported_together() -> None:
     def run() -> None:
         threads = [threading.Thread(target=attend, args=qkv(), name=f"worker {number}") for number in range(3)]
         for thread in threads:
@@ -324,7 +324,7 @@ def test_layers_of_torch_are_seen_where_the_program_calls_them() -> None:
     assert fast.blocker.gate == "fast-path"
 
 
-def test_the_fast_path_takes_sequences_without_their_padding() -> None:
+def test_the_fast_path_accepts_sequences_without_their_padding() -> None:
     """An encoder makes nested tensors of them, which have no sizes."""
     encoder = torch.nn.TransformerEncoder(torch.nn.TransformerEncoderLayer(16, 4, batch_first=True), 2).eval()
     x, padding = torch.randn(2, 6, 16), torch.zeros(2, 6, dtype=torch.bool)

@@ -49,7 +49,7 @@ def examined(*of: VersionResult, **fields: object) -> CaseReport:
     return CaseReport(case=case(), file="case.npz", asked=list(of), **fields)  # type: ignore[arg-type]
 
 
-def test_what_was_found_is_said() -> None:
+def test_what_was_found_is_reported() -> None:
     found = examined(
         asked("9.19.0", ("eng1_k2=1",), ("eng0",)), asked("9.28.0", (), ("eng1",)), engine=1, since="9.19.0",
         until="9.28.0", faults=("elementwise-two-dims",), data="integers", program="case.py",
@@ -67,12 +67,12 @@ def test_what_was_found_is_said() -> None:
     assert found.to_dict()["asked"][0]["state"] == "wrong"
 
 
-def test_a_right_cudnn_beside_a_wrong_torch() -> None:
+def test_a_right_cudnn_next_to_a_wrong_torch() -> None:
     found = CaseReport(case=case(backend="torch's flash"), file="x", asked=[asked("9.19.0", (), ("eng1",))])
     assert "cuDNN is right wherever it was queried; the result is that of torch's flash" in str(found)
 
 
-def test_the_program_stands_alone(tmp_path: Path) -> None:
+def test_the_program_is_self_contained(tmp_path: Path) -> None:
     """Its graph and its numbers are in it: its module is read without the case."""
     one = case()
     assert one.graph is not None
@@ -89,7 +89,7 @@ def test_the_program_stands_alone(tmp_path: Path) -> None:
     assert done.stdout.strip() == "integers {}"
 
 
-def test_what_a_case_says_is_no_code_of_the_program() -> None:
+def test_what_a_case_states_is_not_a_code_of_the_program() -> None:
     one = case(wrong=('"""\nraise SystemExit(99)\n"""',), cudnn="9.19.0")
     tree = ast.parse(write_program(one.graph, "uniform", "eng1", None, one, "wrong"))  # type: ignore[arg-type]
     assert not any(isinstance(statement, ast.Raise) for statement in tree.body)
@@ -119,7 +119,7 @@ def test_the_draft_is_a_row_that_holds_for_its_graph(tmp_path: Path) -> None:
     assert row.engines == (1,)  # type: ignore[attr-defined]
 
 
-def test_the_report_says_what_was_not_checked() -> None:
+def test_the_report_reports_what_was_not_checked() -> None:
     report = AuditReport(calls=300, elapsed_s=10.0, counted_s=0.02, host_s=0.03, gpu_s=0.05)
     report.sampled["torch"] += 3
     report.passed_over["checks had taken 2.0% of the time"] += 1

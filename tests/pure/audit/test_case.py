@@ -113,7 +113,7 @@ def test_number_and_size_of_cases_are_bounded(tmp_path: Path) -> None:
     assert tiny.cases() == []
 
 
-def test_what_is_no_case_is_refused(tmp_path: Path) -> None:
+def test_invalid_case_is_refused(tmp_path: Path) -> None:
     (tmp_path / "text.npz").write_text("no zip")
     np.savez(tmp_path / "other.npz", x=np.zeros(3))
     np.savez(tmp_path / "about.npz", about=np.frombuffer(b'{"schema": "x", "version": 1}', np.uint8))

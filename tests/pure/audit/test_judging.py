@@ -101,7 +101,7 @@ def test_products_are_computed_by_one_thread() -> None:
     judging.finish(60.0)
 
 
-def test_nan_is_told_even_where_the_interpreter_cannot_say(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nan_is_reported_even_where_the_interpreter_cannot_state(monkeypatch: pytest.MonkeyPatch) -> None:
     from cudnn_backend_py.audit import judging
 
     assert list(judging._find_not_finite(case(float("nan")))) == ["y"]

@@ -76,7 +76,7 @@ def counted_by_hand(text: str) -> tuple[list[tuple[int, int]], int, float]:
 
 
 @pytest.mark.parametrize("name", ["torch-attention-9.19.0.log.gz", "torch-training-9.19.0.log.gz"])
-def test_what_is_counted_is_what_the_lines_say(name: str) -> None:
+def test_what_is_counted_is_what_the_lines_state(name: str) -> None:
     """Counted without the package: records by their first line, graphs by their dims, plans by their descriptor."""
     counts, plans, seconds = counted_by_hand(log_text(name))
     found = break_down(LOGS / name)
@@ -86,7 +86,7 @@ def test_what_is_counted_is_what_the_lines_say(name: str) -> None:
     assert f"; {seconds:.3f} s from graphs to their first runs" in str(found)
 
 
-def test_what_the_forums_log_says_is_counted_by_its_descriptors() -> None:
+def test_what_the_forums_log_states_is_counted_by_its_descriptors() -> None:
     text = log_text("forum-9.1.1.log.gz")
     kinds = re.findall(r"descriptorType: type=cudnnBackendDescriptorType_t; val=(CUDNN_BACKEND_\w+)", text)
     assert (
@@ -176,14 +176,14 @@ def test_cudnns_of_two_versions_share_no_plan() -> None:
     assert ", cuDNN 9.20.0: attention forward" in str(found)
 
 
-def test_plans_that_never_ran_are_not_said_to() -> None:
+def test_plans_that_never_ran_are_not_reported_to() -> None:
     text = log_text(TORCH.name)
     found = break_down(iter(text[: text.index("function cudnnBackendExecute")].splitlines(keepends=True)))
     assert [one.executions for one in found.graphs] == [0]
     assert " s from graphs to their plans\n" in str(found)
 
 
-def test_plans_built_again_are_said() -> None:
+def test_plans_built_again_are_reported() -> None:
     text = log_text(TORCH.name)
     found = break_down(iter((text + text).splitlines(keepends=True)))
     assert [group.plans for group in found.groups] == [2, 2]
@@ -201,7 +201,7 @@ def test_the_command_prints_text_and_json() -> None:
     assert "does not judge" in refused.stderr
 
 
-def test_known_faults_are_those_of_the_gpu_and_version_that_logged() -> None:
+def test_known_issues_are_those_of_the_gpu_and_version_that_logged() -> None:
     found = break_down(TORCH)
     assert len(found.faults) == len(found.graphs)
     nothing = Breakdown((replace(found.graphs[0], device={}),), (), ((),))

@@ -258,7 +258,7 @@ METAVARS = {"--output": "FILE", "--plot": "FILE", "--target": "NAME", "--cudnn":
 METAVARS |= {"--limit": "SECONDS", "--budget": "SECONDS", "--reduce": "SECONDS", "--folder": "FOLDER"}
 
 
-def test_an_option_has_one_name_one_form_and_the_same_words_everywhere() -> None:
+def test_an_option_has_one_name_one_form_and_the_same_texts_everywhere() -> None:
     by_help = defaultdict(set)
     for words, one in all_options():
         names, text = [name for name in one.opts if name.startswith("--")], one.help
@@ -317,7 +317,7 @@ def test_commands_are_of_this_python() -> None:
         ("explain --cudnn", "explain"),
     ],
 )
-def test_the_version_is_not_asked_for_again_in_the_child(given: str, kept: str) -> None:
+def test_the_version_is_not_requested_again_in_the_child(given: str, kept: str) -> None:
     assert _without_option(given.split(), "--cudnn") == kept.split()
 
 
@@ -372,7 +372,7 @@ def test_png_without_its_package_is_refused(files: Path, monkeypatch: pytest.Mon
 # Graph files
 
 
-def test_what_a_graph_file_and_its_children_print_is_no_part_of_the_answer(
+def test_what_a_graph_file_and_its_children_print_is_not_a_part_of_the_answer(
     files: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     Path("says.py").write_text(
@@ -421,7 +421,7 @@ def test_source_code_is_answered_with_the_way_to_a_log(folder: Path) -> None:
             assert "CUDNN_LOGLEVEL_DBG=3 CUDNN_LOGDEST_DBG=cudnn.log" in said
 
 
-def test_a_log_of_several_graphs_is_no_graph(folder: Path) -> None:
+def test_a_log_of_several_graphs_is_not_a_graph(folder: Path) -> None:
     several = next(path for path in sorted(LOGS.iterdir()) if len(list(read_graphs(path))) > 1)
     Path("several.log").write_text(log_text(several.name), encoding="utf-8")
     assert "graphs, one is needed" in run(["lint", "several.log"]).stderr

@@ -89,7 +89,7 @@ def test_text_is_one_short_line(name: str) -> None:
     assert text[0] + text[-1] == "<>"
 
 
-def test_short_texts_say_what_there_is() -> None:
+def test_short_texts_report_what_there_is() -> None:
     graph = two_matmuls()
     assert repr(graph) == "<Graph 'two_matmuls': 2 operations, 5 tensors>"
     assert repr(graph.tensor("q")) == "<Tensor 'q' uid 1: f16[1,10,64]>"
@@ -112,7 +112,7 @@ def test_a_graph_is_a_picture_where_one_helps() -> None:
     assert g.graph()._repr_svg_() is None
 
 
-def test_a_verdict_does_not_say_where_the_library_lies() -> None:
+def test_a_verdict_does_not_report_where_the_library_is() -> None:
     shown = verdict(two_matmuls(), library="/home/somebody/cudnn/lib/libcudnn.so.9")._repr_html_() or ""
     assert "<dd>libcudnn.so.9</dd>" in shown
     assert "somebody" not in shown
@@ -125,7 +125,7 @@ def test_graphs_inside_operations_are_drawn_with_a_change() -> None:
     assert len(fragment.of_class("graph")) == 1 + inside
 
 
-def test_remedies_say_what_changes_in_the_graph() -> None:
+def test_remedies_report_what_changes_in_the_graph() -> None:
     before, after = two_matmuls(), two_matmuls(ordered=False)
     remedy = Remedy("plain", "exact", ("plain",), after, "l40s", None, True, None, (after,))
     shown = Read(Remedies(before, [remedy])._repr_html_() or "")

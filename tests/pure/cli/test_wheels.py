@@ -23,7 +23,7 @@ def root(tmp_path: Path) -> Path:
     return tmp_path / "cache"
 
 
-def test_a_jit_wheel_that_judges_nothing_is_installed_only_where_it_is_asked_for(
+def test_a_jit_wheel_that_judges_nothing_is_installed_only_where_it_is_requested(
     index: Path, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make_wheel(index, version="9.12.0.46")

@@ -28,7 +28,7 @@ def room_for(size: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
-def test_where_there_is_no_room_the_file_stays_as_it_was(tmp_path: Path) -> None:
+def test_where_there_is_not_a_room_the_file_stays_as_it_was(tmp_path: Path) -> None:
     path = tmp_path / "mine.txt"
     path.write_text("mine")
     with pytest.raises(OSError, match=r"mine\.txt") as error, room_for(1000):
@@ -40,7 +40,7 @@ def test_where_there_is_no_room_the_file_stays_as_it_was(tmp_path: Path) -> None
     assert [item.name for item in tmp_path.iterdir()] == ["mine.txt"]
 
 
-def test_a_command_without_room_says_which_file_and_leaves_it(tmp_path: Path) -> None:
+def test_a_command_without_room_reports_which_file_and_leaves_it(tmp_path: Path) -> None:
     graph, drawn = tmp_path / "graph.json", tmp_path / "graph.svg"
     save_graph(two_matmuls(), graph)
     words = ["draw", str(graph), "--output", str(drawn)]

@@ -91,7 +91,7 @@ def test_what_is_not_known_blames_nothing(unknown: frozenset[str]) -> None:
     assert find_blame("abc", {}, lambda kept: None if kept == unknown else refuses(kept)) is None
 
 
-def test_what_is_not_known_of_one_alone_is_not_said() -> None:
+def test_what_is_not_known_of_one_alone_is_not_reported() -> None:
     refuses = Refuses("ab")
     found = find_blame("abc", {}, lambda kept: None if kept == {"a"} else refuses(kept))
     assert found == Blame((("a", "b"),), ("a", "b"), None)

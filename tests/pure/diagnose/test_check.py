@@ -72,7 +72,7 @@ def checked(expected: Expected | None, cell: Cell) -> Checked:
         ),
     ],
 )
-def test_what_changed_is_said(expected: Expected | None, cell: Cell, code: int, why: str) -> None:
+def test_what_changed_is_reported(expected: Expected | None, cell: Cell, code: int, why: str) -> None:
     one = checked(expected, cell)
     assert (one.why, one.changed, exit_code([one])) == (why, bool(why), code)
 
@@ -99,7 +99,7 @@ def test_reports_have_what_changed() -> None:
     assert [line.split("::")[1].split(",")[0] for line in lines] == ["error file=graphs/g.json"] * 2
 
 
-def test_file_comes_back_as_it_was_written(tmp_path: Path) -> None:
+def test_file_returns_as_it_was_written(tmp_path: Path) -> None:
     path = tmp_path / "b.toml"
     name = 'a "graph"\n\\ with é = [x]'
     rows = {
@@ -223,7 +223,7 @@ ROW = '\n[[expected]]\ngraph = "g"\ntarget = "sm90"\nversion = "default"\noutcom
         (TOML + ROW + ROW, "two expectations"),
     ],
 )
-def test_what_is_no_baseline_is_refused(text: str, what: str, tmp_path: Path) -> None:
+def test_invalid_baseline_is_refused(text: str, what: str, tmp_path: Path) -> None:
     path = tmp_path / "b.toml"
     path.write_text(text)
     with pytest.raises(UsageError, match="check-file") as caught:

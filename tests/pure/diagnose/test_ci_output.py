@@ -28,7 +28,7 @@ def test_junit_counts_and_names() -> None:
     assert [[child.tag for child in case] for case in root[0]] == [[], ["failure"], ["error"]]
 
 
-def test_junit_says_cause_and_verdict() -> None:
+def test_junit_states_cause_and_verdict() -> None:
     [failure] = ElementTree.fromstring(junit_xml(VERDICTS[1:2]).encode()).iter("failure")
     assert failure.attrib == {"message": "tensor 's' is in order F16x16, NONE is needed", "type": "reordered"}
     assert failure.text is not None
@@ -54,7 +54,7 @@ def test_a_failing_case_stays_as_it_is_given() -> None:
     assert (failure.attrib, failure.text) == ({"message": "was supported", "type": "changed"}, "why")
 
 
-def test_hazards_are_output_and_warnings() -> None:
+def test_known_issues_are_output_and_warnings() -> None:
     item = dataclasses.replace(VERDICTS[0], hazards=("a known issue", "another"))
     [output] = ElementTree.fromstring(junit_xml([item]).encode()).iter("system-out")
     assert output.text == "a known issue\nanother"

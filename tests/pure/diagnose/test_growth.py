@@ -77,7 +77,7 @@ def test_work_on_every_kind_of_operation_grows_with_the_graph(name: str) -> None
 
 
 @pytest.mark.parametrize("name", REPRODUCED)
-def test_conditions_of_known_faults_grow_with_the_graph(name: str) -> None:
+def test_conditions_of_known_issues_grow_with_the_graph(name: str) -> None:
     condition, make = REPRODUCED[name]
     assert growth(lambda size: copies(make(), size), condition, 6, 24) < MOST
 

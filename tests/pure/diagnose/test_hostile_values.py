@@ -41,7 +41,7 @@ DOORS: dict[str, Callable[[Any], object]] = {
 @pytest.mark.parametrize(
     "given", [*ENDLESS, lambda: "48", lambda: b"48", lambda: {4, 8}, lambda: {4: 8}, lambda: BEYOND]
 )
-def test_what_is_no_size_for_each_dim_is_refused_unread(entry_point: str, given: Callable[[], Any]) -> None:
+def test_invalid_size_for_each_dim_is_refused_unread(entry_point: str, given: Callable[[], Any]) -> None:
     with pytest.raises(GraphError) as error:
         DOORS[entry_point](given())
     assert len(error.value.render()) < 2000
@@ -120,7 +120,7 @@ def test_windows_of_pools_are_numbers(window: Any) -> None:
     ],
 )
 @pytest.mark.parametrize("given", ["graph.json", None, (1, 2)])
-def test_what_is_no_graph_is_refused(entry_point: Callable[[Any], object], given: Any) -> None:
+def test_invalid_graph_is_refused(entry_point: Callable[[Any], object], given: Any) -> None:
     with pytest.raises(GraphError, match=r"not-a-graph: .* is no Graph"):
         entry_point(given)
 

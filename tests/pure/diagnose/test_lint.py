@@ -111,7 +111,7 @@ def test_the_worst_comes_first() -> None:
     assert [finding.severity for finding in lint(both)] == ["suspicious", "suspicious"]
 
 
-def test_words_of_a_finding() -> None:
+def test_texts_of_a_finding() -> None:
     finding = Finding("code", "a", "slow", "a is odd", "so it is", "make it even")
     assert str(finding) == "slow: a is odd (code); make it even"
 

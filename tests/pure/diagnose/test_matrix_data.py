@@ -61,7 +61,7 @@ def test_an_edge_costs_few_questions() -> None:
     assert len(span("-" * 64).asked) == 64
 
 
-def test_an_answer_that_contradicts_is_said() -> None:
+def test_an_answer_that_contradicts_is_reported() -> None:
     versions = ("9.0.0", "9.1.0", "9.2.0", "9.3.0")
     found = Since("g", "sm90", versions, dict(zip(versions, map(LETTERS.get, "S-S-"), strict=True)))  # type: ignore[arg-type]
     assert (found.first, found.last, found.first_after) == ("9.0.0", "9.2.0", "9.3.0")
@@ -95,7 +95,7 @@ def test_what_could_not_be_judged_is_not_counted_as_a_refusal(
     assert (found.to_dict()["open_before"], found.to_dict()["open_after"]) == (list(before), list(after))
 
 
-def test_what_was_not_asked_is_named() -> None:
+def test_what_was_not_queried_is_named() -> None:
     text = table_text(render_since(span("SSSSS")))
     assert "not judged: 9.1.0, 9.2.0, 9.3.0" in text
     assert "support may be older" in text
@@ -107,13 +107,13 @@ def grid(letters: str) -> Matrix:
     return Matrix(("g",), ("sm90",), versions, cells)
 
 
-def test_matrix_comes_back_from_json() -> None:
+def test_matrix_returns_from_json() -> None:
     whole = grid("S-?!")
     assert Matrix.from_dict(json.loads(json.dumps(whole.to_dict()))) == whole
 
 
 @pytest.mark.parametrize(("key", "value"), [("schema", "other"), ("version", 2), ("cells", [{"graph": "g"}])])
-def test_what_is_no_matrix_is_refused(key: str, value: object) -> None:
+def test_invalid_matrix_is_refused(key: str, value: object) -> None:
     with pytest.raises(UsageError, match="matrix-schema"):
         Matrix.from_dict(grid("S").to_dict() | {key: value})
 
@@ -137,7 +137,7 @@ def test_table_has_a_letter_for_each_version_and_each_cause_once() -> None:
     assert any(line.startswith("!3") and "SIGSEGV" in line for line in lines)
 
 
-def test_a_narrow_table_still_tells_its_versions_and_targets() -> None:
+def test_a_narrow_table_still_reports_its_versions_and_targets() -> None:
     whole = grid("S" * 14)
     lines = table_text(render_matrix(whole), width=80).splitlines()
     heads = [number for number, line in enumerate(lines) if line.startswith("target")]

@@ -72,7 +72,7 @@ def test_looks_at_odd_graphs_do_not_fail(graph: Graph) -> None:
     looks(graph)
 
 
-def test_no_change_names_a_tensor_or_takes_a_uid_that_is_not_the_graphs() -> None:
+def test_no_change_names_a_tensor_or_accepts_a_uid_that_is_not_the_graphs() -> None:
     graph = at_the_end()
     names, uids = {one.name for one in graph.tensors}, {one.uid for one in graph.tensors}
     found = looks(graph)
@@ -116,7 +116,7 @@ def test_responses_of_odd_convolutions_are_not_known() -> None:
     assert response_dims(convolution()) == (1, 16, 4, 4)
 
 
-def test_operations_of_one_name_are_told_apart() -> None:
+def test_operations_of_one_name_are_distinguished() -> None:
     """Of two operations called the same, the change leaves out the one it speaks of."""
     x, y, z, bias = (tensor(name, 4, 8, virtual=name == "y") for name in ("x", "y", "z", "bias"))
     first = relu(x, y, "same")
@@ -126,7 +126,7 @@ def test_operations_of_one_name_are_told_apart() -> None:
     assert [op.verb() for op in found[0].graph.ops] == ["relu_fwd"]
 
 
-def test_bounds_that_are_no_numbers_of_columns() -> None:
+def test_bounds_that_are_not_numbers_of_columns() -> None:
     """A graph may hold an infinite bound by value; it is read as an unknown one."""
     graph = sdpa_forward(batch=1, heads=2, seq_q=128, head_dim=64, right_bound=3, left_bound=5, causal=False)
     bound = next(one for one in graph.tensors if one.by_value and one.value == 3)
@@ -147,7 +147,7 @@ def failing(*_: object) -> Iterator[object]:
 LINE = "of this package failed with KeyError ((3, 2)): please report it"
 
 
-def test_what_fails_is_told_once_and_the_rest_goes_on() -> None:
+def test_what_fails_is_reported_once_and_the_rest_goes_on() -> None:
     with collecting() as lines:
         assert run_guarded("the rule x", 7, failing) != 7  # a generator fails when it is read
         assert list(iterate_guarded("the change y", failing)) == []
@@ -156,7 +156,7 @@ def test_what_fails_is_told_once_and_the_rest_goes_on() -> None:
     assert lines == [f"the change y {LINE}", "the rule z of this package failed with KeyError ('no'): please report it"]
 
 
-def test_what_nobody_collects_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+def test_what_no_one_collects_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         notify("one line")
     assert caplog.messages == ["one line"]
@@ -180,7 +180,7 @@ def test_a_failing_change_leaves_the_others(monkeypatch: pytest.MonkeyPatch) -> 
     assert lines == [f"the change scale {LINE}"]
 
 
-def test_a_failing_condition_leaves_the_other_faults(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failing_condition_leaves_the_other_known_issues(monkeypatch: pytest.MonkeyPatch) -> None:
     graph = sdpa_forward(batch=1, heads=2, seq_q=128, head_dim=64, stats=True)
     before = find_known_issues(graph, 90, (9, 10, 0))
     assert len(before) > 0

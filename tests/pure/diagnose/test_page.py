@@ -75,7 +75,7 @@ def test_page_is_the_same_every_time(text: str) -> None:
     assert render_page(**report()) == text
 
 
-def test_page_asks_for_nothing_outside(read: Read) -> None:
+def test_page_requests_nothing_outside(read: Read) -> None:
     for tag, given in read.elements:
         assert not any(name in given or name.startswith("on") for name in OUTSIDE for name in (name,) if name in given)
         assert not [name for name in given if name.startswith("on")], (tag, given)
@@ -121,7 +121,7 @@ def test_fragment_of_a_matrix_has_a_letter_for_every_answer() -> None:
     assert any("a multiple of 8 is needed" in given["title"] for given in letters)
 
 
-def test_page_shows_cause_words_stages_and_hazard(read: Read) -> None:
+def test_page_shows_cause_texts_stages_and_known_issue(read: Read) -> None:
     assert "tensor 's' is in order F16x16, NONE is needed" in read.text
     assert "no <b>such</b> pattern at: a && b" in read.text
     assert "Known issue:" in read.text
@@ -130,7 +130,7 @@ def test_page_shows_cause_words_stages_and_hazard(read: Read) -> None:
     assert "2 not supported" in " ".join(read.text.split())
 
 
-def test_verdicts_of_one_graph_stand_together(read: Read) -> None:
+def test_verdicts_of_one_graph_are_next_to_each_other(read: Read) -> None:
     assert [given["id"] for tag, given in read.elements if tag == "article"] == ["v1", "v3", "v2", "v4"]
     links = [given["href"] for tag, given in read.elements if tag == "a" and given["href"].startswith("#v")]
     assert links[1:] == ["#v1", "#v3", "#v2", "#v4"]
@@ -172,7 +172,7 @@ def test_page_of_nothing_and_of_a_matrix_alone() -> None:
     assert len([tag for tag, given in alone.elements if tag == "button" and "cell" in given.get("class", "")]) == 14
 
 
-def test_cells_say_their_answer_and_leave_focus_to_the_script(read: Read) -> None:
+def test_cells_state_their_answer_and_leave_focus_to_the_script(read: Read) -> None:
     cells = [given for tag, given in read.elements if tag == "button" and "cell" in given.get("class", "").split()]
     assert {given["tabindex"] for given in cells} == {"-1"}
     assert {given["aria-label"] for given in cells} == {outcome.value for outcome in Outcome}
@@ -228,7 +228,7 @@ def many_operations(count: int) -> Graph:
     return g.graph()
 
 
-def test_drawing_stops_where_it_helps_nobody() -> None:
+def test_drawing_stops_where_it_helps_no_one() -> None:
     assert draw_graph(many_operations(MAX_OPERATIONS))
     assert draw_graph(many_operations(MAX_OPERATIONS + 1)) == ""
 
@@ -241,7 +241,7 @@ def test_drawing_of_hostile_names_is_xml() -> None:
     assert "<x>" * 11 + "…" in texts
 
 
-def test_drawing_as_a_file_stands_alone_whatever_names_hold() -> None:
+def test_drawing_as_a_file_is_self_contained_whatever_names_hold() -> None:
     g = GraphBuilder("a\x00\x1b[31m\u202e")
     g.pointwise(PointwiseMode.RELU_FWD, g.tensor("<x>\x07", (1, 8, 8)), name="\ufffe</style>", virtual=False)
     file = ElementTree.fromstring(draw_file(g.graph()))

@@ -29,7 +29,7 @@ def test_rows_name_rules_and_kinds_of_change_that_are_there() -> None:
     assert {kind for phrase in PHRASES for kind in phrase.kinds} <= set(KINDS)
 
 
-def test_every_row_says_something_once() -> None:
+def test_every_row_reports_something_once() -> None:
     for phrase in PHRASES:
         re.compile(phrase.pattern)
         known = bool(phrase.rule or phrase.kinds), phrase.vague, bool(phrase.needs)
@@ -37,7 +37,7 @@ def test_every_row_says_something_once() -> None:
     assert len({phrase.pattern for phrase in PHRASES}) == len(PHRASES)
 
 
-def test_what_is_asked_of_the_device_is_told_by_words_that_are_no_pattern() -> None:
+def test_what_is_queried_of_the_device_is_named_by_texts_that_are_not_pattern() -> None:
     assert all(re.escape(words).replace("\\ ", " ") == words for words in NEEDS_DEVICE)
 
 
@@ -69,7 +69,7 @@ def test_rules_and_changes_of_a_reason(reason: str, rules: tuple[str, ...], kind
     assert kinds_for(reason) == kinds
 
 
-def test_what_says_nothing_about_the_graph() -> None:
+def test_what_reports_nothing_about_the_graph() -> None:
     assert is_vague("the chosen engine does not support sm_80")
     assert is_vague("Engine config with global index -1 was given")
     assert not is_vague("Embedding dim per head for K is not a multiple of 8")

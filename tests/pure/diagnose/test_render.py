@@ -174,7 +174,7 @@ def test_data_of_what_is_inside() -> None:
 WHY = Cause("layout", "x has layout NCHW, NHWC is needed", Basis.MEASURED, "", "x -> NHWC (exact)", "support check")
 
 
-def test_first_line_says_that_only_fallback_supports_the_graph() -> None:
+def test_first_line_reports_that_only_fallback_supports_the_graph() -> None:
     text = render_text(dataclasses.replace(SUPPORTED, only_fallback=WHY))
     assert text.startswith(f"SUPPORTED by FALLBACK only, mode A refuses ({WHY.headline}): graph 'two_matmul' on NVIDIA")
     assert "other modes: x -> NHWC (exact) [passes its support check, not built]\n" in text
@@ -190,11 +190,11 @@ def test_first_line_says_that_only_fallback_supports_the_graph() -> None:
         ("built", "x -> NHWC (exact) [a plan of it was built]"),
     ],
 )
-def test_remedy_says_how_far_it_was_asked(asked: Asked, words: str) -> None:
+def test_remedy_reports_how_far_it_was_queried(asked: Asked, words: str) -> None:
     verdict = dataclasses.replace(NOT_SUPPORTED, cause=dataclasses.replace(WHY, asked=asked))
     label = "suggestion:  " if asked == "not asked" else "remedy:      "
     assert f"{label}{words}\n" in render_text(verdict)
 
 
-def test_nothing_is_said_of_how_far_where_there_is_no_remedy() -> None:
+def test_nothing_is_reported_about_how_far_where_there_is_not_a_remedy() -> None:
     assert dataclasses.replace(WHY, remedy="", asked="built").advice == ""

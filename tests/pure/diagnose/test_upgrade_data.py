@@ -46,7 +46,7 @@ def test_each_thing_that_differs_is_named_both_ways(what: str) -> None:
         assert what in {item.what for item in change.differences}
 
 
-def test_lists_are_compared_mode_by_mode_and_told_once() -> None:
+def test_lists_are_compared_mode_by_mode_and_reported_once() -> None:
     again = replace(PLAN, mode="B", state="supported")
     other, last = replace(again, engine=5), replace(again, engine=5, mode="FALLBACK")
     for pair, told in (
@@ -91,7 +91,7 @@ def test_the_same_code_with_other_knobs_or_workspace_is_not_the_same_plan(
     assert (change.same_code, change.same_plan) == (same_code, same_plan)
 
 
-def test_time_to_build_is_told_and_is_no_difference() -> None:
+def test_time_to_build_is_reported_and_is_not_a_difference() -> None:
     change = Change("g", "h100", GOOD, answer(Outcome.SUPPORTED, replace(PLAN, build_s=9.0)))
     assert (change.effect, change.to_dict()["new"]["build_s"]) == (Effect.UNCHANGED, 9.0)
 
@@ -102,7 +102,7 @@ def test_code_in_libraries_is_not_called_unchanged() -> None:
     assert (change.effect, change.same_code, change.differences) == (Effect.CODE_NOT_TOLD, None, ())
 
 
-def test_what_could_not_be_judged_says_nothing_of_a_change() -> None:
+def test_what_could_not_be_judged_does_not_mention_a_change() -> None:
     lost = answer(Outcome.NOT_JUDGED)
     assert Change("g", "h100", GOOD, lost).effect is Effect.NOT_JUDGED
     assert Upgrade("1", "2", (None, None), (Change("g", "h100", GOOD, lost),)).exit_code == 2
@@ -132,13 +132,13 @@ def test_five_percent_and_wrong_numbers_are_flagged(times: Times, named: list[st
     assert change.worse is worse
 
 
-def test_faults_that_entered_are_worse_and_those_that_left_are_not() -> None:
+def test_known_issues_that_entered_are_worse_and_those_that_left_are_not() -> None:
     entered, left = Change("g", "h100", GOOD, OTHER["faults"]), Change("g", "h100", OTHER["faults"], GOOD)
     assert entered.faults_entered == left.faults_left == ("wrong there: numbers are wrong",)
     assert (entered.worse, left.worse) == (True, False)
 
 
-def test_what_the_time_was_over_for_is_told_and_is_no_yes() -> None:
+def test_what_the_time_was_over_for_is_reported_and_is_not_a_yes() -> None:
     same = Change("same", "gpu", GOOD, GOOD)
     found = Upgrade("1", "2", (None, None), (same,), not_asked=("a", "b"), not_timed=("same",))
     assert found.left_out == [
@@ -152,7 +152,7 @@ def test_what_the_time_was_over_for_is_told_and_is_no_yes() -> None:
     assert Upgrade("1", "2", (None, None), (same,)).exit_code == 0
 
 
-def test_text_json_and_junit_tell_the_same() -> None:
+def test_text_json_and_junit_report_the_same() -> None:
     changes = [Change(what, "h100", GOOD, other) for what, other in OTHER.items()]
     found = Upgrade("9.19.0", "9.28.0", ("9.19.0", None), (*changes, Change("same", "h100", GOOD, GOOD)))
     text = table_text(render_upgrade(found))
@@ -172,7 +172,7 @@ def test_text_json_and_junit_tell_the_same() -> None:
     assert found.exit_code == 1
 
 
-def test_a_version_that_is_asked_with_fewer_engines_is_named() -> None:
+def test_a_version_that_is_queried_with_fewer_engines_is_named() -> None:
     """A jit wheel next to a full one: lists that differ for this are no doing of the version."""
     fewer = replace(OTHER["configs"], limits=("no device", "this library lacks engines"), cudnn="9.27.0")
     one, lost = Change("a", "h100", fewer, replace(GOOD, limits=("no device",))), answer(Outcome.NOT_JUDGED)
@@ -181,7 +181,7 @@ def test_a_version_that_is_asked_with_fewer_engines_is_named() -> None:
     assert Upgrade("1", "2", (None, None), (Change("a", "h100", fewer, fewer),)).limits == [SPEED_LIMIT]
 
 
-def test_text_names_the_versions_behind_names_and_rounds_times() -> None:
+def test_text_names_the_versions_after_names_and_rounds_times() -> None:
     times = Times(14.08000010997057, None, "right", "right")
     found = Upgrade("9.19", "default", (None, None), (Change("g", "gpu", GOOD, OTHER["workspace"], times),))
     text = table_text(render_upgrade(found))
@@ -189,7 +189,7 @@ def test_text_names_the_versions_behind_names_and_rounds_times() -> None:
     assert "run by both: right, 14.1 us -> no time" in text
 
 
-def test_the_record_of_a_gpu_flags_what_its_times_say_and_skips_the_same_code() -> None:
+def test_the_record_of_a_gpu_flags_what_its_times_state_and_skips_the_same_code() -> None:
     data = read_record("upgrade-h200-cudnn-9.28.0.json")
     assert len(data["changes"]) == sum(data["counts"].values()) == 56
     timed = {name: one for name, one in data["changes"].items() if one["times"] is not None}

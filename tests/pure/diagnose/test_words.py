@@ -197,7 +197,7 @@ def test_no_line_is_lost_wherever_the_text_is_cut(name: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "\n", "  \n\n \t\n"])
-def test_no_words(text: str) -> None:
+def test_no_texts(text: str) -> None:
     assert read_refusals(text) == []
 
 

@@ -26,12 +26,12 @@ def test_a_graph_without_a_result_in_memory_is_refused() -> None:
     assert "virtual=False" in caught.value.sections["fix"]
 
 
-def test_lint_tells_of_a_graph_that_writes_nothing() -> None:
+def test_lint_reports_a_graph_that_writes_nothing() -> None:
     assert [(one.code, one.severity) for one in lint(product(virtual=True))] == [("graph-writes-nothing", "dangerous")]
     assert lint(product(virtual=False)) == []
 
 
-def test_lint_tells_of_results_that_reach_no_memory() -> None:
+def test_lint_reports_results_that_reach_no_memory() -> None:
     g = GraphBuilder("part")
     x = g.tensor("x", (1, 64, 64))
     lost = g.pointwise(PointwiseMode.EXP, x, name="lost")

@@ -45,7 +45,7 @@ class Interface:
         (Interface(4096, (2,), "<c16"), DeviceBuffer(4096, 32, 128, "<c16")),
     ],
 )
-def test_where_a_buffer_lies(source: object, expected: DeviceBuffer) -> None:
+def test_where_a_buffer_is(source: object, expected: DeviceBuffer) -> None:
     assert device_buffer(source, "q") == expected
 
 
@@ -81,7 +81,7 @@ def test_dlpack_is_read_while_its_capsule_lives() -> None:
         ),
     ],
 )
-def test_what_is_no_device_buffer(source: object, message: str) -> None:
+def test_what_is_not_a_device_buffer(source: object, message: str) -> None:
     with pytest.raises(UsageError) as raised:
         device_buffer(source, "q")
     assert str(raised.value) == message

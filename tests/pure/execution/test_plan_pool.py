@@ -81,7 +81,7 @@ def test_a_plan_is_made_once(pool: PlanPool, gone: list[str]) -> None:
     assert pool.find("b") is None
 
 
-def test_threads_that_ask_for_one_plan_make_it_once(pool: PlanPool, gone: list[str]) -> None:
+def test_threads_that_request_one_plan_make_it_once(pool: PlanPool, gone: list[str]) -> None:
     started, found, made = threading.Event(), [], []
 
     def make() -> Fake:
@@ -99,7 +99,7 @@ def test_threads_that_ask_for_one_plan_make_it_once(pool: PlanPool, gone: list[s
     assert len({id(held) for held in found}) == 1
 
 
-def test_the_least_recently_used_goes(pool: PlanPool, gone: list[str]) -> None:
+def test_the_least_recently_used_is_dropped(pool: PlanPool, gone: list[str]) -> None:
     a, b = put(pool, gone, "a", "b")
     a.used = pool.now
     b.used = pool.now - 1
@@ -110,7 +110,7 @@ def test_the_least_recently_used_goes(pool: PlanPool, gone: list[str]) -> None:
     assert a.plan is not None
 
 
-def test_a_plan_that_had_to_go_is_made_anew(pool: PlanPool, gone: list[str]) -> None:
+def test_a_plan_that_was_evicted_is_made_again(pool: PlanPool, gone: list[str]) -> None:
     [a] = put(pool, gone, "a")
     put(pool, gone, "b", "c")
     [again] = put(pool, gone, "a")
@@ -147,7 +147,7 @@ def test_a_stream_that_is_captured_is_left_alone(pool: PlanPool, driver: Driver,
     assert sorted(gone) == ["a", "b"]
 
 
-def test_a_plan_of_a_cuda_graph_never_goes(pool: PlanPool, gone: list[str]) -> None:
+def test_a_plan_of_a_cuda_graph_never_is_dropped(pool: PlanPool, gone: list[str]) -> None:
     [a] = put(pool, gone, "a")
     a.plan.captured = True
     put(pool, gone, "b", "c", "d", "e")
@@ -246,7 +246,7 @@ class Beside:
         self.forgotten.append(plan.name)
 
 
-def test_who_runs_plans_past_the_pool_is_asked_and_told(pool: PlanPool, gone: list[str]) -> None:
+def test_who_runs_plans_past_the_pool_is_queried_and_reported(pool: PlanPool, gone: list[str]) -> None:
     beside = Beside()
     pool.watch(beside)
     put(pool, gone, "a", "b")

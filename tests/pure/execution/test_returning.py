@@ -30,7 +30,7 @@ def layers(shapes: Iterable[object], count: int = 12) -> Iterator[object]:
     return chain.from_iterable(repeat(shape, count) for shape in shapes)
 
 
-def test_the_only_shape_comes_back_before_its_tenth_call() -> None:
+def test_the_only_shape_returns_before_its_tenth_call() -> None:
     assert back(repeat("a", 9)) == {"a": OFTEN}
     assert OFTEN < 10
 
@@ -40,21 +40,21 @@ def test_layers_of_one_step_are_one_visit(count: int) -> None:
     assert set(back(layers(range(100), count))) == {0}, "only the first shape, which might have been the only one"
 
 
-def test_two_steps_of_one_length_by_chance_are_no_sign() -> None:
+def test_two_steps_of_one_length_by_chance_are_not_sign() -> None:
     assert set(back(layers([0, 1, 2, 2, 3, 4]))) == {0}
 
 
-def test_shapes_in_turns_come_back() -> None:
+def test_shapes_in_turns_returns() -> None:
     found = back(list(range(50)) * 9)
     assert found == dict.fromkeys(range(50), VISITS)
     assert VISITS < 10
 
 
-def test_buckets_of_lengths_come_back() -> None:
+def test_buckets_of_lengths_returns() -> None:
     assert set(back(layers([1, 2, 3] * VISITS))) == {1, 2, 3}
 
 
-def test_shapes_that_plans_would_not_outlive_do_not_come_back() -> None:
+def test_shapes_that_plans_would_not_outlive_do_not_returns() -> None:
     assert PlanPool()._most >= 2 * KEPT
     assert back(list(range(KEPT)) * VISITS).keys() == set(range(KEPT))
     assert back(list(range(KEPT + 1)) * (VISITS + 2)) == {}
@@ -77,7 +77,7 @@ def test_what_is_kept_is_bounded_and_forgets_the_oldest() -> None:
     assert returning.calls_left(0) > 1
 
 
-def test_calls_told_late_count_only_while_the_visit_goes_on() -> None:
+def test_calls_reported_late_count_only_while_the_visit_goes_on() -> None:
     returning = Returning()
     returning.note("a")
     returning.note_more("a", OFTEN - 3)

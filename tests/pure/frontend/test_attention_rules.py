@@ -207,7 +207,7 @@ def test_statistics_that_are_not_packed_are_written_since_912_and_read_since_926
 
 
 @pytest.mark.parametrize("method", [forward, backward, forward_fp8, backward_fp8])
-def test_the_problems_these_rules_vary_are_taken(method: Callable[..., Any]) -> None:
+def test_the_problems_these_rules_vary_are_accepted(method: Callable[..., Any]) -> None:
     recorder = Recorder((9, 19, 0), 90)
     method(recorder)
     assert recorder.graph().ops
@@ -224,7 +224,7 @@ def test_heads_of_8_bits_are_as_wide_as_cudnn_has_them(width: int, version: tupl
     assert recorder.graph().ops
 
 
-def test_a_window_of_more_queries_than_keys_is_taken_in_8_bits() -> None:
+def test_a_window_of_more_queries_than_keys_is_accepted_in_8_bits() -> None:
     recorder = Recorder((9, 19, 0), 90)
     forward_fp8(recorder, left_bound=9, **{name: make(s=64, d=128, kind=FP8) for name in ("k", "v")})
     recorder.validate()
@@ -262,7 +262,7 @@ def test_lengths_and_offsets_keep_the_rank_they_were_given_with() -> None:
 
 @pytest.mark.parametrize("known", ["dim", "stride", "neither"])
 @pytest.mark.parametrize("method", [forward, backward, forward_fp8, backward_fp8])
-def test_what_is_not_said_of_an_output_follows(method: Callable[..., Any], known: str) -> None:
+def test_what_is_not_reported_of_an_output_follows(method: Callable[..., Any], known: str) -> None:
     recorder = Recorder((9, 19, 0), 100)
     result = method(recorder)[0]
     wanted = make(d=128 if method in (forward_fp8, backward_fp8) else 64)

@@ -69,7 +69,7 @@ def test_builder_warns_only_of_what_it_knows(row: KnownIssue, version: Any, sm: 
         assert told(lambda: attention.sdpa_forward(PROBLEM, version=version, sm=sm), "made-up") == []
 
 
-def test_a_fault_is_told_once(row: KnownIssue) -> None:
+def test_a_known_issue_is_reported_once(row: KnownIssue) -> None:
     if not row.refused:
         seen = [told(lambda: attention.sdpa_forward(PROBLEM, version=IN, sm=90), "made-up") for _ in range(2)]
         assert seen == [[KnownIssueWarning], []]

@@ -34,7 +34,7 @@ def situation(row: KnownIssue, made: Any) -> tuple[tuple[int, int, int], int, Gr
 
 
 @pytest.mark.parametrize(("row", "made"), CASES)
-def test_every_row_is_told_by_the_frontend_and_the_builder(
+def test_every_row_is_named_by_the_frontend_and_the_builder(
     row: KnownIssue, made: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(find, "_warned", set())

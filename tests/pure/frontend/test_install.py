@@ -52,7 +52,7 @@ assert set(frontend.__all__) <= set(dir(cudnn))
 """)
 
 
-def test_uninstall_leaves_nothing_behind() -> None:
+def test_uninstall_leaves_nothing() -> None:
     run_code("""
 import sys
 import cudnn_backend_py.frontend.wrapper
@@ -96,7 +96,7 @@ assert "cudnn" not in sys.modules
 """)
 
 
-def test_submodules_that_are_not_offered_say_so() -> None:
+def test_submodules_that_are_not_offered_are_reported() -> None:
     """``cudnn.tensor`` is a class; a second copy of our module must not take its place."""
     run_code("""
 import pickle
@@ -177,7 +177,7 @@ def test_a_script_ends_as_it_would(tmp_path: Path) -> None:
     assert done.stderr.endswith("ZeroDivisionError: division by zero\n")
 
 
-def test_children_import_the_frontend_only_if_asked(tmp_path: Path, script: Path) -> None:
+def test_children_import_the_frontend_only_if_queried(tmp_path: Path, script: Path) -> None:
     parent = tmp_path / "parent.py"
     parent.write_text(f"import subprocess, sys; sys.exit(subprocess.run([sys.executable, {str(script)!r}]).returncode)")
     done = runner("--children", "--target", "h100", str(parent), cwd=tmp_path, environment=with_package(), check=True)

@@ -28,7 +28,7 @@ def notebook(folder: Path, *cells: str | list[str], kind: str = "code") -> Path:
     return path
 
 
-def test_lines_that_are_no_python_become_comments(tmp_path: Path) -> None:
+def test_lines_that_are_not_python_become_comments(tmp_path: Path) -> None:
     path = notebook(
         tmp_path,
         "%pip install x\nimport json",
@@ -105,7 +105,7 @@ def test_a_cell_that_fails_is_shown(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", ["[]", "{}", "no json", '{"cells": [1]}', '{"cells": [{"cell_type": "code"}]}'])
-def test_a_file_that_is_none_is_told(tmp_path: Path, content: str) -> None:
+def test_a_file_that_is_invalid_is_reported(tmp_path: Path, content: str) -> None:
     path = tmp_path / "sample.ipynb"
     path.write_text(content)
     with pytest.raises((UsageError, Exception)) as caught:

@@ -615,7 +615,9 @@ def test_matmul_padding_is_written_unless_zero() -> None:
 
 
 @pytest.mark.parametrize(("version", "wanted"), [((9, 10, 0), None), ((9, 11, 0), False)])
-def test_reductions_say_whether_they_are_deterministic_since_911(version: tuple[int, ...], wanted: bool | None) -> None:
+def test_reductions_report_whether_they_are_deterministic_since_911(
+    version: tuple[int, ...], wanted: bool | None
+) -> None:
     g = Ops(version)
     g.reduction(t(2, 3, 4), reduction_mode.MAX).set_dim([2, 3, 1]).set_output(True)
     assert _only(g.graph()).deterministic is wanted
@@ -666,7 +668,7 @@ def test_norm_fields_and_peers() -> None:
     assert {"exp_avg_factor", "input_running_var", "output_running_mean"} <= set(op.fields)
 
 
-def test_a_bias_gradient_nobody_asked_for_is_not_computed() -> None:
+def test_a_bias_gradient_no_one_requested_is_not_computed() -> None:
     for asked in (False, True):
         g = Ops()
         made = g.adalayernorm_backward(t(*IMAGE), t(*IMAGE), t(8, 1, 4, 6), t(8, 32, 1, 1), t(8, 32, 1, 1))
@@ -731,7 +733,7 @@ def test_what_the_library_is_too_old_for(version: tuple[int, ...], make: Callabl
     assert newer.graph().ops
 
 
-def test_negative_scales_are_said_since_914() -> None:
+def test_negative_scales_are_reported_since_914() -> None:
     for version, wanted in (((9, 13, 0), None), ((9, 14, 0), True)):
         g = Ops(version)
         g.identity(g.block_scale_dequantize(t(2, 64, 96), t(2, 64, 3), [1, 32], is_negative_scale=True)).set_output(
@@ -740,7 +742,7 @@ def test_negative_scales_are_said_since_914() -> None:
         assert g.graph().ops[0].parameters().get("neg_scale") is wanted
 
 
-def test_rng_takes_bernoulli_only() -> None:
+def test_rng_accepts_bernoulli_only() -> None:
     for distribution, fits in ((rng_distribution.BERNOULLI, True), (rng_distribution.UNIFORM, False)):
         g = Ops()
         seed, offset = (t(1, 1, 1, 1, data_type=data_type.INT64) for _ in range(2))

@@ -63,7 +63,7 @@ def test_signatures_are_read_from_texts_of_help() -> None:
     assert _written_signature(text, "make") == [["dim", None], ["kind", "data_type.HALF"], ["name", "''"]]
 
 
-def test_the_modules_that_are_said_to_be_here_are() -> None:
+def test_the_modules_that_are_reported_to_be_here_are() -> None:
     from cudnn_backend_py.frontend.as_cudnn import SUBMODULES
 
     for name, module in SUBMODULES.items():
@@ -117,7 +117,7 @@ def test_a_gpu_is_called_by_its_ordinal() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(set(FACTS["enums"]) - {"NodeType"}))
-def test_members_of_enums_are_no_numbers(name: str) -> None:
+def test_members_of_enums_are_not_numbers(name: str) -> None:
     """As with 1.32: one that is 0 is true (``policy or another``), none equals a number or another enum's."""
     for member in getattr(ours, name):
         assert member

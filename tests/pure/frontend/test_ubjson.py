@@ -54,7 +54,7 @@ def test_what_is_cut_or_changed_is_refused_or_another_value_and_nothing_else() -
         (b"[$i#i\x02ab", "has b'\\$' at byte 1"),
     ],
 )
-def test_what_is_none_is_refused_in_words(data: bytes, told: str) -> None:
+def test_what_is_none_is_refused_by_message(data: bytes, told: str) -> None:
     with pytest.raises(GraphError, match=told):
         read_ubjson(data)
 

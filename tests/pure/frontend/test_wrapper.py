@@ -20,7 +20,7 @@ def test_orders_and_heuristics_are_lists(argument: str) -> None:
         cudnn.Graph(**{argument: "conv::image"})
 
 
-def test_a_mode_alone_is_no_list_though_its_number_is_0() -> None:
+def test_a_mode_alone_is_not_a_list_though_its_number_is_0() -> None:
     with pytest.raises(ValueError, match="heuristics is a heur_mode, a list or tuple is needed"):
         cudnn.Graph(heuristics=cudnn.heur_mode.A)
 
@@ -38,7 +38,7 @@ def test_outside_of_its_block_a_graph_has_no_operations() -> None:
     assert repr(graph) == str(graph) == "<cudnn.Graph empty: inputs [], outputs []>"
 
 
-def test_sources_are_told_apart_by_identity_and_not_kept() -> None:
+def test_sources_are_distinguished_by_identity_and_not_kept() -> None:
     sources = wrapper._Sources()
     first, second = np.zeros(2), np.zeros(2)
     made = sources.add(first, tensor(name="first"))
@@ -63,7 +63,7 @@ def test_types_of_torch_go_both_ways(kind: cudnn.data_type, name: str) -> None:
 
 
 @pytest.mark.parametrize("use", [wrapper.get_default_handle, lambda: wrapper._allocate(tensor([1], [1]))])
-def test_without_torch_it_says_what_needs_torch(monkeypatch: pytest.MonkeyPatch, use: Any) -> None:
+def test_without_torch_it_reports_what_needs_torch(monkeypatch: pytest.MonkeyPatch, use: Any) -> None:
     monkeypatch.setitem(sys.modules, "torch", None)
     with pytest.raises(RuntimeError, match="torch cannot be imported, and") as caught:
         use()

@@ -32,7 +32,7 @@ def test_frequencies_are_the_papers(head_dim: int, factor: float) -> None:
     assert found.tolist() == pytest.approx(want, rel=1e-6)
 
 
-def test_angles_lie_as_rope_takes_them() -> None:
+def test_angles_are_as_rope_accepts_them() -> None:
     angles, scale = compute_yarn_freqs(300, 64, scaling_factor=40.0, device="cpu")
     per_position = compute_yarn_inv_freq(64, scaling_factor=40.0, device="cpu")
     assert (tuple(angles.shape), angles.dtype) == ((300, 1, 1, 64), torch.float32)

@@ -191,7 +191,7 @@ def test_field_names(name: A, field: str) -> None:
     assert attributes.ATTRIBUTE_FACTS[name].field == field
 
 
-def test_header_mistakes_are_cured() -> None:
+def test_header_mistakes_are_remedyd() -> None:
     facts = attributes.ATTRIBUTE_FACTS
     assert facts[A.OPERATION_REDUCTION_DESC].element == (D.REDUCTION,)
     assert facts[A.RESAMPLE_NAN_PROPAGATION].types == (T.NAN_PROPOGATION,)

@@ -335,7 +335,7 @@ WRONG: dict[str, tuple[Make, str, str]] = {
 
 
 @pytest.mark.parametrize("what", WRONG)
-def test_wrong_shapes_are_refused_by_name_and_leave_nothing_behind(what: str) -> None:
+def test_wrong_shapes_are_refused_by_name_and_leaves_nothing(what: str) -> None:
     make, code, words = WRONG[what]
     g = GraphBuilder()
     with pytest.raises(GraphError, match=words) as caught:

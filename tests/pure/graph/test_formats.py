@@ -176,7 +176,7 @@ def test_shape_and_storage_type_are_kept() -> None:
         assert round_to(largest(data_type), data_type) == largest(data_type)
 
 
-def test_integers_are_told_from_floats_and_booleans() -> None:
+def test_integers_are_reported_from_floats_and_booleans() -> None:
     assert {kind for kind in DataType if is_integer(kind)} == {
         *(T.INT4, T.UINT4, T.INT8, T.UINT8, T.INT32, T.UINT32, T.INT64)
     }

@@ -55,7 +55,7 @@ def test_every_data_type_has_bits_and_a_short_name() -> None:
     assert len(set(SHORT_TYPES.values())) == len(SHORT_TYPES)
 
 
-def test_facts_of_data_types_stand_in_one_table() -> None:
+def test_facts_of_data_types_are_in_one_table() -> None:
     """A new data type is one row: no other hand-written file has a table by data type."""
     types = {f"{word}.{name}" for word in ("DataType", "data_type", "_T") for name in DataType.__members__}
     found = []
@@ -166,7 +166,7 @@ def test_every_operation_has_output_ports_that_are_fields() -> None:
         assert all(facts[port].element == (D.TENSOR,) for port in ports), kind.name
 
 
-def test_backward_activation_writes_dx_and_reads_y_of_nobody() -> None:
+def test_backward_activation_writes_dx_and_reads_y_of_no_one() -> None:
     made = Pointwise(name="p", mode=P.RELU_BWD, dy=Y, x=X, dx=Z)
     assert (made.inputs(), made.outputs()) == ({"x": X, "dy": Y}, {"dx": Z})
 
@@ -326,7 +326,7 @@ def test_sub_graph_may_share_a_tensor_and_comes_after_its_producer() -> None:
     assert [item.name for item in graph.tensors].count("bias") == 1
 
 
-def test_sub_graph_alone_may_read_what_nobody_writes() -> None:
+def test_sub_graph_alone_may_read_what_no_one_writes() -> None:
     assert Graph((relu(V, W),), is_subgraph=True).ops[0].inputs() == {"x": V}
 
 
@@ -457,7 +457,7 @@ def test_builder_refuses_a_name_twice() -> None:
     assert g.pointwise(P.EXP, x).uid == 2
 
 
-def test_builder_refuses_options_beside_out() -> None:
+def test_builder_refuses_options_next_to_out() -> None:
     g = GraphBuilder()
     a, out = g.tensor("a", (4, 4)), g.tensor("out", (4, 4))
     with pytest.raises(GraphError, match="options-with-out: out= is given, so name, virtual has no effect"):

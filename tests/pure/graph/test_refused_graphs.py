@@ -360,7 +360,7 @@ GRAPHS: list[Case] = [
 
 
 @pytest.mark.parametrize(("code", "make", "headline"), [*TENSORS, *OPS, *GRAPHS])
-def test_fault_is_named_with_its_values(code: str, make: Callable[[], object], headline: str) -> None:
+def test_known_issue_is_named_with_its_values(code: str, make: Callable[[], object], headline: str) -> None:
     with pytest.raises(GraphError) as raised:
         make()
     assert str(raised.value) == f"{code}: {headline}"

@@ -100,7 +100,7 @@ def test_round_trip(name: str) -> None:
 
 
 @pytest.mark.parametrize(("value", "written"), [(-math.inf, "-inf"), (math.inf, "inf"), (math.nan, "nan"), (1.5, 1.5)])
-def test_numbers_json_does_not_have_are_words(value: float, written: object) -> None:
+def test_numbers_json_does_not_have_are_texts(value: float, written: object) -> None:
     x, y = tensor("x", 1, by_value=True, value=value), tensor("y", 1)
     graph = Graph((Pointwise(name="p", mode=P.RELU_FWD, x=x, y=y, relu_upper_clip=value),))
     data = graph_to_json(graph)
@@ -163,7 +163,7 @@ def test_save_and_load(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("content", "what"), [(b"{", "JSON"), (b"", "JSON"), (b"\xff\xfe{}", "UTF-8")])
-def test_a_file_that_is_no_json(tmp_path: Path, content: bytes, what: str) -> None:
+def test_a_file_that_is_not_a_json(tmp_path: Path, content: bytes, what: str) -> None:
     path = tmp_path / "graph.json"
     path.write_bytes(content)
     with pytest.raises(GraphError) as raised:
@@ -310,12 +310,12 @@ def test_malformed_is_named(code: str, headline: str, change: Change) -> None:
 
 
 @pytest.mark.parametrize("data", [None, [], "graph", 3, {}])
-def test_what_is_no_graph_at_all(data: object) -> None:
+def test_what_is_not_a_graph_at_all(data: object) -> None:
     with pytest.raises(GraphError, match="graph-json: this is not a graph JSON: schema is "):
         graph_from_json(data)
 
 
-def test_a_fault_inside_a_sub_graph_is_named() -> None:
+def test_a_known_issue_inside_a_sub_graph_is_named() -> None:
     data = graph_to_json(Graph((sdpa(),)))
     data["operations"][0]["subgraph"]["graph"]["operations"][0]["mode"]["value"] = "HALVE"
     with pytest.raises(GraphError, match="mode of operation 'half' is 'HALVE', which is no PointwiseMode"):

@@ -71,7 +71,7 @@ def test_decoding_has_bounds_of_its_own() -> None:
     assert grow(8, 2, 700).q == 64
 
 
-def test_decoding_with_statistics_of_grouped_heads_takes_another_kernel() -> None:
+def test_decoding_with_statistics_of_grouped_heads_accepts_another_kernel() -> None:
     step = replace(PROBLEM, seq_q=1, causal=False)
     assert bounds_of(step).q == 64
     assert bounds_of(replace(step, stats=False)).q == 1
@@ -132,7 +132,7 @@ def scratch_offsets(problem: Attention, version: tuple[int, int, int], sm: int) 
     return {x.name for x in graph.tensors if x.scratch and x.ragged_offset is not None}
 
 
-def test_a_backward_class_takes_memory_for_the_tokens_there_are_but_where_cudnn_gets_that_wrong() -> None:
+def test_a_backward_class_accepts_memory_for_the_tokens_there_are_but_where_cudnn_gets_that_wrong() -> None:
     found = class_problem(PROBLEM, BOUNDS, backward=True)
     assert (found.max_total_seq_q, found.max_total_seq_kv, found.stats) == (4 * 512, 4 * 1024, False)
     odd = replace(PROBLEM, head_dim=40, head_dim_v=40)
@@ -177,11 +177,11 @@ def test_what_is_prepared_is_known_by_its_name() -> None:
         ({"layout": {"v": "bhsd"}}, "heads of a token of v"),
     ],
 )
-def test_what_keeps_a_problem_from_a_class_is_said(changes: dict[str, Any], word: str) -> None:
+def test_what_keeps_a_problem_from_a_class_is_reported(changes: dict[str, Any], word: str) -> None:
     assert word in why_no_class(replace(PROBLEM, **changes), backward=False, version=VERSION, sm=SM)
 
 
-def test_a_known_fault_of_ragged_sequences_keeps_a_problem_from_a_class() -> None:
+def test_a_known_issue_of_ragged_sequences_keeps_a_problem_from_a_class() -> None:
     learned = replace(PROBLEM, sink=True, dsink=True, stats=False)
     assert "dsink" in why_no_class(learned, backward=True, version=VERSION, sm=SM)
     assert why_no_class(learned, backward=True, version=(9, 28, 0), sm=SM) == ""
@@ -197,6 +197,6 @@ def test_plain_problems_have_classes(backward: bool) -> None:
         assert why_no_class(replace(PROBLEM, **changes), backward=backward, version=VERSION, sm=SM) == ""
 
 
-def test_strides_that_are_no_tokens_have_no_class_problem() -> None:
+def test_strides_that_are_not_tokens_have_no_class_problem() -> None:
     with pytest.raises(GraphError, match="heads of a token of q"):
         class_problem(replace(PROBLEM, layout="bhsd"), BOUNDS, backward=False)

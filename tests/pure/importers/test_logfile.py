@@ -75,7 +75,7 @@ def test_a_packed_log_that_is_cut_off_is_read_up_to_there(tmp_path: Path) -> Non
     assert found[:-1] == want[: len(found) - 1]
 
 
-def test_records_have_what_the_file_says() -> None:
+def test_records_have_what_the_file_states() -> None:
     (found,) = records(record("cudnnCreate", "status: type=cudnnStatus_t; val=CUDNN_STATUS_SUCCESS (0);", letter="W"))
     assert (found.severity, found.function, found.version) == (Severity.WARNING, "cudnnCreate", 91900)
     assert (found.line, found.thread, found.process, found.whole) == (2, 7, 1, True)
@@ -123,7 +123,7 @@ def test_foreign_lines_are_skipped() -> None:
     assert records(noise) == []
 
 
-def test_writers_are_told_apart_by_what_stands_before() -> None:
+def test_writers_are_distinguished_by_what_is_before() -> None:
     lines = EXCERPT.splitlines(), FORUM.splitlines()
     stamp = "2026-01-02T03:04:05.123Z "
     mixed = []
@@ -212,7 +212,7 @@ def test_the_forum_excerpt_is_the_end_of_that_log() -> None:
     assert plain(FORUM)[-5:] == plain(EXCERPT)
 
 
-def test_the_forum_excerpt_alone_says_what_it_lacks() -> None:
+def test_the_forum_excerpt_alone_reports_what_it_lacks() -> None:
     """It has the heuristics query, and no tensor, operation or graph: those were logged before."""
     (found,) = graphs(EXCERPT)
     assert found.graph is None
@@ -243,7 +243,7 @@ def test_refusals_without_a_graph_are_kept() -> None:
     assert (one.tag, one.state, len(one.reasons)) == ("eng7_k24=25", "refused", 2)
 
 
-def test_a_warning_that_all_is_well_is_no_refusal() -> None:
+def test_a_warning_that_all_is_well_is_not_a_refusal() -> None:
     line = "Warning: CUDNN_STATUS_SUCCESS; Reason: cuDNN Library configuration is set to AUTO."
     assert graphs(record("cudnnBackendFinalize", line, letter="W")) == []
 
@@ -316,7 +316,7 @@ def broken(change: str) -> dict[str, Any]:
         ("uid", "a tensor is called 'query', its uid is needed"),
     ],
 )
-def test_what_json_lacks_is_said(change: str, words: str) -> None:
+def test_what_json_lacks_is_reported(change: str, words: str) -> None:
     with pytest.raises(GraphError) as caught:
         graph_from_log_json(broken(change))
     assert caught.value.code == "log-graph"

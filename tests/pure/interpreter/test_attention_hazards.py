@@ -45,14 +45,14 @@ def test_every_row_has_a_reproduction() -> None:
     assert list(dict.fromkeys(map(code_of, REPRODUCTIONS))) == CODES
 
 
-def test_every_row_says_what_is_known() -> None:
+def test_every_row_reports_what_is_known() -> None:
     for hazard in attention.HAZARDS:
         assert all((hazard.what, hazard.effect, hazard.evidence, hazard.fix, hazard.sm)), hazard.code
         assert hazard.until is None or hazard.since < hazard.until, hazard.code
 
 
 @pytest.mark.parametrize("name", REPRODUCTIONS)
-def test_a_reproduction_is_of_one_hazard_and_refused_unless_allowed(name: str) -> None:
+def test_a_reproduction_is_of_one_known_issue_and_refused_unless_allowed(name: str) -> None:
     code = code_of(name)
     assert found(name) == [code]
     with pytest.raises(GraphError) as caught:
@@ -68,7 +68,7 @@ CURES = [name for name in OTHERS if name.partition(":")[0] in CODES]
 
 
 @pytest.mark.parametrize("name", CURES)
-def test_the_graph_of_a_cure_is_right(name: str) -> None:
+def test_the_graph_of_a_remedy_is_right(name: str) -> None:
     seen = compare(name, interpreted(name))
     # As above: dsink of rows beyond the lengths.
     assert seen == ("dsink: NaN (100%)" if name.startswith("dsink-ragged") else "agrees")
@@ -98,7 +98,7 @@ def interpreted(name: str) -> Callable[[Arrays], None]:
     return run
 
 
-def test_what_is_wrong_is_said() -> None:
+def test_what_is_wrong_is_reported() -> None:
     name = "fp8-bias:backward"
     assert compare(name, lambda arrays: None) == "; ".join(f"{key}: memory not written" for key in ("dv", "dk", "dq"))
 
@@ -142,7 +142,7 @@ def test_what_is_wrong_is_said() -> None:
         ("fp8-alibi", (9, 99, 0), 80, False),
     ],
 )
-def test_hazards_are_looked_for_where_they_were_seen(
+def test_known_issues_are_looked_for_where_they_were_seen(
     name: str, version: attention.Version | None, sm: int | None, expected: bool
 ) -> None:
     code = code_of(name)
@@ -156,7 +156,7 @@ def test_hazards_are_looked_for_where_they_were_seen(
         build(problem(name), implementation="composite", version=version, sm=sm)
 
 
-def test_other_forms_of_a_graph_are_no_hazard() -> None:
+def test_other_forms_of_a_graph_are_not_known_issue() -> None:
     statistics = problem("row-statistics-alone")
     assert attention.sdpa_forward(statistics, implementation="composite", version=(9, 21, 0)).ops
     for name, build in (

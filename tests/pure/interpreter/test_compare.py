@@ -56,7 +56,7 @@ def test_exact_changes_compute_the_same(name: str) -> None:
     }
 
 
-def test_every_exact_change_of_varied_graphs_holds_or_says_why_not() -> None:
+def test_every_exact_change_of_varied_graphs_holds_or_reports_why_not() -> None:
     states = [
         (name, change.title, compare(graph, Solution.of(change)))
         for name, make in list(ZOO.items())[::6]
@@ -118,7 +118,7 @@ def test_statistics_are_dropped_and_the_sink_stays() -> None:
     assert compare(graph, Solution.of(found)).state == "same"
 
 
-def test_a_reshape_that_is_no_transpose_is_not_padded() -> None:
+def test_a_reshape_that_is_not_a_transpose_is_not_padded() -> None:
     g = GraphBuilder("reshaped", io_type=DataType.HALF)
     p = g.matmul(g.tensor("q", (1, 1, 20, 8)), g.tensor("k", (1, 1, 8, 72)), name="p")
     y = g.tensor("turned", (1, 1, 72, 20), virtual=True)

@@ -163,7 +163,7 @@ def test_backward_mode_is_the_slope_of_its_forward_mode(mode: PointwiseMode, cha
     np.testing.assert_allclose(pointwise(mode, x=x, dy=dy, **parameters), expected, rtol=1e-7, atol=1e-9)
 
 
-def test_infinite_activations_are_no_nan() -> None:
+def test_infinite_activations_are_not_nan() -> None:
     ends = [-INF, INF]
     assert pointwise(M.RELU_FWD, x=ends).tolist() == [0, INF]
     assert pointwise(M.ELU_FWD, x=ends).tolist() == [-1, INF]
@@ -178,7 +178,7 @@ def test_gen_index_counts_along_its_axis_and_never_reads() -> None:
     np.testing.assert_array_equal(got, np.broadcast_to(np.arange(3).reshape(1, 3, 1), (2, 3, 4)))
 
 
-def test_binary_select_takes_x_where_t_holds() -> None:
+def test_binary_select_accepts_x_where_t_holds() -> None:
     assert pointwise(M.BINARY_SELECT, x=[1, 2, 3], b=[NAN, 5, 6], t=[1, 0, 7]).tolist() == [1, 5, 3]
 
 
@@ -283,7 +283,7 @@ def test_alpha_is_a_factor_of_a_convolution_and_beta_is_refused() -> None:
     refused("interpret-operation", "beta", lambda: interpret(Graph((convolution(beta=1.0),)), given))
 
 
-def test_overrides_hide_what_lies_beyond() -> None:
+def test_overrides_hide_what_is_beyond() -> None:
     a, b = numbers(2, 2, 4, 5), numbers(2, 1, 5, 6)
     m, n, k = [3, 4], [6, 2], [5, 2]
     expected = np.zeros((2, 2, 4, 6))
@@ -450,7 +450,7 @@ def test_scratch_of_more_heads_grows_the_offsets_it_shares() -> None:
     np.testing.assert_allclose(out["y"], flat(grouped, starts, (12, 2, 4, 1), tokens))
 
 
-def test_what_lies_beyond_the_last_offset_is_not_written() -> None:
+def test_what_is_beyond_the_last_offset_is_not_written() -> None:
     g = GraphBuilder("far", io_type=T.DOUBLE)
     offset = g.tensor("offset", (3, 1, 1, 1), T.INT32)
     y = g.tensor("y", (2, 2, 4, 2), strides=(0, 6, 2, 1), ragged_offset=offset)

@@ -330,7 +330,7 @@ def test_a_block_mask_hides_blocks_of_128() -> None:
         np.testing.assert_allclose(interpret(graph, inputs)["o"], expected)
 
 
-def test_fp8_factors_stand_where_the_composite_pattern_has_them() -> None:
+def test_fp8_factors_are_where_the_composite_pattern_has_them() -> None:
     names = ("descale_q", "descale_k", "descale_v", "descale_s", "scale_s", "scale_o")
     factors = {name: np.full((1, 1, 1, 1), 0.5 + index) for index, name in enumerate(names)}
     graph, inputs = unified(**factors, amax_s=None, amax_o=None)
@@ -353,7 +353,7 @@ def test_block_scales_of_the_operation_multiply_blocks() -> None:
     np.testing.assert_allclose(interpret(graph, inputs)["o"], attention(q, k, v))
 
 
-def test_dropout_of_the_operation_takes_a_mask() -> None:
+def test_dropout_of_the_operation_accepts_a_mask() -> None:
     seed = {name: (np.ones((1, 1, 1, 1), int), T.INT64) for name in ("dropout_seed", "dropout_offset")}
     mask = np.arange(16).reshape(1, 1, 4, 4) % 3 != 0
     graph, inputs = unified(**seed, dropout_probability=0.25)

@@ -63,7 +63,7 @@ def test_convolution_and_both_gradients_are_their_loops(seed: int) -> None:
         np.testing.assert_allclose(got[name], value, rtol=1e-12, atol=1e-12)
 
 
-def test_the_smallest_image_is_taken_where_none_is_given() -> None:
+def test_the_smallest_image_is_accepted_where_none_is_given() -> None:
     g = GraphBuilder()
     dy, w = g.tensor("dy", (2, 8, 5, 4), strides="channels_last"), g.tensor("w", (8, 3, 3, 2))
     dx = g.convolution_backward_data(dy, w, groups=2, stride=2, padding=1, dilation=(1, 2))
@@ -87,7 +87,7 @@ def test_a_tap_on_padding_times_infinity_is_nan() -> None:
     np.testing.assert_array_equal(got, [[[NAN, INF, INF]]])
 
 
-def test_a_convolution_whose_sizes_do_not_fit_is_refused() -> None:
+def test_a_convolution_with_sizes_do_not_fit_is_refused() -> None:
     op = convolution(y=tensor("small", 1, 16, 3, 3))
     inputs = {"image": numbers(1, 8, 6, 6), "filter": numbers(16, 8, 3, 3)}
     refused("interpret-shape", "has a response of", lambda: interpret(Graph((op,)), inputs))
@@ -170,7 +170,7 @@ def test_nan_is_the_largest_or_left_out() -> None:
     assert str(pooled(x, R.MAXPOOL, window=2, nan_propagation=keep)) == "[1.0, 2.0, nan]"
 
 
-def test_edges_are_repeated_and_upsampling_takes_the_two_elements_around() -> None:
+def test_edges_are_repeated_and_upsampling_accepts_the_two_elements_around() -> None:
     edge = PaddingMode.EDGE_VAL_PAD
     assert pooled([1.0, 2.0, 6.0], R.AVGPOOL_INCLUDE_PADDING, window=3, stride=1, padding=1, padding_mode=edge) == [
         4 / 3,
@@ -190,7 +190,7 @@ def test_the_gradient_of_upsampling_is_the_transpose_of_it() -> None:
     np.testing.assert_allclose((got["y"] * dy).sum(), (got["dx"] * x).sum())
 
 
-def test_what_cudnn_or_nobody_has_is_refused() -> None:
+def test_what_cudnn_or_no_one_has_is_refused() -> None:
     refused("interpret-operation", "by NEAREST", lambda: pooled([1.0, 2.0], R.NEAREST, window=2))
     parts: dict[str, Any] = {"window": Fraction(3, 2), "stride": Fraction(1, 2)}
     refused("interpret-operation", "window 3/2", lambda: pooled([1.0] * 3, R.MAXPOOL, **parts))

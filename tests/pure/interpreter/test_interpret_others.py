@@ -76,7 +76,7 @@ def test_one_offset_more_is_where_the_rows_of_the_last_expert_end() -> None:
     np.testing.assert_allclose(batches[0, 8], token[0, 8] @ weight[2])
 
 
-def test_gradient_of_the_weights_may_say_how_many_experts_there_are() -> None:
+def test_gradient_of_the_weights_may_report_how_many_experts_there_are() -> None:
     token, dy = numbers(1, 7, 3), numbers(1, 7, 2, seed=1)
     g = GraphBuilder("experts", io_type=T.DOUBLE)
     offset = g.tensor("offsets", (3, 1, 1), T.INT32)
@@ -147,7 +147,7 @@ def test_signs_of_scales_count() -> None:
     assert interpret(g.graph(), {"x": [[1, 2, 3, 4]], "scale": [[-1, 2]]})["y"].tolist() == [[-1, -2, 6, 8]]
 
 
-def test_scales_in_tiles_lie_where_the_formula_says() -> None:
+def test_scales_in_tiles_are_where_the_formula_states() -> None:
     scales = np.arange(2 * 256 * 8).reshape(2, 256, 8)
     memory = to_128x4(scales)
     for n, row, block in [(0, 0, 0), (0, 1, 0), (0, 33, 2), (1, 127, 3), (1, 128, 4), (0, 255, 7), (1, 70, 5)]:
@@ -211,7 +211,7 @@ def test_a_band_is_expanded_around_the_diagonal_and_contracted_again() -> None:
     np.testing.assert_array_equal(got["again"], again)
 
 
-def test_what_the_header_does_not_say_of_bands_is_refused() -> None:
+def test_what_the_header_does_not_state_of_bands_is_refused() -> None:
     def run(kind: D = D.OPERATION_CONTRACT_BAND_MATRIX, **more: Any) -> Any:
         fields = {"x": tensor("x", (1, 3, 3)), "y": tensor("y", (1, 3, 3)), "lower_bandwidth": 1, "upper_bandwidth": 1}
         op = Operation(kind, "band", {**fields, "axis": 2, **more})

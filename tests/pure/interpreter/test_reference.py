@@ -286,7 +286,7 @@ def test_rows_without_columns_are_zero(options: dict[str, Any]) -> None:
     assert np.isfinite(gradients.dv).all()
 
 
-def test_a_sink_alone_takes_all_of_a_row_but_none_of_padding() -> None:
+def test_a_sink_alone_accepts_all_of_a_row_but_none_of_padding() -> None:
     q, k, v = normal(1, 2, 4, 3), normal(1, 2, 4, 3), normal(1, 2, 4, 3)
     got = forward(q, k, v, sink=[0.5, -3.0], seq_len_q=[3], seq_len_kv=[0])
     assert not got.o.any()
@@ -434,7 +434,7 @@ def test_alibi_slopes_of_eight_heads_are_powers_of_one_half() -> None:
     assert alibi_slopes(8).ravel().tolist() == [2.0**-n for n in range(1, 9)]
 
 
-def test_unpack_block_mask_takes_the_lowest_bit_first() -> None:
+def test_unpack_block_mask_accepts_the_lowest_bit_first() -> None:
     bits = np.array([[[[0b00000101, 0b00000010]]]], np.uint8)
     assert np.flatnonzero(unpack_block_mask(bits, 10)).tolist() == [0, 2, 9]
     assert unpack_block_mask(bits, 9).shape == (1, 1, 1, 9)

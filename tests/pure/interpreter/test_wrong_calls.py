@@ -357,7 +357,7 @@ CALLS: dict[str, tuple[Call, str, str]] = {
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_the_error_says_what_is_wrong_and_needed(name: str) -> None:
+def test_the_error_reports_what_is_wrong_and_needed(name: str) -> None:
     call, code, words = CALLS[name]
     g = GraphBuilder("wrong")
     with pytest.raises(GraphError) as caught:
@@ -405,7 +405,7 @@ def test_an_option_that_no_result_has_is_named_with_those_it_has() -> None:
         g.matmul(one(g, "a", 2, 8, 16), one(g, "b", 2, 16, 4), dtype=T.HALF)
 
 
-def test_tensors_of_two_builders_are_told_apart() -> None:
+def test_tensors_of_two_builders_are_distinguished() -> None:
     g, other = GraphBuilder("one"), GraphBuilder("two")
     g.pointwise(P.ADD, one(g, "x", 2, 4), one(other, "y", 2, 4), virtual=False)
     with pytest.raises(GraphError, match="uid 1 belongs to two tensors, 'x' and 'y'"):

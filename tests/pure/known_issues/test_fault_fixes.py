@@ -53,7 +53,7 @@ def ways_out(row: KnownIssue) -> Iterator[tuple[set[str], set[str], VersionTuple
 
 
 @pytest.mark.parametrize("code", CODES)
-def test_a_fix_mends_it_and_brings_no_other_fault(code: str) -> None:
+def test_a_fix_fixes_it_and_brings_no_other_known_issue(code: str) -> None:
     row = BY_CODE[code]
     ways = list(ways_out(row))
     assert ways
@@ -63,12 +63,12 @@ def test_a_fix_mends_it_and_brings_no_other_fault(code: str) -> None:
 
 
 @pytest.mark.parametrize("code", CODES)
-def test_some_fix_leaves_no_fault_at_all(code: str) -> None:
+def test_some_fix_leaves_no_known_issue_at_all(code: str) -> None:
     assert any(not after for _, after, _ in ways_out(BY_CODE[code]))
 
 
 @pytest.mark.parametrize("code", CODES)
-def test_versions_that_a_fix_names_do_not_have_the_fault(code: str) -> None:
+def test_versions_that_a_fix_names_do_not_have_the_known_issue(code: str) -> None:
     row = BY_CODE[code]
     for text, later in NAMED.findall(row.fix):
         version = Version.from_text(text)
@@ -83,5 +83,5 @@ def test_some_fixes_name_versions() -> None:
     assert sum(len(NAMED.findall(row.fix)) for row in FAULTS) > 20
 
 
-def test_most_rows_have_a_cure() -> None:
+def test_most_rows_have_a_remedy() -> None:
     assert sum(EXAMPLES[row.code].cure is not None for row in FAULTS) > 40

@@ -57,7 +57,7 @@ def codes(
 # The table
 
 
-def test_every_row_says_what_is_known_and_who_says_so() -> None:
+def test_every_row_reports_what_is_known_and_who_is_reported() -> None:
     for row in FAULTS:
         assert all((row.code, row.what, row.effect, row.fix, row.source, EXAMPLES[row.code].reproductions)), row.code
         assert (row.attention is None) is not (row.graph is None), row.code
@@ -72,7 +72,7 @@ def test_every_row_says_what_is_known_and_who_says_so() -> None:
     assert EXAMPLES.keys() == {row.code for row in FAULTS}
 
 
-def test_every_fault_is_hashable_and_equal_to_itself_only() -> None:
+def test_every_known_issue_is_hashable_and_equal_to_itself_only() -> None:
     assert len(set(FAULTS)) == len(FAULTS)
 
 
@@ -118,7 +118,7 @@ def test_row_is_found_in_its_graph_its_versions_and_on_its_architectures_only(co
 
 
 @pytest.mark.parametrize("row", FAULTS, ids=[row.code for row in FAULTS])
-def test_a_row_says_the_same_of_a_problem_and_of_its_graph(row: KnownIssue) -> None:
+def test_a_row_agrees_of_a_problem_and_of_its_graph(row: KnownIssue) -> None:
     """A condition on attention is answered from the problem, as the builder does, and from the graph, as explain."""
     for made in EXAMPLES[row.code].reproductions.values():
         graph = graph_of(made)
@@ -135,7 +135,7 @@ def test_a_row_says_the_same_of_a_problem_and_of_its_graph(row: KnownIssue) -> N
             assert row.graph is not None
 
 
-def test_words_of_a_hazard() -> None:
+def test_texts_of_a_known_issue() -> None:
     row = ROWS["mxfp8-infinities"]
     assert row.window == "cuDNN 9.23.0 to before 9.23.2"
     assert str(row) == (
@@ -150,7 +150,7 @@ def test_words_of_a_hazard() -> None:
 
 
 @pytest.mark.parametrize("name", REPRODUCTIONS)
-def test_measured_hazard_is_recognised_in_its_graph(name: str) -> None:
+def test_measured_known_issue_is_recognised_in_its_graph(name: str) -> None:
     """From the graph's JSON, so that nothing but the graph itself can report."""
     row = hazard_of(name)
     graph = graph_from_json(graph_to_json(graph_named(name)))
@@ -161,12 +161,12 @@ def test_measured_hazard_is_recognised_in_its_graph(name: str) -> None:
     assert row.code not in codes(graph, 75, row.since)
 
 
-def test_a_sound_graph_has_no_hazard() -> None:
+def test_a_sound_graph_has_no_known_issue() -> None:
     assert codes(forward(causal=True, stats=True), 90, NEW) == []
     assert codes(backward(causal=True), 90, NEW) == []
 
 
-def test_a_graph_that_is_no_attention_is_not_read() -> None:
+def test_a_graph_that_is_not_an_attention_is_not_read() -> None:
     g = GraphBuilder("two", io_type=HALF)
     a, b, c = (g.tensor(name, (1, 1, 64, 64)) for name in "abc")
     g.matmul(g.matmul(a, b, data_type=HALF), c, name="o", virtual=False)
@@ -234,7 +234,7 @@ def named(graph: Graph, *wrong: str, engine: int | None = 1) -> list[str]:
     return [fault.code for fault in name_failure(graph, wrong, engine=engine, version=(9, 19, 0), sm=90)]
 
 
-def test_a_failure_is_named_by_a_fault_of_what_the_wrong_tensor_is_computed_from() -> None:
+def test_a_failure_is_named_by_a_known_issue_of_what_the_wrong_tensor_is_computed_from() -> None:
     code = "elementwise-broadcast-of-matrices"
     assert named(sums(), "z") == named(sums(), "y") == named(sums(), "z", "y") == [code]
     assert named(sums(spills=True), "z") == [code]
@@ -242,12 +242,12 @@ def test_a_failure_is_named_by_a_fault_of_what_the_wrong_tensor_is_computed_from
     assert named(sums(spills=True)) == [code]  # what is wrong is not known
 
 
-def test_a_failure_is_named_by_a_fault_of_its_engine() -> None:
+def test_a_failure_is_named_by_a_known_issue_of_its_engine() -> None:
     assert named(sums(), "z", engine=7) == []
     assert named(sums(), "z", engine=None) == ["elementwise-broadcast-of-matrices"]
 
 
-def test_a_fault_of_some_engines_is_told_where_one_of_them_runs() -> None:
+def test_a_known_issue_of_some_engines_is_reported_where_one_of_them_runs() -> None:
     graph = graph_of(EXAMPLES["matmul-gelu-by-tanh"].reproductions[""])
     assert codes(graph, 90, (9, 19, 0)) == codes(graph, 90, (9, 19, 0), engine=7) == []
     assert codes(graph, 90, (9, 19, 0), engine=0) == ["matmul-gelu-by-tanh"]
@@ -298,7 +298,7 @@ def test_packed_images_are_wrong_where_the_first_of_two_has_no_multiple_of_128_b
         ((12, 11), (3, 2), (2, 1), (2, 1), False),
     ],
 )
-def test_windows_that_reach_further_behind_than_is_padded_before_are_wrong(
+def test_windows_that_reach_further_after_than_is_padded_before_are_wrong(
     sizes: tuple[int, ...],
     window: tuple[int, ...],
     before: tuple[int, ...],
@@ -349,7 +349,7 @@ def test_what_is_added_to_a_batch_norm_is_read_as_a_whole_image(
 
 
 @pytest.mark.parametrize("operand", [(1, 8, 1, 1), (16, 8, 3, 3), (16, 1, 1, 1)], ids=str)
-def test_an_operand_beside_a_convolution_is_read_as_one_behind_it(operand: tuple[int, ...]) -> None:
+def test_an_operand_next_to_a_convolution_is_read_as_one_after_it(operand: tuple[int, ...]) -> None:
     """Of a comparison of other tensors, that selects between the gradient of a filter and a number."""
     g = GraphBuilder("selected", io_type=BF16)
     x, dy = g.tensor("x", (3, 8, 12, 4)), g.tensor("dy", (3, 16, 10, 2))
@@ -362,7 +362,7 @@ def test_an_operand_beside_a_convolution_is_read_as_one_behind_it(operand: tuple
 
 @pytest.mark.parametrize("copy", [PointwiseMode.IDENTITY, PointwiseMode.ABS])
 @pytest.mark.parametrize("by", [PointwiseMode.MUL, PointwiseMode.ADD, PointwiseMode.MAX, PointwiseMode.SUB])
-def test_a_product_beside_its_copy_is_wrong_whatever_reads_both(by: PointwiseMode, copy: PointwiseMode) -> None:
+def test_a_product_next_to_its_copy_is_wrong_whatever_reads_both(by: PointwiseMode, copy: PointwiseMode) -> None:
     g = GraphBuilder("copied", io_type=BF16)
     z = g.matmul(g.tensor("a", (4, 64, 16)), g.tensor("b", (4, 16, 32)))
     g.pointwise(by, g.pointwise(copy, z), z, virtual=False)

@@ -56,7 +56,7 @@ def test_a_closed_cuda_graph_of_a_plan_is_called_closed(graph: CudaGraphHandle) 
     assert graph._cuda.calls == [("cuGraphExecDestroy", 16), ("cuGraphDestroy", 8)]
 
 
-def test_a_form_that_cannot_be_made_anew_is_destroyed_once(
+def test_a_form_that_cannot_be_made_again_is_destroyed_once(
     graph: CudaGraphHandle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def run(name: str, first: object, *_others: object) -> None:

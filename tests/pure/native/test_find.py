@@ -50,7 +50,7 @@ def test_the_conda_environment_of_this_python_comes_before_the_activated_one(
     assert first_hit() == find.Place("environment variable LD_LIBRARY_PATH", str(other), str(other))
 
 
-def test_a_prefix_of_no_conda_is_no_place(bare: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_prefix_of_no_conda_is_not_a_place(bare: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     make_prefix(tmp_path)
     (tmp_path / "conda-meta").rmdir()
     monkeypatch.setattr(sys, "prefix", str(tmp_path))

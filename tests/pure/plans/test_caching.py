@@ -247,7 +247,7 @@ def deep() -> list[Any]:
 
 
 @pytest.mark.parametrize("evidence", [{"deep": deep()}, {"set": {1}}, {(1, 2): 3}])
-def test_evidence_that_is_no_json_is_refused(files: EntryFolder, evidence: dict[Any, Any]) -> None:
+def test_evidence_that_is_not_a_json_is_refused(files: EntryFolder, evidence: dict[Any, Any]) -> None:
     with pytest.raises(UsageError) as caught:
         files.write(KEY, {"evidence": evidence})
     assert caught.value.code == "plan-cache-evidence"
@@ -334,7 +334,7 @@ def test_clear_removes_what_a_killed_writer_left(files: EntryFolder, folder: Pat
     assert names(folder) == [".lock"]
 
 
-def test_a_lock_that_somebody_removed_is_no_lock(files: EntryFolder, folder: Path) -> None:
+def test_a_lock_that_somebody_removed_is_not_a_lock(files: EntryFolder, folder: Path) -> None:
     """Who waits for a removed lock takes the new one, as everybody else does."""
     files.write(KEY, RECORD)
     private = PrivateFolder(folder, title="test", reason="test", code="cache-not-private")

@@ -28,7 +28,7 @@ def test_a_tag_names_one_choice() -> None:
         assert EngineChoice.parse(choice.tag).tag == choice.tag
 
 
-def test_the_order_of_knobs_is_no_difference() -> None:
+def test_the_order_of_knobs_is_not_a_difference() -> None:
     for choice in choices(2):
         other = EngineChoice(choice.engine, dict(reversed(choice.knobs.items())))
         assert other == choice
@@ -50,7 +50,7 @@ def test_tags_are_as_cudnn_frontend_writes_them() -> None:
 
 
 @pytest.mark.parametrize("tag", ["", "eng", "eng2_", "eng2_k24", "eng2_k24=", "eng-1", "2_k24=7", "eng2_k24=7 "])
-def test_what_is_no_tag_is_refused(tag: str) -> None:
+def test_invalid_tag_is_refused(tag: str) -> None:
     with pytest.raises(UsageError, match=r"^engine-tag: .*is not an engine tag such as eng2_k24=7"):
         EngineChoice.parse(tag)
 

@@ -107,5 +107,5 @@ def test_hash_does_not_know_the_name() -> None:
         plan({"kernelName": "k", "cubin": "%%%"}),
     ],
 )
-def test_code_that_is_not_all_there_is_not_told(text: str) -> None:
+def test_code_that_is_not_all_there_is_not_reported(text: str) -> None:
     assert read_kernels(text) is None

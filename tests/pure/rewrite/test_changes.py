@@ -314,14 +314,14 @@ def test_layout_of_what_a_reshape_reads_keeps_its_order() -> None:
     assert compare(graph, Solution.of(change)).state == "same"
 
 
-def test_padding_that_reaches_a_softmax_is_no_exact_change() -> None:
+def test_padding_that_reaches_a_softmax_is_not_an_exact_change() -> None:
     graph = forward()
     change = titled(graph, "pad_sequence", "sequence of k, v: 5 -> 8")
     with pytest.raises(AssertionError, match="Mismatched"):
         assert_same_results(graph, change)
 
 
-def test_padding_that_reaches_a_maximum_is_no_exact_change() -> None:
+def test_padding_that_reaches_a_maximum_is_not_an_exact_change() -> None:
     g = GraphBuilder("maximum")
     c = g.matmul(g.tensor("a", (1, 4, 4)), g.tensor("b", (1, 4, 5)))
     g.reduction(ReduceTensorOp.MAX, c, (1, 4, 1), name="y", virtual=False)
@@ -380,7 +380,7 @@ def test_unknown_operations_are_not_resized() -> None:
     assert resize(graph, (paged,), 16) is None
 
 
-def test_scale_of_k_moves_behind_the_matmul() -> None:
+def test_scale_of_k_moves_after_the_matmul() -> None:
     from cudnn_backend_py.graph.attention import mha_fprop
 
     graph = mha_fprop(batch=1, heads=2, seq_q=5, head_dim=8, store_s=True)
@@ -412,7 +412,7 @@ def test_changes_of_attention_options_can_be_listed(form: str) -> None:
     assert count > 200
 
 
-def test_a_change_that_gives_no_graph_says_so_when_it_is_read() -> None:
+def test_a_change_that_gives_no_graph_reports_so_when_it_is_read() -> None:
     """Required tensors cannot be left out: that is known once the graph is made."""
     change = Change("drop_stats", "without stats", "exact", ("stats",), lambda: None)
     assert change.graphs == ()

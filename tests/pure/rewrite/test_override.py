@@ -48,7 +48,7 @@ def test_dims_follow_each_other(name: str, dims: Dims, settings: dict[str, str],
     assert all(np.isfinite(values).any() for values in results.values())
 
 
-def test_a_graph_of_which_nothing_else_is_asked_stays_as_it_is() -> None:
+def test_a_graph_of_which_nothing_else_is_queried_stays_as_it_is() -> None:
     """Dims that cuDNN refuses are for cuDNN to refuse, and not fixed."""
     x, w = (Tensor(**NCHW, name=name, uid=uid) for uid, name in enumerate("xw"))
     y = Tensor(**NCHW, name="y", uid=2)  # 1 by 1 would fit
@@ -100,7 +100,7 @@ def attended(**options: Any) -> Graph:
         ({"implementation": "unified"}, {"implementation": "unified"}),
     ],
 )
-def test_attention_is_built_anew(settings: dict[str, str], options: dict[str, Any]) -> None:
+def test_attention_is_built_again(settings: dict[str, str], options: dict[str, Any]) -> None:
     made, wanted = override(attended(), settings=settings), attended(**options)
     assert made.ops == wanted.ops
 

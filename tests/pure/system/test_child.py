@@ -86,7 +86,7 @@ def test_questions_are_answered_one_after_the_other() -> None:
             assert child.usable
 
 
-def test_a_line_of_another_question_is_no_answer() -> None:
+def test_a_line_of_another_question_is_not_an_answer() -> None:
     with start("late") as child:
         with pytest.raises(CudnnBackendError, match="answer-damaged: a child process said a line of the answer 0 inst"):
             run_query(child, "one")
@@ -95,7 +95,7 @@ def test_a_line_of_another_question_is_no_answer() -> None:
 
 
 @pytest.mark.parametrize("line", ["no JSON", "", "7", "[]", "null", '{"number": "1"}', "[" * 100_000, "\xff", "{}"])
-def test_a_damaged_line_is_no_answer(line: str) -> None:
+def test_a_damaged_line_is_not_an_answer(line: str) -> None:
     with start("damaged") as child, pytest.raises(CudnnBackendError, match="answer-damaged"):
         run_query(child, line)
     assert not child.usable
@@ -107,7 +107,7 @@ def test_a_line_without_an_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> N
         run_query(child, "one")
 
 
-def test_what_a_child_prints_is_no_answer_and_its_end_is_told() -> None:
+def test_what_a_child_prints_is_not_an_answer_and_its_end_is_reported() -> None:
     with start("chatty") as child:
         assert run_query(child, "talk") == []
         assert run_query(child, "die") == []
@@ -123,7 +123,7 @@ def test_an_exception_there_is_raised_here() -> None:
         assert child.usable
 
 
-def test_a_forked_process_leaves_nothing_behind_and_the_child_ends_as_it_did() -> None:
+def test_a_forked_process_leaves_nothing_and_the_child_ends_as_it_did() -> None:
     with start("forking") as child:
         said = [run_query(child, word) for word in ("here", "there", "there", "here")]
         assert said == [[{"count": 1}], [{"count": 2}], [{"count": 2}], [{"count": 2}]]
@@ -161,7 +161,7 @@ def test_a_lasting_child_is_started_again_where_it_ended_or_was_interrupted() ->
         assert len(starts) == 4
 
 
-def test_a_child_that_does_not_begin_says_why() -> None:
+def test_a_child_that_does_not_begin_reports_why() -> None:
     for name, words in (("dead", "no child today"), ("nobody", "has no attribute 'nobody'")):
         with start(name) as child:
             assert run_query(child, "one") == []
@@ -272,7 +272,7 @@ def children() -> set[int]:
     }
 
 
-def test_a_child_nobody_holds_is_ended() -> None:
+def test_a_child_no_one_holds_is_ended() -> None:
     child = start("honest")
     run_query(child, "one")
     process = child._process
@@ -312,7 +312,7 @@ print("answered")
 """
 
 
-def test_the_end_of_a_forked_process_ends_nobody_else() -> None:
+def test_the_end_of_a_forked_process_ends_no_one_else() -> None:
     done = run_code(FORKS)
     assert (done.stdout, done.stderr) == ("answered\n", "")
 

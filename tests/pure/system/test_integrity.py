@@ -22,7 +22,7 @@ def test_a_file_that_was_read_is_remembered_as_long_as_it_is_the_same(tmp_path: 
     assert find_sha256(path, after) is None
 
 
-def test_a_file_with_another_signature_is_not_read_as_the_one_asked_for(tmp_path: Path) -> None:
+def test_a_file_with_another_signature_is_not_read_as_the_one_requested(tmp_path: Path) -> None:
     file = tmp_path / "libcudnn.so.9"
     file.write_bytes(b"first")
     before = sign(file.stat())

@@ -71,5 +71,5 @@ def test_the_version_of_the_package_is_imported_by_itself() -> None:
     assert done.stdout.split() == ["cudnn_backend_py.system", "cudnn_backend_py.system.version"]
 
 
-def test_a_version_of_cuda_is_its_number_in_words() -> None:
+def test_a_version_of_cuda_is_its_number_by_message() -> None:
     assert [cuda_version_text(number) for number in (12090, 13010, 13000)] == ["12.9", "13.1", "13.0"]

@@ -101,7 +101,7 @@ def test_every_number_has_a_citation(profile: dict[str, Any]) -> None:
     assert all(isinstance(text, str) and text.strip() for text in citations.values())
 
 
-def test_a_derived_number_says_from_what(profile: dict[str, Any]) -> None:
+def test_a_derived_number_states_from_what(profile: dict[str, Any]) -> None:
     for key, source in profile["sources"].items():
         if source == "derived":
             assert key in profile["citations"]["derived"]

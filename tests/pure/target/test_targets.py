@@ -117,7 +117,7 @@ def test_profile_file_needs_properties_only(tmp_path: Path) -> None:
         (b'{"properties": 3}', "is not a device description, an object of properties is needed"),
     ],
 )
-def test_files_that_are_no_description(tmp_path: Path, content: bytes, headline: str) -> None:
+def test_files_that_are_not_description(tmp_path: Path, content: bytes, headline: str) -> None:
     path = tmp_path / "card.json"
     path.write_bytes(content)
     with pytest.raises(GraphError) as raised:

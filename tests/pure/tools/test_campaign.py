@@ -30,7 +30,7 @@ VERSION = (9, 28, 0)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_a_seed_says_all_of_a_graph(family: str) -> None:
+def test_a_seed_reports_all_of_a_graph(family: str) -> None:
     first, again = (random_graph(7, family, version=VERSION) for _ in range(2))
     assert first == again
     assert first != random_graph(8, family, version=VERSION)
@@ -93,7 +93,7 @@ def fails(graph: Graph, data: str) -> bool:
 
 
 @pytest.mark.parametrize("family", ["convolution", "matmul", "batch norm", "attention", "fusion"])
-def test_a_wrong_scale_is_found_and_made_small(family: str) -> None:
+def test_a_wrong_scale_is_found_and_reduced(family: str) -> None:
     """A factor of 1.01 in every product of the interpreter: left is one product of numbers in memory."""
     graphs = (random_graph(seed, family, version=VERSION) for seed in range(80))
     graph = next(g for g in graphs if len(g.ops) > 2 and fails(g, "uniform"))
@@ -114,7 +114,7 @@ def test_what_is_right_is_not_found() -> None:
         )
 
 
-def test_dims_windows_and_options_are_made_small() -> None:
+def test_dims_windows_and_options_are_reduced() -> None:
     g = GraphBuilder("net", io_type=DataType.HALF)
     x, w = (
         g.tensor("x", (4, 32, 12, 10), strides="channels_last"),
@@ -196,7 +196,7 @@ def test_a_wrong_convolution_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> N
     assert math_size(made.graph) < 120
 
 
-def test_a_budget_ends_it_and_what_was_asked_is_not_asked_again() -> None:
+def test_a_budget_ends_it_and_what_was_queried_is_not_queried_again() -> None:
     graph = random_graph(3, "convolution", version=VERSION)
     asked: list[tuple[Graph, str]] = []
 
@@ -241,7 +241,7 @@ def test_records_are_counted() -> None:
     assert set(ATTENTION) <= set(FAMILIES)
 
 
-def test_of_hostile_data_nothing_is_said_where_float32_has_another_result() -> None:
+def test_of_hostile_data_nothing_is_reported_where_float32_has_another_result() -> None:
     """A small number over a denormal one: infinite where that is taken for 0, and large where it is not."""
     g = GraphBuilder("over", io_type=DataType.FLOAT)
     z = g.pointwise(PointwiseMode.SOFTPLUS_FWD, g.tensor("x", (1, 2)), parameters={"softplus_beta": 2.0})

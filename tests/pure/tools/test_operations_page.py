@@ -23,7 +23,7 @@ from tools.records.operations_page import AGREES, REFUSED, UNMEASURED, operation
 HOPPER = ("H100", "H200", "GH200")
 
 
-def test_a_graph_that_no_gpu_has_run_is_said_to_be_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_graph_that_no_gpu_has_run_is_reported_as_so(monkeypatch: pytest.MonkeyPatch) -> None:
     """A new operation needs no GPU for the page to be written and these tests to pass."""
     monkeypatch.setitem(BUILT, "an invented graph", BUILT["matmul"])
     page = operations_page()

@@ -88,7 +88,7 @@ def test_it_is_built_once_and_loaded_by_all(in_c: Any, folder: Path) -> None:
 
 
 @needs_c
-def test_it_is_asked_for_once(in_c: Any, folder: Path) -> None:
+def test_it_is_requested_once(in_c: Any, folder: Path) -> None:
     extension, given = asked()
     extension.run_query(TORCH, given.append)
     assert len(given) == 1
@@ -116,7 +116,7 @@ def test_command_is_torchs(version: str, standard: str) -> None:
     assert str(SOURCE) in command
 
 
-def test_refusal_of_the_compiler_is_said_and_not_asked_for_again(compiler: Any, folder: Path) -> None:
+def test_refusal_of_the_compiler_is_reported_and_not_requested_again(compiler: Any, folder: Path) -> None:
     compiler("echo 'no such header' >&2; exit 1")
     for _ in range(2):
         extension, given = asked()
@@ -126,7 +126,7 @@ def test_refusal_of_the_compiler_is_said_and_not_asked_for_again(compiler: Any, 
     assert compiler.runs() == 1
 
 
-def test_what_cannot_be_loaded_is_said(compiler: Any, folder: Path) -> None:
+def test_what_cannot_be_loaded_is_reported(compiler: Any, folder: Path) -> None:
     compiler('echo "no library" > "$2"')
     extension, given = asked()
     assert (extension.module, given) == (None, [])
@@ -144,14 +144,14 @@ def test_module_that_cannot_be_used_is_none(in_c: Any, folder: Path) -> None:
     assert extension.state == "it cannot be loaded: of another torch"
 
 
-def test_absent_compiler_is_said(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+def test_absent_compiler_is_reported(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
     monkeypatch.setenv("CXX", "no-such-compiler -flag")
     extension, _ = asked()
     assert extension.state == "it cannot be built: there is no C++ compiler no-such-compiler (CXX names another)"
     assert not folder.exists()
 
 
-def test_absent_header_of_python_is_said(monkeypatch: pytest.MonkeyPatch, compiler: Any, folder: Path) -> None:
+def test_absent_header_of_python_is_reported(monkeypatch: pytest.MonkeyPatch, compiler: Any, folder: Path) -> None:
     compiler("exit 0")
     monkeypatch.setattr(module.sysconfig, "get_paths", lambda: {"include": "/nowhere"})
     assert asked()[0].state == "it cannot be built: there is no Python.h in /nowhere"

@@ -73,12 +73,12 @@ def step(kind: _Kind) -> Step:
     return Step(_Notice(None, kind), kind)
 
 
-def test_the_only_shape_is_python_s_once_it_comes_back(step: Step) -> None:
+def test_the_only_shape_is_python_s_once_it_returns(step: Step) -> None:
     assert step.calls([100] * OFTEN) == [True] * (OFTEN - 1) + [False]
     assert list(step.exact) == [(2, 100, 100)]
 
 
-def test_layers_ask_for_no_plan_and_tell_little(step: Step) -> None:
+def test_layers_request_no_plan_and_report_little(step: Step) -> None:
     step.calls([64] * 12)
     step.told = 0
     ran = step.calls(chain.from_iterable(repeat(s, 12) for s in range(100, 200)))
@@ -93,7 +93,7 @@ def test_the_third_visit_is_python_s(step: Step) -> None:
     assert len(step.exact) == 2
 
 
-def test_python_takes_over_when_the_exact_plan_is_there(step: Step) -> None:
+def test_python_accepts_over_when_the_exact_plan_is_there(step: Step) -> None:
     step.calls([100] * OFTEN)
     exact = step.exact[2, 100, 100]
     assert step.calls([100] * 5) == [True] * 5
@@ -110,7 +110,7 @@ def test_a_plan_that_cannot_be_is_not_waited_for(step: Step) -> None:
     assert step.told == 1
 
 
-def test_shapes_in_turns_are_told_apart_though_each_has_its_recipe(kind: _Kind) -> None:
+def test_shapes_in_turns_are_distinguished_though_each_has_its_recipe(kind: _Kind) -> None:
     steps = [Step(_Notice(None, kind), kind) for _ in range(2)]
     for _ in range(9):
         for step, s in zip(steps, (100, 900), strict=True):
@@ -118,7 +118,7 @@ def test_shapes_in_turns_are_told_apart_though_each_has_its_recipe(kind: _Kind) 
     assert [list(step.exact) for step in steps] == [[(2, 100, 100)], [(2, 900, 900)]]
 
 
-def test_a_class_that_stands_in_gives_way(monkeypatch: pytest.MonkeyPatch, kind: _Kind) -> None:
+def test_a_class_that_substitutes_gives_way(monkeypatch: pytest.MonkeyPatch, kind: _Kind) -> None:
     pool = PlanPool()
     monkeypatch.setattr(strategies, "shared_pool", lambda: pool)
     for notice in (_Notice("better", None), _Notice("better", kind)):

@@ -48,7 +48,7 @@ def test_the_fastest_that_beats_the_first_wins() -> None:
     assert choose(timings, "first") == "c"
 
 
-def test_the_first_stays_if_nobody_beats_it_beyond_the_spread() -> None:
+def test_the_first_stays_if_no_one_beats_it_beyond_the_spread() -> None:
     timings = {"first": both(around(10.0, 1.0)), "b": both(around(9.5, 1.0))}
     assert choose(timings, "first") == "first"
     assert choose({"first": both(around(10.0))}, "first") == "first"
@@ -59,7 +59,7 @@ def test_an_uncertain_leader_leaves_the_place_to_a_certain_one() -> None:
     assert choose(timings, "first") == "calm"
 
 
-def test_a_gain_with_a_cold_cache_that_loses_with_a_warm_one_is_no_gain() -> None:
+def test_a_gain_with_a_cold_cache_that_loses_with_a_warm_one_is_not_a_gain() -> None:
     timings = {"first": both(around(10.0), around(5.0)), "b": both(around(8.0), around(6.0))}
     assert choose(timings, "first", "cold") == "first"
     assert choose({**timings, "b": both(around(8.0), around(5.1))}, "first", "cold") == "b"
@@ -122,7 +122,7 @@ def test_rounding_agrees_and_a_wrong_row_does_not(kind: DataType) -> None:
     assert wrong.why(TOLERANCES[kind]) is not None
 
 
-def test_an_altogether_wrong_result_says_by_how_much() -> None:
+def test_an_altogether_wrong_result_states_by_how_much() -> None:
     one = np.ones((4, 8), np.float32)
     difference = compare(one, one * 1.5, DataType.FLOAT)
     assert difference.relative == pytest.approx(0.5)
@@ -149,7 +149,7 @@ def test_what_should_be_zero_is_infinitely_wrong() -> None:
     assert compare(zero, zero, DataType.FLOAT).why(0.0) is None
 
 
-def test_rows_of_one_element_are_taken_together() -> None:
+def test_rows_of_one_element_are_accepted_together() -> None:
     stats = np.linspace(-1, 1, 64, dtype=np.float32).reshape(1, 2, 32, 1)
     moved = stats + np.float32(1e-4)
     assert compare(stats, moved, DataType.FLOAT).worst_row < 1e-3  # a row of one zero would be infinitely wrong
@@ -167,7 +167,7 @@ def test_integers_have_to_be_equal_and_strided_results_are_read_where_they_lie()
 # inputs
 
 
-def test_made_up_inputs_of_attention_run_and_give_finite_results() -> None:
+def test_generated_inputs_of_attention_run_and_give_finite_results() -> None:
     options: dict[str, Any] = {"batch": 2, "heads": 2, "seq_q": 64, "head_dim": 32, "causal": True, "padding": True}
     for graph in (
         attention.sdpa_forward(**options, stats=True, bias=(1, 2, 64, 64)),
@@ -200,7 +200,7 @@ def test_ragged_offsets_are_those_of_full_sequences() -> None:
     assert made[offsets.uid].dtype == np.int32
 
 
-def test_pages_lie_in_order() -> None:
+def test_pages_are_in_order() -> None:
     graph = attention.sdpa_forward(
         batch=2, heads=2, seq_q=1, seq_kv=64, head_dim=64, page_size=16, padding=True, version=(9, 28, 0)
     )

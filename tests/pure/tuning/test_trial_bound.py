@@ -83,7 +83,7 @@ FAULTS: dict[str, Callable[[Array], Array]] = {
 
 
 @pytest.mark.parametrize("fault", sorted(FAULTS))
-def test_planted_faults_of_attention_are_found(fault: str) -> None:
+def test_planted_error_of_attention_are_found(fault: str) -> None:
     graph = attention.sdpa_forward(batch=1, heads=2, seq_q=128, head_dim=64, causal=True, stats=True)
     inputs = make_inputs(graph)
     o = interpret(graph, inputs, rounding=True)["o"]
@@ -194,7 +194,7 @@ def of_mode(
         (P.SIN, 1e10, None, 0.0),
     ],
 )
-def test_what_cudnn_was_measured_to_say_far_out_is_right(
+def test_what_cudnn_was_measured_to_state_far_out_is_right(
     mode: PointwiseMode, x: float, other: float | None, measured: float
 ) -> None:
     expected = of_mode(mode, [x], None if other is None else [other])

@@ -91,7 +91,7 @@ def test_seeds_repeat_and_differ() -> None:
     assert (one != other).mean() > 0.9
 
 
-def test_kinds_are_what_they_say() -> None:
+def test_kinds_are_what_they_state() -> None:
     graph = BUILT["matmul"].make()
     uniform, integers, hostile = (numbers(graph, kind)["a"] for kind in KINDS)
     assert np.abs(uniform).max() <= 1
@@ -102,7 +102,7 @@ def test_kinds_are_what_they_say() -> None:
     assert (hostile == 0).all(axis=-1).any()
 
 
-def test_hostile_scores_lie_far_below_88() -> None:
+def test_hostile_scores_are_far_below_88() -> None:
     graph = forward(stats=True)
     stats = interpret(graph, make_inputs(graph, "hostile"))["stats"]
     assert (stats < -88).any()
@@ -173,7 +173,7 @@ def test_memory_follows_strides_and_scale_tiles() -> None:
     np.testing.assert_array_equal(from_memory(tiled, image), scales)
 
 
-def test_given_numbers_are_taken(tmp_path: Path) -> None:
+def test_given_numbers_are_accepted(tmp_path: Path) -> None:
     graph = BUILT["matmul"].make()
     path = tmp_path / "a.npz"
     np.savez(path, a=np.full((2, 128, 64), 2.0))
@@ -196,7 +196,7 @@ def test_data_that_fit_nothing_are_refused(options: dict[str, Any], match: str) 
     assert error.value.code == "trial-data"
 
 
-def test_files_that_are_no_arrays_are_refused(tmp_path: Path) -> None:
+def test_files_that_are_not_arrays_are_refused(tmp_path: Path) -> None:
     graph = BUILT["matmul"].make()
     path = tmp_path / "no.npz"
     path.write_text("no")
@@ -219,7 +219,9 @@ def test_files_that_are_no_arrays_are_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("shape", [(1 << 24,), (2, 128, 64), (2, 128, 1 << 40)])
-def test_what_a_file_says_of_sizes_is_checked_before_memory_is_taken(tmp_path: Path, shape: tuple[int, ...]) -> None:
+def test_what_a_file_reports_of_sizes_is_checked_before_memory_is_accepted(
+    tmp_path: Path, shape: tuple[int, ...]
+) -> None:
     """A few compressed bytes may say that they are gigabytes, in the header of an array or in their own length."""
     graph, path = BUILT["matmul"].make(), tmp_path / "bomb.npz"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as file, file.open("a.npy", "w") as array:
@@ -250,7 +252,7 @@ def test_a_header_of_gigabytes_is_not_read(tmp_path: Path) -> None:
         tracemalloc.stop()
 
 
-def test_a_misspelt_kind_of_data_is_told_what_was_meant() -> None:
+def test_a_misspelt_kind_of_data_is_reported_what_was_meant() -> None:
     with pytest.raises(UsageError, match=r"hostle is not a file; data are uniform, .*; did you mean hostile\?"):
         load_arrays("hostle", BUILT["matmul"].make())
 

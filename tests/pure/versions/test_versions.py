@@ -124,14 +124,14 @@ def test_newest_match_is_chosen_and_jit_before_full(
     assert versions._choose_wheel(asked, "12") == (project, exact)
 
 
-def test_install_takes_the_full_wheel_where_there_is_no_jit(index: Path, root: Path) -> None:
+def test_install_accepts_the_full_wheel_where_there_is_not_a_jit(index: Path, root: Path) -> None:
     make_wheel(index, "nvidia-cudnn-cu12", "9.8.0.87", FULL_FILES)
     installed = versions.install("9.8.0", cuda="12", root=root, progress=False)
     assert (installed.version, installed.flavor) == ("9.8.0.87", "full")
     assert installed.library.read_bytes() == b"the full library"
 
 
-def test_both_wheels_of_a_version_lie_side_by_side(index: Path, root: Path) -> None:
+def test_both_wheels_of_a_version_are_next_to_each_other(index: Path, root: Path) -> None:
     make_wheel(index, "nvidia-cudnn-cu12", "9.19.0.56", FULL_FILES)
     jit = versions.install("9.19.0", cuda="12", root=root, progress=False)
     full = versions.install("9.19.0", cuda="12", root=root, progress=False, flavor="full")
@@ -182,7 +182,7 @@ def test_folders_of_earlier_versions_of_this_package_keep_working(index: Path, r
     assert versions.list_installed(root) == [old]
 
 
-def test_the_size_of_a_download_is_told_before_it(index: Path, root: Path) -> None:
+def test_the_size_of_a_download_is_reported_before_it(index: Path, root: Path) -> None:
     wheel = make_wheel(index, "nvidia-cudnn-cu12", "9.19.0.56", FULL_FILES)
     assert versions.download_bytes("9.19.0", "full", cuda="12") == wheel.stat().st_size
     with pytest.raises(EnvironmentNotReady, match="cudnn-version-not-found"):
@@ -235,7 +235,7 @@ def borrowing(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.mark.parametrize(("uv", "said"), [(None, "no uv either"), ("/bin/false", "uv did not get one")])
-def test_install_without_pip_says_what_to_do(
+def test_install_without_pip_reports_what_to_do(
     root: Path, borrowing: None, monkeypatch: pytest.MonkeyPatch, uv: str | None, said: str
 ) -> None:
     monkeypatch.setattr(pip, "_bundled_pip", lambda: None)
@@ -378,7 +378,7 @@ def test_what_cannot_be_replaced_stays_and_is_named(index: Path, root: Path) -> 
         versions.verify(installed)
 
 
-def test_install_takes_environment_nvrtc_when_there_is_one(
+def test_install_accepts_environment_nvrtc_when_there_is_one(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     nvrtc = tmp_path / "site/nvidia/cuda_nvrtc/lib/libnvrtc.so.12"
@@ -536,7 +536,7 @@ def test_root_of_another_user_is_refused(root: Path, monkeypatch: pytest.MonkeyP
     assert caught.value.code == "cache-not-private"
 
 
-def test_default_root_is_taken_from_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_default_root_is_read_from_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("CUDNN_BACKEND_CACHE", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "user"))
     assert versions.default_root().parts[-2:] == ("cudnn-backend-py", "cudnn")
@@ -590,7 +590,7 @@ def test_missing_root_lists_nothing_and_is_not_made(root: Path) -> None:
     assert not root.exists()
 
 
-def test_find_takes_the_newest_match(root: Path) -> None:
+def test_find_accepts_the_newest_match(root: Path) -> None:
     old, new = place(root, "9.19.0.56"), place(root, "9.19.1.2")
     other = place(root, "9.20.0.48", "13")
     assert versions.find_installed("9.19", root=root) == new
@@ -609,7 +609,7 @@ def test_find_prefers_the_default_cuda(root: Path, monkeypatch: pytest.MonkeyPat
     assert versions.find_installed("9.19.0", root=root) == both[cuda]
 
 
-def test_remove_takes_one_version(root: Path) -> None:
+def test_remove_accepts_one_version(root: Path) -> None:
     old, new = place(root, "9.19.0.56"), place(root, "9.19.1.2")
     with pytest.raises(UsageError, match="matches 2 installed versions") as caught:
         versions.remove("9.19", root=root)
@@ -622,7 +622,7 @@ def test_remove_takes_one_version(root: Path) -> None:
     assert new.path.name in absent.value.sections["cause"]
 
 
-def test_remove_of_the_last_version_takes_its_nvrtc(root: Path, no_environment_nvrtc: None) -> None:
+def test_remove_of_the_last_version_accepts_its_nvrtc(root: Path, no_environment_nvrtc: None) -> None:
     place(root, "9.19.0.56")
     place(root, "9.20.0.48")
     place(root, "9.20.0.48", "13")
@@ -751,7 +751,7 @@ def run_verify(root: Path, *arguments: str) -> tuple[int, str]:
     return done.code, done.stdout
 
 
-def test_verify_command_tells_whole_damaged_and_unchecked(root: Path) -> None:
+def test_verify_command_reports_whole_damaged_and_unchecked(root: Path) -> None:
     place(root)
     assert run_verify(root, "9.19") == (0, f"whole:     9.19.0.56-cu12 {root}/9.19.0.56-cu12\n")
     damaged = place(root, "9.14.0.64")

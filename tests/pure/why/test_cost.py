@@ -20,7 +20,7 @@ def test_it_is_the_median_and_two_of_the_values() -> None:
 
 
 @pytest.mark.parametrize("draw", ["gauss", "expovariate"])
-def test_the_true_median_lies_in_nearly_all_intervals(draw: str) -> None:
+def test_the_true_median_is_in_nearly_all_intervals(draw: str) -> None:
     """Whatever the shape of the noise, outliers of steps that were interrupted included."""
     rng = random.Random(7)
     held = 0

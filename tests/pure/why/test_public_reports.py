@@ -483,7 +483,7 @@ def test_where_cudnn_ran_nothing_is_blamed(thread: str) -> None:
         (replace(call(), v=tensor(1, 16, 512, 128)), "k has length 1024 and v 512"),
     ],
 )
-def test_what_every_backend_refuses_is_not_said_to_run(wrong: TorchCall, said: str) -> None:
+def test_what_every_backend_refuses_is_not_reported_to_run(wrong: TorchCall, said: str) -> None:
     blocker = find_blocker(wrong, replace(H100, torch=(2, 13, 0), cudnn=(9, 20, 0)), Answer("cudnn", True))
     assert blocker is not None
     assert blocker.gate == "arguments"
@@ -510,5 +510,5 @@ def test_what_the_table_knows_goes_before_what_it_does_not() -> None:
     ],
     ids=["2.11", "2.5.0", "GB300", "256 on Hopper"],
 )
-def test_where_their_cures_lead_cudnn_is_chosen(dims: tuple[int, ...], machine: Machine) -> None:
+def test_where_their_remedies_lead_cudnn_is_chosen(dims: tuple[int, ...], machine: Machine) -> None:
     assert find_blocker(call(*dims), machine) is None

@@ -109,7 +109,7 @@ def test_what_others_wrote_cannot_command_a_terminal() -> None:
     assert "\n::" not in text
 
 
-def test_nothing_seen_is_said() -> None:
+def test_nothing_seen_is_reported() -> None:
     assert str(WhyReport(machine=MACHINE, findings=())).startswith("why not cuDNN? no call of attention was seen\n")
 
 
@@ -136,7 +136,7 @@ def test_the_room_does_without_torch() -> None:
         (call(switches=Switches(deterministic=True)), "deterministic", ""),
     ],
 )
-def test_a_cure_is_one(asked: TorchCall, gate: str, changed: str) -> None:
+def test_a_remedy_is_one(asked: TorchCall, gate: str, changed: str) -> None:
     blocker = find_blocker(asked, MACHINE)
     assert blocker is not None
     assert blocker.gate == gate
