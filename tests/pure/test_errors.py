@@ -1,4 +1,4 @@
-"""The exception family: form of the message, plain data, pickling, and the list of codes. Loads no library."""
+"""Tests of the exceptions: message form, plain data, pickling, list of codes. Loads no library."""
 
 from __future__ import annotations
 
@@ -193,7 +193,7 @@ def test_family(kind: type[Exception], base: type[Exception]) -> None:
 
 
 def _makers_of_status_errors() -> set[tuple[str, str]]:
-    """Return file and function of every call that makes an exception with a cuDNN status."""
+    """Return file and function of every call that creates an exception with a cuDNN status."""
     found = set()
     for path in PACKAGE.rglob("*.py"):
         tree = ast.parse(path.read_text(encoding="utf-8"))
@@ -207,7 +207,7 @@ def _makers_of_status_errors() -> set[tuple[str, str]]:
 
 
 def test_a_status_is_claimed_only_where_cudnn_answered_it() -> None:
-    """The library makes the exception of a status it was given; a descriptor adds what the call was about."""
+    """The library creates the exception for a status; a descriptor adds its subject."""
     assert _makers_of_status_errors() == {
         ("native/libcudnn.py", "status_error"),
         ("native/descriptor.py", "_with_subject"),
@@ -215,7 +215,7 @@ def test_a_status_is_claimed_only_where_cudnn_answered_it() -> None:
 
 
 def test_nothing_else_is_a_status_error() -> None:
-    """No other class says by its type that cuDNN answered with a status."""
+    """No other class claims by its type that cuDNN returned a status."""
     heirs = set()
     for path in PACKAGE.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
@@ -229,7 +229,7 @@ def test_nothing_else_is_a_status_error() -> None:
 
 
 def _places_of_code(tree: ast.Module) -> dict[str, int]:
-    """Return the functions of a module that take a code, and where among the arguments of a call."""
+    """Return the functions of a module with a code parameter, and its position."""
     places = {"Cause": 0, "Rule": 0}
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef):
@@ -281,5 +281,5 @@ def test_codes_are_kebab_case() -> None:
 
 
 def test_no_code_changed_its_name() -> None:
-    """A code is never renamed or reused; a new one is added to golden/codes.txt by hand."""
+    """Codes are not renamed or reused; new ones are added to golden/codes.txt by hand."""
     assert sorted(codes_in_use()) == GOLDEN_CODES.read_text(encoding="utf-8").split()

@@ -1,4 +1,4 @@
-"""Figures on the pages: those of the logs that the pages point to."""
+"""Compare the figures on the pages with the cited logs."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ COMPARED = [line for line in FRONTEND.splitlines() if line.startswith("|") and "
 
 @pytest.mark.parametrize("line", COMPARED, ids=[re.sub(r"[^\w ]", "", line)[:30] for line in COMPARED])
 def test_counts_of_compared_tests(line: str) -> None:
-    """The tests, and after them graphs compared with 1.23, or what differs on purpose with 1.32; worse nowhere."""
+    """Counts of tests, and of graphs compared with 1.23 or deliberately different from 1.32; none is worse."""
     totals = [read_record(name)["total"] for name in re.findall(r"logs/(frontend-tests-[\w.-]+\.json)", line)]
     tests, other = [int(cell.replace(",", "")) for cell in line.split("|") if re.fullmatch(r" [\d,]+ ", cell)]
     assert tests == sum(total["ours"]["ids"] for total in totals)

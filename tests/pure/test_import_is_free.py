@@ -1,4 +1,4 @@
-"""``import cudnn_backend_py`` costs nothing: no library, no NumPy, no other module of the package."""
+"""``import cudnn_backend_py`` must load no library, no NumPy and no other module of the package."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ ctypes.CDLL(stub_path())
 
 
 def look(statement: str) -> dict[str, Any]:
-    """Return what a fresh interpreter holds after a statement."""
+    """Return the modules that a new interpreter has loaded after a statement."""
     code = LOOK.format(statement=statement)
     run = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, check=True)
     found: dict[str, Any] = json.loads(run.stdout)
@@ -59,7 +59,7 @@ def test_every_public_name_resolves_without_a_library() -> None:
 
 @pytest.mark.parametrize("package", ["native", "graph", "diagnose", "tuning", "testing", "torch_ops"])
 def test_every_name_of_a_package_resolves_where_it_was_imported_alone(package: str) -> None:
-    """Names are imported when first used; a submodule that another import happens to bring would hide a missing one."""
+    """Names are imported on first use; a submodule imported by chance would hide a missing one."""
     look(f"import cudnn_backend_py.{package} as one; [getattr(one, name) for name in one.__all__]")
 
 
@@ -85,7 +85,7 @@ def test_dir_lists_all_and_nothing_else() -> None:
 
 
 def test_type_checkers_see_the_same_names_from_the_same_places() -> None:
-    """They read imports and no table, so the public names stand there twice; this is what keeps them one list."""
+    """Type checkers read imports instead of the table, so both lists must be equal."""
     block = next(
         node
         for node in ast.parse(Path(cudnn_backend_py.__file__).read_text(encoding="utf-8")).body

@@ -1,4 +1,4 @@
-"""Records of figures: how each begins."""
+"""Tests of the start of records of figures."""
 
 import json
 import os

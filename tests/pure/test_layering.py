@@ -21,7 +21,7 @@ PAGE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
 
 
 def table(heading: str) -> dict[str, list[str]]:
-    """Return the first table under a heading: first cell without backticks -> the other cells."""
+    """Return the first table under a heading as a dict from the first cell, without backticks, to the others."""
     section = PAGE.partition(f"{heading}\n")[2]
     rows = re.search(r"^\|[^\n]*\n\|[-|]+\|\n((?:\|.*\|\n)+)", section, re.MULTILINE)
     assert rows, f"docs/architecture.md has no table under {heading!r}"
@@ -56,7 +56,7 @@ def parse(path: Path) -> ast.Module:
 
 
 def room_of(path: Path) -> str:
-    """Return the room a file of the package is in: its name, or that of its folder."""
+    """Return the room of a file: its name, or that of its folder."""
     parts = path.relative_to(PACKAGE).parts
     return parts[0] if len(parts) == 1 else f"{parts[0]}/"
 
@@ -72,7 +72,7 @@ MODULES = {module_of(path): path for path in FILES}
 
 @cache
 def imported(path: Path) -> tuple[str, ...]:
-    """Return the full name of every module, or member of a module, a file imports anywhere, if only for its types."""
+    """Return the full name of every module or member that a file imports anywhere, also for types only."""
     return tuple(_imported(path))
 
 
@@ -88,7 +88,7 @@ def _imported(path: Path) -> Iterator[str]:
 
 
 def imported_file(name: str) -> Path | None:
-    """Return the file of the package that a name comes from."""
+    """Return the file of the package that defines a name."""
     return MODULES.get(name) or MODULES.get(name.rpartition(".")[0])
 
 
@@ -107,7 +107,7 @@ def named_modules(path: Path) -> Iterator[str]:
 
 
 def used(room: str) -> tuple[set[str], set[str]]:
-    """Return the rooms and the top-level modules from outside that a room imports."""
+    """Return the rooms and external top-level modules that a room imports."""
     rooms, outside = set(), set()
     for path in FILES:
         if room_of(path) != room:
@@ -151,7 +151,7 @@ def test_every_room_is_in_one_layer_in_their_order() -> None:
 
 @pytest.mark.parametrize("layer", range(len(LAYERS)))
 def test_no_layer_knows_one_above_it(layer: int) -> None:
-    """Neither by an import, be it for types or inside a function, nor by the name of a module in a text."""
+    """No import, also for types or inside functions, and no module name in a text refers upwards."""
     upward = {
         (path.relative_to(PACKAGE).as_posix(), name)
         for path in FILES
@@ -168,7 +168,7 @@ def test_the_binding_imports_numpy_alone() -> None:
 
 
 def test_modules_are_imported_by_name_in_known_places() -> None:
-    """Of a module whose name is made at run time no layer can be reported."""
+    """The layer of a module with a name made at run time cannot be checked."""
     found = {
         path.relative_to(PACKAGE).as_posix()
         for path in FILES
@@ -181,7 +181,7 @@ def test_modules_are_imported_by_name_in_known_places() -> None:
 
 
 def test_no_files_import_each_other_in_a_cycle() -> None:
-    """Imports for types and inside functions count, too."""
+    """Imports for types and inside functions count as well."""
     graph = {
         path: {found for name in imported(path) if (found := imported_file(name)) not in (None, path)} for path in FILES
     }
@@ -224,7 +224,7 @@ def test_no_submodule_is_shadowed_by_a_name() -> None:
 
 @pytest.mark.parametrize("ring", ["pure", "library", "gpu"])
 def test_folders_of_tests_are_rooms(ring: str) -> None:
-    """Each is a package: a name such as ``test_attention.py`` may be that of several rooms' tests."""
+    """Each folder is a package, as a file name such as ``test_attention.py`` may occur in several rooms."""
     folders = {path.parent for path in (ROOT / "tests" / ring).rglob("test_*.py")} - {ROOT / "tests" / ring}
     assert folders
     assert {f"{path.name}/" for path in folders} - {"benchmarks/", "tools/", "torture/"} <= set(ROOMS)
@@ -232,7 +232,7 @@ def test_folders_of_tests_are_rooms(ring: str) -> None:
 
 
 def imported_by_test(path: Path, seen: set[Path]) -> Iterator[str]:
-    """Yield the modules of the package that a test imports at its head, itself or through files that it imports."""
+    """Yield the modules of the package that a test imports at the top, directly or through other files."""
     seen.add(path)
     for node in parse(path).body:
         if not isinstance(node, ast.ImportFrom):

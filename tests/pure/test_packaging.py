@@ -1,4 +1,4 @@
-"""What an installation gets, as far as that can be reported without building one."""
+"""Tests of the content of an installation that need no build."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_only_the_package_is_installed() -> None:
 
 
 def run_setup(monkeypatch: pytest.MonkeyPatch, *, root: Path = ROOT, **environment: str) -> dict[str, Any]:
-    """Return what setup.py, of the checkout or a copy elsewhere, hands to setuptools."""
+    """Return the arguments that setup.py, of the checkout or a copy, passes to setuptools."""
     seen: dict[str, Any] = {}
     for name in ("GITHUB_REPOSITORY", "GITHUB_SERVER_URL", "GITHUB_REF_NAME"):
         monkeypatch.delenv(name, raising=False)

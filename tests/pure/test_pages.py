@@ -1,4 +1,4 @@
-"""Every block of code on every page names what exists: languages, commands with their options, imports, keys.
+"""Every code block on every page must use existing languages, commands, options, imports and keys.
 
 What runs is run in tests/library/test_readme.py.
 """
@@ -47,7 +47,7 @@ def test_console_blocks_mark_commands_by_a_prompt() -> None:
 
 
 def find_command(words: list[str]) -> tuple[click.Command | None, list[str]]:
-    """Return the click command that reads a command line, and what it reads; None where none does."""
+    """Return the click command for a command line and its parsed parameters; None without a match."""
     if words[0] != "cudnn-backend":
         spec = importlib.util.find_spec(words[2])
         assert spec is not None, f"there is no module {words[2]}"

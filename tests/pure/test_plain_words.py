@@ -1,4 +1,4 @@
-"""The glossary and the words of the tree: few terms with one meaning each, and no habit of `tools/plain_words.py`."""
+"""Tests of the glossary and of plain language: few terms with one meaning each, no habit of `tools/plain_words.py`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Texts of others in text output: no control character, no bidirectional mark, no line or command of their own."""
+"""Untrusted texts in text output must contain no control character, bidirectional mark or workflow command."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_names_texts_and_causes_of_a_verdict(name: str) -> None:
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_graph_and_its_parts(name: str) -> None:
-    """A line of a listing may begin with a name."""
+    """A line of a listing may start with a name."""
     g = GraphBuilder(name, io_type=DataType.HALF)
     g.pointwise(PointwiseMode.RELU_FWD, g.tensor("x", (1, 4, 8)), name=name, virtual=False)
     made = g.graph()

@@ -1,4 +1,4 @@
-"""Records of runs: without pytest nothing is written, and a test without its record is skipped."""
+"""Tests of records of runs: nothing is written without pytest, and a test without its record is skipped."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_without_pytest_nothing_is_recorded(tmp_path: Path) -> None:
 
 
 def test_every_record_is_cited_on_a_page() -> None:
-    """The table of all records is no citation."""
+    """The table of all records does not count as a citation."""
     text = "".join(page.partition("<!-- records -->")[0] for page in PAGES.values())
     assert {path.name for path in LOGS.iterdir()} - set(re.findall(r"logs/([\w.-]+\.json)\b", text)) == set()
 

@@ -1,4 +1,4 @@
-"""The site without building it: its pages, its picture, the entries of cuDNN's reasons, and the check of links."""
+"""Tests of the site without building it: pages, pictures, entries of cuDNN's reasons, links."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ QUOTED = {match.groups() for path in ROOT.glob("docs/**/*.md") for match in QUOT
 
 @pytest.mark.parametrize(("path", "part"), sorted(QUOTED, key=str))
 def test_what_a_page_quotes_is_in_the_file(path: str, part: str | None) -> None:
-    """The workflows are the recipe of a CI: the page shows them as they are."""
+    """The page shows the workflows unchanged, as they are the CI recipe."""
     lines = [line.strip() for line in (ROOT / path).read_text(encoding="utf-8").splitlines()]
     assert part is None or lines.index(f"# --8<-- [start:{part}]") < lines.index(f"# --8<-- [end:{part}]")
 

@@ -1,4 +1,4 @@
-"""The progress bar: what terminals show of it, and that nothing else does."""
+"""Tests of the progress bar, which only terminals show."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from cudnn_backend_py.terminal import progress_bar
 
 
 def stderr_of(monkeypatch: pytest.MonkeyPatch, *, terminal: bool = True) -> io.StringIO:
-    """Return what standard error is from now on, which is taken for a terminal of 80 columns or for none."""
+    """Replace standard error by a terminal of 80 columns or by something else, and return it."""
     for name, value in {"TERM": "xterm-256color", "COLUMNS": "80", "TTY_COMPATIBLE": "1" if terminal else "0"}.items():
         monkeypatch.setenv(name, value)
     shown = io.StringIO()
@@ -23,7 +23,7 @@ def stderr_of(monkeypatch: pytest.MonkeyPatch, *, terminal: bool = True) -> io.S
 
 
 def test_the_progress_bar(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a terminal, once it takes long: how many are done, of how many, and what is done now; nothing stays."""
+    """After some time a terminal shows the number done, the total and the current step; nothing remains."""
     shown = stderr_of(monkeypatch)
     with progress_bar(3, "first: querying cuDNN") as (step, _):
         for place, text in enumerate(("first: querying cuDNN", "second: running eng1_k2=3", "[third]: interpreting")):

@@ -1,4 +1,4 @@
-"""Tables of text: what is copied from them is whole, at any width."""
+"""Tests of text tables: words copied from them are complete at any width."""
 
 from __future__ import annotations
 

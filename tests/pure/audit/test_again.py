@@ -1,4 +1,4 @@
-"""Bisecting versions, and what is written of a case that is wrong."""
+"""Tests of bisecting versions and of the files written for a wrong case."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from .test_case import case
 
 @pytest.mark.parametrize("first_other", [0, 1, 5, 11, 12])
 def test_versions_are_bisected(first_other: int) -> None:
-    """Twelve versions, those from `first_other` on otherwise: the edge is queried on both sides, and few others."""
+    """With twelve versions that differ from `first_other` on, both sides of the edge and few others are run."""
     asked: list[int] = []
 
     def is_other(name: str) -> bool:
@@ -73,7 +73,7 @@ def test_a_right_cudnn_next_to_a_wrong_torch() -> None:
 
 
 def test_the_program_is_self_contained(tmp_path: Path) -> None:
-    """Its graph and its numbers are in it: its module is read without the case."""
+    """The program contains graph and numbers, and does not need the case file."""
     one = case()
     assert one.graph is not None
     path = tmp_path / "shown.py"
@@ -96,7 +96,7 @@ def test_what_a_case_states_is_not_a_code_of_the_program() -> None:
 
 
 def test_a_library_that_a_case_names_is_not_loaded_from_anywhere(tmp_path: Path) -> None:
-    """The file may be of somebody else, and come with a library."""
+    """The file may come from another person, together with a library."""
     library = tmp_path / "libcudnn.so.9"
     library.touch()
     one = case(library=str(library), cudnn="9.1.99")

@@ -1,4 +1,4 @@
-"""What an audit may take of the time: never more than the share, but for one that takes longer than usual."""
+"""Tests of an audit's time budget: it stays below the share, except for one unusually slow sample."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def _new_process(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Program:
-    """A program by whose clock a budget runs."""
+    """A program with a simulated clock, by which a budget runs."""
 
     def __init__(self, share: float) -> None:
         self.now = 100.0
@@ -24,7 +24,7 @@ class Program:
         self.budget.start()
 
     def take_sample(self, seconds: float) -> bool:
-        """Return whether a sample is paid for, and take it if it is."""
+        """Take a sample if the budget allows it, and return whether it does."""
         if self.budget.elapsed_s < self.budget.paid_at("a"):
             return False
         account = self.budget.sample("a")
@@ -50,7 +50,7 @@ def test_samples_stay_within_their_share(share: float) -> None:
 
 @pytest.mark.parametrize("counting", [0.0, 0.004, 0.02])
 def test_counting_calls_is_paid_out_of_the_same_share(counting: float) -> None:
-    """So much of each second; samples get what it leaves, and a quarter where it leaves less."""
+    """Counting uses part of each second; samples get the rest, but at least a quarter."""
     share = 0.01
     program = Program(share)
     for _ in range(20_000):

@@ -1,4 +1,4 @@
-"""Cases of an audit: what is kept, in which folder, and what is read back."""
+"""Tests of audit cases: what is stored, in which folder, and what is loaded."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from cudnn_backend_py.audit.case import Case, CaseFolder, load_case
 
 
 def case(value: float = 7.0, **fields: object) -> Case:
-    """Return a case of a ReLU, whose result is wrong in one element."""
+    """Return a case of a ReLU with one wrong element."""
     g = GraphBuilder("activation")
     g.pointwise(PointwiseMode.RELU_FWD, g.tensor("x", (4, 6, 8), strides=(64, 8, 1)), name="y", virtual=False)
     x = np.zeros((4, 8, 8), np.float16)
@@ -138,7 +138,7 @@ def test_one_broken_case_hides_no_other(tmp_path: Path) -> None:
 
 
 def packed(about: Any, compression: int = zipfile.ZIP_STORED, **arrays: Any) -> bytes:
-    """Return a file with what is said of the case of this module, changed, and with other memory."""
+    """Return a case file with a changed description and other memory."""
     with np.load(io.BytesIO(case().to_bytes())) as held:
         said = json.loads(held["about"].tobytes())
         memory = {name: held[name] for name in held.files if name != "about"}

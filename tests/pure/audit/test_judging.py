@@ -1,4 +1,4 @@
-"""What is wrong with a kept result, by the interpreter: of all of it, or of one head of large attention."""
+"""Tests of checking stored results with the interpreter, completely or for one head of large attention."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def bytes_of(graph: Graph, name: str, numbers: Any) -> Any:
 
 
 def attended(backward: bool, factor: float, place: tuple[int, int]) -> Case:
-    """Return attention of which one head is wrong by a factor."""
+    """Return attention with one head wrong by a factor."""
     make = attention.sdpa_backward if backward else attention.sdpa_forward
     graph = make(
         batch=2, heads=4, kv_heads=2, seq_q=40, head_dim=16, seq_kv=64, bias=(1, 4, 40, 64), padding=True, causal=True,
@@ -89,7 +89,7 @@ def test_calls_are_judged_in_a_process_while_the_program_goes_on() -> None:
 
 
 def test_products_are_computed_by_one_thread() -> None:
-    """More of them would take cores from the program."""
+    """More threads would take cores from the program."""
     judging = Judging(lambda _: None)
     judging.add(lambda: attended(False, 1.0, (0, 0)))
     while judging.waiting:

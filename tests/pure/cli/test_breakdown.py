@@ -1,4 +1,4 @@
-"""Breakdowns of logs against what was counted in them by hand."""
+"""Compare breakdowns of logs with counts made by hand."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_a_program_of_torch_is_counted_right() -> None:
 
 
 def test_the_program_of_the_forum_never_came_to_a_plan() -> None:
-    """It made one graph of two products, at line 1110, and asked heuristics, which had nothing."""
+    """It made one graph of two matmuls at line 1110; the heuristics query returned nothing."""
     found = break_down(FORUM)
     assert [(one.line, one.count, one.plans, one.executions) for one in found.graphs] == [(1110, 1, 0, 0)]
     assert str(found).startswith("0 executions of 1 graph, 0 plans\n")
@@ -43,7 +43,7 @@ def test_the_program_of_the_forum_never_came_to_a_plan() -> None:
 
 
 def test_a_training_script_is_counted_right() -> None:
-    """Two layers, trained for four steps at each of three lengths: its plans and executions, as in the whole log."""
+    """Two layers trained for four steps at each of three lengths, with the plans and executions of the whole log."""
     found = break_down(LOGS / "torch-training-9.19.0.log.gz")
     assert [(one.count, one.plans, one.executions) for one in found.graphs] == [(1, 1, 4 * 2)] * 6
     assert found.graphs[0].plan_s == (pytest.approx(41.212749 - 40.019645),)
@@ -53,7 +53,7 @@ def test_a_training_script_is_counted_right() -> None:
 
 
 def counted_by_hand(text: str) -> tuple[list[tuple[int, int]], int, float]:
-    """Return what a log's lines say, by their words alone: of each graph how often it was made and ran; plans; seconds.
+    """Return counts from a log's text alone: creations and runs of each graph, plans, seconds.
 
     A graph is reported by its dims. The seconds are those from where graphs are made to where they run first.
     """
@@ -77,7 +77,7 @@ def counted_by_hand(text: str) -> tuple[list[tuple[int, int]], int, float]:
 
 @pytest.mark.parametrize("name", ["torch-attention-9.19.0.log.gz", "torch-training-9.19.0.log.gz"])
 def test_what_is_counted_is_what_the_lines_state(name: str) -> None:
-    """Counted without the package: records by their first line, graphs by their dims, plans by their descriptor."""
+    """The counts are made without the package: records by first line, graphs by dims, plans by descriptor."""
     counts, plans, seconds = counted_by_hand(log_text(name))
     found = break_down(LOGS / name)
     assert [(one.count, one.executions) for one in found.graphs] == counts
@@ -101,7 +101,7 @@ def test_what_the_forums_log_states_is_counted_by_its_descriptors() -> None:
 
 
 def _longer(text: str, s: int) -> str:
-    """Return the log of the same program at another length: other sizes and strides, later by an hour."""
+    """Return the log of the same program with another length: other sizes and strides, an hour later."""
     changes = {
         "[2,8,512,64]": f"[2,8,{s},64]",
         "[2,8,64,512]": f"[2,8,64,{s}]",
@@ -137,7 +137,7 @@ LONG, LIMIT = 70_000, 65_536
 
 
 def _as_large(text: str) -> str:
-    """Return the log as if its graphs were large: cuDNN ends messages at 64 KiB, with neither time nor thread."""
+    """Return the log as if its graphs were large: cuDNN truncates messages at 64 KiB, without time and thread."""
 
     def longer(found: re.Match[str]) -> str:
         return found[1] + f"{found[2].count('dim')} " * LONG + found[2]
@@ -151,7 +151,7 @@ def _as_large(text: str) -> str:
 
 
 def test_graphs_too_large_for_cudnns_messages_are_counted() -> None:
-    """As of 201 operations with 9.24.1, deviceless: one graph and one plan, and eleven texts that were cut off."""
+    """Like 201 operations with 9.24.1 without a GPU: one graph, one plan and eleven truncated texts."""
     found = break_down(iter(_as_large(log_text(TORCH.name)).splitlines(keepends=True)))
     assert [(one.count, one.plans, one.executions) for one in found.graphs] == [(1, 1, 1)] * 2
     assert all(one.fault is not None and "64 KiB" in one.fault.headline for one in found.graphs)

@@ -45,7 +45,7 @@ GOLDEN = Path(__file__).parent / "golden"
 
 
 def tree(command: click.Command, *before: str) -> Iterator[tuple[str, click.Command]]:
-    """Yield a command and those inside it, by their words."""
+    """Yield a command and its subcommands with their words."""
     yield " ".join(before), command
     if isinstance(command, click.Group):
         for name in sorted(command.commands):
@@ -121,7 +121,7 @@ NARROW = [
 
 
 def write_files(folder: Path) -> None:
-    """Write the files that the command lines name."""
+    """Write the files named on the command lines."""
     graph = two_matmuls()
     save_graph(graph, folder / "good.json")
     text = (folder / "good.json").read_text(encoding="utf-8")
@@ -152,8 +152,8 @@ def run(arguments: list[str], **environment: str) -> Result:
     return CliRunner().invoke(main, arguments, prog_name="cudnn-backend", env={"COLUMNS": "80", **environment})
 
 
-def told(lines: list[list[str]], folder: Path, **environment: str) -> str:
-    """Return what command lines print, with what changes from place to place left out."""
+def printed_output(lines: list[list[str]], folder: Path, **environment: str) -> str:
+    """Return the output of command lines, without parts that vary between machines."""
     parts = []
     for arguments in lines:
         done = run(arguments, **environment)
@@ -182,17 +182,17 @@ def files(folder: Path) -> Path:
 
 
 def surroundings(folder: Path) -> dict[str, str]:
-    """Return variables with which nothing is installed or kept."""
+    """Return variables of an environment without installed or cached cuDNN."""
     return {"CUDNN_BACKEND_CACHE": str(folder / "versions"), "CUDNN_BACKEND_PLAN_CACHE": str(folder / "plans")}
 
 
 @pytest.mark.parametrize("name", WIDE)
 def test_what_is_printed(name: str, files: Path) -> None:
-    assert told(WIDE[name], files) == (GOLDEN / f"{name}.txt").read_text(encoding="utf-8"), "run `make regen`"
+    assert printed_output(WIDE[name], files) == (GOLDEN / f"{name}.txt").read_text(encoding="utf-8"), "run `make regen`"
 
 
 def test_what_is_printed_in_forty_columns(files: Path) -> None:
-    text = told(NARROW, files, COLUMNS="40")
+    text = printed_output(NARROW, files, COLUMNS="40")
     assert text == (GOLDEN / "narrow.txt").read_text(encoding="utf-8"), "run `make regen`"
     assert "..." not in text.replace("[ARGS]...", "").replace("GRAPH...", "")
     assert "…" not in text
@@ -512,8 +512,8 @@ def rewrite() -> None:
         os.chdir(folder)
         os.environ.update(surroundings(folder))
         for golden, lines in WIDE.items():
-            (GOLDEN / f"{golden}.txt").write_text(told(lines, folder), encoding="utf-8")
-        (GOLDEN / "narrow.txt").write_text(told(NARROW, folder, COLUMNS="40"), encoding="utf-8")
+            (GOLDEN / f"{golden}.txt").write_text(printed_output(lines, folder), encoding="utf-8")
+        (GOLDEN / "narrow.txt").write_text(printed_output(NARROW, folder, COLUMNS="40"), encoding="utf-8")
 
 
 if __name__ == "__main__":

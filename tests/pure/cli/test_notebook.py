@@ -1,4 +1,4 @@
-"""What notebooks and prompts show of values: HTML and SVG that hold no names as markup, and texts of one short line."""
+"""Tests of values in notebooks and prompts: escaped HTML and SVG, and texts of one short line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What commands write: reports start no command of a CI, annotations do."""
+"""Tests of written reports: they contain no CI workflow command, except for annotations."""
 
 from __future__ import annotations
 

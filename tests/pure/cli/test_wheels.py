@@ -1,4 +1,4 @@
-"""Which wheels of cuDNN the commands install and judge with: tiny wheels, the real pip, no network."""
+"""Tests of the cuDNN wheels that commands install and use: tiny wheels and the real pip, no network."""
 
 from __future__ import annotations
 

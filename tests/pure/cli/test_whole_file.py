@@ -1,4 +1,4 @@
-"""Files that a user names: whole, or as they were, where they are."""
+"""Tests of output files: they are written completely or left unchanged."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.support.reporting import two_matmuls
 
 @contextmanager
 def room_for(size: int) -> Iterator[None]:
-    """Let no file of this process grow beyond a size: what a full disk does, to every user."""
+    """Limit the file size of this process, which acts like a full disk."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
     try:

@@ -1,4 +1,4 @@
-"""The search for refused options: against every set of options, for refusals that are known. Does not call cuDNN."""
+"""Test the search for refused options against every set of options, with known refusals. Does not call cuDNN."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ OPTIONS = ("a", "b", "c", "d", "e")
 
 
 class Refuses:
-    """Refuses whatever contains one of these sets, and counts what it is queried."""
+    """Refuses every superset of these sets, and counts the queries."""
 
     def __init__(self, *sets: str) -> None:
         self.sets = [set(one) for one in sets]
@@ -51,7 +51,7 @@ def test_plain_problem_that_is_refused_blames_no_option() -> None:
 
 
 def test_helping_is_not_being_refused() -> None:
-    """Without "a" it works, and "a" alone works: then "a" alone is never what is named."""
+    """The graph is supported without "a" and with "a" alone, so "a" alone must not be named."""
     found = find_blame(OPTIONS, {}, Refuses("ae"))
     assert found is not None
     assert found.sets == (("a", "e"),)
@@ -59,7 +59,7 @@ def test_helping_is_not_being_refused() -> None:
 
 @pytest.mark.parametrize(("refused", "sets"), [("ab", (("b",),)), ("a", (("a",),)), ("bc", (("b", "c"),))])
 def test_option_that_needs_another_implies_it(refused: str, sets: tuple[tuple[str, ...], ...]) -> None:
-    """Option "b" cannot be without "a": it is judged with it, and named without it."""
+    """Option "b" needs "a": it is judged with it and named without it."""
     run_query = Refuses(refused)
     found = find_blame("abc", {"b": ("a",)}, run_query)
     assert found is not None
@@ -68,7 +68,7 @@ def test_option_that_needs_another_implies_it(refused: str, sets: tuple[tuple[st
 
 
 def test_answers_that_contradict_each_other_blame_nothing() -> None:
-    """Option "a" is refused alone, yet leaving out "b" helps."""
+    """Option "a" is refused alone, but leaving out "b" helps."""
 
     def run_query(kept: frozenset[str]) -> bool:
         return kept not in ({"a"}, {"a", "b", "c"}, {"a", "b"})
@@ -77,7 +77,7 @@ def test_answers_that_contradict_each_other_blame_nothing() -> None:
 
 
 def test_option_that_is_supported_only_with_another_is_one_with_it() -> None:
-    """Option "a" alone is refused and with "b" supported, as ragged offsets are with ragged statistics."""
+    """Option "a" is refused alone and supported with "b", like ragged offsets with ragged statistics."""
 
     def run_query(kept: frozenset[str]) -> bool:
         return not ("a" in kept and "b" not in kept) and not {"a", "c"} <= kept

@@ -1,4 +1,4 @@
-"""Baseline files and what counts as a change; no library is loaded."""
+"""Tests of baseline files and of what counts as a change; loads no library."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""JUnit XML and GitHub annotations: counts, escapes, the same every time. Loads no library."""
+"""Tests of JUnit XML and GitHub annotations: counts, escapes, reproducibility. Loads no library."""
 
 from __future__ import annotations
 

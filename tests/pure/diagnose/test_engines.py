@@ -1,4 +1,4 @@
-"""What a library lacks, by the files next to it, and which graphs that matters for; no library is loaded."""
+"""Tests of missing engine sub-libraries and the graphs they matter for; loads no library."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Error messages of public threads lead to their entries; other texts lead to none."""
+"""Error messages of public threads must lead to their entries, and other texts to none."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is done with a graph grows with its size, not with its square: calls are counted, of many forms of graphs."""
+"""Work on a graph must grow linearly with its size; calls are counted for many forms of graphs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Hostile values at the entry points of graphs are refused with our own errors before they are copied or printed."""
+"""Hostile values at the entry points for graphs must be refused with our errors before they are copied or printed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Layouts that are legal and not meant: one graph for each finding, and none for sound graphs."""
+"""Tests of lint: one graph for each finding, and no finding for sound graphs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bisection over versions, and the matrix as data; no library is loaded."""
+"""Tests of bisection over versions, and of the matrix as data; loads no library."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ANSWER = {"S": True, "-": False, "?": None}
 
 
 def span(truth: str) -> Since:
-    """Bisect versions that answer as the letters say, oldest first."""
+    """Bisect versions that answer as the letters indicate, oldest first."""
     versions = tuple(f"9.{number}.0" for number in range(len(truth)))
     of = dict(zip(versions, truth, strict=True))
     asked: dict[str, Cell] = {}

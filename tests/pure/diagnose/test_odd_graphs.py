@@ -1,4 +1,4 @@
-"""What this package says about a graph without cuDNN, for graphs no one meant to write."""
+"""Tests of code that reads graphs without cuDNN, on unusual graphs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ LARGEST = (1 << 63) - 1
 
 
 def block_scaled() -> Graph:
-    """Return a dequantization whose result has another rank than what it reads."""
+    """Return a dequantization with a result of another rank than its input."""
     g = GraphBuilder("block scaled")
     ports = {
         "x": g.tensor("x", (1, 128, 64), DataType.FP8_E4M3),
@@ -42,7 +42,7 @@ def block_scaled() -> Graph:
 
 
 def of_rank(rank: int) -> Graph:
-    """Return fused attention and a convolution whose tensors have the same number of dims."""
+    """Return fused attention and a convolution with tensors of the given rank."""
     dims = (2,) * rank
     made = {name: tensor(name, *dims) for name in "qkvoxwy"}
     attention = Operation(DescriptorType.OPERATION_SDPA_FWD, "sdpa", {name: made[name] for name in "qkvo"})
@@ -50,14 +50,14 @@ def of_rank(rank: int) -> Graph:
 
 
 def at_the_end() -> Graph:
-    """Return a matmul whose tensors have the largest uids there are."""
+    """Return a matmul with tensors of the largest possible uids."""
     g = GraphBuilder("largest uids", first_uid=LARGEST - 2)
     g.matmul(g.tensor("a", (1, 8, 8)), g.tensor("b", (1, 8, 8)), name="c", virtual=False)
     return g.graph()
 
 
 def looks(graph: Graph) -> list[Change]:
-    """Ask everything that needs no cuDNN, and return the changes; nothing may fail."""
+    """Run everything that needs no cuDNN, and return the changes; nothing may fail."""
     with collecting() as failed:
         assert not any(finding.code == "lint-failed" for finding in lint(graph))
         find_known_issues(graph, 90, (9, 19, 0))
@@ -117,7 +117,7 @@ def test_responses_of_odd_convolutions_are_not_known() -> None:
 
 
 def test_operations_of_one_name_are_distinguished() -> None:
-    """Of two operations called the same, the change leaves out the one it speaks of."""
+    """Of two operations with the same name, the change leaves out the named one."""
     x, y, z, bias = (tensor(name, 4, 8, virtual=name == "y") for name in ("x", "y", "z", "bias"))
     first = relu(x, y, "same")
     second = Pointwise(name="same", mode=PointwiseMode.ADD, x=y, b=bias, y=z)
@@ -127,7 +127,7 @@ def test_operations_of_one_name_are_distinguished() -> None:
 
 
 def test_bounds_that_are_not_numbers_of_columns() -> None:
-    """A graph may hold an infinite bound by value; it is read as an unknown one."""
+    """A graph may have an infinite bound by value; it is read as unknown."""
     graph = sdpa_forward(batch=1, heads=2, seq_q=128, head_dim=64, right_bound=3, left_bound=5, causal=False)
     bound = next(one for one in graph.tensors if one.by_value and one.value == 3)
     endless = {bound.uid: dataclasses.replace(bound, value=float("inf"))}

@@ -1,4 +1,4 @@
-"""The HTML page and the fragments: one file, escaped, drawn, the same every time. Loads no library."""
+"""Tests of the HTML page and fragments: one file, escaped, drawn, reproducible. Loads no library."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ OUTSIDE = ("src", "srcset", "action", "formaction", "data", "poster", "backgroun
 
 
 class Read(HTMLParser):
-    """Reads a page; fails where tags do not pair, and collects elements and text."""
+    """Reads a page; fails on unbalanced tags, and collects elements and text."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -65,7 +65,7 @@ def read(text: str) -> Read:
 
 
 def rectangles(svg: str) -> Iterator[tuple[float, float, float, float]]:
-    """Yield the boxes of a drawing, joined where a tensor hangs on its operation."""
+    """Yield the boxes of a drawing, with tensors joined to their operation."""
     for item in ElementTree.fromstring(svg).iter("{http://www.w3.org/2000/svg}rect"):
         x, y, width, height = (float(item.attrib[name]) for name in ("x", "y", "width", "height"))
         yield x, y, x + width, y + height

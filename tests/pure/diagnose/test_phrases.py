@@ -1,4 +1,4 @@
-"""The table of cuDNN's phrases: every row means something, and what rows mean for real reasons."""
+"""Tests of the table of cuDNN's phrases: every row has a meaning, also for real reasons."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Known issues and remarks of supported graphs are reported next to the answer: in tables, JSON, JUnit and pages."""
+"""Known issues and remarks of supported graphs must appear with the answer in tables, JSON, JUnit and pages."""
 
 from __future__ import annotations
 

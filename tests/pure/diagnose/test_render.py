@@ -1,4 +1,4 @@
-"""Verdicts as text, plain data and exit code, from verdicts made by hand. Loads no library."""
+"""Tests of handmade verdicts as text, plain data and exit code. Loads no library."""
 
 from __future__ import annotations
 

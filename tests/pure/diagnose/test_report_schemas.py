@@ -1,4 +1,4 @@
-"""docs/schema against the verdicts and matrices the code writes."""
+"""Compare docs/schema with written verdicts and matrices."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The one strict reader of files: what it refuses, under whose code, and at what cost."""
+"""Tests of the strict file reader: refusals, error codes, cost."""
 
 from __future__ import annotations
 

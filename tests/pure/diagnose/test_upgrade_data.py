@@ -1,4 +1,4 @@
-"""What two verdicts on one graph come to, and how it is written down; verdicts made by hand."""
+"""Tests of the comparison of two handmade verdicts on one graph, and its written form."""
 
 from __future__ import annotations
 
@@ -173,7 +173,7 @@ def test_text_json_and_junit_report_the_same() -> None:
 
 
 def test_a_version_that_is_queried_with_fewer_engines_is_named() -> None:
-    """A jit wheel next to a full one: lists that differ for this are no doing of the version."""
+    """With a JIT wheel next to a full one, lists differ because of the wheels, not the version."""
     fewer = replace(OTHER["configs"], limits=("no device", "this library lacks engines"), cudnn="9.27.0")
     one, lost = Change("a", "h100", fewer, replace(GOOD, limits=("no device",))), answer(Outcome.NOT_JUDGED)
     found = Upgrade("9.27.0", "default", (None, None), (one, one, Change("b", "h100", fewer, lost)))

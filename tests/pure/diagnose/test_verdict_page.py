@@ -1,4 +1,4 @@
-"""docs/verdict.md against the verdict's fields."""
+"""Compare docs/verdict.md with the verdict's fields."""
 
 from __future__ import annotations
 

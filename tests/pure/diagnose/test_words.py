@@ -1,4 +1,4 @@
-"""cuDNN's message, read: the texts under golden/words/ were said by cuDNN 9.19.0 and 9.28.0 with described targets.
+"""Tests of the parser of cuDNN's error text, with texts of cuDNN 9.19.0 and 9.28.0 in golden/words/.
 
 The name of a file says graph, version, architecture and heuristics mode; ``log-`` is the log block instead of the
 last-error text. ``forum`` is examples/forum_two_matmul.py, ``flash20`` is sdpa_forward with a head dimension of 20.
@@ -137,7 +137,7 @@ def test_one_refusal_whole() -> None:
 
 
 def test_log_block_with_prefixes() -> None:
-    """The log indents, begins with a header, counts the stacks and writes ``engineConfig: type=json; val=``."""
+    """The log indents, starts with a header, counts the stacks and writes ``engineConfig: type=json; val=``."""
     head, refusal = read_refusals(TEXTS["log-forum-9.19.0-sm89-A"])
     assert (head.engine, head.sm, head.knobs) == (None, None, {})
     assert head.reasons[0].text.splitlines() == [
@@ -160,7 +160,7 @@ def test_log_block_without_config() -> None:
 
 
 def found_again(line: str, refusals: list[Refusal]) -> bool:
-    """Return whether a line of the text is in what was read."""
+    """Return whether a line of the text is part of the result."""
     words = line.strip()
     for refusal in refusals:
         for reason in refusal.reasons:
@@ -183,7 +183,7 @@ def test_no_line_is_lost(name: str) -> None:
 
 @pytest.mark.parametrize("name", READ)
 def test_no_line_is_lost_wherever_the_text_is_cut(name: str) -> None:
-    """cuDNN's buffer ends somewhere: the whole lines before are read as before, and the rest is kept."""
+    """cuDNN truncates at the buffer's end: complete lines are read as before, and the rest is kept."""
     text = TEXTS[name][:1400]
     for end in range(len(text) + 1):
         cut = text[:end]

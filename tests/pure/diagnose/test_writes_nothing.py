@@ -1,4 +1,4 @@
-"""A graph that writes nothing, and operations whose results reach no memory: refused, and told by lint."""
+"""Graphs that write nothing, and operations with unused results, must be refused and reported by lint."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_natural_graphs_write_all_they_compute(name: str) -> None:
 @pytest.mark.parametrize("form", ["composite", "unified"])
 @pytest.mark.parametrize("stats", [False, True])
 def test_attention_writes_all_it_computes(form: str, stats: bool) -> None:
-    """Kernels read the statistics of rows also where no one reads them."""
+    """Kernels also write statistics of rows that are not read."""
     options = {"batch": 1, "heads": 2, "seq_q": 128, "head_dim": 64, "implementation": form, "version": (9, 28, 0)}
     for graph in (sdpa_forward(**options, stats=stats), sdpa_backward(**options)):  # type: ignore[arg-type]
         assert [str(one) for one in lint(graph) if one.code in ("result-unused", "graph-writes-nothing")] == []

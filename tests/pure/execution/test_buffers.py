@@ -1,4 +1,4 @@
-"""Where buffers are, what a scalar may be, and arrays to device memory and back, as far as no device is needed."""
+"""Tests of buffer addresses, scalars, and array copies, as far as they need no device."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.support.graphs import tensor
 
 
 class Interface:
-    """An object in device memory by its ``__cuda_array_interface__``, as frameworks hand it over."""
+    """An object in device memory with an ``__cuda_array_interface__``, as of a framework."""
 
     def __init__(self, ptr: int, shape: tuple[int, ...], typestr: str, strides: tuple[int, ...] | None = None) -> None:
         self.__cuda_array_interface__: dict[str, Any] = {
@@ -50,7 +50,7 @@ def test_where_a_buffer_is(source: object, expected: DeviceBuffer) -> None:
 
 
 def test_dlpack_is_read_while_its_capsule_lives() -> None:
-    """Many arrays, so that memory of a capsule freed too early is used again by the next."""
+    """Many arrays are read, so that memory of a capsule freed too early would be reused."""
     arrays = [np.zeros((4, index + 1), np.float32)[:, ::2] for index in range(200)]
     for array in arrays:
         at = device_buffer(array, "seed", host=True)

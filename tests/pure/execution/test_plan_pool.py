@@ -1,4 +1,4 @@
-"""The pool of plans as far as no GPU is needed: who goes, when, and what is built where."""
+"""Tests of the pool of plans without a GPU: evictions, their time, and background builds."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from cudnn_backend_py.execution.plan_pool import PlanPool, Slot
 
 
 class Fake:
-    """What a pool asks of a plan; `gone` collects the names of those that are destroyed."""
+    """A plan for a pool; `gone` collects the names of destroyed plans."""
 
     def __init__(self, name: str, gone: list[str]) -> None:
         self.name, self._gone = name, gone
@@ -26,7 +26,7 @@ class Fake:
 
 
 class Driver:
-    """The streams of a GPU that is not there."""
+    """Simulated streams."""
 
     def __init__(self) -> None:
         self.capturing: set[int] = set()
@@ -231,7 +231,7 @@ def test_too_many_jobs_are_left_out(driver: Driver, gone: list[str]) -> None:
 
 
 class Beside:
-    """Runs plans without taking them from their places."""
+    """Runs plans without reading them from their slots."""
 
     def __init__(self) -> None:
         self.ran: set[str] = set()

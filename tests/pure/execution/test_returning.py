@@ -1,4 +1,4 @@
-"""Which shapes come back: the rule by which the adaptive way has exact plans built."""
+"""Tests of recurring shapes, for which the adaptive strategy builds exact plans."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cudnn_backend_py.execution.returning import KEPT, LONG, OFTEN, VISITS, Retu
 
 
 def back(calls: Iterable[object]) -> dict[object, int]:
-    """Return the shapes that come back, and by which of their calls that shows."""
+    """Return the recurring shapes, and the call of each that shows it."""
     returning, found, seen = Returning(), {}, dict[object, int]()
     for shape in calls:
         seen[shape] = seen.get(shape, 0) + 1
@@ -26,7 +26,7 @@ def back(calls: Iterable[object]) -> dict[object, int]:
 
 
 def layers(shapes: Iterable[object], count: int = 12) -> Iterator[object]:
-    """Yield the calls of a model that calls each shape in all its layers."""
+    """Yield the calls of a model that uses each shape in all its layers."""
     return chain.from_iterable(repeat(shape, count) for shape in shapes)
 
 

@@ -1,4 +1,4 @@
-"""Attention under cudnn-frontend's names: what is refused, by which exception, and what is filled in. No library."""
+"""Tests of attention with cudnn-frontend's arguments: refusals, exceptions, inferred values. Loads no library."""
 
 from __future__ import annotations
 
@@ -386,7 +386,7 @@ def test_dynamic_shapes_and_other_compute_types_are_never_unified() -> None:
 def test_floats_of_32_bits_are_never_unified_and_other_types_are_refused(
     version: tuple[int, int, int], kind: data_type, implementation: attention_implementation
 ) -> None:
-    """The one operation runs a kernel for 16 bits on them."""
+    """The unified operation runs a 16-bit kernel on them."""
     recorder = Recorder(version)
     tensors = {name: make(kind=kind) for name in "qkv"}
     if kind is FLOAT and implementation is not UNIFIED:

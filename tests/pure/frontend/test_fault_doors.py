@@ -1,4 +1,4 @@
-"""One row in the table of faults is enough: whoever builds or judges a graph asks that table."""
+"""One row in the table of known issues is enough for everything that builds or judges graphs."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ PROBLEM = attention.Attention(batch=2, heads=2, seq_q=96, head_dim=64)
 
 @pytest.fixture(params=[True, False], ids=["refused", "told"], autouse=True)
 def row(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> KnownIssue:
-    """Put a row more into the table."""
+    """Add a row to the table."""
     made = dataclasses.replace(ROW, refused=request.param)
     monkeypatch.setattr(find, "FAULTS", (*FAULTS, made))
     monkeypatch.setattr(find, "_warned", set())
@@ -61,7 +61,7 @@ def test_builder_refuses_it(row: KnownIssue, build: Any, version: tuple[int, int
 
 @pytest.mark.parametrize(("version", "sm"), [(None, 90), (IN, None)])
 def test_builder_warns_only_of_what_it_knows(row: KnownIssue, version: Any, sm: int | None) -> None:
-    """Known issues that were measured are refused; those NVIDIA lists are warned of, for version and architecture."""
+    """Measured known issues are refused; those from NVIDIA's notes give warnings, by version and architecture."""
     if row.refused:
         with pytest.raises(GraphError, match="made-up"):
             attention.sdpa_forward(PROBLEM, version=version, sm=sm)
@@ -97,7 +97,7 @@ def test_torch_operators_refuse_it(row: KnownIssue, version: tuple[int, int, int
 
 @pytest.mark.parametrize(("version", "sm"), [(IN, 90), (BEFORE, 90), (IN, 100)])
 def test_frontend_warns_of_it(row: KnownIssue, version: tuple[int, int, int], sm: int) -> None:
-    """Whether it is refused elsewhere or told: the frontend builds what cudnn-frontend builds."""
+    """The frontend builds what cudnn-frontend builds, also where this package refuses or warns."""
     recorder = Recorder(version, sm)
     call(recorder, PROBLEM, backward=False, unified=False)
     assert told(recorder.graph, "made-up") == [FrontendKnownIssueWarning] * (version >= IN and sm == 90)

@@ -1,4 +1,4 @@
-"""Every row of the table is reported by the frontend, and refused or told by the builder of attention."""
+"""Every row of the table must be reported by the frontend, and refused or reported by the attention builder."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ CASES = [
 
 
 def situation(row: KnownIssue, made: Any) -> tuple[tuple[int, int, int], int, Graph]:
-    """Return a version and an architecture that have the fault, and the graph as it is built for them."""
+    """Return an affected version and architecture, and the graph built for them."""
     sm = row.sm[0] if row.sm else 86  # which few other rows concern
     for version in [(9, minor, patch) for minor in range(28, -1, -1) for patch in (0, 1)]:
         graph = graph_of(made, version)

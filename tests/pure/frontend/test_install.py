@@ -1,4 +1,4 @@
-"""``import cudnn`` gives the frontend after one visible step, and never before it."""
+"""``import cudnn`` must return the frontend after an explicit step, and not before."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ assert "cudnn" not in sys.modules
 
 
 def test_submodules_that_are_not_offered_are_reported() -> None:
-    """``cudnn.tensor`` is a class; a second copy of our module must not take its place."""
+    """``cudnn.tensor`` is a class, which a second copy of our module must not replace."""
     run_code("""
 import pickle
 from importlib import import_module

@@ -1,4 +1,4 @@
-"""Notebooks as programs: what of their cells is run, and how it is reported where one fails."""
+"""Tests of notebooks as programs: which cells run, and how failures are reported."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def test_text_is_not_run(tmp_path: Path) -> None:
 
 
 def test_only_a_launch_on_a_described_gpu_ends_a_program_well(tmp_path: Path) -> None:
-    """What else is raised under ``--target`` comes out as it is."""
+    """Other exceptions under ``--target`` propagate unchanged."""
     path = notebook(
         tmp_path,
         "from cudnn_backend_py.frontend.errors import FrontendRuntimeError",
@@ -142,7 +142,7 @@ def test_only_a_launch_on_a_described_gpu_ends_a_program_well(tmp_path: Path) ->
 def test_the_notebook_of_booleans_is_warned_of_with_every_version(
     version: tuple[int, int, int], kind: data_type, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its graph: a comparison in the graph, a mask in memory, their conjunction in memory.
+    """A comparison in the graph, a mask in memory, and their conjunction in memory.
 
     Its buffers have a byte for each boolean, so it is wrong with cudnn-frontend and with ours.
     """

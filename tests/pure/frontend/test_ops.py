@@ -1,4 +1,4 @@
-"""cudnn-frontend's operations as nodes: signatures, what they infer, what they refuse, and what they become."""
+"""Tests of cudnn-frontend's operations as nodes: signatures, inference, refusals, resulting graphs."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ TRAINING, INFERENCE = norm_forward_phase.TRAINING, norm_forward_phase.INFERENCE
 
 @recorded
 class Ops(PointwiseOps, MatmulOps, ReductionOps, ConvOps, MoeOps, NormOps, ShapeOps, BlockScaleOps):
-    """All operations, with the part of a graph's life they need and no library."""
+    """All operations with the graph methods that need no library."""
 
     def __init__(self, version: tuple[int, ...] = (9, 28, 0)) -> None:
         self._nodes: list[Node] = []
@@ -62,7 +62,7 @@ class Ops(PointwiseOps, MatmulOps, ReductionOps, ConvOps, MoeOps, NormOps, Shape
 
 
 def t(*dims: int, last: bool = False, **options: Any) -> tensor:
-    """Return a tensor: row-major, or channels last."""
+    """Return a row-major or channels-last tensor."""
     return tensor(dims, channels_last(dims) if last else pack_strides(dims), **options)
 
 

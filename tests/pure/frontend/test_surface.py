@@ -1,4 +1,4 @@
-"""cudnn-frontend 1.32's public surface, kept as facts: what is another one here has its reason, and the docs say it."""
+"""Compare our public surface with that of cudnn-frontend 1.32; differences need a reason and documentation."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def test_every_difference_has_its_reason() -> None:
 
 
 def test_differences_are_found() -> None:
-    """An empty module lacks everything; one value, default or parameter that is another one is reported."""
+    """An empty module lacks everything; one different value, default or parameter is reported."""
     nothing = ModuleType("nothing")
     found = {(one.area, one.name): one.what for one in differences(FACTS, nothing)}
     assert found["module", "pygraph"] == "missing"
@@ -118,7 +118,7 @@ def test_a_gpu_is_called_by_its_ordinal() -> None:
 
 @pytest.mark.parametrize("name", sorted(set(FACTS["enums"]) - {"NodeType"}))
 def test_members_of_enums_are_not_numbers(name: str) -> None:
-    """As with 1.32: one that is 0 is true (``policy or another``), none equals a number or another enum's."""
+    """As in 1.32, 0 is truthy (``policy or another``), and members equal neither numbers nor other members."""
     for member in getattr(ours, name):
         assert member
         assert not isinstance(member, int)

@@ -1,4 +1,4 @@
-"""UBJSON as cudnn-frontend's bytes of a graph have it."""
+"""Tests of UBJSON, the format of cudnn-frontend's serialized graphs."""
 
 from __future__ import annotations
 

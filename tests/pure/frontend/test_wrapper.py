@@ -1,4 +1,4 @@
-"""``Graph`` before any library is loaded, and the helpers of ``jit``."""
+"""Tests of ``Graph`` before any library is loaded, and of the helpers of ``jit``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Angles of rotary embeddings for longer contexts, against the formula of the paper written out pair by pair."""
+"""Compare YaRN's rotary angles with the paper's formula, pair by pair."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Booleans in memory are packed: said of graphs that have some there, and of no others."""
+"""The remark on packed booleans must appear for graphs with booleans in memory, and only for those."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The builder's methods: shapes and strides that follow, results as they were requested, wrong shapes refused."""
+"""Tests of the builder's methods: inferred shapes and strides, requested results, refused shapes."""
 
 from __future__ import annotations
 

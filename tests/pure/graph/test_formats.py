@@ -1,4 +1,4 @@
-"""Element formats against NumPy's own types, an independent formula, and known numbers."""
+"""Compare element formats with NumPy's types, an independent formula, and known numbers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Graphs as values: order, equality, hashes, text, and how builders make them. Loads no library."""
+"""Tests of graphs as values: order, equality, hashes, text, builders. Loads no library."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_every_data_type_has_bits_and_a_short_name() -> None:
 
 
 def test_facts_of_data_types_are_in_one_table() -> None:
-    """A new data type is one row: no other hand-written file has a table by data type."""
+    """A new data type is one row: no other handwritten file has a table by data type."""
     types = {f"{word}.{name}" for word in ("DataType", "data_type", "_T") for name in DataType.__members__}
     found = []
     for path in sorted(path for path in PACKAGE.rglob("*.py") if path.parent.name != "generated"):
@@ -315,7 +315,7 @@ def test_text_of_an_operation_with_parameters() -> None:
 
 
 def test_sub_graph_may_share_a_tensor_and_comes_after_its_producer() -> None:
-    """A sub-graph may read tensors of the graph around it; then it waits for them, and they are the same tensor."""
+    """A sub-graph may read tensors of the outer graph; then it comes after their producer."""
     bias = tensor("bias", 1, 2, 128, 128, virtual=True)
     score, shifted = (tensor(name, 1, 2, 128, 128, virtual=True) for name in ("score", "shifted"))
     inner = Graph((Pointwise(name="add", mode=P.ADD, x=score, b=bias, y=shifted),), is_subgraph=True)
@@ -340,7 +340,7 @@ def test_order_is_the_one_given_where_nothing_speaks_against_it() -> None:
 
 
 def test_sorted_stably_whatever_the_order() -> None:
-    """The first operation in the given order whose inputs are there comes next."""
+    """The next operation is the first one in the given order with available inputs."""
     graph = sdpa_forward(batch=1, heads=2, seq_q=128, head_dim=64, causal=True, stats=True)
     chance = random.Random(7)
     for _ in range(30):
@@ -499,7 +499,7 @@ def test_builder_refuses_wrong_types(call: Callable[[GraphBuilder, Tensor], obje
 
 
 def test_builder_types() -> None:
-    """DataType.FLOAT is 0 and is taken for what it is."""
+    """DataType.FLOAT is 0 but must not be treated as missing."""
     g = GraphBuilder(io_type=F16, intermediate_type=DataType.BFLOAT16, compute_type=DataType.DOUBLE)
     x = g.tensor("x", (4, 4))
     assert g.tensor("y", (4, 4), F32).data_type is F32

@@ -1,4 +1,4 @@
-"""generated/graph.schema.json and docs/graph-json.md against what the code writes."""
+"""Compare generated/graph.schema.json and docs/graph-json.md with written graphs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Graphs as values: what is refused, and in which words. Loads no library."""
+"""Tests of refused graph values and their messages. Loads no library."""
 
 from __future__ import annotations
 

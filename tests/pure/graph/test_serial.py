@@ -1,4 +1,4 @@
-"""Graphs to JSON and back: nothing is lost, the JSON is strict, and what is malformed is named. Loads no library."""
+"""Tests of graphs to JSON and back: lossless, strict, with errors for malformed data. Loads no library."""
 
 from __future__ import annotations
 
@@ -323,7 +323,7 @@ def test_a_known_issue_inside_a_sub_graph_is_named() -> None:
 
 
 def places(data: Any) -> Iterator[tuple[Any, Any]]:
-    """Yield (container, key) of everything in the data."""
+    """Yield (container, key) for everything in the data."""
     for key, value in list(data.items() if isinstance(data, dict) else enumerate(data)):
         yield data, key
         if isinstance(value, (dict, list)):
@@ -331,7 +331,7 @@ def places(data: Any) -> Iterator[tuple[Any, Any]]:
 
 
 def test_damaged_data_is_refused_as_a_graph_error_or_read() -> None:
-    """Two thousand random damages: never another exception, and what is read is a graph that is written again."""
+    """After 2,000 random damages, reading gives a graph error or a graph that can be written again."""
     chance = random.Random(11)
     whole = [graph_to_json(GRAPHS[name]()) for name in ("sdpa", "convolution", "ragged", "unusual", "concat")]
     junk: list[Any] = [None, True, -1, 0, 2**70, 1.5, "", "x", "inf", [], [[]], {}, {"tensor": "x"}, {"enum": 3}, ["x"]]

@@ -1,4 +1,4 @@
-"""Shape classes as values: bounds, what strides allow, and the problem and graph of a class."""
+"""Tests of shape classes: bounds, strides, and the problem and graph of a class."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ BOUNDS = Bounds(4, 512, 1024)
 
 
 def offsets(graph: Any) -> dict[str, str]:
-    """Return the name of the ragged offset of each tensor that has one."""
+    """Return the name of each tensor's ragged offset."""
     return {x.name: x.ragged_offset.name for x in graph.tensors if x.ragged_offset is not None}
 
 
@@ -127,7 +127,7 @@ def test_a_bias_is_shared_by_rows_or_keys_only_where_there_are_several() -> None
 
 
 def scratch_offsets(problem: Attention, version: tuple[int, int, int], sm: int) -> set[str]:
-    """Return the scratch tensors of a backward class that take as much memory as there are tokens."""
+    """Return the scratch tensors of a backward class that grow with the number of tokens."""
     graph = class_graph(class_problem(problem, BOUNDS, backward=True), True, version, sm)
     return {x.name for x in graph.tensors if x.scratch and x.ragged_offset is not None}
 

@@ -1,4 +1,4 @@
-"""The unchecked attention problem: what a graph or another program says, as it is; only missing sizes are filled in."""
+"""Tests of unchecked attention problems, where only missing sizes are filled in."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_sizes_left_out_are_those_of_the_checked_problem() -> None:
 
 
 def test_ragged_implies_no_padding() -> None:
-    """A ragged graph of another program may come without lengths, and some known issues of cuDNN depend on that."""
+    """A ragged graph of another program may have no lengths, and some known issues depend on that."""
     assert Attention(**SIZES, ragged=True).padding
     assert not UncheckedAttention(**SIZES, ragged=True).padding
 

@@ -1,4 +1,4 @@
-"""cuDNN's log files, whatever became of them: in pieces, mixed, cut off, enormous, hostile."""
+"""Tests of cuDNN's log files: partial, interleaved, truncated, huge and hostile ones."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def graphs(text: str) -> list[LoggedGraph]:
 
 
 def record(function: str, *lines: str, letter: str = "I", thread: int = 7) -> str:
-    """Return one record as cuDNN writes it."""
+    """Return one record in cuDNN's format."""
     low = letter.lower()
     body = "".join(f"{low}!     {line}\n" for line in lines)
     end = (
@@ -60,7 +60,7 @@ def record(function: str, *lines: str, letter: str = "I", thread: int = 7) -> st
 
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-8-sig"])
 def test_a_log_as_other_shells_write_it(tmp_path: Path, encoding: str) -> None:
-    """PowerShell's redirection writes UTF-16, and an editor a mark before UTF-8."""
+    """PowerShell's redirection writes UTF-16, and editors may add a byte order mark to UTF-8."""
     path = tmp_path / "cudnn.log"
     path.write_bytes(TORCH.replace("\n", "\r\n").encode(encoding))
     assert [item.text for item in read_log(path)] == [item.text for item in records(TORCH)]
@@ -198,7 +198,7 @@ def test_equal_graphs_are_counted() -> None:
 
 
 def test_a_log_of_9_1_gives_the_forum_graph() -> None:
-    """From the calls of the forum's program, made with the forum's cuDNN: its log has no JSON."""
+    """Read from the forum program's calls with the forum's cuDNN, whose log has no JSON."""
     (found,) = graphs(FORUM)
     assert found.graph is not None
     assert canonical(found.graph) == canonical(forum_graph())
@@ -213,7 +213,7 @@ def test_the_forum_excerpt_is_the_end_of_that_log() -> None:
 
 
 def test_the_forum_excerpt_alone_reports_what_it_lacks() -> None:
-    """It has the heuristics query, and no tensor, operation or graph: those were logged before."""
+    """It contains the heuristics query, but no tensor, operation or graph, which were logged earlier."""
     (found,) = graphs(EXCERPT)
     assert found.graph is None
     assert found.fault is not None
@@ -224,7 +224,7 @@ def test_the_forum_excerpt_alone_reports_what_it_lacks() -> None:
 
 
 def test_the_whole_thread_ends_in_the_forum_graph() -> None:
-    """Both together, the excerpt as the program's next run in the same file."""
+    """The thread's log with the excerpt as the program's next run in the same file."""
     found = graphs(FORUM + EXCERPT)
     assert [canonical(item.graph) for item in found if item.graph] == [canonical(forum_graph())]
 
@@ -382,7 +382,7 @@ def test_plain_nodes_of_the_frontend_are_read() -> None:
 
 
 def test_numbers_of_the_frontend_are_read_however_they_are_written() -> None:
-    """As numbers, as the digits of a float32's bytes, or next to the index of their type."""
+    """Numbers are given as such, as digits of a float32's bytes, or with a type index."""
     for half in (0.5, "3F000000", {"index": 3, "value": "3F000000"}, {"index": 4, "value": 0.5}):
         relu, b = {**RELU, "relu_lower_clip": half}, {**TENSORS["b"], "dim": [1, 1, 1], "stride": [1, 1, 1]}
         add = {"tag": "POINTWISE", "name": "s", "mode": "MUL", "inputs": {"IN_0": "a", "IN_1": "b"},

@@ -1,4 +1,4 @@
-"""The table of known issues: each row has a reproduction, is refused unless allowed, and is checked where seen."""
+"""Tests of attention's known issues: each row has a reproduction, is refused by default, and is checked."""
 
 from __future__ import annotations
 
@@ -76,14 +76,14 @@ def test_the_graph_of_a_remedy_is_right(name: str) -> None:
 
 @pytest.mark.parametrize("name", REPRODUCTIONS)
 def test_the_graph_of_a_reproduction_is_right(name: str) -> None:
-    """Interpreted, it agrees with the reference: what differs on a GPU is the kernel's doing, not the graph's."""
+    """The interpreted graph agrees with the reference, so a difference on a GPU comes from the kernel."""
     seen = compare(name, interpreted(name))
     # Rows beyond the lengths hold stats of -inf, and the operations read literally give exp(sink + inf) * 0 there.
     assert seen == ("dsink: NaN (100%)" if name == "dsink-ragged" else "agrees")
 
 
 def interpreted(name: str) -> Callable[[Arrays], None]:
-    """Return what fills the outputs among the arrays with the graph's, rounded to their types as it goes."""
+    """Return a fill function for outputs that computes with the interpreter, rounded to their types."""
     made = graph_of(name)
     outputs = {tensor.name: tensor for tensor in made.outputs}
 

@@ -1,4 +1,4 @@
-"""Random attention problems: the interpreted graph equals the reference, and every option is drawn."""
+"""Random attention problems: the interpreted graph must equal the reference, and every option must occur."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_interpreted_graph_equals_the_reference(backward: bool, chunk: int) -> N
 
 
 def coverage() -> dict[str, Counter[str]]:
-    """Count what the drawn problems have, by option and direction."""
+    """Count the properties of the random problems by option and direction."""
     counted: dict[str, Counter[str]] = {}
     for backward in (False, True):
         for number in range(CASES):
@@ -104,7 +104,7 @@ ONE_WAY = {
 
 
 def test_unified_operation_has_no_deterministic_mode() -> None:
-    """Its dQ is summed as cuDNN likes: it must not be taken for what was requested."""
+    """cuDNN sums its dQ in any order, so it must not be used for a deterministic request."""
     with pytest.raises(GraphError, match="no deterministic mode"):
         attention.sdpa_backward(
             batch=1, heads=2, seq_q=128, head_dim=64, deterministic=True, implementation="unified", version=(9, 28, 0)
@@ -112,7 +112,7 @@ def test_unified_operation_has_no_deterministic_mode() -> None:
 
 
 def test_block_mask_of_the_unified_operation() -> None:
-    """No random problem has one: only the unified forward operation takes it."""
+    """Random problems have none, as only the unified forward operation supports it."""
     for number in range(20):
         rng = np.random.default_rng([number, 5])
         sizes = {"batch": 2, "heads": 2, "seq_q": 140, "seq_kv": int(rng.integers(100, 1200)), "head_dim": 4}

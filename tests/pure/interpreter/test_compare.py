@@ -1,4 +1,4 @@
-"""Exact changes compute the same, and what only seems to be exact is reported from them."""
+"""Exact changes must compute the same results, and apparent ones must be recognized."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def test_whole_numbers_become_no_floats_exactly() -> None:
 
 
 def test_gradients_as_operations_keep_how_k_is_stored() -> None:
-    """What is K again after the product reads K's own memory, also where that has gaps."""
+    """The matmul then reads K's own memory, also if that has gaps."""
     graph = sdpa_backward(batch=1, heads=2, seq_q=8, seq_kv=12, head_dim=16, implementation="unified")
     k = graph.tensor("k")
     gaps = replace_tensors(graph, {k.uid: replace(k, strides=tuple(2 * stride for stride in k.strides))})
@@ -148,7 +148,7 @@ def test_gradients_as_operations_keep_how_k_is_stored() -> None:
 
 
 def test_ragged_tensors_keep_their_strides() -> None:
-    """Their offsets count elements, gaps included."""
+    """Their offsets count elements, including gaps."""
     graph = sdpa_forward(batch=2, heads=2, seq_q=16, head_dim=32, ragged=True)
     q = graph.tensor("q")
     gaps = replace_tensors(graph, {q.uid: replace(q, strides=tuple(2 * stride for stride in q.strides))})

@@ -1,4 +1,4 @@
-"""The NumPy interpreter: every operation against a plain formula, a loop, differences, or another way to write it."""
+"""Compare the NumPy interpreter's operations with formulas, loops, finite differences or other forms."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ INF, NAN = math.inf, math.nan
 
 
 def pointwise(mode: PointwiseMode, *, kind: DataType | None = None, **given: Any) -> Array:
-    """Run one pointwise operation over ports given as arrays; the rest are its parameters."""
+    """Run one pointwise operation on ports given as arrays; other arguments are its parameters."""
     g = GraphBuilder("pointwise")
     ports = {name: np.asarray(given.pop(name), float) for name in ("x", "b", "t", "dy") if name in given}
     tensors = {name: g.tensor(name, value.shape, T.DOUBLE) for name, value in ports.items()}
@@ -202,7 +202,7 @@ def test_integers_are_cut_towards_zero() -> None:
 
 
 def matmul(a: Array, b: Array, **options: Any) -> Array:
-    """Run one matrix product; overrides are given as arrays."""
+    """Run one matmul; overrides are given as arrays."""
     g = GraphBuilder("matmul", io_type=T.DOUBLE)
     inputs: dict[str | int, Any] = {"a": a, "b": b}
     for name in ("m_override", "n_override", "k_override"):
@@ -393,7 +393,7 @@ def test_transpose_slice_and_concat() -> None:
 
 
 def flat(value: Array, offsets: list[int], strides: tuple[int, ...], tokens: list[int]) -> Array:
-    """Lay [b, h, s, d] out as a ragged buffer, element by element."""
+    """Return [b, h, s, d] as a ragged buffer, element by element."""
     buffer = np.full(offsets[-1], NAN)
     for b, h, s, d in np.ndindex(*value.shape):
         if s < tokens[b]:
@@ -644,7 +644,7 @@ def test_tensors_that_do_not_fit_are_refused() -> None:
 
 
 def odd_operation(make: Callable[[GraphBuilder], object], **odd: Any) -> Graph:
-    """Return the one operation that is made, with other numbers than any builder gives it."""
+    """Return an operation with numbers that no builder would give it."""
     g = GraphBuilder()
     make(g)
     (op,) = g.graph().ops
@@ -698,7 +698,7 @@ def pool(g: GraphBuilder) -> object:
     ],
 )
 def test_operations_with_any_numbers_are_refused(make: Callable[[GraphBuilder], object], odd: dict[str, Any]) -> None:
-    """Graphs of files and logs may have any: what the header leaves open is for cuDNN to refuse."""
+    """Graphs in files and logs may have any values; cuDNN decides about those the header leaves open."""
     graph = odd_operation(make, **odd)
     with pytest.raises(GraphError) as error:
         interpret(graph, {item.name: np.ones(item.dims) for item in graph.variant_pack_tensors})

@@ -1,4 +1,4 @@
-"""The NumPy interpreter: bands, softmax and the fused passes against the chains they mean; rounding."""
+"""Compare bands, softmax and fused attention in the interpreter with composite graphs; test rounding."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ INF, NAN = math.inf, math.nan
 @pytest.mark.parametrize("form", ["chains", "single operations", "one operation"])
 @pytest.mark.parametrize("dropout", [0.0, 0.1])
 def test_probabilities_are_rounded_before_they_are_divided(form: str, dropout: float) -> None:
-    """1 / 40 is no bfloat16, but exp(0) is: of equal scores O is the mean of V, times dropout's factor as it rounds."""
+    """1 / 40 is not a bfloat16 but exp(0) is: for equal scores O is the mean of V times the rounded dropout factor."""
     options: dict[str, Any] = {"batch": 1, "heads": 2, "seq_q": 64, "seq_kv": 40, "head_dim": 32, "dropout": dropout}
     graph = sdpa_forward(
         **options, data_type=T.BFLOAT16, implementation="unified" if form == "one operation" else "composite",
@@ -123,7 +123,7 @@ def test_a_row_that_is_masked_as_a_whole_is_nan() -> None:
 
 
 def inputs_of(graph: Graph, known: dict[str, Any]) -> dict[str | int, Any]:
-    """Return known or random numbers for all that the graph reads; K and V are known as [b, h, s, d]."""
+    """Return known or random numbers for all inputs of the graph; K and V are given as [b, h, s, d]."""
     written = {item.uid for op in graph.ops for item in op.outputs().values()} | {item.uid for item in graph.outputs}
     inputs: dict[str | int, Any] = {}
     for item in graph.variant_pack_tensors:
@@ -272,7 +272,7 @@ def test_the_backward_operation_is_the_slope_of_the_forward_one(option: str) -> 
 
 
 def unified(**changed: Any) -> tuple[Graph, dict[str | int, Any]]:
-    """Return a small SDPA_FWD graph with further tensors, and inputs: q, k, v [1, 1, 4, 2] random, the rest given."""
+    """Return a small SDPA_FWD graph with further tensors, and inputs: random q, k, v [1, 1, 4, 2], and given ones."""
     g = GraphBuilder("sdpa", io_type=T.DOUBLE)
     dims = {name: changed.pop(f"{name}_dims", (1, 1, 4, 2)) for name in ("q", "k", "v", "o")}
     fields: dict[str, Any] = {name: g.tensor(name, dims[name], changed.pop(f"{name}_type", None)) for name in dims}

@@ -1,4 +1,4 @@
-"""Convolutions and pooling in the interpreter against loops over elements, on problems drawn at random."""
+"""Compare convolutions and pooling in the interpreter with loops over elements, on random problems."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ INF, NAN = np.inf, np.nan
 
 
 def drawn(seed: int) -> tuple[tuple[int, ...], tuple[int, ...], dict[str, tuple[int, ...]]]:
-    """Return the dims of an image and of weights, and a window that fits."""
+    """Return dims of a random image and weights, and a window that fits."""
     r = np.random.default_rng(seed)
     spatial, groups = int(r.integers(1, 4)), int(r.integers(1, 4))
     taps = r.integers(1, 4, spatial)
@@ -99,7 +99,7 @@ PADS = {PaddingMode.ZERO_PAD: 0.0, PaddingMode.NEG_INF_PAD: -INF}
 
 
 def pools(seed: int) -> tuple[Array, dict[str, Any], tuple[int, ...], tuple[int, ...]]:
-    """Return x, the window as the references take it, padding after, and the sizes of y."""
+    """Return x, the window in the references' form, the trailing padding, and the sizes of y."""
     r = np.random.default_rng(seed)
     spatial = int(r.integers(1, 4))
     window, stride = r.integers(1, 4, spatial), r.integers(1, 4, spatial)
@@ -112,7 +112,7 @@ def pools(seed: int) -> tuple[Array, dict[str, Any], tuple[int, ...], tuple[int,
 
 
 def resampled(mode: ResampleMode, x: Array, dy: Array, **options: Any) -> dict[str, Any]:
-    """Run a pooling and its gradient, by the index where there is one."""
+    """Run a pooling and its gradient, with an index if there is one."""
     g = GraphBuilder("pool", io_type=T.DOUBLE, compute_type=T.DOUBLE)
     source, gradient = g.tensor("x", x.shape), g.tensor("dy", dy.shape)
     y, idx = g.resample(mode, source, idx=mode is R.MAXPOOL, **options, name="y", virtual=False)

@@ -1,4 +1,4 @@
-"""The interpreter does what cuDNN 9.19 did at the edges on an H200; tests/gpu/interpreter compares all of it."""
+"""The interpreter must reproduce cuDNN 9.19's edge cases on an H200; tests/gpu/interpreter compares all of them."""
 
 from __future__ import annotations
 

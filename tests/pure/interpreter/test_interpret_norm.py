@@ -1,4 +1,4 @@
-"""Norms in the interpreter against textbook formulas and differences, on problems drawn at random."""
+"""Compare norms in the interpreter with textbook formulas and finite differences, on random problems."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ EPSILON = 0.01
 
 
 def problem(mode: NormMode, seed: int) -> tuple[Array, tuple[int, ...], tuple[int, ...], int | None]:
-    """Return x, the dims of scale and bias, the axes that are normalized together, and the groups."""
+    """Return x, dims of scale and bias, the normalized axes, and the groups."""
     r = np.random.default_rng(seed)
     rank = int(r.integers(3, 6))
     dims = tuple(map(int, r.integers(2, 5, rank)))
@@ -38,7 +38,7 @@ def problem(mode: NormMode, seed: int) -> tuple[Array, tuple[int, ...], tuple[in
 
 
 def expected_of(mode: NormMode, x: Array, axes: tuple[int, ...], groups: int | None) -> tuple[Array, Array, Array]:
-    """Return the normalized x, mean and inverse deviation, without scale and bias."""
+    """Return the normalized x, mean and inverse deviation without scale and bias."""
     centered = mode is not N.RMS_NORM
     if groups is None:
         return normalize(x, axes, EPSILON, centered=centered)

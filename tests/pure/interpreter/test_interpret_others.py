@@ -1,4 +1,4 @@
-"""Experts, block scales, rotary embeddings, bands and signals in the interpreter, each against a loop; and edges."""
+"""Compare experts, block scales, rotary embeddings, bands and signals with loops; test edge cases."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Graphs whose data do not fit into the memory that is available."""
+"""Tests of graphs with data that exceed the available memory."""
 
 from __future__ import annotations
 

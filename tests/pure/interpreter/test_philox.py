@@ -1,4 +1,4 @@
-"""The random mask against bits dumped by cuDNN 9.19 on an H100."""
+"""Compare the random mask with bits dumped by cuDNN 9.19 on an H100."""
 
 from __future__ import annotations
 

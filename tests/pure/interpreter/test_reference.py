@@ -1,4 +1,4 @@
-"""The NumPy reference of attention: against a naive dense softmax, and its gradients against finite differences."""
+"""Compare the NumPy reference of attention with a naive softmax, and its gradients with finite differences."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class SoftCap:
 
 
 def takes_part(dims: tuple[int, ...], options: dict[str, Any]) -> NDArray[np.bool_]:
-    """Return what no mask removes, [b, h, s_q, s_kv], asked score by score."""
+    """Return the unmasked scores, [b, h, s_q, s_kv], evaluated one by one."""
     batch, _, seq_q, seq_kv = dims
     keep = np.zeros(dims, bool)
     lengths_q = options.get("seq_len_q", [seq_q] * batch)
@@ -64,7 +64,7 @@ def takes_part(dims: tuple[int, ...], options: dict[str, Any]) -> NDArray[np.boo
 
 
 def naive(q: Array, k: Array, v: Array, keep: NDArray[np.bool_], **options: Any) -> Forward:
-    """Return attention from the whole matrix of scores, head by head."""
+    """Return attention computed from the full score matrix, head by head."""
     batch, heads, seq_q, seq_kv = keep.shape
     o = np.zeros((batch, heads, seq_q, v.shape[3]))
     stats, largest, total = (np.zeros((batch, heads, seq_q, 1)) for _ in range(3))
@@ -170,7 +170,7 @@ CASES: dict[str, dict[str, Any]] = {
 
 
 class Case:
-    """Random Q, K, V, dO for a set of options, and what the reference and the naive attention make of them."""
+    """Random Q, K, V, dO for some options, with the results of the reference and the naive attention."""
 
     def __init__(self, name: str) -> None:
         options = dict(CASES[name])
@@ -196,7 +196,7 @@ class Case:
         return backward(self.q, self.k, self.v, saved.o, self.d_o, saved.stats, tile=tile, **self.options)
 
     def check_gradient(self, name: str, got: Array | None, step: float = 1e-5) -> None:
-        """Compare the gradient of sum(O * dO) with central differences of the naive attention along random lines."""
+        """Compare the gradient of sum(O * dO) with central differences of the naive attention on random lines."""
         at = np.asarray(self.options.get(name, getattr(self, name, None)), np.float64)
         assert got is not None
         assert (got.dtype, got.size) == (np.float64, at.size)
@@ -416,7 +416,7 @@ def test_gather_pages() -> None:
 
 
 def paper_slopes(heads: int) -> list[float]:
-    """Return the slopes as ALiBi's paper reports them: for n heads a geometric sequence, else see the next two."""
+    """Return the slopes of ALiBi's paper: a geometric sequence for n heads, else interleaved ones."""
     if math.log2(heads).is_integer():
         return [2 ** (-8 / heads * (head + 1)) for head in range(heads)]
     lower = 2 ** math.floor(math.log2(heads))
@@ -555,7 +555,7 @@ def test_the_inputs_of_the_table_are_good_otherwise() -> None:
 
 
 class Halves(SoftCap):
-    """Returns too little in one direction."""
+    """Returns too few gradients in one direction."""
 
     def __init__(self, direction: str) -> None:
         super().__init__(1.0)

@@ -1,4 +1,4 @@
-"""Wrong calls of the builder, as a stranger makes them: the error names the tensors, what was found, what is needed."""
+"""Wrong calls of the builder: the error must name the tensors, the value found and the value needed."""
 
 from __future__ import annotations
 

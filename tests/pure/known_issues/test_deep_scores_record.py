@@ -1,4 +1,4 @@
-"""logs/deep-scores-*.json: attention with scores far below 0 on a GPU; what was wrong has a name in the table."""
+"""logs/deep-scores-*.json: attention with very negative scores on a GPU; wrong results need a known issue."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The cases at the edges of operations cover every mode and type, and their record on a GPU says that all agree."""
+"""Edge cases must cover every mode and type, and their GPU record must show agreement."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The fix of every row leads somewhere: to a graph, or a version, in which no other row waits."""
+"""The fix of every row must lead to a graph or version without another known issue."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ def architecture(row: KnownIssue) -> int:
 
 
 def named(graph: Graph, row: KnownIssue, version: VersionTuple) -> set[str]:
-    """Return the faults of a graph, without those of others that come from more than the graph."""
+    """Return the known issues of a graph, without those that depend on more than the graph."""
     found = find_known_issues(graph, architecture(row), version)
     return {fault.code for fault in found if fault.code == row.code or not fault.depends_on}
 
 
-def mended_in(row: KnownIssue) -> VersionTuple | None:
-    """Return the version that the fix names, else the end of the window."""
+def fixed_version(row: KnownIssue) -> VersionTuple | None:
+    """Return the version named in the fix, else the end of the window."""
     later = [Version.from_text(text) for text, or_later in NAMED.findall(row.fix) if or_later]
     return later[0] if later else row.until
 
 
-def ways_out(row: KnownIssue) -> Iterator[tuple[set[str], set[str], VersionTuple]]:
-    """Yield what is named before and after a fix, by a change of the graph or of the version, and that version."""
+def iterate_fixes(row: KnownIssue) -> Iterator[tuple[set[str], set[str], VersionTuple]]:
+    """Yield the known issues before and after a fix, by a changed graph or version, and that version."""
     held = sorted(version for version in RELEASES if version in row.versions)
     for made in EXAMPLES[row.code].reproductions.values():
         for version in held:
@@ -46,7 +46,7 @@ def ways_out(row: KnownIssue) -> Iterator[tuple[set[str], set[str], VersionTuple
                 yield before, named(graph_of(EXAMPLES[row.code].cure, version), row, version), version
             if row.sharing is not None:  # a plan for each shape
                 yield before, named(graph_of(made, version), row, version), version
-        mended = mended_in(row)
+        mended = fixed_version(row)
         if mended is not None:
             before = named(graph_of(made), row, held[-1]) | {row.code}
             yield before, named(graph_of(made, mended), row, mended), mended
@@ -55,7 +55,7 @@ def ways_out(row: KnownIssue) -> Iterator[tuple[set[str], set[str], VersionTuple
 @pytest.mark.parametrize("code", CODES)
 def test_a_fix_fixes_it_and_brings_no_other_known_issue(code: str) -> None:
     row = BY_CODE[code]
-    ways = list(ways_out(row))
+    ways = list(iterate_fixes(row))
     assert ways
     for before, after, version in ways:
         assert code not in after, version
@@ -64,7 +64,7 @@ def test_a_fix_fixes_it_and_brings_no_other_known_issue(code: str) -> None:
 
 @pytest.mark.parametrize("code", CODES)
 def test_some_fix_leaves_no_known_issue_at_all(code: str) -> None:
-    assert any(not after for _, after, _ in ways_out(BY_CODE[code]))
+    assert any(not after for _, after, _ in iterate_fixes(BY_CODE[code]))
 
 
 @pytest.mark.parametrize("code", CODES)

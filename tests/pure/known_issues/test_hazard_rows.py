@@ -1,4 +1,4 @@
-"""What attention refuses is known to the builder alone; what it warns of, where the table of faults is imported."""
+"""The builder alone must refuse measured issues; warnings need the imported table of known issues."""
 
 from __future__ import annotations
 

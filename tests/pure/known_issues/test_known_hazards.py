@@ -1,4 +1,4 @@
-"""Known issues: every row has a graph it is about and one it is not, and is looked for in its versions only."""
+"""Every known issue must have a matching and a non-matching graph, and apply only in its versions."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def test_row_is_found_in_its_graph_its_versions_and_on_its_architectures_only(co
 
 @pytest.mark.parametrize("row", FAULTS, ids=[row.code for row in FAULTS])
 def test_a_row_agrees_of_a_problem_and_of_its_graph(row: KnownIssue) -> None:
-    """A condition on attention is answered from the problem, as the builder does, and from the graph, as explain."""
+    """A condition on attention gives the same answer for the problem (builder) and the graph (explain)."""
     for made in EXAMPLES[row.code].reproductions.values():
         graph = graph_of(made)
         engine = row.engines[0] if row.engines else None
@@ -151,7 +151,7 @@ def test_texts_of_a_known_issue() -> None:
 
 @pytest.mark.parametrize("name", REPRODUCTIONS)
 def test_measured_known_issue_is_recognised_in_its_graph(name: str) -> None:
-    """From the graph's JSON, so that nothing but the graph itself can report."""
+    """The graph is read from JSON, so that only the graph itself can be used."""
     row = hazard_of(name)
     graph = graph_from_json(graph_to_json(graph_named(name)))
     found = [hazard for hazard in find_known_issues(graph, row.sm[0], row.since) if hazard.source == MEASURED]
@@ -182,7 +182,7 @@ FORMS = [("composite", None), ("composite", NEW), ("unified", NEW)]
 
 
 def same(given: attention.Attention, use: Use) -> None:
-    """Assert that what was read is what was given, as far as a graph shows it."""
+    """Assert that the read problem equals the given one, as far as a graph shows it."""
     read = use.problem
     names = [*SIZES, *OPTIONS, "dropout_mask", "dsink"]
     names += [] if use.backward else ["stats", "max", "sum_exp", "sink"]
@@ -222,7 +222,7 @@ def test_random_attention_is_read_back(is_backward: bool, implementation: Any, v
 
 
 def sums(*, spills: bool = False) -> Graph:
-    """Return a batch of matrices plus a row for all of them, and a ReLU of it or of the batch."""
+    """Return a batch of matrices plus one row for all, and a ReLU of the sum or of the batch."""
     g = GraphBuilder("sums")
     x = g.tensor("x", (4, 6, 8))
     z = g.pointwise(PointwiseMode.ADD, x, g.tensor("row", (1, 1, 8)), name="z", virtual=False)
@@ -306,7 +306,7 @@ def test_windows_that_reach_further_after_than_is_padded_before_are_wrong(
     wrong: bool,
     backward: bool,
 ) -> None:
-    """Those that are not wrong were right on an H200."""
+    """The others were right on an H200."""
     g, dims = GraphBuilder("pool"), (2, 8, *sizes)
     sides: dict[str, Any] = {"stride": 2, "padding": before, "post_padding": behind, "virtual": False}
     x, mode = g.tensor("x", dims, strides="packed"), ResampleMode.AVGPOOL_INCLUDE_PADDING
@@ -337,7 +337,7 @@ def test_windows_that_reach_further_after_than_is_padded_before_are_wrong(
 def test_what_is_added_to_a_batch_norm_is_read_as_a_whole_image(
     operand: tuple[int, ...], kind: DataType, of_kind: DataType, first: bool, wrong: bool
 ) -> None:
-    """Each as it was on an H200."""
+    """Each result is as measured on an H200."""
     g = GraphBuilder("norm", io_type=kind)
     x = g.tensor("x", (4, 8, 5, 5), strides="channels_last")
     scale, bias = (g.tensor(name, (1, 8, 1, 1), DataType.FLOAT) for name in ("scale", "bias"))
@@ -350,7 +350,7 @@ def test_what_is_added_to_a_batch_norm_is_read_as_a_whole_image(
 
 @pytest.mark.parametrize("operand", [(1, 8, 1, 1), (16, 8, 3, 3), (16, 1, 1, 1)], ids=str)
 def test_an_operand_next_to_a_convolution_is_read_as_one_after_it(operand: tuple[int, ...]) -> None:
-    """Of a comparison of other tensors, that selects between the gradient of a filter and a number."""
+    """A comparison of other tensors selects between a filter gradient and a number."""
     g = GraphBuilder("selected", io_type=BF16)
     x, dy = g.tensor("x", (3, 8, 12, 4)), g.tensor("dy", (3, 16, 10, 2))
     dw = g.convolution_backward_filter(x, dy, (3, 3))

@@ -1,4 +1,4 @@
-"""CUDA objects of ours, as far as no GPU is needed: what is left of them when they are gone."""
+"""Tests of our CUDA objects without a GPU: what remains after they are destroyed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from cudnn_backend_py.native.cuda import CudaGraphHandle
 
 
 class Driver:
-    """Driver functions that note the addresses they are given, in place of a GPU's."""
+    """Driver functions that record the addresses they get."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[str, int | None]] = []

@@ -1,4 +1,4 @@
-"""Where libcudnn is looked for, and what is said of how it was found; the files here are empty, nothing is loaded."""
+"""Tests of the search for libcudnn and its report; files are empty and nothing is loaded."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from cudnn_backend_py.native.version_store import VersionRequest, stored_librari
 
 
 def make_prefix(folder: Path) -> Path:
-    """Make a conda environment with a libcudnn and return that file."""
+    """Make a conda environment with a libcudnn and return its path."""
     (folder / "conda-meta").mkdir(parents=True)
     (folder / "lib").mkdir()
     library = folder / "lib" / find.CUDNN_SONAME
@@ -24,7 +24,7 @@ def make_prefix(folder: Path) -> Path:
 
 @pytest.fixture
 def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Install nothing, and set no variable but the one of an empty version store."""
+    """Provide an environment without installed libraries or variables, except for an empty version store."""
     monkeypatch.setattr(sys, "path", [])
     monkeypatch.setenv("CUDNN_BACKEND_CACHE", str(tmp_path / "store"))
     monkeypatch.setattr(find, "find_loaded", lambda _: [])

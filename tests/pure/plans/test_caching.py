@@ -1,4 +1,4 @@
-"""The files of the plan cache: whole or absent, private, bounded; every changed byte is noticed. No plan is made."""
+"""Tests of plan cache files: atomic, private, bounded, with detection of every changed byte. Makes no plan."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_private_under_any_umask(files: EntryFolder, folder: Path) -> None:
 
 
 def test_every_changed_byte_is_noticed(files: EntryFolder) -> None:
-    """One bit flipped in each byte of an entry in turn: first line, hash, JSON, the last newline."""
+    """One bit is flipped in each byte of an entry: first line, hash, JSON, last newline."""
     files.write(KEY, RECORD)
     path = files.path(KEY)
     good = path.read_bytes()
@@ -312,7 +312,7 @@ def test_a_write_that_fails_leaves_nothing(
 def test_writers_that_die_right_after_their_entry_leave_no_more_than_the_bound(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Room is made before an entry is written, so no one has to live until after it."""
+    """Space is made before an entry is written, so no entry must survive until later."""
     files = plan_files(folder, 10_000)
     replace = os.replace
 
@@ -335,7 +335,7 @@ def test_clear_removes_what_a_killed_writer_left(files: EntryFolder, folder: Pat
 
 
 def test_a_lock_that_somebody_removed_is_not_a_lock(files: EntryFolder, folder: Path) -> None:
-    """Who waits for a removed lock takes the new one, as everybody else does."""
+    """A process that waits for a removed lock takes the new one, as all others do."""
     files.write(KEY, RECORD)
     private = PrivateFolder(folder, title="test", reason="test", code="cache-not-private")
     with private.open() as opened, opened.lock(), open(folder / ".lock") as old:
@@ -376,7 +376,7 @@ def writer(folder: Path, turns: int, *keys: str) -> subprocess.Popen[str]:
 
 
 def test_processes_share_a_folder(folder: Path) -> None:
-    """Three write and read a shared key and their own, in a folder too small for all: no fault, no torn entry."""
+    """Three writers use shared and own keys in a folder too small for all, without errors or torn entries."""
     keys = [digit * 64 for digit in "0123456789"]
     running = [writer(folder, 12, KEY, *keys[first::3]) for first in range(3)]
     for process in running:
@@ -416,7 +416,7 @@ print(left)
 
 
 def test_killed_writers_leave_a_usable_cache(files: EntryFolder, folder: Path) -> None:
-    """At most one file stays after however many are killed, and the next writer overwrites it."""
+    """At most one temporary file remains after any number of kills, and the next writer replaces it."""
     done = run_python(["-c", KILLER, str(folder), KEY, OTHER], check=True)
     assert int(done.stdout) > 0, "no writer was killed while it wrote"
     files.write(KEY, RECORD)

@@ -1,4 +1,4 @@
-"""An engine and its knobs as one value: its tag, and what cuDNN logs of it."""
+"""Tests of an engine and its knobs as one value: its tag, and cuDNN's logged form."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is read of compiled code: from ELF files written here, section by section."""
+"""Tests of reading compiled code from ELF files that are built here section by section."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def elf(sections: dict[str, bytes]) -> bytes:
 
 
 def info(*registers: int) -> bytes:
-    """Return a section .nv.info: an entry without words of its own, then the registers of some functions."""
+    """Return a section .nv.info: an entry without data, then the registers of some functions."""
     return struct.pack("<BBH", 3, 0x1B, 255) + b"".join(
         struct.pack("<BBHII", 4, 0x2F, 8, number, count) for number, count in enumerate(registers)
     )
@@ -40,7 +40,7 @@ def in_plan(name: str, cubin: bytes) -> dict[str, str]:
 
 
 def instruction(form: int, bank: int, code: int = 0x182) -> bytes:
-    """Return one whose operands have a form that may name a constant bank, and such a bank."""
+    """Return an instruction with operands that may name a constant bank, and such a bank."""
     return struct.pack("<QQ", code | form << 9 | bank << 54, 0)
 
 
@@ -85,7 +85,7 @@ def test_global_data_counts_where_code_may_read_it(reading: dict[str, bytes]) ->
 
 @pytest.mark.parametrize(("form", "bank", "code"), [(4, 4, 0x182), (7, 4, 0x182), (5, 3, 0x182), (5, 4, 0x11D)])
 def test_a_number_that_looks_like_a_bank_is_none(form: int, bank: int, code: int) -> None:
-    """An immediate number, another bank, and the number of a barrier."""
+    """Other meanings: an immediate number, another bank, the number of a barrier."""
     made = CODE | {".text.k": instruction(form, bank, code)}
     found = [Kernel.from_cubin("k", elf(made | {".nv.global.init": data})).sha256 for data in (b"1", b"2")]
     assert found[0] == found[1]

@@ -1,4 +1,4 @@
-"""Graph values to descriptor values: exact values, one value per tensor, nothing set that was not requested."""
+"""Tests of lowering: exact values, one value per tensor, nothing set unless requested."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ P = PointwiseMode
 
 
 def walk(value: Any) -> Iterator[d.DescriptorValue]:
-    """Yield every descriptor value inside, as often as it is referred to."""
+    """Yield every inner descriptor value, once per reference."""
     if isinstance(value, tuple):
         for item in value:
             yield from walk(item)

@@ -1,4 +1,4 @@
-"""Knob values near those that the heuristics propose."""
+"""Tests of knob values near those proposed by the heuristics."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Changes of graphs: what each kind changes, where it does not apply, and that exact ones leave the results alone."""
+"""Tests of graph changes: effects, limits, and unchanged results of exact ones."""
 
 from __future__ import annotations
 
@@ -217,7 +217,7 @@ def given(graph: Graph, seed: int = 0) -> dict[str | int, Array]:
 
 
 def grown(values: Array, item: Tensor) -> Array:
-    """Return values with zeros up to the dims of a tensor; heads and a bias are repeated."""
+    """Return values padded with zeros to a tensor's dims; heads and a bias are repeated."""
     if item.name == "bias":
         dims = zip(values.shape, item.dims, strict=True)
         values = np.broadcast_to(values, [new if old == 1 else old for old, new in dims])
@@ -227,7 +227,7 @@ def grown(values: Array, item: Tensor) -> Array:
 
 
 def run_parts(graphs: tuple[Graph, ...], inputs: dict[str | int, Array]) -> dict[str, Array]:
-    """Run graphs one after the other, each with what the ones before wrote."""
+    """Run graphs in order, each with the results of the previous ones."""
     known: dict[str, Any] = {str(name): value for name, value in inputs.items()}
     for graph in graphs:
         read = {item.name for item in graph.variant_pack_tensors} - {item.name for item in graph.outputs}
@@ -401,7 +401,7 @@ def test_rewriting_does_not_touch_the_graph_it_is_given() -> None:
 
 @pytest.mark.parametrize("form", ["composite", "single operations", "unified"])
 def test_changes_of_attention_options_can_be_listed(form: str) -> None:
-    """Also where a tensor is scratch, ragged, paged or reordered."""
+    """Tensors may also be scratch, ragged, paged or reordered."""
     count = 0
     for row in list(attention_rows().values())[::4]:
         try:
@@ -413,7 +413,7 @@ def test_changes_of_attention_options_can_be_listed(form: str) -> None:
 
 
 def test_a_change_that_gives_no_graph_reports_so_when_it_is_read() -> None:
-    """Required tensors cannot be left out: that is known once the graph is made."""
+    """Required tensors cannot be left out, which is known once the graph is made."""
     change = Change("drop_stats", "without stats", "exact", ("stats",), lambda: None)
     assert change.graphs == ()
     with pytest.raises(GraphError, match="change-impossible: the change does not give a valid graph: without stats"):

@@ -1,4 +1,4 @@
-"""Changes that write the same graph in another form: what changes, that the results stay, where they do not apply."""
+"""Tests of changes to an equivalent form of a graph: effects, unchanged results, limits."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SMALL: dict[str, Any] = {"batch": 2, "heads": 2, "seq_q": 5, "head_dim": 4, "all
 
 
 def by_hand(*leading: int, scale: str = "mul", statistics: bool = False, strides: Any = "packed") -> Graph:
-    """Return attention whose softmax is written by hand, with leading dims before [s, d]."""
+    """Return attention with a handwritten softmax and leading dims before [s, d]."""
     rank, row = len(leading) + 2, (*leading, 5, 1)
     g = GraphBuilder("by_hand", io_type=F16)
     q, v = g.tensor("q", (*leading, 5, 4), strides=strides), g.tensor("v", (*leading, 5, 3))
@@ -242,7 +242,7 @@ def test_gradients_of_a_padded_convolution_have_the_larger_image(kind: str, port
 
 
 def test_integers_are_computed_in_int32() -> None:
-    """A convolution of int8 that is said to be computed in int8, as some programs build it."""
+    """A convolution of int8 with compute type int8, as some programs build it."""
     graph = padded_convolution((1, 1), (1, 1), data_type=INT8)
     op = graph.ops[0]
     assert isinstance(op, Operation)

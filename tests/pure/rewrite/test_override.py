@@ -1,4 +1,4 @@
-"""Graphs changed by name: dims follow each other, types and attributes are set, attention is built again."""
+"""Tests of graphs changed by name: inferred dims, types, attributes, rebuilt attention."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ FOLLOWING: list[tuple[str, Dims, dict[str, str], Dims]] = [
 
 @pytest.mark.parametrize(("name", "dims", "settings", "wanted"), FOLLOWING)
 def test_dims_follow_each_other(name: str, dims: Dims, settings: dict[str, str], wanted: Dims) -> None:
-    """The interpreter, which checks shapes, still runs the graph."""
+    """The interpreter, which checks shapes, can still run the graph."""
     from cudnn_backend_py.interpreter.data import make_inputs
 
     graph = override(BUILT[name].make(), dims=dims, settings=settings)
@@ -49,7 +49,7 @@ def test_dims_follow_each_other(name: str, dims: Dims, settings: dict[str, str],
 
 
 def test_a_graph_of_which_nothing_else_is_queried_stays_as_it_is() -> None:
-    """Dims that cuDNN refuses are for cuDNN to refuse, and not fixed."""
+    """Dims that cuDNN refuses are not fixed, so that cuDNN can refuse them."""
     x, w = (Tensor(**NCHW, name=name, uid=uid) for uid, name in enumerate("xw"))
     y = Tensor(**NCHW, name="y", uid=2)  # 1 by 1 would fit
     numbers = dict.fromkeys(("pre_paddings", "post_paddings"), (0, 0))

@@ -1,4 +1,4 @@
-"""Relations of dims hold in valid graphs of every kind of operation."""
+"""Relations of dims must be true in valid graphs of every kind of operation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Several changes one after the other: the graphs of a split stay together, and fit each other."""
+"""Tests of consecutive changes: the graphs of a split must fit each other."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Child processes: numbered lines, a deadline, how they end, and whose they are. Loads no library."""
+"""Tests of child processes: numbered lines, deadlines, endings, ownership. Loads no library."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ def run_query(child: Child, word: str, limit_s: float = 60) -> list[dict[str, An
 
 
 def descriptors() -> int:
-    """Return how many files are open, without those of garbage that earlier tests left."""
+    """Return the number of open files, after removing garbage of earlier tests."""
     gc.collect()
     return len(os.listdir("/proc/self/fd"))
 
 
 def settle(count: Callable[[], Any], before: Any) -> None:
-    """Wait, not for ever, until what is counted is as before."""
+    """Wait for a limited time until the counts are as before."""
     deadline = time.monotonic() + 30
     while count() != before and time.monotonic() < deadline:
         os.sched_yield()  # a thread that starts or ends one is at work
@@ -58,12 +58,12 @@ def settle(count: Callable[[], Any], before: Any) -> None:
 
 
 class Interruption(BaseException):
-    """What a handler of a signal raises."""
+    """The exception that a signal handler raises."""
 
 
 @contextmanager
 def alarm(seconds: float, act: Any = None) -> Iterator[None]:
-    """Raise, or call something, after some time."""
+    """Raise, or call something, after a delay."""
 
     def handler(_number: int, _frame: FrameType | None) -> None:
         if act is None:
@@ -221,7 +221,7 @@ def test_nothing_is_left_of_a_start_or_an_end_that_was_interrupted() -> None:
 
 @contextmanager
 def raising_after(calls: int) -> Iterator[None]:
-    """Raise when so many functions of C have returned in this thread: where a signal's handler would."""
+    """Raise after a number of C functions have returned in this thread, as a signal handler might."""
     left = itertools.count(calls, -1)
 
     def profile(_frame: FrameType, event: str, _function: object) -> None:
@@ -263,7 +263,7 @@ def test_nothing_is_left_of_a_child_that_is_collected_while_a_handler_raises(mon
 
 
 def children() -> set[int]:
-    """Return the processes this one has started, those included that no one has waited for."""
+    """Return the processes started by this one, including zombies."""
     return {
         int(number)
         for task in Path("/proc/self/task").glob("*/children")
@@ -446,7 +446,7 @@ def test_what_a_killed_process_runs_is_killed_too(tmp_path: Path, kind: str) -> 
 
 
 def is_running(number: str) -> bool:
-    """Return whether a process is there, and not ended and forgotten by whoever inherited it."""
+    """Return whether a process exists and has not ended."""
     with suppress(FileNotFoundError, ProcessLookupError):
         return Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     return False

@@ -1,4 +1,4 @@
-"""SHA-256 of files: remembered by signature, and never of a file that has another one."""
+"""Tests of SHA-256 values of files, remembered by signature and not reused for another signature."""
 
 from __future__ import annotations
 

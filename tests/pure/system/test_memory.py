@@ -1,4 +1,4 @@
-"""The memory that is available."""
+"""Tests of the available memory."""
 
 from __future__ import annotations
 

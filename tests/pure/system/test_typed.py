@@ -1,4 +1,4 @@
-"""Plain data as typed values: what fits is read, and anything else is an error of this package."""
+"""Tests of plain data as typed values: valid data are read, everything else raises an error of this package."""
 
 from __future__ import annotations
 

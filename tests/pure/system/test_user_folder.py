@@ -1,4 +1,4 @@
-"""Where the user's cache is, by the XDG specification."""
+"""Tests of the user's cache folder by the XDG specification."""
 
 from __future__ import annotations
 

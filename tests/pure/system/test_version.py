@@ -1,4 +1,4 @@
-"""Versions of cuDNN: numbers, text and windows in one place."""
+"""Tests of cuDNN versions as numbers, texts and windows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the files and numbers of an environment report, asked of no library."""
+"""Tests of environment facts from files and numbers, without a library."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cudnn_backend_py.target.environment import NVRTC_ARCHITECTURES, _describe_u
 
 
 def test_the_jit_wheel_of_9_12_lacks_what_its_graph_library_opens(tmp_path: Path) -> None:
-    """Its every question is answered SUBLIBRARY_LOADING_FAILED; that of 9.13 complains and answers."""
+    """It answers every query with SUBLIBRARY_LOADING_FAILED; that of 9.13 prints a complaint and works."""
     for name in ("graph", "engines_runtime_compiled"):
         (tmp_path / f"libcudnn_{name}.so.9").touch()
     library = str(tmp_path / "libcudnn.so.9")

@@ -1,4 +1,4 @@
-"""The described-GPU profiles: complete, typed, sourced, and unambiguous to name. No library is loaded."""
+"""The profiles of described GPUs must be complete, typed, sourced, and uniquely named. Loads no library."""
 
 import json
 import re

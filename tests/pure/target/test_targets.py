@@ -1,4 +1,4 @@
-"""Finding a described GPU by name or file, and refusing a description cuDNN could stumble over."""
+"""Tests of finding a described GPU by name or file, and of refusing invalid descriptions."""
 
 from __future__ import annotations
 

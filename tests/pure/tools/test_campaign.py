@@ -1,4 +1,4 @@
-"""Random graphs, and failures made small: with two interpreters that differ instead of a GPU."""
+"""Tests of random graphs and reduced failures, with two different interpreters instead of a GPU."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_random_graphs_cover_all_kinds_and_modes() -> None:
 
 
 def differs(graph: Graph, data: str) -> bool:
-    """Return whether a run that means cuDNN's is not what this interpreter expects."""
+    """Return whether a run that plays cuDNN differs from this interpreter's expectation."""
     inputs = make_inputs(graph, data)
     device = interpret(graph, inputs, rounding=True)
     with pytest.MonkeyPatch.context() as patch:
@@ -94,7 +94,7 @@ def fails(graph: Graph, data: str) -> bool:
 
 @pytest.mark.parametrize("family", ["convolution", "matmul", "batch norm", "attention", "fusion"])
 def test_a_wrong_scale_is_found_and_reduced(family: str) -> None:
-    """A factor of 1.01 in every product of the interpreter: left is one product of numbers in memory."""
+    """With a factor of 1.01 in every product of the interpreter, one product of tensors in memory remains."""
     graphs = (random_graph(seed, family, version=VERSION) for seed in range(80))
     graph = next(g for g in graphs if len(g.ops) > 2 and fails(g, "uniform"))
     made = reduce_failure(graph, "uniform", fails, budget_s=60)
@@ -159,7 +159,7 @@ def test_statistics_of_a_norm_are_left_out() -> None:
 
 
 def test_a_wrong_convolution_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A fault of the convolution itself leaves it, and nothing around it."""
+    """An error in the convolution itself reduces to the convolution alone."""
     graph = next(
         g
         for g in (random_graph(seed, "fusion", version=VERSION) for seed in range(50))
@@ -242,7 +242,7 @@ def test_records_are_counted() -> None:
 
 
 def test_of_hostile_data_nothing_is_reported_where_float32_has_another_result() -> None:
-    """A small number over a denormal one: infinite where that is taken for 0, and large where it is not."""
+    """A small number divided by a denormal one is infinite if that counts as 0, and large otherwise."""
     g = GraphBuilder("over", io_type=DataType.FLOAT)
     z = g.pointwise(PointwiseMode.SOFTPLUS_FWD, g.tensor("x", (1, 2)), parameters={"softplus_beta": 2.0})
     g.pointwise(PointwiseMode.DIV, z, g.tensor("b", (1, 2)), name="y", virtual=False)

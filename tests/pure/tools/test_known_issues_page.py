@@ -1,4 +1,4 @@
-"""The page of known issues has every row."""
+"""The page of known issues must have every row."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""docs/operations.md is what the graphs of tests/support/built.py say, and each cell of its first table holds."""
+"""docs/operations.md must match the graphs of tests/support/built.py, and each cell of its first table."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ HOPPER = ("H100", "H200", "GH200")
 
 
 def test_a_graph_that_no_gpu_has_run_is_reported_as_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A new operation needs no GPU for the page to be written and these tests to pass."""
+    """A new operation needs no GPU for the page to be written or for these tests to pass."""
     monkeypatch.setitem(BUILT, "an invented graph", BUILT["matmul"])
     page = operations_page()
     cells = {line.count(UNMEASURED) for line in page.splitlines() if line.startswith("| an invented graph |")}
@@ -118,7 +118,7 @@ def test_kinds_for_other_gpus_are_refused_as_not_supported_on_hopper(name: str, 
 
 @pytest.mark.parametrize("where", needs_records("operations-", read_records()))
 def test_every_recorded_graph_agrees_where_a_gpu_ran_it(where: str) -> None:
-    """tests/gpu/interpreter/test_built.py runs them again."""
+    """tests/gpu/interpreter/test_built.py runs the graphs again."""
     graphs = read_records()[where]
     assert set(graphs) <= set(BUILT)
     assert [name for name, found in graphs.items() if found["said"] not in (AGREES, REFUSED)] == []
@@ -127,7 +127,7 @@ def test_every_recorded_graph_agrees_where_a_gpu_ran_it(where: str) -> None:
 
 
 def test_every_row_of_a_table_has_as_many_cells_as_its_head() -> None:
-    """Also where cuDNN's message hold a bar."""
+    """This includes rows where cuDNN's message has a bar."""
     tables = re.findall(r"(?:^\|.*\n)+", operations_page(), re.MULTILINE)
     assert len(tables) >= 5
     for table in tables:

@@ -1,4 +1,4 @@
-"""tools/README.md names every program of tools/, and nothing else."""
+"""tools/README.md must name every program in tools/, and nothing else."""
 
 from __future__ import annotations
 

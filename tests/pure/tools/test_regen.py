@@ -1,4 +1,4 @@
-"""Pages are what `make regen` writes. Tests next to the other files that it writes name it, too."""
+"""Pages must equal the output of `make regen`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which calls the compiled step leaves to Python, where shapes that come back are to have plans of their own."""
+"""Tests of which calls the compiled step leaves to Python, when recurring shapes get exact plans."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Shape = tuple[int, int, int]
 
 
 class FakeExact:
-    """The exact way of a shape, as far as a notice looks at it."""
+    """The exact strategy of a shape, as far as a notice uses it."""
 
     def __init__(self) -> None:
         self.ready = self.unsupported = False
@@ -35,7 +35,7 @@ class FakeExact:
 
 
 class Step:
-    """The compiled step with one recipe, and the adaptive way after it."""
+    """The compiled step with one recipe and the adaptive strategy."""
 
     def __init__(self, notice: _Notice, kind: _Kind) -> None:
         self.notice, self.kind = notice, kind
@@ -44,7 +44,7 @@ class Step:
         self.exact: dict[Shape, FakeExact] = {}
 
     def call(self, shape: Shape) -> bool:
-        """Return whether the step ran a call, not Python."""
+        """Return whether the step, and not Python, ran a call."""
         if shape == self.last and self.silent:
             self.silent, self.unreported = self.silent - 1, self.unreported + 1
             return True

@@ -1,4 +1,4 @@
-"""The attack on the readers of files, in short form."""
+"""A short run of the stress test of file readers."""
 
 from __future__ import annotations
 

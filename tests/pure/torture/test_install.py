@@ -1,4 +1,4 @@
-"""Installs under attack, a few rounds without pip."""
+"""A short run of the stress test of installs, without pip."""
 
 from __future__ import annotations
 

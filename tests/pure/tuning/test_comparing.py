@@ -1,4 +1,4 @@
-"""What tuning decides about plain data: statistics, choice, agreement, budget, inputs, the table. Needs no GPU."""
+"""Tests of tuning decisions on plain data: statistics, choice, agreement, budget, inputs, table. Needs no GPU."""
 
 from __future__ import annotations
 

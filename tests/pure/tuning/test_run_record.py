@@ -1,4 +1,4 @@
-"""logs/run-*.json: what `cudnn-backend run` said on a GPU of the five seed examples and of graphs of others."""
+"""Tests of logs/run-*.json: results of `cudnn-backend run` on a GPU for the seed examples and other graphs."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ def trials(path: Path) -> list[Trial]:
 
 
 def source(trial: Trial) -> str:
-    """Return the file that a trial was read from."""
+    """Return the file of a trial."""
     return shlex.split(trial.reproduce)[2]
 
 
 def name(trial: Trial) -> str:
-    """Return the file that a trial was read from, and which of its graphs it is."""
+    """Return the file of a trial and the number of its graph."""
     return " ".join(
         word for word in shlex.split(trial.reproduce)[2:] if not word.startswith(("--data", "--seed", "--configs"))
     )

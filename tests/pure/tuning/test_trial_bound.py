@@ -1,4 +1,4 @@
-"""The bound of a right result: other right arithmetic stays inside, a wrong scale, a shift, a lost row do not."""
+"""Tests of error bounds: correct arithmetic stays within them; a wrong scale, a shift or a lost row does not."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_float64_and_our_roundings_are_within_the_bound(name: str, kind: str) ->
 
 @pytest.mark.parametrize("name", SMOOTH)
 def test_one_percent_is_found(name: str) -> None:
-    """But of indices, and numbers with fewer bits than that."""
+    """Except for indices, and numbers with fewer bits."""
     graph, inputs, found = known(name, "uniform")
     results = interpret(graph, inputs, rounding=True)
     for output, expected in found.items():
@@ -68,7 +68,7 @@ def test_one_percent_is_found(name: str) -> None:
 
 @cache
 def known(name: str, kind: str) -> tuple[Graph, Any, dict[str, Expected]]:
-    """Return a natural graph, its inputs, and what is expected of it."""
+    """Return a natural graph, its inputs, and the expectation for it."""
     graph = BUILT[name].make()
     inputs = make_inputs(graph, kind, 3)
     return graph, inputs, expect(graph, inputs)
@@ -95,7 +95,7 @@ def test_planted_error_of_attention_are_found(fault: str) -> None:
 
 
 def test_a_wrong_scale_in_the_interpreter_is_found() -> None:
-    """Where the score is scaled by one percent too much, what is right for that graph is wrong for this one."""
+    """Results of a graph with scores scaled one percent too much must be wrong for the original graph."""
     options: dict[str, Any] = {"batch": 1, "heads": 2, "seq_q": 128, "head_dim": 64, "stats": True}
     graph, other = (attention.sdpa_forward(**options, scale=scale) for scale in (0.125, 0.12625))
     inputs = make_inputs(graph)
@@ -106,7 +106,7 @@ def test_a_wrong_scale_in_the_interpreter_is_found() -> None:
 
 @pytest.mark.parametrize("tile", [32, 64, 128])
 def test_attention_is_right_in_any_tiles(tile: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Kernels round exponentials over the largest score so far, 32, 64 or 128 keys at a time."""
+    """Kernels round exponentials relative to the running maximum over 32, 64 or 128 keys."""
     graph = attention.sdpa_forward(batch=1, heads=2, seq_q=128, seq_kv=320, head_dim=64, scale=2.0)
     inputs = make_inputs(graph)
     expected = expect(graph, inputs)["o"]
@@ -132,7 +132,7 @@ def test_sums_in_float32_and_in_any_order_are_right(terms: int) -> None:
 
 @pytest.mark.parametrize("behind", [[], [P.NEG], [P.ABS, P.RELU_FWD]], ids=len)
 def test_a_product_and_a_sum_may_be_rounded_once(behind: list[PointwiseMode]) -> None:
-    """Where kernels fuse both: also where the sum of the rounded product is exact, as of numbers that cancel."""
+    """Kernels may fuse both, also where the sum of the rounded product is exact, as with cancellation."""
     g = GraphBuilder("fused", io_type=T.FLOAT)
     dims, per = (8, 4, 1024), (8, 4, 1)
     product = g.pointwise(P.MUL, g.tensor("x", dims), g.tensor("scale", per))
@@ -171,7 +171,7 @@ def test_tensor_cores_may_cut_float32_so_that_all_sums_are_too_small() -> None:
 def of_mode(
     mode: PointwiseMode, x: list[float], other: list[float] | None = None, kind: DataType = T.FLOAT
 ) -> Expected:
-    """Return what is expected of a function of some numbers, with a gradient or a second operand."""
+    """Return the expectation for a function of some numbers, with a gradient or a second operand."""
     g = GraphBuilder("function", io_type=T.FLOAT)
     tensors = [g.tensor("x", (1, 1, len(x)))] + ([] if other is None else [g.tensor("b", (1, 1, len(x)))])
     back = {"dy": tensors[1]} if mode.name.endswith("BWD") else {}
@@ -245,7 +245,7 @@ def test_infinities_and_nan_are_compared_by_place() -> None:
 
 
 def test_a_zero_keeps_its_sign_where_denormals_lose_their_value() -> None:
-    """1 / -0 is -inf in every run: with a square that overflows float32 it is NaN, by one rounding -inf, never 1."""
+    """1 / -0 is -inf in every run; with a float32 overflow it may become NaN or -inf, but not 1."""
     g = GraphBuilder("signs", io_type=T.FLOAT)
     x, zero, huge = (g.tensor(name, (1, 4)) for name in ("x", "zero", "huge"))
     total = g.pointwise(P.ADD_SQUARE, g.pointwise(P.DIV, x, zero), huge)
@@ -258,7 +258,7 @@ def test_a_zero_keeps_its_sign_where_denormals_lose_their_value() -> None:
 
 
 def test_scores_that_are_cut_move_all_of_a_gradient() -> None:
-    """P is exp(score - stats): a part of 10^-6 of scores of thousands is a factor of it, the same everywhere."""
+    """P is exp(score - stats): a relative error of 10^-6 in large scores is a common factor of it."""
     graph = attention.sdpa_backward(batch=1, heads=2, seq_q=64, head_dim=128)
     inputs = make_inputs(graph, "hostile", 1)
     largest = np.abs(inputs[graph.tensor("stats").uid]).max()
@@ -270,7 +270,7 @@ def test_scores_that_are_cut_move_all_of_a_gradient() -> None:
 
 
 def test_a_comparison_at_its_edge_may_fall_to_either_side() -> None:
-    """A sum of rounded numbers next to zero is clipped or not."""
+    """A sum of rounded numbers near zero may or may not be clipped."""
     g = GraphBuilder("edge", io_type=T.FLOAT)
     total = g.reduction(ReduceTensorOp.ADD, g.tensor("x", (64, 3)), (64, 1))
     g.pointwise(P.CMP_GT, total, g.scalar(0.0, rank=2), name="y", data_type=T.BOOLEAN, virtual=False)
@@ -285,7 +285,7 @@ def test_a_comparison_at_its_edge_may_fall_to_either_side() -> None:
 
 
 def elementwise(*steps: PointwiseMode, kind: DataType = T.FLOAT) -> Graph:
-    """Operations of two tensors, one after the other."""
+    """Two consecutive operations on two tensors."""
     g = GraphBuilder("elementwise", io_type=T.FLOAT)
     made, other = g.tensor("x", (1, 2)), g.tensor("b", (1, 2))
     for mode in steps[:-1]:
@@ -322,7 +322,7 @@ def test_a_zero_keeps_its_sign() -> None:
 
 
 def _of_column(x: list[float], by: list[float], make: Callable[[GraphBuilder, Any, Any], object]) -> Expected:
-    """Return what is expected of what a function makes of two tensors of one row."""
+    """Return the expectation for a function of two tensors with one row."""
     g, dims = GraphBuilder("column", io_type=T.FLOAT), (1, 1, len(x))
     make(g, g.tensor("x", dims), g.tensor("by", dims))
     given = {name: np.reshape(np.array(held), dims) for name, held in (("x", x), ("by", by))}
@@ -330,7 +330,7 @@ def _of_column(x: list[float], by: list[float], make: Callable[[GraphBuilder, An
 
 
 def test_a_function_as_small_as_its_error_may_be_0() -> None:
-    """The swish of a kernel is 0 where its tanh is -1: divided by 0 it is NaN there; nearer to 0 it is infinite."""
+    """A kernel's swish is 0 where its tanh is -1, so a quotient may be NaN or infinite there."""
 
     def quotient(g: GraphBuilder, x: Any, by: Any) -> None:
         g.pointwise(P.ERF, g.pointwise(P.DIV, g.pointwise(P.SWISH_FWD, x), by), name="y", virtual=False)
@@ -343,7 +343,7 @@ def test_a_function_as_small_as_its_error_may_be_0() -> None:
 
 
 def test_the_angle_of_a_function_as_small_as_its_error_may_be_that_of_0() -> None:
-    """In kernels exp(x) - 1 is 0 of the smallest float16 numbers, and so is their ELU."""
+    """In kernels exp(x) - 1 and ELU are 0 for the smallest float16 numbers."""
 
     def angle(g: GraphBuilder, x: Any, by: Any) -> None:
         g.pointwise(P.ABS, g.pointwise(P.ATAN2, g.pointwise(P.ELU_FWD, x), by), name="y", virtual=False)
@@ -355,7 +355,7 @@ def test_the_angle_of_a_function_as_small_as_its_error_may_be_that_of_0() -> Non
 
 @pytest.mark.parametrize("mode", [P.RELU_FWD, P.MAX])
 def test_a_maximum_of_zeros_may_have_either_sign(mode: PointwiseMode) -> None:
-    """atan2(0, -3) is pi and atan2(-0, -3) is -pi; of a number above 0 there is one angle."""
+    """atan2(0, -3) is pi and atan2(-0, -3) is -pi; a positive number has one angle."""
 
     def angle(g: GraphBuilder, x: Any, by: Any) -> None:
         zero = g.pointwise(P.SUB, x, x)
@@ -370,7 +370,7 @@ def test_a_maximum_of_zeros_may_have_either_sign(mode: PointwiseMode) -> None:
 
 
 def test_the_gradient_of_a_relu_leaves_a_gradient_of_0_as_it_is() -> None:
-    """Only x is moved off 0, from which the gradient is taken."""
+    """Only x is perturbed away from 0, on which the gradient depends."""
     g = GraphBuilder("kink", io_type=T.FLOAT)
     dy = g.pointwise(P.MUL, g.tensor("x", (1, 2)), g.tensor("b", (1, 2)))
     g.pointwise(P.RELU_BWD, g.tensor("at", (1, 2)), dy=dy, name="y", virtual=False)
@@ -382,7 +382,7 @@ def test_the_gradient_of_a_relu_leaves_a_gradient_of_0_as_it_is() -> None:
 
 
 def test_a_slope_of_0_and_a_denormal_number_of_0_hide_nothing_of_each_other() -> None:
-    """What is selected hangs on denormal numbers, and the slope of it is as small as its error."""
+    """The selection depends on denormal numbers, and its slope is as small as its error."""
     g = GraphBuilder("both", io_type=T.FLOAT)
     above = g.pointwise(P.CMP_GT, g.tensor("x", (1, 2)), g.tensor("b", (1, 2)), data_type=T.BOOLEAN)
     dy = g.pointwise(P.BINARY_SELECT, g.tensor("small", (1, 2)), g.tensor("large", (1, 2)), t=above)
@@ -461,7 +461,7 @@ def test_seeds_move_little() -> None:
     ids=lambda value: getattr(value, "name", str(value)),
 )
 def test_a_wrong_scale_of_every_family_and_type_is_found(family: str, kind: DataType, factor: float) -> None:
-    """The run that rounds means cuDNN: it is right without a fault, and wrong next to one."""
+    """The rounding run plays cuDNN: it is right without an error and wrong with one."""
     make, operation, _ = CASES[family]
     graph = make(kind)
     inputs = make_inputs(graph, seed=1)

@@ -1,4 +1,4 @@
-"""Data made up for graphs: what tensors mean is respected, kinds are what they say, memory is where strides put it."""
+"""Tests of generated data: roles of tensors, kinds of data, placement in memory."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def numbers(graph: Graph, kind: str = "uniform", seed: int = 0) -> dict[str, np.
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", sorted(BUILT))
 def test_every_natural_graph_can_be_run_on_every_kind(name: str, kind: str) -> None:
-    """The interpreter checks indices, offsets and pages; memory gives back what was put there."""
+    """The interpreter checks indices, offsets and pages; memory returns the stored values."""
     graph = BUILT[name].make()
     made = make_inputs(graph, kind)
     results = interpret(graph, made, rounding=True)
@@ -109,7 +109,7 @@ def test_hostile_scores_are_far_below_88() -> None:
 
 
 def test_half_of_hostile_heads_have_every_row_below_88() -> None:
-    """Which is where exp(0 - lse) of a kernel that counts padding as 0 overflows."""
+    """There exp(0 - lse) overflows in kernels that treat padding as 0."""
     made = [numbers(backward(), "hostile", 2 * number + 1)["stats"] for number in range(12)]
     deep = np.concatenate([(stats < -88.8).all(axis=(2, 3)).reshape(-1) for stats in made])
     assert 0.4 < deep.mean() < 0.72  # 9 of 16
@@ -135,7 +135,7 @@ MASKED: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("version", [(9, 19, 0), (9, 28, 0)], ids=lambda version: f"9.{version[1]}")
 @pytest.mark.parametrize("name", MASKED)
 def test_what_a_backward_pass_reads_is_of_a_softmax(name: str, version: tuple[int, int, int]) -> None:
-    """The probabilities it recomputes, and those alone, sum to 1 in every row that has a key and no sink."""
+    """Only the recomputed probabilities sum to 1 in every row with a key and without a sink."""
     options: dict[str, Any] = {"batch": 3, "heads": 4, "seq_q": 24, "head_dim": 32} | MASKED[name]
     graph = attention.sdpa_backward(**options, version=version, implementation="composite", allow_hazards=True)
     rows = interpret(graph, make_inputs(graph, "integers", 3), keep=["p"])["p"].sum(axis=3)
@@ -222,7 +222,7 @@ def test_files_that_are_not_arrays_are_refused(tmp_path: Path) -> None:
 def test_what_a_file_reports_of_sizes_is_checked_before_memory_is_accepted(
     tmp_path: Path, shape: tuple[int, ...]
 ) -> None:
-    """A few compressed bytes may say that they are gigabytes, in the header of an array or in their own length."""
+    """A few compressed bytes may declare gigabytes, in an array's header or in their own length."""
     graph, path = BUILT["matmul"].make(), tmp_path / "bomb.npz"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as file, file.open("a.npy", "w") as array:
         np.lib.format.write_array_header_1_0(array, {"descr": "<f8", "fortran_order": False, "shape": shape})

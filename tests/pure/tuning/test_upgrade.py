@@ -1,4 +1,4 @@
-"""Which graphs of an upgrade are too large for their numbers to be compared."""
+"""Tests of which graphs of an upgrade are too large to compare their results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The version cache, with tiny wheels and the real pip on a folder of them: no network, no cuDNN."""
+"""Tests of the version store with tiny wheels and the real pip on a folder: no network, no cuDNN."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from tests.support.wheels import (
 
 @pytest.fixture
 def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder that is all pip looks at."""
+    """Make a folder as the only source of packages for pip."""
     return make_index(tmp_path / "index", monkeypatch)
 
 
@@ -53,7 +53,7 @@ def no_environment_nvrtc(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def visible(root: Path) -> set[str]:
-    """Return what is in the cache next to its lock."""
+    """Return the store's files except the lock."""
     return {path.name for path in root.iterdir()} - {".lock"}
 
 
@@ -210,7 +210,7 @@ def test_install_without_any_wheel_quotes_pip(index: Path, root: Path) -> None:
 def test_pip_is_not_led_astray(
     index: Path, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, no_environment_nvrtc: None
 ) -> None:
-    """By modules in the working folder and on PYTHONPATH, nor by settings that are about other things."""
+    """Modules in the working folder, PYTHONPATH and unrelated settings do not affect pip."""
     traps = tmp_path / "traps"
     traps.mkdir()
     for name in ("pip", "json", "random", "zipfile"):
@@ -227,7 +227,7 @@ def test_pip_is_not_led_astray(
 
 @pytest.fixture
 def borrowing(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """An environment without pip, and none borrowed so far."""
+    """Provide an environment without pip, and without a borrowed one."""
     monkeypatch.setattr(pip, "_has_pip", lambda: False)
     pip._borrow_pip.cache_clear()
     yield
@@ -262,7 +262,7 @@ def test_an_environment_without_pip_uses_the_one_of_its_python_and_the_settings_
 def test_without_that_one_uv_gets_a_pip(
     index: Path, tmp_path: Path, borrowing: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A uv of one line, which has this environment's pip."""
+    """A one-line uv that provides this environment's pip."""
     [ours] = importlib.util.find_spec("pip").submodule_search_locations or ()  # type: ignore[union-attr]
     uv = tmp_path / "uv"
     uv.write_text(f'#!/bin/sh\nwhile [ "$1" != --target ]; do shift; done\nln -s {ours} "$2/pip"\n')
@@ -769,7 +769,7 @@ def test_verify_command_reports_whole_damaged_and_unchecked(root: Path) -> None:
 
 
 def test_verify_checks_the_wheel_of_an_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As pip installs it: nvidia/ and a RECORD next to it in site-packages."""
+    """The wheel is as installed by pip: nvidia/ with a RECORD in site-packages."""
     wheel = make_wheel(tmp_path, "nvidia-cudnn-cu12", "9.28.0.42", FULL_FILES)
     site = tmp_path / "site-packages"
     zipfile.ZipFile(wheel).extractall(site)

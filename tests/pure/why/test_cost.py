@@ -1,4 +1,4 @@
-"""The interval of a median, and the verdict on pairs, which costs of watches and audits are reported with."""
+"""Tests of confidence intervals of medians, and of the verdict on pairs of timed runs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def test_it_is_the_median_and_two_of_the_values() -> None:
 
 @pytest.mark.parametrize("draw", ["gauss", "expovariate"])
 def test_the_true_median_is_in_nearly_all_intervals(draw: str) -> None:
-    """Whatever the shape of the noise, outliers of steps that were interrupted included."""
+    """For any shape of the noise, including outliers of interrupted steps."""
     rng = random.Random(7)
     held = 0
     for _ in range(400):

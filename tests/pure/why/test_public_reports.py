@@ -1,4 +1,4 @@
-"""Public reports of "why was cuDNN not used?", told as calls: the first blocker is the one their threads found."""
+"""Public reports of "why was cuDNN not used?" as calls: the first blocker must be the one found in the thread."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ RTX_5090 = Machine((2, 8, 0), (9, 10, 2), 120)
 
 @dataclass(frozen=True)
 class Report:
-    """A thread, what its author saw and did, and what kept cuDNN out."""
+    """A thread: what its author did and saw, and what excluded cuDNN."""
 
     thread: str
     told: str
@@ -436,7 +436,7 @@ def test_there_are_forty_threads() -> None:
 
 
 def test_where_a_thread_shows_cudnn_running_nothing_is_blamed() -> None:
-    """meta-pytorch/torchtune#1652: on an H100 a Llama's first backward pass warns in cuDNN's name."""
+    """meta-pytorch/torchtune#1652: on an H100 a Llama's first backward pass warns about cuDNN."""
     llama = call(4, 32, 2048, 128, causal=True)
     assert find_blocker(llama, replace(H100, torch=(2, 5, 0), cudnn=(9, 1, 0))) is None
 
@@ -469,7 +469,7 @@ RAN = {
 
 @pytest.mark.parametrize("thread", RAN)
 def test_where_cudnn_ran_nothing_is_blamed(thread: str) -> None:
-    """Threads about its results or its speed, not about why it did not run."""
+    """Threads about results or speed, not about why cuDNN was not used."""
     assert find_blocker(*RAN[thread]) is None
 
 
@@ -491,7 +491,7 @@ def test_what_every_backend_refuses_is_not_reported_to_run(wrong: TorchCall, sai
 
 
 def test_what_the_table_knows_goes_before_what_it_does_not() -> None:
-    """Between two versions that were read, one has the architecture and one not; the order is that of both."""
+    """Of two known versions around it, one has the architecture and one has not; both have the same order."""
     machine = Machine((2, 8, 0), (9, 10, 2), 120)
     first = find_blocker(call(), machine)
     assert first is not None

@@ -1,4 +1,4 @@
-"""The table of gates against what torch 2.11 answered on an H200: 440 calls, recorded (``tools.records.sdpa_grid``)."""
+"""Compare the table of conditions with torch 2.11's recorded answers to 440 calls on an H200."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_default_order_is_torchs(record: dict[str, Any]) -> None:
 
 
 def test_record_reaches_the_gates() -> None:
-    """What no case can reach on a Hopper with 9.19 is in the public reports instead."""
+    """Conditions that no case reaches on Hopper with 9.19 are covered by the public reports."""
     seen = {FUNCTIONS[function] for record in RECORDS for _, _, function, _ in record["cases"] if function is not None}
     assert set(GATES) - seen == {
         "dropout-of-version",

@@ -1,4 +1,4 @@
-"""Reports as text, JSON and HTML, from findings made by hand. Loads no library and no torch."""
+"""Tests of reports as text, JSON and HTML, from handmade findings. Loads no library and no torch."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_json_is_the_golden_one() -> None:
 
 
 def test_json_is_strict_whatever_the_call_holds() -> None:
-    """A scale of nan is a float as others are, and a file's name need not be UTF-8."""
+    """A scale may be nan, and a file's name need not be UTF-8."""
     odd = replace(REPORT.findings[1], call=call(scale=math.nan, dropout=math.inf), place=Place("\udcff.py", 1, "f"))
     text = replace(REPORT, findings=(odd,)).to_json()
     (found,) = json.loads(text, parse_constant=lambda word: pytest.fail(word))["findings"]
