@@ -69,7 +69,7 @@ print(json.dumps([found, sorted(name for name in others if name in ("numpy", "cu
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a folder that holds the rooms of the binding, what was built in C among them, and nothing else."""
+    """Make a folder with only the binding's rooms, including its compiled C parts."""
     home = tmp_path_factory.mktemp("alone")
     (home / PACKAGE.name).mkdir()
     for room in (*LAYERS[0], "__init__.py"):

@@ -1,4 +1,4 @@
-"""The sweep over cudnn-frontend's tests: what its plugin writes, and what its comparison calls worse."""
+"""Tests of the tool that runs cudnn-frontend's tests: its plugin's output and its comparison."""
 
 from __future__ import annotations
 

@@ -120,8 +120,8 @@ ENDS_THE_PROCESS = {  # by signal
 }
 
 
-def concerning(version: tuple[int, int, int]) -> set[str]:
-    """Return the reproductions of known issues that this version has, and whose graphs it knows the operations of."""
+def applicable_reproductions(version: tuple[int, int, int]) -> set[str]:
+    """Return the reproductions of known issues of this version with operations that it supports."""
     return {
         name
         for name, made in REPRODUCTIONS.items()
@@ -131,13 +131,13 @@ def concerning(version: tuple[int, int, int]) -> set[str]:
 
 
 def test_every_known_issue_concerns_a_version_available() -> None:
-    assert concerning(V9_19) | concerning(library().version) == set(REPRODUCTIONS)
+    assert applicable_reproductions(V9_19) | applicable_reproductions(library().version) == set(REPRODUCTIONS)
 
 
 @pytest.mark.parametrize("older", [OLDER, NEWEST], ids=["9.19.0", "newest"])
 def test_cudnn_accepts_the_known_issues(older: bool) -> None:
-    """On sm_90; otherwise they would be refusals, which harm no one."""
-    names = sorted(concerning(V9_19 if older else library().version) - set(ENDS_THE_PROCESS))
+    """On other architectures they would be refusals, which are harmless."""
+    names = sorted(applicable_reproductions(V9_19 if older else library().version) - set(ENDS_THE_PROCESS))
     for step, asked in (("check", names), ("build", COMPILED)):
         done = run_python(["-c", JUDGE, step, *asked], environment=environment(older), check=True)
         version, verdicts = json.loads(done.stdout)
@@ -147,10 +147,15 @@ def test_cudnn_accepts_the_known_issues(older: bool) -> None:
 
 @pytest.mark.parametrize(
     ("name", "older"),
-    [(name, older) for name in ENDS_THE_PROCESS for older in (OLDER, NEWEST) if not older or name in concerning(V9_19)],
+    [
+        (name, older)
+        for name in ENDS_THE_PROCESS
+        for older in (OLDER, NEWEST)
+        if not older or name in applicable_reproductions(V9_19)
+    ],
 )
 def test_some_known_issues_end_the_process_when_a_plan_is_built(name: str, older: bool) -> None:
-    """9.19 does so at the support check already."""
+    """9.19 already does so at the support check."""
     done = run_python(["-c", JUDGE, "check" if older else "build", name], environment=environment(older))
     assert done.ending == ENDS_THE_PROCESS[name], done.stdout
     assert done.ending == "SIGSEGV" or "format_error" in done.stderr

@@ -1,4 +1,4 @@
-"""Bad input, one row each: our exception, its code, a headline with what was found, and a living process."""
+"""Bad input, one per row: our exception, its code, a headline with the value found, and a surviving process."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ UNCREATABLE = D.INTERMEDIATE_INFO
 
 
 def tensor(uid: int = 1, *, finalize: bool = True, **changes: Any) -> Descriptor:
-    """Return a good tensor of 2 x 8 x 64 halfs, with changes."""
+    """Return a valid tensor of 2 x 8 x 64 halfs, with changes."""
     made = Descriptor(D.TENSOR)
     values = {
         Attr.TENSOR_DATA_TYPE: DataType.HALF,
@@ -68,7 +68,7 @@ def matmul_graph() -> Graph:
 
 
 def set_one(attribute: Attr, value: Any, **options: Any) -> Callable[[], Any]:
-    """Return the call that sets one attribute of a new descriptor of its kind."""
+    """Return the call that sets one attribute of a new descriptor."""
     kind = next(kind for kind, rows in ATTRIBUTES.items() if any(facts.attribute is attribute for facts in rows))
     return lambda: Descriptor(kind).set(attribute, value, **options)
 
@@ -111,7 +111,7 @@ def closed_in(descriptors: tuple[Descriptor, Descriptor], index: int) -> tuple[D
 
 
 class ForeignHandle:
-    """Looks like a handle, is none."""
+    """Looks like a handle but is none."""
 
     pointer = 4096
     owner = 4096
@@ -461,7 +461,7 @@ def pointwise_operation() -> Descriptor:
 
 @pytest.fixture(scope="module", autouse=True)
 def _process_lives_and_judges() -> Iterator[None]:
-    """After the whole table the same process still answers about a graph."""
+    """After the whole table the same process can still judge a graph."""
     yield
     assert explain(matmul_graph(), "sm90").supported
 

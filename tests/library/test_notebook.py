@@ -1,4 +1,4 @@
-"""The notebook of the docs shows what its cells show."""
+"""The notebook in the docs must show its cells' output."""
 
 from __future__ import annotations
 

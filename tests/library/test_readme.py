@@ -1,4 +1,4 @@
-"""Every page is true: Python runs, commands run or exist, what is shown is what comes."""
+"""Every page must be true: Python code runs, commands run or exist, and shown output is real."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PYTHON = [block for block in BLOCKS if block.language == "python" and block.page
 
 
 def run(*command: str) -> subprocess.CompletedProcess[str]:
-    """Run in the checkout, with this Python's scripts in front and every GPU hidden."""
+    """Run in the checkout with this Python's scripts first on PATH and every GPU hidden."""
     scripts = str(Path(sys.executable).parent)
     environment = {
         **os.environ,
@@ -40,7 +40,7 @@ def pattern(shown: str) -> str:
 
 
 def first_untrue(shown: str, printed: str) -> str | None:
-    """Return the first shown line the printed ones lack, None if all come in this order with gaps only at ``...``."""
+    """Return the first shown line missing in the output; None if all come in order, with gaps only at ``...``."""
     lines = printed.splitlines()
     at, gap = 0, False
     for line in shown.splitlines():
@@ -73,7 +73,7 @@ def test_command_runs(command: str) -> None:
 
 @pytest.fixture(scope="module")
 def demo() -> str:
-    """Return what `make demo` prints last."""
+    """Return the last output of `make demo`."""
     [recipe] = re.findall(r"bin/(cudnn-backend explain .*?);", (ROOT / "Makefile").read_text())
     [version] = re.findall(r"^CUDNN := (\S+)", (ROOT / "Makefile").read_text(), re.MULTILINE)
     done = run(*shlex.split(recipe.replace("$(CUDNN)", version)))

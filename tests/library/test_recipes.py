@@ -1,4 +1,4 @@
-"""Each recipe of CONTRIBUTING.md, followed in a copy of the repository: it touches the files that it names."""
+"""Each recipe of CONTRIBUTING.md is followed in a copy of the repository and must touch exactly its named files."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Copy:
         self.by_hand: set[str] = set()
 
     def insert(self, path: str, anchor: str, text: str) -> None:
-        """Insert text after the only place where a file has the anchor."""
+        """Insert text after the only occurrence of an anchor in a file."""
         found = (self.folder / path).read_text(encoding="utf-8")
         assert found.count(anchor) == 1, f"{path} has {anchor!r} {found.count(anchor)} times"
         self.write(path, found.replace(anchor, anchor + text))
@@ -91,11 +91,11 @@ class Copy:
         assert done.returncode == 0
 
     def test(self, keyword: str, *files: str) -> None:
-        """Run the tests of some files that the keyword selects."""
+        """Run the tests of some files that match a keyword."""
         self.run("pytest", "-q", "-p", "no:cacheprovider", *files, "-k", keyword)
 
     def touched(self) -> set[str]:
-        """Return the files that differ from those of the repository, or are new."""
+        """Return the new files and those that differ from the repository."""
         return {
             path.relative_to(self.folder).as_posix()
             for path in self.folder.rglob("*")
@@ -105,7 +105,7 @@ class Copy:
         }
 
     def check(self, title: str) -> None:
-        """Check that the recipe names each file that was edited by hand, and that all others are generated."""
+        """Check that the recipe names each file edited by hand, and that all others are generated."""
         count, named = STATED[title]
         unnamed = {path for path in self.by_hand if not any(f"/{name}" in f"/{path}" for name in named)}
         assert (len(self.by_hand), unnamed) == (count, set()), sorted(self.by_hand)
@@ -294,7 +294,7 @@ def follow_target(copy: Copy) -> None:
 
 
 def follow_version(copy: Copy) -> None:
-    """A newer header, which has nothing new."""
+    """A newer header without new content."""
     makefile = copy.read("Makefile")
     newest = re.findall(r"^NEWEST := 9\.(\d+)\.0$", makefile, re.MULTILINE)[0]
     newer = f"{int(newest) + 1}"

@@ -1,4 +1,4 @@
-"""Sixteen threads ask at once and hear what one thread hears alone."""
+"""Sixteen threads that query at once must get the same answers as one thread."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ QUESTIONS = [(name, TARGETS[index % len(TARGETS)]) for index, name in enumerate(
 
 
 def answer(name: str, target: str) -> dict[str, Any]:
-    """Return everything a verdict says about the graph itself."""
+    """Return everything in a verdict about the graph itself."""
     data = explain(ZOO[name](), target).to_dict()
     return {
         key: data[key]
@@ -33,7 +33,7 @@ def answer(name: str, target: str) -> dict[str, Any]:
 
 
 def at_once(work: Callable[[int], Any], count: int) -> list[Any]:
-    """Run `work` of 0, 1, ... in sixteen threads that begin together."""
+    """Run `work` of 0, 1, ... in sixteen threads that start together."""
     start = threading.Barrier(THREADS)
 
     def begin(number: int) -> Any:
@@ -78,7 +78,7 @@ def test_control_graph_is_queried_from_many_threads_at_first(monkeypatch: pytest
 
 
 def test_errors_stay_in_the_thread_that_made_them() -> None:
-    """The last-error text is per thread: each of two refusals comes with its own words."""
+    """The last-error text is per thread: each of two refusals has its own message."""
     kinds = [DescriptorType.TENSOR, DescriptorType.DEVICEPROP, DescriptorType.OPERATION_MATMUL, DescriptorType.RNG]
 
     def refuse(number: int) -> tuple[DescriptorType, str]:

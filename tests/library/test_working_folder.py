@@ -1,4 +1,4 @@
-"""The working folder is data: no file that is there is imported or loaded, whatever its name."""
+"""Files in the working folder must not be imported or loaded, whatever their names."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ __attribute__((constructor)) static void mark(void) {
 
 @pytest.fixture(scope="module")
 def trap(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a folder where everything has a name that is imported or loaded somewhere, and leaves ``../mark``."""
+    """Make a folder where everything has a name that is imported or loaded somewhere, and leaves ``../mark``."""
     folder = tmp_path_factory.mktemp("trap") / "folder"
     folder.mkdir()
     mark = folder.parent / "mark"
@@ -184,7 +184,7 @@ TELLS = "\nimport os\nwith open(os.environ['TOLD'], 'a') as told: print(os.getpi
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the Python of an environment that has the package as a copy, which reports who loads it."""
+    """Return the Python of an environment with a copy of the package that reports who loads it."""
     folder = tmp_path_factory.mktemp("installed") / "environment"
     venv.create(folder, symlinks=True)
     [site] = folder.glob("lib/python*/site-packages")

@@ -1,4 +1,4 @@
-"""A case examined for a described GPU, by two cuDNN versions: everything up to execution."""
+"""Tests of a case examined for a described GPU with two cuDNN versions, up to execution."""
 
 from __future__ import annotations
 

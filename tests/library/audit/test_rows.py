@@ -1,4 +1,4 @@
-"""Sampled rows of attention in torch, on the CPU, against the reference: right ones pass, and others do not."""
+"""Compare sampled rows of attention in torch on the CPU with the reference: right ones pass, wrong ones fail."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SEEDS = range(40)
 
 
 class Made:
-    """A random problem, its tensors, and what is right."""
+    """A random problem with its tensors and right results."""
 
     def __init__(self, seed: int) -> None:
         draw = random.Random(seed)
@@ -76,7 +76,7 @@ def test_right_results_are_right(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_tenth_too_much_is_wrong(seed: int) -> None:
-    """Of O always; where keys are many its gradients are sums whose bound may be wider."""
+    """O is always checked; with many keys the bounds of its gradients' sums may be wider."""
     made = Made(seed)
     wrong = 1.1 if made.kind is not torch.bfloat16 else 1.3
     found = made.check(made.o * wrong, made.gradients)
@@ -100,7 +100,7 @@ def test_one_nan_is_found_wherever_it_is(name: str) -> None:
 
 @pytest.mark.parametrize("packed", [False, True])
 def test_nothing_is_brought_to_the_host(packed: bool) -> None:
-    """Tensors without data refuse whatever would read one: on a GPU that would wait for the stream."""
+    """Tensors without data refuse every read, which on a GPU would wait for the stream."""
     from torch._subclasses.fake_tensor import FakeTensorMode
 
     with FakeTensorMode():

@@ -1,4 +1,4 @@
-"""Calls that are not sampled: counted, passed on as they were given, and invisible to compilers."""
+"""Tests of calls that are not sampled: they are counted, passed on unchanged, and invisible to compilers."""
 
 from __future__ import annotations
 

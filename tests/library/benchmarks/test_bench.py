@@ -61,7 +61,7 @@ def test_twenty_shapes_cover_what_they_should() -> None:
 
 
 def test_a_fresh_process_builds_the_small_problem(h100: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It has the sizes as plain numbers, so that no import of ours comes before its clock starts."""
+    """It has the sizes as plain numbers, so that our package is not imported before its clock starts."""
     if "torch" not in sys.modules:
         monkeypatch.setitem(sys.modules, "torch", ModuleType("torch"))  # only imported here
     fresh_process = importlib.import_module("benchmarks.fresh_process")
@@ -230,7 +230,7 @@ def test_another_plan_than_the_frontends_is_not_compared() -> None:
 
 
 def test_a_difference_beyond_noise_is_what_tuning_accepts_for_one() -> None:
-    """Two percent, and both spreads: the quartiles of each are a percent apart."""
+    """The difference is two percent and both spreads: the quartiles of each are one percent apart."""
     name = "GPU: shapes that differ from cudnn-frontend, same plan"
     for median, spread, differs in ((97.5, 0.0, True), (98.5, 0.0, False), (97.5, 1.5, False), (102.5, 0.0, True)):
         made = record()
@@ -239,7 +239,7 @@ def test_a_difference_beyond_noise_is_what_tuning_accepts_for_one() -> None:
 
 
 def test_a_plan_next_to_itself_does_not_differ() -> None:
-    """What the limit was read from: all plans of a run on an H200 next to the same ones of cudnn-frontend."""
+    """The limit comes from all plans of a run on an H200 next to the same plans of cudnn-frontend."""
     made = read_record("bench-h200-cudnn-9.19.0.json")
     judged = {item["name"]: item["value"] for item in judge(made)}
     assert judged["GPU: shapes that differ from cudnn-frontend, same plan"] == 0

@@ -1,4 +1,4 @@
-"""What is measured of many shapes, where there is no GPU: which shapes, what is accepted, and how it is reported."""
+"""Tests of the benchmark of many shapes without a GPU: its shapes, arguments and report."""
 
 from __future__ import annotations
 
@@ -176,7 +176,7 @@ def test_the_model_is_accepted_by_its_peers() -> None:
 
 
 def test_a_maker_that_was_ended_is_compared_no_further() -> None:
-    """A first epoch that was not ended is no figure; one of torch's cuDNN took at least what it was given."""
+    """An unfinished first epoch gives no figure; torch's cuDNN took at least the given time."""
     made: dict[str, Any] = {"parameters": 1, "makers": {"torch flash": trained(10.0, 1.0, [5.0, 4.0])}}
     made["makers"] |= {"ours, adaptive": trained(9.0, 1.0, [5.0, 4.0]), "torch cudnn": trained(9.0, 9.0, [5.0, 4.0])}
     made["makers"]["torch cudnn"] |= {"serving": {"loss": 7.0}, "packed": trained(9.0, 9.0, [5.0, 9.0])["padded"]}

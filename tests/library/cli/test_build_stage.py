@@ -1,4 +1,4 @@
-"""The build as a stage: what does not compile has a cause, and what is named as a remedy with a build was built."""
+"""Tests of the build stage: a failed compilation has a cause, and remedies named with a build were built."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ MXFP8 = find_case("mxfp8 d512")
 
 
 def too_wide() -> Graph:
-    """Return a graph that passes its support check on sm_100, and whose only plan does not compile."""
+    """Return a graph that passes its support check on sm_100, but has no plan that compiles."""
     return backward(head_dim=256)
 
 
 def matrices() -> Graph:
-    """Return a product of float32 matrices without a batch."""
+    """Return a product of float32 matrices without a batch dim."""
     g = GraphBuilder("matrices", io_type=DataType.FLOAT)
     g.matmul(g.tensor("a", (64, 32)), g.tensor("b", (32, 48)), name="y", virtual=False)
     return g.graph()
@@ -84,7 +84,7 @@ def test_plan_that_does_not_compile_has_a_cause(
 
 
 def test_variations_that_are_built_are_reported_before(judge: Judge) -> None:
-    """What a progress line shows; and a bound of time is one of a stage."""
+    """Progress lines show stages, and a time limit applies to a stage."""
     steps: list[str] = []
     with Judge(step=steps.append) as told:
         told.run_query(Query(too_wide(), "sm100", build=True))
@@ -94,7 +94,7 @@ def test_variations_that_are_built_are_reported_before(judge: Judge) -> None:
 
 
 def test_remedy_is_built_where_a_build_is_requested(judge: Judge) -> None:
-    """192 padded to 256 passes its support check and does not compile; 192 next to 128 for V does both."""
+    """192 padded to 256 passes the support check but does not compile; 192 with 128 for V does both."""
     padded = next(one for one in changes(backward(head_dim=192), ("pad_head_dim",)) if "256" in one.title)
     with using("sm100") as target:
         assert supports(padded.graph, target, MODES)
@@ -108,7 +108,7 @@ def test_remedy_is_built_where_a_build_is_requested(judge: Judge) -> None:
 
 
 def test_crash_while_a_variation_is_built_costs_that_variation_only() -> None:
-    """V in row-major order ends the process that compiles it, with cuDNN 9.28."""
+    """V in row-major order crashes the process that compiles it, with cuDNN 9.28."""
     with using("sm100") as target:
         graph = next(
             one.graph for one in changes(too_wide(), ("layout",)) if one.title.startswith("v: strides -> row-major")
@@ -119,7 +119,7 @@ def test_crash_while_a_variation_is_built_costs_that_variation_only() -> None:
 
 
 def test_a_bounded_number_of_variations_is_built() -> None:
-    """It does not matter how long they take: a plan that compiles counts as seven that do not."""
+    """The limit is independent of time: a plan that compiles counts as seven that do not."""
     with using("sm90") as target:
         case = Case((), forward(), target, MODES, budget=Budget(8))
         assert [case.run_query(forward()) for _ in range(3)] == [True, True, None]
@@ -129,7 +129,7 @@ def test_a_bounded_number_of_variations_is_built() -> None:
 
 
 def test_search_for_the_cause_that_is_too_slow_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It gives what cuDNN's message say, which a line reports from an answer."""
+    """The message contains cuDNN's own text."""
 
     def spin(*_given: object) -> bool:
         while True:
@@ -225,7 +225,7 @@ def test_remedies_report_that_they_were_not_built(tmp_path: Path) -> None:
 
 
 def test_modes_are_queried(judge: Judge, tmp_path: Path) -> None:
-    """FALLBACK alone takes no forward attention; the remedy is one for the modes that were queried."""
+    """FALLBACK alone supports no forward attention; the remedy applies to the queried modes."""
     assert whatif(forward(), "sm90", modes=("A",)) == []
     found = whatif(forward(head_dim=100), "sm90", modes=("A",), judge=judge)
     assert found
@@ -284,7 +284,7 @@ def test_whatif_of_a_graph_that_only_fallback_supports(tmp_path: Path) -> None:
 
 
 def test_older_version_is_named_only_if_it_was_queried(tmp_path: Path) -> None:
-    """Two products in F16x16 order were supported once, on sm_80, and not on sm_89, which has less shared memory."""
+    """Two products in F16x16 order were once supported on sm_80, but not on sm_89 with its smaller shared memory."""
     removed = command(tmp_path, "explain", "-v", "--target", "sm80", graph="ZOO['two matmul, reordered, s 10']()")
     said = next(line for line in removed.stdout.splitlines() if line.startswith("remedy:"))
     version = re.search(r"use cuDNN (\S+) ", said)

@@ -1,4 +1,4 @@
-"""What `cudnn-backend compare` compares, names where there is no GPU, and how it reports it."""
+"""Tests of `cudnn-backend compare`: its contenders, its plans without a GPU, and its report."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def test_plans_are_named_for_a_described_gpu_and_the_command_agrees_again() -> N
 
 
 def test_a_record_that_came_to_its_limit_is_gone_on_with(tmp_path: Path) -> None:
-    """Rows that are there are kept as they are; the others are what the whole run says."""
+    """Existing rows are kept; the others equal those of an uninterrupted run."""
     path, target = tmp_path / "record.json", ("--target", "h100", "--format", "json", "--output")
     assert command(LOG, *target, str(path)).code == 0
     whole = json.loads(path.read_text())
@@ -208,7 +208,7 @@ def test_a_version_reports_what_it_refuses_and_lives_on(tmp_path: Path) -> None:
 
 
 def test_the_first_configs_are_those_that_can_be_built() -> None:
-    """The first config of this graph passes the check, and does not compile."""
+    """The first config of this graph passes the check but does not compile."""
     target = shared_target("h100")
     question = OperationGraph(random_graph(19, "pointwise", version=(9, 14, 0)), target)
     configs = candidates(question, Selection()).configs[:3]
@@ -266,7 +266,7 @@ def test_absence_of_matplotlib_is_reported_before_anything_is_measured(
 
 
 def test_why_a_backend_of_torch_is_not_for_a_problem_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
-    """torch warns of each reason before it raises; a stand-in for it, which has no GPU to refuse."""
+    """torch warns of each reason before it raises; this replacement has no GPU to refuse."""
 
     class Tensor:
         def detach(self) -> Tensor:

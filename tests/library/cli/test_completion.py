@@ -1,4 +1,4 @@
-"""Completion with the cuDNN versions that are installed here."""
+"""Tests of shell completion with the installed cuDNN versions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every entry point names an environment problem: doctor, whatif, matrix, log, build, plan selection, frontend.
+"""Every entry point must name an environment problem: doctor, whatif, matrix, log, build, selection, frontend.
 
 Each question is queried in a child with libraries that are mixed or lack something; nothing is faked but the files.
 """
@@ -37,7 +37,7 @@ def older() -> Path:
 
 @pytest.fixture
 def mixed(tmp_path: Path) -> dict[str, str]:
-    """Return the environment of a child whose cuDNN has engines of another version."""
+    """Return the environment of a child with engines of another cuDNN version."""
     source = Path(next(place.path for place in cudnn_places() if place.path is not None)).parent
     folder = tmp_path / "lib"
     folder.mkdir()
@@ -52,7 +52,7 @@ def mixed(tmp_path: Path) -> dict[str, str]:
 
 @pytest.fixture
 def no_nvrtc(tmp_path: Path) -> dict[str, str]:
-    """Return the environment of a child whose cuDNN, one that requests NVRTC, finds a library that is none."""
+    """Return the environment of a child with an invalid NVRTC library."""
     (tmp_path / "nothing.c").write_text("int nothing;")
     built = tmp_path / "libnvrtc.so.12"
     command = ["cc", "-shared", "-fPIC", f"-Wl,-soname,{built.name}", "-o", built, tmp_path / "nothing.c"]

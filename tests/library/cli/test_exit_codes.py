@@ -1,4 +1,4 @@
-"""Every command with every kind of bad input: exit code 0, 1, 2 or 130, no traceback, no control characters."""
+"""Every command with every kind of bad input must end with code 0, 1, 2 or 130, without traceback or control characters."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ GRAPH = "examples/forum_two_matmul.py"
 
 
 def leaves(group: click.Group, *before: str) -> Iterator[tuple[str, click.Command]]:
-    """Yield every command of a group and of the groups inside it, by its text."""
+    """Yield every command of a group and its subgroups, with its words."""
     for name, command in group.commands.items():
         if isinstance(command, click.Group):
             yield from leaves(command, *before, name)
@@ -49,7 +49,7 @@ def run(arguments: list[str]) -> Result:
 
 
 def check_ending(done: Result, arguments: list[str], expected: int | None) -> None:
-    """Check what holds for every command line."""
+    """Check what must be true after every command line."""
     what = f"{arguments}: exit code {done.exit_code}\n{done.output}"
     assert done.exit_code in (0, 1, 2, 130), what
     assert expected in (None, done.exit_code), what

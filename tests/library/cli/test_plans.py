@@ -1,4 +1,4 @@
-"""Commands about plans: `cache list` names each plan on disk."""
+"""Tests of commands about plans: `cache list` must name each plan on disk."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``run`` without a GPU: what it reads, what it says would be run, overrides, batch files, formats, exit codes."""
+"""Tests of ``run`` without a GPU: inputs, plans it would run, overrides, batch files, formats, exit codes."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def matmul(tmp_path: Path) -> Path:
 
 
 def test_for_a_described_gpu_nothing_is_computed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The inputs alone would have 8 GB, the scores 1 TB."""
+    """The inputs alone would take 8 GB, the scores 1 TB."""
     graph = attention.sdpa_forward(batch=32, heads=32, seq_q=65536, head_dim=128)
     for name in ("make_inputs", "load_arrays", "expect"):
         monkeypatch.setattr(trial_module, name, None)
@@ -95,7 +95,7 @@ def test_a_described_gpu_reports_what_would_be_run(matmul: Path) -> None:
 
 
 def test_a_graph_that_cudnn_refuses_is_refused_as_it_is(tmp_path: Path) -> None:
-    """Nothing of it is fixed before, and it is no failure."""
+    """Invalid input is not corrected, and counts as an error rather than a failed run."""
     data = graph_to_json(BUILT["convolution forward"].make())
     for one in data["tensors"]:
         if one["dims"] == [4, 64, 28, 28]:
@@ -210,7 +210,7 @@ def test_a_batch_file_names_graphs_and_data_next_to_it(
 
 
 def test_one_graph_of_a_log_that_cannot_be_had_costs_only_itself(matmul: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One that is not whole in the log, and one that has nothing of the name that is to be changed."""
+    """One graph is truncated in the log, and one lacks the tensor to change."""
     whole = BUILT["matmul"].make()
     other = BUILT["reduction"].make()
     in_log: list[tuple[int | None, Graph | GraphError]] = [
@@ -369,7 +369,7 @@ def test_a_child_agrees_and_its_errors_are_raised_here() -> None:
 
 
 def crash_at_second_config() -> None:
-    """In a child: run graphs as always, but die where the second config is run, by whatever signal."""
+    """In a child: run graphs as usual, but crash with a signal at the second config."""
     real = runner_module.run_graph
 
     def dying(graph: Any, *, step: Any, done: Any, skip: Any, **options: Any) -> Trial:

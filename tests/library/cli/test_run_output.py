@@ -1,4 +1,4 @@
-"""What ``run`` prints: text, JSON, JUnit, the progress bar. `make regen` writes the golden files."""
+"""Tests of the output of ``run``: text, JSON, JUnit, progress bar. `make regen` writes the golden files."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def trials() -> Iterator[Trial]:
 
 
 def printed(style: str, folder: Path) -> str:
-    """Return what the command prints where its trials are these."""
+    """Return the command's output for these trials."""
     path = folder / "graph.json"
     save_graph(BUILT["matmul"].make(), path)
     made = list(trials())

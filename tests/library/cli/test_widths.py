@@ -1,4 +1,4 @@
-"""Every command at every width, in a pipe and in a terminal: the same words, the same exit code, never nothing."""
+"""Every command must print the same words with the same exit code at every width, in a pipe and in a terminal."""
 
 from __future__ import annotations
 
@@ -94,12 +94,12 @@ def surroundings(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def letters(text: str) -> Counter[str]:
-    """Count letters: help cuts words that are longer than a line. What breaks a command of a CI is taken back."""
+    """Count letters, as help cuts long words; changes against workflow commands are undone."""
     return Counter("".join(text.replace("\\x3a", ":").split()))
 
 
 def check_widths(call: Callable[[], object], *, whole_words: bool) -> None:
-    """Check that what is written and the exit code do not depend on the width, nor on being a terminal."""
+    """Check that output and exit code depend neither on the width nor on a terminal."""
     call_once: Ran = run_at(call, None, terminal=False)  # what is kept from run to run is kept now
     expected = run_at(call, None, terminal=False)
     assert expected.code == call_once.code

@@ -1,4 +1,4 @@
-"""Remedies of rules: a change of the graph is judged before it is named; one that cannot be judged is a suggestion."""
+"""Remedies of rules must be judged before they are named; one that cannot be judged is a suggestion."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def judge() -> Iterator[Judge]:
 
 
 def short_offsets() -> Graph:
-    """Packed sequences whose offsets have one entry too few."""
+    """Return packed sequences with one ragged offset too few."""
     graph = sdpa_forward(batch=2, heads=4, seq_q=256, head_dim=64, ragged=True)
     offsets = [tensor.ragged_offset for tensor in graph.tensors if tensor.ragged_offset is not None]
     return replace_tensors(graph, {one.uid: replace(one, dims=(2, 1, 1, 1)) for one in offsets})

@@ -1,4 +1,4 @@
-"""Architectures that a cuDNN is not made for: older ones, and ones newer than it. That is no fault of a graph."""
+"""Tests of architectures that a cuDNN does not support: too old or too new. The graph must not be blamed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def flash() -> Graph:
 
 
 def convolution() -> Graph:
-    """Return a convolution that kernels compiled ahead of time serve on every architecture."""
+    """Return a convolution that precompiled kernels serve on every architecture."""
     g = GraphBuilder("convolution", io_type=DataType.FLOAT)
     image, weights = (8, 64, 32, 32), (64, 64, 3, 3)
     x = g.tensor("x", image, strides=channels_last(image))
@@ -29,7 +29,7 @@ def convolution() -> Graph:
 
 
 def unknown(sm: int) -> Profile:
-    """Return a GPU of an architecture that no one has described, with the numbers of an RTX 5090."""
+    """Return a GPU of an unknown architecture, with the numbers of an RTX 5090."""
     known = find_profile("sm120")
     properties = {**known.properties, "deviceVer": sm * 10, "deviceName": "unknown"}
     return replace(known, name="unknown", title="an unknown GPU", properties=properties)
@@ -37,7 +37,7 @@ def unknown(sm: int) -> Profile:
 
 @pytest.mark.parametrize("target", ["p100", "gtx-1080-ti"])
 def test_before_volta_convolutions_are_supported_and_products_are_not(target: str) -> None:
-    """The control graph, a float16 product, is refused there; that says nothing about the environment."""
+    """The control graph, a float16 matmul, is refused there; that says nothing about the environment."""
     for whole in (False, True):
         verdict = explain(convolution(), target, build=whole)
         assert verdict.outcome is Outcome.SUPPORTED

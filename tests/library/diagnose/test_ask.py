@@ -1,4 +1,4 @@
-"""Questions answered in child processes: crashes and time limits become lines of the verdict."""
+"""Tests of child processes that judge: crashes and time limits must become lines of the verdict."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_a_crash_in_heuristics_is_a_line_of_the_verdict(asked: Judge) -> None:
 
 
 def test_a_crash_is_put_down_to_a_known_issue_that_ends_processes(asked: Judge) -> None:
-    """Another fault of the same graph, of what runs, is before it in the table."""
+    """Another known issue of the same graph, about execution, comes earlier in the table."""
     row = next(row for row in FAULTS if row.code == "boolean-bias")
     graph = row_graph(EXAMPLES[row.code].reproductions["backward"])
     statistics = graph.tensor("stats")

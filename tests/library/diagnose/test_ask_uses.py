@@ -1,4 +1,4 @@
-"""The judge in programs with threads, event loops, forks, pools and interruptions: no answer is that to another."""
+"""Tests of the judge with threads, event loops, forks, pools and interruptions: answers must not be mixed up."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.torture.judge import expected, questions
 
 
 def answers(asked: tuple[Query, ...], run_query: object = judge) -> list[tuple[str, int, Outcome]]:
-    """Return what reports the answers apart."""
+    """Return the part of an answer that distinguishes it."""
     assert callable(run_query)
     found = [run_query(question) for question in asked]
     return [(verdict.graph, verdict.sm, verdict.outcome) for verdict in found]

@@ -1,4 +1,4 @@
-"""Our attention graphs against those cudnn-frontend builds, as cuDNN itself describes both in its log.
+"""Compare our attention graphs with cudnn-frontend's, as cuDNN describes both in its log.
 
 ``data/attention_graphs.txt`` holds what cuDNN logged for cudnn-frontend's graphs. For each of them the options that
 must give the same graph are listed here; where ours differs on purpose, the reason is, and cuDNN must support ours
@@ -147,7 +147,7 @@ def expected(key: str) -> Listing:
 
 
 def questions(version: str) -> tuple[dict[str, Graph], list[str]]:
-    """Return what to ask a cuDNN version: both graphs of each of its listings, verdicts where they differ."""
+    """Return the queries for a cuDNN version: both graphs of each listing, with verdicts where they differ."""
     keys = [key for key in LISTINGS if LISTINGS[key].version == version or key in DELIBERATE]
     graphs = {f"listed {key}": LISTINGS[key].graph for key in keys} | {f"ours {key}": ours(key) for key in keys}
     return graphs, [name for name in graphs if name.split(" ", 1)[1] in DELIBERATE]
@@ -155,7 +155,7 @@ def questions(version: str) -> tuple[dict[str, Graph], list[str]]:
 
 @pytest.fixture(scope="module")
 def answered() -> dict[str, Answers]:
-    """What each of the two cuDNN versions logged and said, the older one asked in one child process."""
+    """The logs and verdicts of both cuDNN versions, those of the older one from a single child process."""
     return {"9.19": answers_elsewhere(*questions("9.19"), older_cudnn()), "9.28": answers(*questions("9.28"))}
 
 
@@ -166,7 +166,7 @@ def test_every_listing_has_options() -> None:
 
 @pytest.mark.parametrize("key", LISTINGS)
 def test_a_listing_is_read_as_it_is_written(key: str, answered: dict[str, Answers]) -> None:
-    """Listing to graph to cuDNN's log to text gives the listing again."""
+    """Conversion from listing to graph to cuDNN's log to text must give the listing again."""
     listing = LISTINGS[key]
     logged = answered[listing.version][f"listed {key}"]["log"]
     assert_same_graph(listing.graph, logged)
@@ -176,14 +176,14 @@ def test_a_listing_is_read_as_it_is_written(key: str, answered: dict[str, Answer
 
 @pytest.mark.parametrize("key", LISTINGS)
 def test_our_graph_is_the_listed_one(key: str, answered: dict[str, Answers]) -> None:
-    """Or the listed one with the changes that are stated in DELIBERATE, and nothing else."""
+    """Or it equals the listed one with the changes stated in DELIBERATE."""
     assert difference(expected(key), answered[LISTINGS[key].version][f"ours {key}"]["log"]) is None
 
 
 @pytest.mark.parametrize("key", DELIBERATE)
 @pytest.mark.parametrize("version", VERSIONS)
 def test_a_deliberate_difference_costs_no_support(version: str, key: str, answered: dict[str, Answers]) -> None:
-    """Ours is another graph, and cuDNN has every engine config for it that it has for the listed one."""
+    """Ours is a different graph, for which cuDNN has every engine config of the listed one."""
     assert difference(LISTINGS[key], answered[version][f"ours {key}"]["log"]) is not None
     listed, mine = (answered[version][f"{whose} {key}"]["verdicts"] for whose in ("listed", "ours"))
     assert any(listed.values())
@@ -192,7 +192,7 @@ def test_a_deliberate_difference_costs_no_support(version: str, key: str, answer
 
 
 def test_scratch_memory_of_ragged_gradients_is_ragged_as_they_are() -> None:
-    """The listings say only that these tensors are ragged, not by which offsets."""
+    """The listings only tell that these tensors are ragged, not their offsets."""
     graph = ours("9.19 bwd ragged GQA maxtotal")
     for scratch, like in {"dv_full": "dv", "dk_full": "dk", "dq_accum": "dq", "softmax_sum": "stats"}.items():
         assert graph.tensor(scratch).ragged_offset == graph.tensor(like).ragged_offset is not None
@@ -203,7 +203,7 @@ SHOWN = ("9.19 fwd dropout p", "9.19 fwd ragged", "9.28 fwd padding+SWA BR", "9.
 
 @pytest.mark.parametrize("key", SHOWN)
 def test_every_single_value_of_the_log_matters(key: str, answered: dict[str, Answers]) -> None:
-    """Change each number, flag and name cuDNN logged, one at a time: the comparison notices every one."""
+    """Each number, flag and name logged by cuDNN is changed once, and the comparison must notice it."""
     listing = LISTINGS[key]
     logged = answered[listing.version][f"listed {key}"]["log"]
     missed = unnoticed(logged, lambda other: difference(listing, other))

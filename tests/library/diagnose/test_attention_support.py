@@ -1,4 +1,4 @@
-"""The stored support tables of attention are what cuDNN says, and docs/attention-support.md is what they say."""
+"""The stored attention support tables must equal cuDNN's answers, and docs/attention-support.md the tables."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ NOT_IN_ROWS = {"batch", "heads", "name", "stats_log2"}
 
 
 def sample(version: str) -> list[str]:
-    """Return some rows, others for each version, and the one that crashes some versions before the others."""
+    """Return some rows, different for each version, with one before them that crashes some versions."""
     chosen = random.Random(version).sample([name for name in ROWS if name != CRASHING], SAMPLE)
     return [CRASHING, *chosen]
 

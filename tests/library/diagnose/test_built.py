@@ -1,4 +1,4 @@
-"""A natural graph of every kind, written with the builder: what cuDNN 9.28 says of it, and its log read back."""
+"""Tests of one natural graph of every kind: cuDNN 9.28's answer, and the graph read back from its log."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TARGETS = ("a100", "h100", "b200")
 
 
 def answer(name: str, target: str) -> tuple[int, str]:
-    """Return how many engine configs there are, and cuDNN's message about the others."""
+    """Return the number of engine configs, and cuDNN's message about the others."""
     try:
         graph = OperationGraph(BUILT[name].make(), open_target(target))
         found = [graph.heuristics(mode) for mode in ("A", "FALLBACK")]

@@ -1,4 +1,4 @@
-"""The cases of public threads: each complaint still shows, in cuDNN's message, its cause is named, its remedy helps."""
+"""Public cases must still show their complaint in cuDNN's message, with a named cause and a remedy that helps."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def judge() -> Iterator[Judge]:
 
 
 def _version(asked: str | None) -> str | None:
-    """Return the version to request: that of the library of this environment is queried without one."""
+    """Return the version to request; this environment's own library is used without a name."""
     return None if asked == library().version_text else asked
 
 
@@ -42,7 +42,7 @@ Ask = Callable[[str], Verdict]
 
 @pytest.fixture(scope="module")
 def run_query(judge: Judge) -> Ask:
-    """Return what is said of the case of a name, which is queried once."""
+    """Return the answer for a case by name, judged once."""
     cases = {case.name: case for case in CASES}
 
     @cache
@@ -54,7 +54,7 @@ def run_query(judge: Judge) -> Ask:
 
 
 def _said(verdict: Verdict, where: Speaker) -> str:
-    """Return what cuDNN said, or how its process ended; or what our headline says."""
+    """Return cuDNN's text, the ending of its process, or our headline."""
     if where == "our headline":
         return verdict.cause.headline if verdict.cause else ""
     of_each = slice(1) if where == "innermost reason" else slice(None)

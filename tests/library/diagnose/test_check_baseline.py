@@ -1,4 +1,4 @@
-"""A baseline written, kept and broken, on real cuDNN."""
+"""Tests of a baseline written, kept and broken with the real cuDNN."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Verdicts from end to end: the forum graph, flash forward, broken environments."""
+"""Tests of complete verdicts: the forum graph, flash attention, broken environments."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_forum_graph_was_removed_from_the_newest() -> None:
 
 
 def test_the_measured_need_is_what_the_texts_state() -> None:
-    """The limit found by asking again is believed by cuDNN: one KiB less and the graph is refused."""
+    """cuDNN accepts the limit that was found; with one KiB less it refuses the graph."""
     _, verdict = as_json(FORUM, "--cudnn", "9.19.0", "--target", "sm89")
     needed = int(re.findall(r"needs (\d+) bytes", verdict["cause"]["headline"])[0])
     code = (
@@ -196,7 +196,7 @@ def test_library_that_is_not_a_library(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def without_stub(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of the package as an installation without a C compiler leaves it: no driver stub."""
+    """Make a copy of the package as installed without a C compiler: without a driver stub."""
     folder = tmp_path_factory.mktemp("without_stub")
     ignored = shutil.ignore_patterns("*.so", "__pycache__")
     shutil.copytree(ROOT / "cudnn_backend_py", folder / "cudnn_backend_py", ignore=ignored)
@@ -215,7 +215,7 @@ def test_without_a_driver_library(without_stub: Path, older: bool, graph: str) -
 
 
 def test_control_graph_refused_on_one_architecture_is_queried_on_another() -> None:
-    """For a described GPU too old for float16 products (Pascal) it says nothing about the environment.
+    """For a described GPU without float16 matmuls (Pascal) it says nothing about the environment.
 
     The older cuDNN is a jit wheel, whose refusal of a matmul is not the full one's.
     """
@@ -262,7 +262,7 @@ def test_refused_candidates_carry_reasons_innermost_first() -> None:
 
 
 def rope() -> Graph:
-    """Return a graph with an operation cuDNN 9.19 does not know."""
+    """Return a graph with an operation that cuDNN 9.19 does not have."""
     from cudnn_backend_py.generated.descriptors import DESCRIPTORS
 
     g = GraphBuilder("rope")
@@ -300,7 +300,7 @@ def test_attribute_newer_than_the_library() -> None:
 
 
 def newer_attribute() -> Graph:
-    """Return unified attention with the newest of its tensors that 9.19 does not know."""
+    """Return unified attention with a tensor that 9.19 does not have."""
     from cudnn_backend_py.generated.descriptors import DESCRIPTORS
 
     g = GraphBuilder("newer")
@@ -343,7 +343,7 @@ except EnvironmentNotReady as error:
 
 
 def test_library_not_found_lists_every_place() -> None:
-    """No site-packages, no environment: nothing to find, and each place that was looked at is named."""
+    """Without site-packages and variables nothing is found, and each searched place is named."""
     done = run_python(["-S", "-c", NOT_FOUND], environment=EMPTY, check=True)
     lines = list(places(done))
     assert lines[0] == "cudnn-library-not-found"
@@ -402,7 +402,7 @@ def test_booleans_in_memory_are_a_remark_and_no_known_issue(target: str) -> None
 
 
 def test_a_selection_and_a_verdict_report_the_same_of_what_cudnn_refuses() -> None:
-    """One type for both: an engine config that was considered, where it came from, and why it was refused."""
+    """One class describes engine configs: their origin, and why they were refused."""
     graph = attention.sdpa_forward(batch=1, heads=2, seq_q=128, head_dim=64, causal=True, stats=True)
     question = OperationGraph(graph, open_target("h100"))
     verdict = explain(question.graph, question.target, mode="A")

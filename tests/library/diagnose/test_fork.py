@@ -1,4 +1,4 @@
-"""`run_in_fork`: exceptions that arrive while its answer is read."""
+"""Tests of `run_in_fork` with exceptions that arrive while its answer is read."""
 
 from __future__ import annotations
 

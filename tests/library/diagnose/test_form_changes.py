@@ -1,4 +1,4 @@
-"""Changes that write a graph in another form: cuDNN refuses the one and supports the other, and explain says so."""
+"""Graphs that cuDNN supports only in another form: explain must name the change."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def test_padding_of_an_image_leaves_a_convolution_supported(judge: Judge) -> Non
 
 
 def test_number_of_a_type_is_named_by_its_name(judge: Judge) -> None:
-    """CuDNN says "compute type 9" of bfloat16: the quote stays as it is, the name is next to it."""
+    """cuDNN writes "compute type 9" for bfloat16: the quote stays verbatim, the name is next to it."""
     op = int8_convolution().ops[0]
     assert isinstance(op, Operation)
     inner = op.fields["convolution"]

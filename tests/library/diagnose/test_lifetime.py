@@ -1,4 +1,4 @@
-"""A verdict destroys each native object that it made."""
+"""A verdict must destroy every native object it creates."""
 
 from __future__ import annotations
 

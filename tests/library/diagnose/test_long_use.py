@@ -1,4 +1,4 @@
-"""Nothing of ours stays of a verdict: objects, exit functions, files and threads are as many as before, exactly.
+"""A verdict must leave no objects, exit functions, files or threads behind.
 
 ``python -m benchmarks long-use`` measures the same over 100,000 verdicts, next to a C loop of cuDNN calls.
 """

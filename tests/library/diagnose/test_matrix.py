@@ -1,4 +1,4 @@
-"""The matrix and the span of versions on real cuDNN: answers, what is kept, executors, crashes."""
+"""Tests of the matrix and version spans with the real cuDNN: answers, caching, executors, crashes."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ print(json.dumps([found.asked, found.to_dict()]))
 
 
 def test_a_cluster_gives_the_same_answers_and_they_are_kept(answered: tuple[Path, Matrix], tmp_path: Path) -> None:
-    """In a child: Dask's threads stay as long as the process."""
+    """It runs in a child, as Dask's threads live as long as the process."""
     _, answers = answered
     done = run_python(["-c", DASK, str(tmp_path)], check=True)
     asked, found = json.loads(done.stdout)
@@ -172,7 +172,7 @@ many(folder)
 
 
 def many(cache: Path) -> Matrix:
-    """Ask 40 questions."""
+    """Judge 40 graphs."""
     graphs = {f"s {s}": sdpa_forward(batch=1, heads=2, seq_q=s, head_dim=64) for s in range(64, 64 + 20 * 8, 8)}
     return matrix(graphs, TARGETS, [NEWEST], cache=cache, progress=False, workers=1)
 

@@ -1,4 +1,4 @@
-"""Mha-fprop and Mha-bprop: what they compute, which versions and GPUs take them, and what their kernels read."""
+"""Tests of Mha-fprop and Mha-bprop: results, supporting versions and GPUs, tensors that kernels read."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def make(pattern: str, options: dict[str, Any]) -> Graph:
 
 
 def judge(targets: tuple[str, ...]) -> list[list[Any]]:
-    """Return [pattern, case, target, supported, statuses and statements of the innermost reasons] of every case."""
+    """Return [pattern, case, target, supported, statuses and statements of innermost reasons] for every case."""
     found = []
     for target in map(open_target, targets):
         for pattern in ("forward", "backward"):
@@ -111,7 +111,7 @@ def judge(targets: tuple[str, ...]) -> list[list[Any]]:
 
 
 def kernels_read(graph: Graph, target: str) -> list[str] | None:
-    """Return the names of the tensors the kernels of the first plan are given, None if there is no plan."""
+    """Return the names of the tensors passed to the first plan's kernels, None without a plan."""
     plans: list[Any] = []
     explain(graph, target, mode="A", build=True, plans=plans)
     if not plans:
@@ -123,7 +123,7 @@ def kernels_read(graph: Graph, target: str) -> list[str] | None:
 
 @functools.cache
 def in_older(expression: str) -> Any:
-    """Return what an expression over this module gives in a process with cuDNN 9.19.0."""
+    """Return the value of an expression over this module in a process with cuDNN 9.19.0."""
     code = f"import json\nfrom tests.library.diagnose import test_mha_small as t\nprint(json.dumps({expression}))"
     return json.loads(run_code(code, environment=older_cudnn()).stdout)
 
@@ -175,7 +175,7 @@ def test_the_newest_states_the_pattern_was_removed(pattern: str) -> None:
 
 
 def test_four_matmuls_alone_are_not_removed_pattern() -> None:
-    """cuDNN says the same of any attention of so many matmuls; only F16x16 order reports the removed pattern."""
+    """cuDNN gives the same message for attention with this number of matmuls; F16x16 order names the removed pattern."""
     text = json.dumps(graph_to_json(make("backward", {})))
     assert "F16x16" in text
     verdict = explain(graph_from_json(json.loads(text.replace("F16x16", "NONE"))), "sm90")
@@ -200,7 +200,7 @@ def test_plans_are_built_and_their_kernels_read_every_tensor(pattern: str) -> No
 
 
 def selected_mask() -> Graph:
-    """Return the forward graph with a mask that selects scores, which the builder does not offer."""
+    """Return the forward graph with a selecting mask, which the builder does not offer."""
     from cudnn_backend_py import GraphBuilder, PointwiseMode
     from cudnn_backend_py.generated.enums import ReduceTensorOp
 
@@ -218,7 +218,7 @@ def selected_mask() -> Graph:
 
 
 def stored_without_softmax() -> Graph:
-    """Return two matmuls whose S is not virtual, which the builder does not offer."""
+    """Return two matmuls with an S in memory, which the builder does not offer."""
     graph = make("forward", FORWARD["two matmuls"])
     first, second = graph.ops
     s = dataclasses.replace(first.c, virtual=False)  # type: ignore[attr-defined]
@@ -240,7 +240,7 @@ def sequence_first() -> Graph:
 
 
 def test_what_9_19_accepts_and_does_not_read() -> None:
-    """Why the builder has no selecting mask, no S without softmax, and no s, b, h, d of a batch of two."""
+    """This is why the builder offers no selecting mask, no S without softmax, and no s, b, h, d for batches of two."""
     program = "[t.kernels_read(g, 'sm80') for g in (t.selected_mask(), t.stored_without_softmax(), t.sequence_first())]"
     selected, stored, first = in_older(program)
     assert selected == ["k", "o", "q", "v"]  # and not: mask, low
@@ -293,7 +293,7 @@ def test_padding_and_mask_are_the_formula(causal: bool) -> None:
 
 
 def test_gradient_through_dropout_is_that_of_the_formula() -> None:
-    """With S as the kernels store it: the softmax, and the sign set where a probability was dropped."""
+    """S is stored as kernels do: the softmax, with the sign set where a probability was dropped."""
     p = dataclasses.replace(TINY, causal=False, bias=None, dbias=False, dropout_mask=True)
     keep, factor = (numbers(6, *SCORES) > -0.5).astype(float), 1.25
     graph = mha_bprop(p)

@@ -1,4 +1,4 @@
-"""``explain(version=)`` and ``library(version=)``: an installed version by name, in this process or in a child."""
+"""Tests of ``explain(version=)`` and ``library(version=)`` in this process and in a child."""
 
 from __future__ import annotations
 

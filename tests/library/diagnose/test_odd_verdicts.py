@@ -1,4 +1,4 @@
-"""A verdict for graphs no one meant to write, and for rules of ours that fail: never an exception."""
+"""Unusual graphs and failing rules must give verdicts instead of exceptions."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def test_what_explain_raises() -> None:
 
 
 def test_a_limit_of_time_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a signal handler raises is the caller's, also where it arrives inside a rule."""
+    """A signal handler's exception belongs to the caller, also when it arrives inside a rule."""
 
     def interrupted(*_: object) -> None:
         raise TimeoutError("the caller's")

@@ -1,4 +1,4 @@
-"""Options of attention that are refused: alone, in pairs, from a size on; compared with judging every subset."""
+"""Compare the search for refused options (alone, in pairs, from a size on) with judging every subset."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_what_is_refused_is_reported(name: str) -> None:
 
 
 def test_specific_texts_stay_next_to_what_was_queried() -> None:
-    """CuDNN says which dims a gradient of the bias has: that stays in the headline, whatever else helps."""
+    """cuDNN's text gives the dims of a bias gradient, which stay in the headline whatever else helps."""
     graph = sdpa_backward(
         batch=2, heads=4, seq_q=256, head_dim=64, bias=(1, 4, 256, 1), dbias=True, allow_hazards=True,
         implementation="unified", version=(9, 28, 0),
@@ -111,7 +111,7 @@ def test_graph_that_is_refused_for_other_reasons_is_not_used_for_its_problem() -
 
 @pytest.mark.parametrize("form", ["expanded", "single operations", "unified"])
 def test_graph_with_all_options_is_the_graph(form: str) -> None:
-    """What is read and built again has the same operations and tensors, in every form."""
+    """A graph that is read and rebuilt has the same operations and tensors, in every form."""
     options: dict[str, Any] = {"causal": True, "kv_heads": 2, "stats": True, "bias": (1, 4, 256, 256), "head_dim": 96}
     graph = forward(
         implementation="unified" if form == "unified" else "composite",
@@ -179,8 +179,8 @@ def built(direction: str, options: Sequence[str], form: str) -> Graph:
     return (sdpa_forward if direction == "forward" else sdpa_backward)(**fields)
 
 
-def asked(direction: str, options: Sequence[str], form: str, target: str) -> bool | None:
-    """Return cuDNN's answer; None where there is no such graph."""
+def judged_subset(direction: str, options: Sequence[str], form: str, target: str) -> bool | None:
+    """Return cuDNN's answer; None for an invalid graph."""
     try:
         graph = built(direction, options, form)
     except GraphError:
@@ -190,14 +190,14 @@ def asked(direction: str, options: Sequence[str], form: str, target: str) -> boo
 
 
 def smallest(direction: str, options: tuple[str, ...], form: str, target: str) -> list[set[str]]:
-    """Return every refused subset that has no smaller one in it; none where all options together are supported."""
+    """Return every minimal refused subset; None where all options together are supported."""
     found: list[set[str]] = []
-    if asked(direction, options, form, target) is not False:
+    if judged_subset(direction, options, form, target) is not False:
         return found
     for size in range(len(options) + 1):
         for subset in itertools.combinations(options, size):
             covered = any(one <= set(subset) for one in found)
-            if not covered and asked(direction, subset, form, target) is False:
+            if not covered and judged_subset(direction, subset, form, target) is False:
                 found.append(set(subset))
     return found
 
@@ -212,7 +212,7 @@ def blamed(verdict: Verdict, graph: Graph, target: str) -> list[set[str]] | None
 
 
 def test_generated_problems_are_reported_as_querying_about_every_subset_tells() -> None:
-    """A check of the search, not of examples: what it blames is among the smallest refused sets."""
+    """This checks the search itself: the blamed options must be one of the minimal refused sets."""
     right, wrong, unknown = 0, [], 0
     for problem in problems(120):
         truth = run_in_fork(partial(smallest, *problem), list)

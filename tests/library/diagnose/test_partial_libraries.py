@@ -1,4 +1,4 @@
-"""Libraries that lack engines: their refusal is never told as cuDNN's, and where theirs are all there are, it is."""
+"""Libraries without some engines must not pass off their refusal as cuDNN's, unless they have all relevant engines."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ ATTENTION = [name for name in ZOO if name.startswith(("flash", "unified", "two m
 
 @pytest.fixture(scope="module")
 def partial(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A libcudnn with the sub-libraries of a jit wheel next to it: those of the cuDNN of this environment."""
+    """Make a libcudnn with only the sub-libraries of a JIT wheel."""
     whole = Path(library().path).parent
     assert "engines_precompiled" in sublibraries(whole), "the cuDNN of this environment has to be a full wheel"
     folder = tmp_path_factory.mktemp("partial")
@@ -93,8 +93,8 @@ def judged_partially(partial: Path, monkeypatch: pytest.MonkeyPatch, questions: 
         return [judge.run_query(replace(question)) for question in questions]  # made here: it reads the libraries
 
 
-def is_told_rightly(verdict: Verdict) -> bool:
-    """Return whether a verdict by a library without engines says no more than they can know."""
+def is_reported_correctly(verdict: Verdict) -> bool:
+    """Return whether a verdict by a library without engines claims no more than it can know."""
     cause = verdict.cause
     if verdict.outcome is Outcome.SUPPORTED:
         return cause is None
@@ -110,7 +110,7 @@ def test_no_refusal_of_a_partial_library_is_cudnns(
     assert len(named) >= 100
     questions = [Query(graph, target) for graph, target in product(named.values(), TARGETS)]
     verdicts = judged_partially(partial, monkeypatch, questions)
-    wrong = [f"{one.graph} on {one.target}: {one.cause}" for one in verdicts if not is_told_rightly(one)]
+    wrong = [f"{one.graph} on {one.target}: {one.cause}" for one in verdicts if not is_reported_correctly(one)]
     assert not wrong
     lacking = [
         (question, verdict)
@@ -290,7 +290,7 @@ def test_layout_operations_on_blackwell_name_the_engine_of_cuda_13(whole: Judge)
 
 @pytest.fixture
 def jit_wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A graph file, and a cache with the jit wheel of one version; pip sees a full wheel of a few bytes."""
+    """Make a graph file and a store with one JIT wheel; pip finds a full wheel of a few bytes."""
     installed = find_installed(OLDER, flavor="jit")
     assert installed is not None
     cache = tmp_path / "cache"
@@ -321,7 +321,7 @@ def test_without_a_terminal_nothing_is_queried_or_fetched(jit_wheel: Path) -> No
 
 
 def at_terminal(arguments: list[str], answer: bytes) -> tuple[int, str]:
-    """Run a command at a terminal that answers what it asks; return its exit code and what it showed."""
+    """Run a command on a terminal that answers its questions; return exit code and output."""
     shown = b""
     child, terminal = pty.fork()
     if child == 0:
@@ -359,7 +359,7 @@ def test_at_a_terminal_the_full_wheel_is_offered_with_its_size(
 
 @pytest.mark.parametrize("order", [("--full", "--cudnn", OLDER), ("--cudnn", OLDER, "--full")])
 def test_full_is_fetched_without_asking(jit_wheel: Path, order: tuple[str, ...]) -> None:
-    """The wheel that comes is no library: that it came, and was to judge, is what shows."""
+    """The downloaded wheel is not a library; the output must show that it was downloaded and used."""
     asked = command("explain", "-v", str(jit_wheel), "--target", "sm80", *order)
     done = subprocess.run(asked, capture_output=True, text=True, stdin=subprocess.DEVNULL, cwd=ROOT, check=False)
     assert done.returncode == 2
@@ -401,7 +401,7 @@ outcome = "supported"
 
 @pytest.fixture
 def surveyed(jit_wheel: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder of a graph and of a baseline that expects of it what the full wheel says."""
+    """Make a folder with a graph and a baseline that expects the full wheel's verdict."""
     folder = jit_wheel.parent
     (folder / "verdicts.toml").write_text(BASELINE, encoding="utf-8")
     monkeypatch.setenv("XDG_CACHE_HOME", str(folder / "kept"))
@@ -455,7 +455,7 @@ def test_info_reports_which_wheel_each_installed_version_is(jit_wheel: Path) -> 
 
 
 def test_whatif_and_matrix_report_what_does_not_block(tmp_path: Path) -> None:
-    """A supported graph with a known issue, and one that another engine might support."""
+    """One supported graph has a known issue; another engine might support the other graph."""
     row = next(row for row in FAULTS if row.code == "decoding-on-blackwell")
     save_graph(graph_of(next(iter(EXAMPLES[row.code].reproductions.values()))), tmp_path / "faulty.json")
     save_graph(FAMILIES["concat alone f16"](), tmp_path / "concat.json")

@@ -1,4 +1,4 @@
-"""Causes that were planted in supported graphs: that the headline names them, and that what is printed undoes them."""
+"""Causes added to supported graphs must be named in the headline, and the printed remedy must undo them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Public statements this package was not tuned to: how often the headline is right, and that nothing misleads."""
+"""Public cases that were not used in development: count right headlines; none may mislead."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def told(verdict: Verdict) -> str:
 
 
 def is_right(case: PublicCase, verdict: Verdict) -> bool:
-    """Return whether the first line says what is true, in the text it needs."""
+    """Return whether the first line is true and has the required text."""
     headline = "" if verdict.cause is None else verdict.cause.headline
     if case.truth == "supported":
         return verdict.supported and all(any(name in one for name in CONDITIONAL) for one in verdict.hazards)

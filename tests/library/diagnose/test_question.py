@@ -1,4 +1,4 @@
-"""An answer belongs to the question: target content, library files and environment are read once and are the key."""
+"""An answer belongs to its query: target content, library files and environment are read once and form the key."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def tf32_matmul() -> Graph:
 
 @pytest.fixture
 def two_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Path, Path]]:
-    """Two folders, each with a ``t.json``: one of sm_89, one of sm_90."""
+    """Make two folders, each with a ``t.json``: one of sm_89, one of sm_90."""
     for name in ("sm89", "sm90"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "t.json").write_text(find_profile(name).json())
@@ -60,7 +60,7 @@ def test_a_relative_target_is_that_of_the_folder_where_it_was_named(two_folders:
 def test_a_matrix_in_another_folder_judges_the_file_there(
     two_folders: tuple[Path, Path], tmp_path: Path, run_query: str
 ) -> None:
-    """Workers of an executor live on, with their own working folder and judging processes."""
+    """Workers of an executor live on with their own working folder and judging processes."""
     found = []
     with ThreadPoolExecutor(1) as pool:
         for folder in (*two_folders, *two_folders):
@@ -113,7 +113,7 @@ def test_a_question_keeps_the_environment_in_which_it_was_queried(monkeypatch: p
 
 
 def link_version(source: str, root: Path, version: str) -> Path:
-    """Put the files of an installed version into another cache folder, as if they were `version`."""
+    """Link the files of an installed version into another store folder under the name `version`."""
     installed = require_installed(source, root=default_root_of_tests())
     folder = root / f"{version}-cu{installed.cuda}"
     shutil.copytree(installed.path, folder, copy_function=os.link)
@@ -137,7 +137,7 @@ def own_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_a_patch_that_is_installed_meanwhile_answers_under_its_own_key(own_root: Path, tmp_path: Path) -> None:
-    """The two patches have libraries that judge differently: those of 9.19 and of 9.24."""
+    """The two patches have libraries with different verdicts: those of 9.19 and of 9.24."""
     run_query = lambda: matrix([FORUM], ["sm90"], ["9.99"], cache=tmp_path / "kept", progress=False)  # noqa: E731
     link_version(OLDER, own_root, "9.99.0.1")
     older = Query(FORUM, "sm90", "9.99")
@@ -154,7 +154,7 @@ def test_a_patch_that_is_installed_meanwhile_answers_under_its_own_key(own_root:
 def test_a_library_that_is_replaced_by_one_of_the_same_size_and_time_is_noticed(
     own_root: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """A running judging process keeps its libraries; a question about the new ones gets a new process."""
+    """A running judging process keeps its libraries; a query about new ones gets a new process."""
     folder = tmp_path / "lib"
     older, newest = (require_installed(one, root=default_root_of_tests()) for one in (OLDER, "9.14.0"))
     monkeypatch.setenv(LIBRARY_VARIABLE, str(folder))
@@ -208,7 +208,7 @@ def test_that_engines_are_absent_is_kept_for_these_files_only(
 
 
 def test_equal_numbers_of_another_kind_are_another_question() -> None:
-    """In Python 0.0 == -0.0 and 1 == 1.0; cuDNN is given different bytes."""
+    """In Python 0.0 == -0.0 and 1 == 1.0, but cuDNN gets different bytes."""
 
     def clipped(value: float) -> Graph:
         g = GraphBuilder("clip", io_type=DataType.HALF)
@@ -238,7 +238,7 @@ def test_a_judging_process_gets_the_variables_of_the_question_only(monkeypatch: 
 
 
 def test_check_follows_the_environment(tmp_path: Path) -> None:
-    """`check` in a gate: what was pinned without the variable fails with it, from kept answers too."""
+    """A pinned verdict fails under the variable, also with cached answers."""
     from cudnn_backend_py import save_graph
 
     save_graph(tf32_matmul(), tmp_path / "g.json")
@@ -258,7 +258,7 @@ def test_check_follows_the_environment(tmp_path: Path) -> None:
 
 
 def test_a_file_that_is_linked_elsewhere_meanwhile_has_not_changed(own_root: Path, tmp_path: Path) -> None:
-    """A link changes the time of the file's status; what is in it was read by an earlier process."""
+    """A link changes the file's status time, but an earlier process has read its content."""
     library = link_version(OLDER, own_root, "9.99.1.1") / "nvidia/cudnn_jit/lib/libcudnn.so.9"
     question = Query(FORUM, "sm90", "9.99.1", causes=False)
     run_python(["-c", "from cudnn_backend_py.versions.setup import read_setup; read_setup('9.99.1').key()"], check=True)
@@ -270,7 +270,7 @@ def test_a_file_that_is_linked_elsewhere_meanwhile_has_not_changed(own_root: Pat
 def test_a_handler_that_raises_while_files_are_compared_is_heard(
     kind: type[Exception], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """TimeoutError is an OSError: it was taken for a folder that cannot be read, so for files that have changed."""
+    """TimeoutError is an OSError, and was mistaken for an unreadable folder with changed files."""
     before, list_folder = Query(FORUM, "sm90").setup, os.listdir
 
     def raises(_number: int, _frame: object) -> None:

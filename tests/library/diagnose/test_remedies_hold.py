@@ -1,4 +1,4 @@
-"""Remedies are taken at their word: every change, target and version in the printed text of a verdict is queried."""
+"""Every change, target and version printed as a remedy must be judged supported."""
 
 from __future__ import annotations
 

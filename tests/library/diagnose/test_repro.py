@@ -1,4 +1,4 @@
-"""Reproduction archives: written, unpacked, and both programs run: they answer what the verdict says."""
+"""Reproduction archives are written and unpacked, and both programs must give the verdict's answer."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def backward() -> Graph:
 
 
 def unpack(archive: Path) -> Path:
-    """Return the one folder of an archive, unpacked next to it."""
+    """Unpack an archive next to it and return its only folder."""
     with tarfile.open(archive) as tar:
         tar.extractall(archive.parent, filter="data")
     (folder,) = (path for path in archive.parent.iterdir() if path.is_dir())
@@ -58,7 +58,7 @@ def unpack(archive: Path) -> Path:
 
 
 def compile_cpp(folder: Path, version: str | None, *settings: str) -> Path:
-    """Compile the C++ program with its Makefile against a cuDNN, whose folder is returned."""
+    """Compile the C++ program with its Makefile against a cuDNN folder, which is returned."""
     installed = None if version is None else find_installed(version)
     cudnn = Path(library().path if installed is None else installed.library).parents[1]
     command = ["make", f"CUDNN={cudnn}", "CXXFLAGS=-O0 -Wall -Wextra -Werror", *settings, "reproduce"]
@@ -68,7 +68,7 @@ def compile_cpp(folder: Path, version: str | None, *settings: str) -> Path:
 
 
 def run_cpp(folder: Path, cudnn: Path, *flags: str, stub: bool = True) -> subprocess.CompletedProcess[str]:
-    """Run the compiled program as README.txt says, with the stub of the archive where there is no driver."""
+    """Run the compiled program as README.txt describes, with the archive's stub where there is no driver."""
     folders = [cudnn / "lib"]
     folders += [Path(place.path).parent for place in (library().nvrtc, library().cublaslt) if place.path]
     if stub and library().driver.kind != "real":
@@ -126,7 +126,7 @@ def test_both_programs_end_with_the_exit_code_of_the_verdict(case: str, tmp_path
 
 @pytest.fixture(scope="module")
 def refused(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The unpacked archive of a graph that is refused by the newest cuDNN."""
+    """Make the unpacked archive of a graph that the newest cuDNN refuses."""
     archive = tmp_path_factory.mktemp("refused") / "refused.tar.gz"
     return unpack(write_repro(forum(), "sm89", archive, build=False))
 
@@ -155,7 +155,7 @@ def test_versions_report_what_judged(refused: Path) -> None:
 
 
 def test_program_reports_that_it_could_not_be_judged(refused: Path) -> None:
-    """With 9.19 no graph has an engine where libcuda.so.1 is missing, and only the control graph reports."""
+    """With 9.19 no graph has an engine without libcuda.so.1, which only the control graph reveals."""
     cudnn = compile_cpp(refused, OLDER, "-B")
     assert run_cpp(refused, cudnn).returncode == 1
     if library().driver.kind != "real":
@@ -173,7 +173,7 @@ def test_program_for_the_gpu(refused: Path) -> None:
 
 
 def test_same_question_gives_the_same_bytes(tmp_path: Path) -> None:
-    """But for what cuDNN writes into its log: that is checked above."""
+    """cuDNN's log output is checked above."""
     files = {"b.txt": "b" * 1000, "a/c.txt": "\u00e4"}
     for suffix in (".tar.gz", ".zip"):
         first, second = tmp_path / "one" / f"same{suffix}", tmp_path / "two" / f"same{suffix}"

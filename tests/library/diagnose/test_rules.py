@@ -1,4 +1,4 @@
-"""Causes of real refusals: each headline names the tensor, the value found and the value needed."""
+"""Causes of real refusals: each headline must name the tensor, the value found and the value needed."""
 
 from __future__ import annotations
 
@@ -192,7 +192,7 @@ def test_operation_without_a_matmul_is_reported_to_lack_one() -> None:
 
 
 def test_engine_of_a_newer_cuda_names_both_versions() -> None:
-    """Else the other engines are heard, which say that the operation has to be fused to a matmul: it is one."""
+    """Otherwise the other engines' reason would be used, that the operation must be fused with a matmul."""
     verdict = explain(OPERATIONS["moe backward"](), "sm90")
     cause = verdict.cause
     assert cause is not None
@@ -306,7 +306,7 @@ def test_next_to_threads_nothing_is_forked() -> None:
 
 
 def softcap_refused() -> Cause | None:
-    """Return the cause of a refused graph that cuDNN 9.28 crashes on without ``sub``."""
+    """Return the cause of a refused graph, on which cuDNN 9.28 crashes without ``sub``."""
     with using("sm80") as target:
         graph = backward(score_modifier=SoftCap(30.0))
         reason = Reason("CUDNN_STATUS_NOT_SUPPORTED_GRAPH_PATTERN", "Unsupported node in this graph at: true")
@@ -321,7 +321,7 @@ def test_crash_of_a_variation_leaves_the_others() -> None:
 
 
 def test_crash_of_a_variation_leaves_the_texts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where nothing can be queried any more, no variation counts."""
+    """After the crash, results of variations do not count."""
     monkeypatch.setattr(find, "_DEADLY", 0)
     cause = softcap_refused()
     assert cause is not None

@@ -1,4 +1,4 @@
-"""Which class plans cuDNN has, by version and architecture, asked of the real library without a GPU."""
+"""Tests of class plans by version and architecture, with the real library without a GPU."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Causes of refused graphs that are no attention, by mechanism: neighbours in sizes, types, operations and targets.
+"""Causes of refused graphs other than attention: related sizes, types, operations and targets.
 
 What is needed is found here by brute force, and every remedy that is printed is queried.
 """
@@ -45,7 +45,7 @@ def judge() -> Iterator[Judge]:
 
 
 def headline(judge: Judge, graph: Graph, target: str) -> str:
-    """Return the headline of a refused graph, each of whose remedies was queried."""
+    """Return the headline of a refused graph after judging each of its remedies."""
     question = Query(graph, target)
     verdict = judge.run_query(question)
     assert not verdict.supported
@@ -55,7 +55,7 @@ def headline(judge: Judge, graph: Graph, target: str) -> str:
 
 
 def holds(judge: Judge, question: Query, verdict: Verdict) -> int:
-    """Ask every remedy that a verdict prints; return how many there are."""
+    """Judge every remedy that a verdict prints; return their number."""
     assert verdict.cause is not None
     offered = {change.title: change.graphs for change in changes(question.graph)}
     asked: list[Query] = []
@@ -118,7 +118,7 @@ def test_operations_before_a_weight_gradient_are_reported_with_the_cut(
 
 @pytest.mark.parametrize("target", ["sm80", "sm90", "sm100"])
 def test_type_next_to_operations_is_reported(judge: Judge, target: str) -> None:
-    """Some variations kill cuDNN for sm_100: the others are heard all the same."""
+    """Some variations crash cuDNN for sm_100; the others must still be used."""
     graph = scaled_weight_gradient(T.BFLOAT16, (P.MUL, P.ADD, P.RELU_FWD))
     said = headline(judge, graph, target)
     assert "not supported in one graph with it" in said or "supported as two graphs" in said
@@ -173,7 +173,7 @@ def test_result_of_attention_has_the_head_dim_of_v(judge: Judge, head_dim: int, 
 
 
 def test_variation_that_kills_cudnn_is_left_out() -> None:
-    """Asked for by number: the first try dies of one, the second goes on without it."""
+    """The first attempt crashes on one variation, the second continues without it."""
     graph = scaled_weight_gradient(T.BFLOAT16, (P.MUL, P.ADD, P.RELU_FWD))
     with using("sm100") as target:
         case = Case((), graph, target, ("A",), deadly=frozenset({1, 3}))

@@ -1,4 +1,4 @@
-"""Two versions compared with each other, on real cuDNN; what is called unchanged is compared byte by byte."""
+"""Compare two versions with the real cuDNN; what is called unchanged is compared byte by byte."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_verdicts_configs_plans_code_and_reasons_are_compared() -> None:
 
 
 def test_what_is_called_unchanged_is_the_same_byte_by_byte(tmp_path: Path) -> None:
-    """Asked of both versions again, without the code under test: verdict, lists, and instructions of every kernel."""
+    """Both versions are queried again without the code under test: verdict, lists, every kernel's instructions."""
     graphs = {family: random_graph(1, family, version=(9, 14, 0)) for family in FAMILIES}
     found = compare_versions(graphs, ["h100"], OLDEST, OLDER, progress=False)
     unchanged = [one for one in found.changes if one.effect is Effect.UNCHANGED]
@@ -60,7 +60,7 @@ def test_what_is_called_unchanged_is_the_same_byte_by_byte(tmp_path: Path) -> No
 
 
 def test_code_is_that_of_a_process_that_compiled_nothing_before() -> None:
-    """NVRTC, that of cuDNN 9.28 and 12.9 next to 9.19, compiles the second of these into other code after the first."""
+    """NVRTC (of cuDNN 9.28, and 12.9 for 9.19) compiles the second of these differently after the first."""
     families = {"fusion": 910063, "norm backward": 910192}
     graphs = {family: random_graph(seed, family, version=(9, 14, 0)) for family, seed in families.items()}
     together = compare_versions(graphs, ["a100"], OLDER, "default", progress=False, workers=1)
@@ -85,7 +85,7 @@ def test_command_compares_graphs_and_logs(tmp_path: Path) -> None:
 
 
 def test_what_the_time_was_over_for_is_named_and_what_was_done_is_kept(tmp_path: Path) -> None:
-    """The first question is the last that is begun, or none is."""
+    """The first query is the last one started, or none is."""
     graphs = {name: sdpa_forward(batch=2, heads=4, seq_q=seq, head_dim=64) for name, seq in (("a", 64), ("b", 128))}
     told: list[tuple[int, tuple[str, ...]]] = []
     found = compare_versions(

@@ -1,4 +1,4 @@
-"""Arguments of a wrong kind: each operation says the argument, what was given for it, and what is needed."""
+"""Wrong arguments: each operation must name the argument, the given value and the needed one."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def h100() -> Iterator[None]:
 
 
 class Watched(Maker):
-    """Keeps the arguments of the operation that a program calls, and calls it with one of them replaced."""
+    """Records the arguments of a program's operation, and calls it with one of them replaced."""
 
     def __init__(self, replaced: str = "", value: Any = None) -> None:
         super().__init__(cudnn)

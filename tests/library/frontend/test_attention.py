@@ -1,4 +1,4 @@
-"""Attention through cudnn-frontend's methods: the graphs are those of ``attention``, and cuDNN takes them.
+"""Tests of attention through cudnn-frontend's methods: equal graphs to ``attention``'s, supported by cuDNN.
 
 ``test_attention_graphs.py`` shows those to be cudnn-frontend's own.
 """
@@ -60,7 +60,7 @@ def softcap(g: Any, score: cudnn.tensor, cap: cudnn.tensor) -> cudnn.tensor:
 
 
 def causal(g: Any, score: cudnn.tensor, otherwise: cudnn.tensor) -> cudnn.tensor:
-    """Mask by hand, as cudnn-frontend's own tests do."""
+    """Mask by explicit operations, as cudnn-frontend's own tests do."""
     row, column = g.gen_index(input=score, axis=2), g.gen_index(input=score, axis=3)
     keep = g.cmp_ge(
         input=row.set_data_type(INT32),
@@ -91,7 +91,7 @@ def test_a_score_modifier_of_the_user_is_planned_in_both_forms(
 
 
 def test_a_modifier_reads_tensors_of_its_graph_after_any_number_of_operations(h100: None) -> None:
-    """Uids in the modifier count from 1, so that some meet those of the graph around."""
+    """Uids in the modifier count from 1, so some coincide with those of the outer graph."""
     for count in range(8):
         g = new_graph()
         q, k, v = qkv(g)
@@ -162,7 +162,7 @@ def test_a_known_issue_is_built_and_named_once(h100: None) -> None:
 
 
 def test_memory_of_the_backward_pass_is_what_cudnn_frontend_queries_for(h100: None) -> None:
-    """Workspace of cudnn-frontend, for b 2, h 6, s 384 and 512, d 64 and 128, in both versions measured."""
+    """The workspace of cudnn-frontend for b 2, h 6, s 384 and 512, d 64 and 128, in both measured versions."""
     g = new_graph()
     sizes = {"q": (384, 64), "k": (512, 64), "v": (512, 128), "o": (384, 128), "do": (384, 128)}
     q, k, v, o, d_o = (
@@ -197,7 +197,7 @@ def test_a_block_mask_on_sm_10x_needs_cudnn_926(sm: int, version: tuple[int, ...
 
 
 def test_a_key_that_an_operation_wrote_is_refused_by_what_differs(h100: None) -> None:
-    """Attention reads K the other way round than the operation writes it; cudnn-frontend says no engine supports it."""
+    """Attention reads K in another order than the operation writes it; cudnn-frontend reports no engine."""
     g = new_graph()
     q, k, v = qkv(g)
     o, _ = g.sdpa(q=q, k=g.relu(k, name="positive"), v=v, attn_scale=0.1, generate_stats=False)

@@ -1,4 +1,4 @@
-"""Programs of torch on a GPU that is described: up to their numbers, on a machine without one."""
+"""Tests of torch programs on a described GPU, which run until they need numbers."""
 
 from __future__ import annotations
 

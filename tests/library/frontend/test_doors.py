@@ -1,4 +1,4 @@
-"""Every entry point of the frontend: ``str(error)`` has the fix, and known issues are reported for each graph."""
+"""Every entry point of the frontend: ``str(error)`` must have the fix, and known issues must be reported."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def h100() -> Iterator[None]:
 
 
 def written(**options: Any) -> cudnn.pygraph:
-    """A product, which cuDNN takes."""
+    """Return a matmul that cuDNN supports."""
     g = cudnn.pygraph(io_data_type=HALF, intermediate_data_type=FLOAT, compute_data_type=FLOAT, **options)
     a = g.tensor(name="a", dim=[1, 64, 64], stride=[4096, 64, 1])
     b = g.tensor(name="b", dim=[1, 64, 64], stride=[4096, 64, 1])
@@ -66,7 +66,7 @@ def without_dims() -> cudnn.pygraph:
 
 
 def refused() -> cudnn.pygraph:
-    """Attention with a head dim that no engine has."""
+    """Return attention with a head dim that no engine supports."""
     g = cudnn.pygraph(io_data_type=HALF, intermediate_data_type=FLOAT, compute_data_type=FLOAT)
     q, k, v = (g.tensor(name=name, dim=[1, 2, 128, 63], stride=[16128, 8064, 63, 1]) for name in "qkv")
     o, _ = g.sdpa(q=q, k=k, v=v, attn_scale=1.0, generate_stats=False)
@@ -77,7 +77,7 @@ def refused() -> cudnn.pygraph:
 
 
 def emptied() -> cudnn.pygraph:
-    """A graph whose plans are all deselected."""
+    """Return a graph with all plans deselected."""
     g = asked()
     g.deselect_engines([f"eng{number}" for number in range(200)])
     return g
@@ -177,7 +177,7 @@ def failing(call: Callable[[], Any]) -> Exception:
 
 
 def check_text(error: Exception) -> None:
-    """What a program logs has the headline, cuDNN's last word and what helps."""
+    """Check that a logged exception has the headline, cuDNN's last message and the fix."""
     assert isinstance(error, CudnnBackendError), repr(error)
     text = str(error)
     assert error.headline in text
@@ -204,7 +204,7 @@ def test_every_method_of_a_graph_is_in_the_table() -> None:
 
 @pytest.mark.parametrize("name", sorted(OPERATIONS))
 def test_what_an_operation_needs_is_in_the_text(name: str) -> None:
-    """Of each operation of 1.32: no tensor where one is needed."""
+    """Every operation of 1.32 is called without a required tensor."""
     g = written()
     parameters = [
         item
@@ -234,18 +234,18 @@ def test_an_operation_of_theirs_is_refused_by_its_name(name: str) -> None:
 
 
 def test_no_error_of_the_frontend_keeps_what_helps_to_itself() -> None:
-    """Every class that is raised with a fix has it in its text: there is no other way to write one."""
+    """Every exception class raised with a fix includes it in its text."""
     raised: dict[str, str] = {}
     for path in FOLDER.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Call) and any(item.arg == "fix" for item in node.keywords):
                 raised[ast.unparse(node.func)] = f"{path.name}:{node.lineno}"
     assert len(raised) > 5
-    assert {name: place for name, place in raised.items() if not _tells(name)} == {}
+    assert {name: place for name, place in raised.items() if not _has_detailed_text(name)} == {}
 
 
-def _tells(name: str) -> bool:
-    """Return whether what is called by that name raises or returns an exception that has all in its text."""
+def _has_detailed_text(name: str) -> bool:
+    """Return whether the named function raises or returns an exception with all details in its text."""
     if name in BELOW:
         return True
     kind = getattr(errors, name, None) or getattr(as_cudnn, name, None)
@@ -272,7 +272,7 @@ ROW = KnownIssue(
 
 @pytest.fixture
 def row(monkeypatch: pytest.MonkeyPatch) -> KnownIssue:
-    """Put a row more into the table."""
+    """Add a row to the table."""
     monkeypatch.setattr(find, "FAULTS", (*FAULTS, ROW))
     monkeypatch.setattr(find, "_warned", set())
     return ROW

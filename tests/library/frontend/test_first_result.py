@@ -1,4 +1,4 @@
-"""A first result imports what it needs and nothing else: that, and no clock, is what keeps a fresh process fast."""
+"""A first result must import only what it needs, which keeps new processes fast."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_a_first_plan_imports_nothing_it_has_no_use_for(tmp_path: Path) -> None:
 
 
 def test_what_is_not_to_be_imported_exists() -> None:
-    """A name that nothing has any more would forbid nothing."""
+    """A name that no longer exists would forbid nothing."""
     names = [f"cudnn_backend_py.{name}" for name in first_result.NAMES]
     assert [name for name in names if importlib.util.find_spec(name) is None] == []
 

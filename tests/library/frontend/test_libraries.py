@@ -1,4 +1,4 @@
-"""Graphs as libraries for inference and training build them: tensors by uid, plans by engine and knobs, many types."""
+"""Graphs as inference and training libraries build them: tensors by uid, plans by engine and knobs, many types."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def product(g: cudnn.pygraph) -> None:
 
 
 def scaled_eight_bits(g: cudnn.pygraph) -> None:
-    """Two factors for each batch of a product of fp8."""
+    """Return an fp8 matmul with two factors per batch entry."""
     made = g.matmul(rows(g, 1, [2, M, K], TYPE.FP8_E4M3), columns(g, 2, [2, K, N], TYPE.FP8_E4M3))
     for uid in (4, 5):
         made = g.mul(a=made, b=rows(g, uid, [1, 1, 1], TYPE.FLOAT), compute_data_type=TYPE.FLOAT)
@@ -82,7 +82,7 @@ def _lengths(g: cudnn.pygraph, uid: int, count: int = 4) -> Any:
 
 
 def _heads(g: cudnn.pygraph, uid: int, heads: int, tokens: int) -> Any:
-    """Packed tokens: the batch has the stride of one token, offsets say where a sequence begins."""
+    """Return packed tokens: the batch stride is one token, and offsets give the start of each sequence."""
     return g.tensor(
         dim=[4, heads, tokens, 128], stride=[heads * 128, 128, heads * 128, 1], data_type=TYPE.BFLOAT16, uid=uid
     )
@@ -96,7 +96,7 @@ def prefill(g: cudnn.pygraph) -> None:
 
 
 def prefill_by_tokens(g: cudnn.pygraph) -> None:
-    """The running sums of tokens are lengths and, times a multiplier, offsets."""
+    """Return attention where running sums of tokens are lengths and, times a multiplier, offsets."""
     q, k, v = (_heads(g, uid, heads, 128) for uid, heads in ((1, 8), (2, 2), (3, 2)))
     for item, uid, heads in ((q, 50, 8), (k, 53, 2), (v, 54, 2)):
         item.set_ragged_offset(_lengths(g, uid, 5)).set_ragged_offset_multiplier(heads * 128)
@@ -112,7 +112,7 @@ def prefill_of_pages(g: cudnn.pygraph) -> None:
 
 
 def prefill_of_pages_by_tokens(g: cudnn.pygraph) -> None:
-    """Sums of tokens on the side of the queries, lengths on the side of the pages."""
+    """Return attention with sums of tokens for queries and lengths for pages."""
     q = _heads(g, 1, 8, 128).set_ragged_offset(_lengths(g, 50, 5)).set_ragged_offset_multiplier(8 * 128)
     k, v = (_pages(g, uid) for uid in (2, 3))
     lengths = {"cu_seq_len_q": _lengths(g, 100, 5), "seq_len_kv": _lengths(g, 101)}
@@ -168,7 +168,7 @@ def decode(g: cudnn.pygraph) -> None:
 
 
 def soft_cap(g: cudnn.pygraph) -> None:
-    """A function of the scores with a number from the host."""
+    """Apply a score function with a number from the host."""
     q, k, v = (g.tensor(dim=[2, 4, 128, 64], stride=[4 * 128 * 64, 64, 256, 1], data_type=TYPE.BFLOAT16) for _ in "qkv")
     cap = g.tensor(dim=[1, 1, 1, 1], stride=[1, 1, 1, 1], data_type=TYPE.FLOAT, is_pass_by_value=True)
 
@@ -220,7 +220,7 @@ def test_what_libraries_build_is_proposed(name: str, target: str) -> None:
 
 
 def test_a_plan_is_made_again_of_its_engine_and_knobs(target: str) -> None:
-    """As a tuner does: every plan of one graph, by engine and knobs, in another that is built with that alone."""
+    """As a tuner does, every plan of a graph is made again by engine and knobs in another graph."""
     g = start()
     product(g)
     propose(g)

@@ -1,4 +1,4 @@
-"""The life of a ``pygraph`` on real cuDNN, described targets: building, plans, filters, files, and its exceptions."""
+"""Tests of a ``pygraph`` with the real cuDNN and described targets: building, plans, filters, files, exceptions."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def matmul(n: int = 64, **options: Any) -> tuple[cudnn.pygraph, cudnn.tensor]:
 
 
 def causal(**options: Any) -> tuple[cudnn.pygraph, list[Any]]:
-    """A forward pass that cuDNN refuses for an odd head dim, and takes otherwise."""
+    """Return a forward pass that cuDNN refuses for an odd head dim and supports otherwise."""
     d = options.pop("d", 64)
     g = new_graph(**options)
     q, k, v = (g.tensor(name=name, dim=[1, 2, 128, d], stride=[256 * d, 128 * d, d, 1]) for name in "qkv")
@@ -84,7 +84,7 @@ def test_build_makes_one_plan_and_reports_what_it_is() -> None:
 
 
 def test_a_step_accepts_the_ones_before_it_and_a_question_reports_which_is_missing() -> None:
-    """As in cudnn-frontend 1.32: plans need no operation graph, and an execution no plan, that was built before."""
+    """As in cudnn-frontend 1.32, plans need no prior operation graph and an execution no prior plan."""
     g, _ = matmul()
     with pytest.raises(RuntimeError, match="Plan index -1 is invalid"):
         g.get_workspace_size()
@@ -130,7 +130,7 @@ def test_a_deserialized_graph_answers_about_its_plan_and_tensors() -> None:
 
 @pytest.mark.parametrize("step", ["check_support", "build_plans", "build"])
 def test_the_steps_of_a_build_leave_a_plan_that_was_built_elsewhere(step: str) -> None:
-    """A program that reads its plan, or writes it, may take the same steps after both."""
+    """A program that reads or writes its plan can repeat the steps afterwards."""
     saved = _built(matmul).serialize(as_bytes=True)
     for g in (new_graph(), matmul()[0], _built(lambda: matmul(32))):
         g.deserialize(saved)
@@ -192,7 +192,7 @@ def test_empty_graph_validates_and_cannot_be_built() -> None:
 @pytest.mark.parametrize("step", ["create_execution_plans", "check_support", "build_plans", "build"])
 @pytest.mark.parametrize("kind", [RuntimeError, cudnn.cudnnGraphNotSupportedError])
 def test_what_plans_are_refused_for_before_cudnn_is_queried_is_of_both_kinds(step: str, kind: type[Exception]) -> None:
-    """cudnn-frontend says it at validate or, of some families of graphs, with their plans."""
+    """cudnn-frontend reports it at validate or, for some graphs, with the plans."""
     g = new_graph()
     x = g.tensor(dim=[2, 8, 16], stride=[128, 16, 1])
     g.transpose(x, permutation=[0, 0, 1]).set_output(True)
@@ -213,7 +213,7 @@ def test_what_is_not_a_serialized_graph_by_its_kind_is_a_type_error(given: Any) 
 
 
 def test_plans_that_are_not_there_yet_are_of_both_kinds() -> None:
-    """cudnn-frontend says so before plans are requested, and as an IndexError after it."""
+    """cudnn-frontend reports it before plans are requested, and as an IndexError afterwards."""
     for kind in (IndexError, RuntimeError):
         with pytest.raises(kind, match="Plan index 0 is invalid"):
             matmul()[0].get_engine_and_knobs_at_index(0)
@@ -227,7 +227,7 @@ def test_operation_graph_without_validate() -> None:
 
 
 def test_refusal_carries_our_verdict() -> None:
-    """Two plain matmuls in a row: cuDNN 9.25 and later have no engine for them."""
+    """cuDNN 9.25 and later have no engine for two consecutive plain matmuls."""
     g = new_graph()
     a, b, c = (g.tensor(name=name, dim=[1, 64, 64], stride=[4096, 64, 1]) for name in "abc")
     g.matmul(A=g.matmul(A=a, B=b, name="first"), B=c, name="second").set_output(True)
@@ -295,7 +295,7 @@ def _read() -> cudnn.pygraph:
     "make", [new_graph, lambda: matmul()[0], lambda: _built(matmul), lambda: _built(causal), _refused, _read]
 )
 def test_a_graph_goes_with_its_last_user(make: Callable[[], cudnn.pygraph]) -> None:
-    """Its plans with it: the collector of cycles comes late, or in the capture of another CUDA graph."""
+    """Its plans are freed with it: cyclic collection would come late, or during a capture."""
     gc.collect()
     gc.disable()
     try:
@@ -308,7 +308,7 @@ def test_a_graph_goes_with_its_last_user(make: Callable[[], cudnn.pygraph]) -> N
 
 
 def test_a_tensor_that_a_built_graph_has_no_use_for_may_still_change() -> None:
-    """The operations that cuDNN has are not touched, and another graph may take it."""
+    """cuDNN's operations are unchanged, and another graph may use the tensor."""
     g = _built(matmul)
     before = g.serialize()
     one = g.tensor(name="n", dim=[1, 1, 1], stride=[1, 1, 1], data_type=cudnn.data_type.FLOAT)
@@ -554,7 +554,7 @@ def test_serialized_graph_is_read_back_and_damage_is_found() -> None:
 
 
 def test_serialized_graphs_of_earlier_versions_are_read() -> None:
-    """They say everything of the plan but the target's name."""
+    """The bytes contain the whole plan except for the target's name."""
     g, _ = causal()
     g.build([cudnn.heur_mode.A, cudnn.heur_mode.FALLBACK])
     now = read_ubjson(g.serialize(as_bytes=True))
@@ -576,7 +576,7 @@ def sealed(content: Any) -> bytes:
 
 
 def test_scratch_memory_is_part_of_the_workspace() -> None:
-    """dq_accum (float32 of Q) and softmax_sum are in front of what the plan requests."""
+    """dq_accum (float32 of Q) and softmax_sum precede the plan's own workspace."""
     g = new_graph()
     dims, strides = [1, 2, 128, 64], [16384, 8192, 64, 1]
     q, k, v, o, do = (g.tensor(name=name, dim=dims, stride=strides) for name in ("q", "k", "v", "o", "dO"))
@@ -614,7 +614,7 @@ def test_variant_packs_are_checked_before_c_sees_them() -> None:
 
 
 def null_handle(device: int = 0) -> Handle:
-    """Return a handle that leads nowhere: cuDNN itself refuses it, with a status."""
+    """Return a null handle, which cuDNN refuses with a status."""
     handle = object.__new__(Handle)
     handle._library, handle._pid, handle.device = library(), os.getpid(), device
     handle._owner = _Owner(HandlePointer(), library().destructor_type("cudnnDestroy"))
@@ -623,7 +623,7 @@ def null_handle(device: int = 0) -> Handle:
 
 
 def ready_to_run() -> tuple[cudnn.pygraph, dict[Any, Any]]:
-    """Return a built graph and a variant pack of addresses nothing is read from."""
+    """Return a built graph and a variant pack of addresses that are not read."""
     g, _ = causal()
     g.build([cudnn.heur_mode.A, cudnn.heur_mode.FALLBACK])
     return g, {uid: 4096 * uid for uid in g._get_variant_pack_uids_sorted()}
@@ -642,7 +642,7 @@ def test_refused_launch_is_a_runtime_error_with_cudnns_message() -> None:
 
 
 def test_a_compiled_call_reports_what_the_other_tells() -> None:
-    """After a first launch that went well, which there is none of without a GPU, calls are made by C."""
+    """After a successful first launch, which needs a GPU, C code makes the calls."""
     g, full = ready_to_run()
     runner, handle = g._current, null_handle()
     assert runner is not None
@@ -764,7 +764,7 @@ def test_graph_of_a_given_device_description() -> None:
 
 
 def test_graph_of_a_given_device_description_cannot_be_timed() -> None:
-    """It has no handle, with and without a default target: autotune refuses as execute does."""
+    """It has no handle, with or without a default target: autotune refuses as execute does."""
     set_default_target(None)
     g, _ = matmul(device_property=cudnn.create_device_properties(json.dumps(find_profile("a100").properties)))
     with pytest.raises(RuntimeError, match="no plan is built"):
@@ -948,7 +948,7 @@ assert handles.shared_handle() is parents
 
 
 def test_a_forked_child_makes_its_own_handle_while_the_parent_makes_one() -> None:
-    """The lock of the handles that graphs share is held by a thread the child does not have."""
+    """The lock of shared handles may be held by a thread that the child does not have."""
     assert run_code(FORKED).stdout == "done 0\n"
 
 

@@ -1,4 +1,4 @@
-"""Attention of cudnn-frontend since 1.23: running sums of lengths, multipliers of offsets, statistics in log2."""
+"""Tests of attention features since cudnn-frontend 1.23: running sums, offset multipliers, log2 statistics."""
 
 from __future__ import annotations
 
@@ -193,7 +193,7 @@ def test_texts_of_exceptions_have_the_fix() -> None:
 
 @pytest.mark.parametrize("wanted", ["AUTO", "UNIFIED", "COMPOSITE"])
 def test_eight_bits_are_one_operation_where_cudnn_has_it(wanted: str) -> None:
-    """AUTO takes the one operation since cuDNN 9.25, as cudnn-frontend 1.32 does."""
+    """AUTO selects the unified operation since cuDNN 9.25, as cudnn-frontend 1.32 does."""
     m = Maker(cudnn)
     scales = m.factors("descale_q", "descale_k", "descale_v", "descale_s", "scale_s", "scale_o")
     implementation = getattr(cudnn.attention_implementation, wanted)

@@ -1,4 +1,4 @@
-"""Operations under cudnn-frontend's names, as cuDNN logs them: the same graphs that cudnn-frontend 1.23 gives it.
+"""Compare operations under cudnn-frontend's names, as cuDNN logs them, with those of cudnn-frontend 1.23.
 
 ``LOGGED`` holds what cuDNN 9.28 logged when cudnn-frontend built these cases for a described H100: each operation with
 its attributes, tensors as type, dims and strides, ``*`` where they are by value; defaults are left out.
@@ -31,7 +31,7 @@ def h100() -> Iterator[None]:
 
 
 class Maker:
-    """A graph, and short words for its tensors."""
+    """A graph, and short names for its tensors."""
 
     def __init__(self) -> None:
         self.g = cudnn.pygraph(io_data_type=D.HALF, intermediate_data_type=D.FLOAT, compute_data_type=D.FLOAT)
@@ -326,7 +326,7 @@ NOT_COMPARED = ("operation", "inputDescs")  # the second holds uids
 
 
 def _built(case: str) -> tuple[Maker, Mapping[str, Any]]:
-    """Build a case, all results outputs, statistics and gradients of weights in float32; return it and cuDNN's log."""
+    """Build a case with all results as outputs, and statistics in float32; return it and cuDNN's log."""
     m = Maker()
     made = CASES[case](m)
     first, *more = made if isinstance(made, list) else [made]
@@ -344,7 +344,7 @@ def _built(case: str) -> tuple[Maker, Mapping[str, Any]]:
 
 
 def _words(logged: Mapping[str, Any]) -> Iterator[list[str]]:
-    """Yield the text of each operation, its name first, the others sorted."""
+    """Yield the text of each operation, name first, the rest sorted."""
     tensors = {record["name"]: record for record in logged["tensors"]}
     for node in logged["nodes"]:
         found = []
@@ -367,7 +367,7 @@ def _tensor(record: Mapping[str, Any]) -> str:
 
 
 def _expected(text: str) -> list[list[str]]:
-    """Return the text of each operation: it begins in the eighth column, and goes on further in."""
+    """Return the text of each operation, which starts in the eighth column."""
     operations: list[list[str]] = []
     for line in text.splitlines():
         if line.strip():
@@ -442,7 +442,7 @@ def _pool(m: Maker) -> list[cudnn.tensor | None]:
 
 @pytest.mark.parametrize("make", [_finalize, _genstats, _pool])
 def test_what_has_no_python_in_cudnn_frontend_or_goes_wrong_there(make: Callable[[Maker], Any]) -> None:
-    """Genstats compute in the node's type: cudnn-frontend passes the number of the input's type in its own enum."""
+    """Genstats compute in the node's type; cudnn-frontend passes the input type's number in its own enum."""
     m = Maker()
     for item in make(m):
         item.set_output(True)

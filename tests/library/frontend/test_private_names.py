@@ -1,4 +1,4 @@
-"""Names by which programs of cudnn-frontend 1.32 look into graphs, and what they find before and after a build."""
+"""Tests of private names by which programs of cudnn-frontend 1.32 inspect graphs before and after a build."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Nodes, ports and names of every operation: those that cudnn-frontend 1.32 gave the same programs."""
+"""Compare nodes, ports and names of every operation with those of cudnn-frontend 1.32."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def test_what_is_written_after_a_graph_was_looked_at_is_in_it() -> None:
 
 
 def test_sizes_of_results_are_known_before_a_graph_is_checked() -> None:
-    """As with 1.32: what follows from what is written is read, and counts as set by no program."""
+    """As in 1.32, inferred values can be read but do not count as set by the program."""
     m = Maker(cudnn)
     q, k, v = (m.t(2, 4, 64, 32, name=name) for name in "qkv")
     o, stats = m.g.sdpa(q, k, v, generate_stats=True, attn_scale=0.5)
@@ -136,7 +136,7 @@ def test_sizes_of_results_are_known_before_a_graph_is_checked() -> None:
 
 
 def test_results_of_backward_attention_are_row_by_row_where_nothing_is_reported() -> None:
-    """As cudnn-frontend lays them out: a program that allocates what it reads off them is right with both."""
+    """The layout is cudnn-frontend's, so allocations by a program are right with both."""
     m = Maker(cudnn)
     rows = [4 * 64 * 64, 64 * 64, 64, 1]
     q, k, v, o, do = (m.t(*Q).set_stride([4 * 64 * 64, 64, 4 * 64, 1]) for _ in range(5))
@@ -190,7 +190,7 @@ def test_a_tensor_that_is_renamed_is_listed_last() -> None:
 
 
 def test_a_uid_belongs_to_one_tensor() -> None:
-    """Those a program gave stay; one that had it without being given it gets another at once."""
+    """Uids given by the program stay; a tensor with the same default uid gets another at once."""
     g = Maker(cudnn).g
     place = {"dim": [2, 2], "stride": [2, 1]}
     given, first, second = g.tensor(uid=2, name="given", **place), g.tensor(**place), g.tensor(**place)
@@ -217,7 +217,7 @@ def test_a_uid_belongs_to_one_tensor() -> None:
     ],
 )
 def test_uids_of_a_built_graph_stay(take: Callable[[Maker, Any], Any]) -> None:
-    """A uid that is refused is not taken from the tensor which has it either: its buffer would be missed."""
+    """A refused uid stays with its tensor, so that its buffer is found."""
     m = Maker(cudnn)
     x = m.t(2, 8, 16, name="x")
     result = m.g.relu(x).set_output(True)
@@ -239,7 +239,7 @@ def test_offsets_that_lead_back_to_their_tensor_are_refused() -> None:
 
 
 def test_a_tensor_like_another_is_in_memory_and_dense_unless_it_is_requested() -> None:
-    """As in cudnn-frontend 1.32: dims, strides, type and whether it is by value."""
+    """As in cudnn-frontend 1.32: dims, strides, type, and whether it is by value."""
     m = Maker(cudnn)
     x = m.t(2, 8, 16, ragged_offset=m.t(3, kind="INT32"), ragged_offset_multiplier=4)
     inner = m.g.relu(x)
@@ -458,7 +458,7 @@ def test_a_graph_is_made_of_its_json_text() -> None:
 
 
 def plain(g: cudnn.pygraph) -> Any:
-    """Return a graph's JSON without what its tensors were given and what they were numbered with."""
+    """Return a graph's JSON without given names and uids of tensors."""
     with suppress(Exception):  # some programs are names only
         g.validate()
     data = json.loads(repr(g))
@@ -596,7 +596,7 @@ LISTED = {
 
 
 def test_nodes_of_the_text_have_all_that_cudnn_frontend_writes() -> None:
-    """It reads each key by its name, and refuses the whole text where one is missing."""
+    """It reads each key by name, and refuses the whole text if one is missing."""
     ours, theirs = keys_of_nodes(cudnn), read_facts()["nodes in JSON"]
     assert {tag: lacks for tag in theirs if (lacks := set(theirs[tag]) - set(ours[tag]))} == {}
 
@@ -617,7 +617,7 @@ def test_a_function_of_the_scores_is_part_of_the_key() -> None:
 
 @pytest.mark.parametrize(("asked", "said"), [("AUTO", "UNIFIED"), ("UNIFIED", "UNIFIED"), ("COMPOSITE", "COMPOSITE")])
 def test_the_text_reports_what_auto_came_to(asked: str, said: str) -> None:
-    """cudnn-frontend reads no text of attention whose implementation is left open."""
+    """cudnn-frontend reads no attention without an implementation."""
     m = Maker(cudnn)
     _scaled(m, implementation=cudnn.attention_implementation[asked])
     assert json.loads(repr(m.g))["nodes"][0]["implementation"] == said
@@ -640,7 +640,7 @@ def test_a_number_of_the_graph_stays_what_it_is_in_its_text(number: float) -> No
 
 
 def test_the_text_of_a_graph_that_cudnn_frontend_built_is_read() -> None:
-    """There the scale is a tensor, too, and K of many operations is the other way round."""
+    """There the scale is also a tensor, and K of composite attention is transposed."""
     m = Maker(cudnn)
     for item in _scaled(m, implementation=cudnn.attention_implementation.COMPOSITE):
         if item is not None:
@@ -663,7 +663,7 @@ def test_the_text_of_a_graph_that_cudnn_frontend_built_is_read() -> None:
 
 
 def test_a_graph_of_a_list_of_tensors_is_built() -> None:
-    """The newer form of cudnn-frontend's JSON: tensors are a list, ports name their uids, numbers may be bytes."""
+    """In the newer JSON form, tensors are a list, ports name uids, and numbers may be bytes."""
     g = cudnn.pygraph()
     g.deserialize(json.dumps(LISTED))
     assert [node.name for node in g.nodes] == ["conv", "cut"]

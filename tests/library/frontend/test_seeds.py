@@ -1,4 +1,4 @@
-"""The notebooks' own cells, as they are, build their graphs for described GPUs and stop where they would run."""
+"""The notebooks' cells must build their graphs unchanged for described GPUs and stop at execution."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bytes of a built graph in cudnn-frontend's format, for described targets."""
+"""Tests of serialized graphs in cudnn-frontend's format, for described targets."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def built(write: Callable[[Maker], Any]) -> cudnn.pygraph:
 
 
 def _slopes(m: Maker) -> Any:
-    """Attention whose slopes are on the device, after no scratch."""
+    """Return attention with slopes on the device and without scratch memory."""
     made, _ = m.g.sdpa(
         q=m.t(*Q), k=m.t(*Q), v=m.t(*Q), attn_scale=0.5, generate_stats=False, use_causal_mask=True, use_alibi_mask=True
     )
@@ -70,7 +70,7 @@ WRITTEN: dict[str, Callable[[Maker], Any]] = {
 
 @pytest.mark.parametrize("name", WRITTEN)
 def test_a_graph_without_what_is_ours_is_read_as_cudnn_frontends(name: str) -> None:
-    """cudnn-frontend's bytes have no graph of this package's: it is the one of cuDNN's plan."""
+    """cudnn-frontend's bytes contain no graph of this package: it is that of cuDNN's plan."""
     g = built(WRITTEN[name])
     content = read_ubjson(g.serialize(as_bytes=True))
     theirs = {key: item for key, item in content.items() if not key.startswith("cudnn_backend_py")}
@@ -113,7 +113,7 @@ def test_cudnn_frontend_is_reported_where_its_c_plus_plus_puts_everything() -> N
 
 
 def test_what_the_format_cannot_hold_is_not_reported_to_be_of_its_version() -> None:
-    """cudnn-frontend refuses the bytes then, and this package reads them."""
+    """cudnn-frontend refuses these bytes, while this package reads them."""
     g = built(_parts)
     data = g.serialize(as_bytes=True)
     assert "json_version" not in read_ubjson(data)
@@ -162,7 +162,7 @@ def test_a_change_is_found(field: str) -> None:
 def test_a_plan_of_another_cudnn_or_gpu_is_a_graph_that_is_not_supported(
     change: dict[str, int], kind: type[Exception]
 ) -> None:
-    """As with cudnn-frontend: a program that keeps plans builds the graph again then."""
+    """As with cudnn-frontend, a program that stores plans builds the graph again."""
     content = read_ubjson(built(PROGRAMS["matmul"]).serialize(as_bytes=True))
     theirs = {key: item for key, item in content.items() if not key.startswith("cudnn_backend_py")}
     plan = json.loads(theirs["cudnn_backend_data"])
@@ -188,7 +188,7 @@ def test_a_plan_is_not_made_of_json_where_one_is_requested() -> None:
 
 
 def test_what_is_wrong_is_shown_cut() -> None:
-    """An error shows the beginning of what it was given, which may be a whole plan."""
+    """An error shows the start of its argument, which may be a whole plan."""
     data = built(PROGRAMS["matmul"]).serialize(as_bytes=True)
     for call in (lambda: cudnn.pygraph().deserialize(data, 5), lambda: cudnn.pygraph().tensor(dim=data)):
         with pytest.raises(TypeError) as caught:

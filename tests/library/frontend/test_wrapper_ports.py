@@ -1,4 +1,4 @@
-"""``Graph`` and ``jit`` up to execution, for a described H100: ports, orders, dicts, and what is refused."""
+"""Tests of ``Graph`` and ``jit`` up to execution for a described H100: ports, orders, dicts, refusals."""
 
 from __future__ import annotations
 
@@ -186,7 +186,7 @@ def test_the_described_target_is_also_the_default_handle(monkeypatch: pytest.Mon
 
 
 def test_each_thread_has_a_default_handle_on_its_own_stream(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two threads that shared one would set the stream of each other's launches."""
+    """Threads that shared a handle would set the stream of each other's launches."""
     streams = threading.local()
     torch = SimpleNamespace(
         cuda=SimpleNamespace(

@@ -1,4 +1,4 @@
-"""A graph that writes nothing is refused where it would be judged or built; the frontend takes it as its model does."""
+"""A graph that writes nothing must be refused when judged or built; the frontend accepts it as cudnn-frontend does."""
 
 from __future__ import annotations
 

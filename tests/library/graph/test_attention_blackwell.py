@@ -1,4 +1,4 @@
-"""What needs Blackwell is judged and built here without one: the deterministic backward kernels and mxfp8."""
+"""Tests of Blackwell features on described GPUs: deterministic backward kernels and mxfp8."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MX: dict[str, Any] = {"data_type": DataType.FP8_E4M3, "output_type": DataType.BF
 
 
 def configured(target: str, options: dict[str, Any]) -> str:
-    """Return the tag of the config that is requested by hand."""
+    """Return the tag of an explicitly requested config."""
     version = library().version
     place = open_target(target)
     question = OperationGraph(attention.sdpa_backward(**SIZES, **options, version=version, sm=place.sm), place)

@@ -1,4 +1,4 @@
-"""Shapes that the builder works out, drawn at random, are those cuDNN finalizes; what it refuses, cuDNN refuses."""
+"""Random shapes inferred by the builder must be finalized by cuDNN, and shapes it refuses must be refused by cuDNN."""
 
 from __future__ import annotations
 
@@ -179,7 +179,7 @@ def test_cudnn_finalizes_what_the_builder_made(family: str) -> None:
 
 
 def grown(graph: Graph, port: str, axis: int) -> Graph:
-    """Return the graph with a tensor one larger along an axis; the builder would have refused it."""
+    """Return the graph with a tensor enlarged by one along an axis, which the builder would refuse."""
     (op,) = graph.ops
     assert isinstance(op, Operation)
     old = op.fields[port]

@@ -1,4 +1,4 @@
-"""Graphs come back from cuDNN's own log as they were written, and are judged as they were where it was written."""
+"""Graphs read back from cuDNN's own log must equal the written ones and get the same verdicts."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ROWS = list(attention_rows())
 
 
 def attention(every: int, version: tuple[int, int, int]) -> dict[str, Graph]:
-    """Return each `every`-th row of the attention table in each form that has it."""
+    """Return every `every`-th row of the attention table in each of its forms."""
     found = {}
     for number, name in enumerate(ROWS):
         for form in FORMS if number % every == 0 else ():
@@ -41,7 +41,7 @@ def attention(every: int, version: tuple[int, int, int]) -> dict[str, Graph]:
 
 
 def logged(graph: Graph) -> list[LogRecord]:
-    """Return what cuDNN logs while it takes the graph."""
+    """Return cuDNN's log while it finalizes the graph."""
     with capture_log(this_thread_only=True) as log:
         OperationGraph(graph, open_target("h100"))
     return log.records
@@ -107,7 +107,7 @@ WITHOUT_JSON = [
 
 @pytest.mark.parametrize("name", WITHOUT_JSON)
 def test_without_json_the_calls_and_dumps_state_it(name: str) -> None:
-    """As logs before cuDNN 9.5 are: the axis of an index and the reordering stand only where they are set."""
+    """As in logs before cuDNN 9.5, axis and reordering appear only where they are set."""
     graph = ZOO[name]()
     records = [record for record in logged(graph) if "Visualize" not in (record.function or "")]
     found = read_back(records)
@@ -160,7 +160,7 @@ def OLDER_GRAPHS() -> dict[str, Graph]:
 
 
 def test_a_file_of_9_19_gives_every_graph(tmp_path: Path) -> None:
-    """Written by cuDNN itself to a file, all graphs one after the other in one process."""
+    """cuDNN writes one file with all graphs of one process."""
     path = tmp_path / "cudnn.log"
     environment = older_cudnn() | {"CUDNN_LOGLEVEL_DBG": "3", "CUDNN_LOGDEST_DBG": str(path)}
     refused = set(run_code(CHILD, environment=environment).stdout.splitlines())
@@ -174,7 +174,7 @@ def test_a_file_of_9_19_gives_every_graph(tmp_path: Path) -> None:
 
 
 def test_the_log_of_torch_is_answered_as_torch_was() -> None:
-    """On a described H100, 9.19 has the engine configs, in their order, that it logged on a real one."""
+    """For a described H100, 9.19 gives the engine configs in the order logged on a real one."""
     code = """
 import json
 from cudnn_backend_py import OperationGraph, open_target

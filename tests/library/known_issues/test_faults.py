@@ -1,4 +1,4 @@
-"""Faults that show without a GPU show, in the versions that have them and in no other; and cuDNN takes the remedies."""
+"""Known issues visible without a GPU must appear in exactly their versions, and cuDNN must support their remedies."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ def environment(version: VersionTuple) -> dict[str, str]:
 def run_query(
     version: VersionTuple, questions: list[tuple[str, str, int, bool]], **variables: str
 ) -> tuple[list[list[str]], str]:
-    """Return what cuDNN answered to the questions, and how the process ended."""
+    """Return cuDNN's answers, and how the process ended."""
     where = environment(version) | variables
     done = run_python(["-c", ASK, json.dumps(questions)], environment=where, timeout_s=300)
     return [json.loads(line) for line in done.stdout.splitlines()], done.ending
 
 
 def architecture(row: KnownIssue) -> int | None:
-    """Return an architecture that the row holds on, of those that have a description."""
+    """Return a described architecture that the row applies to."""
     return next((sm for sm in row.sm or (90,) if sm in PROFILES), None)
 
 

@@ -1,4 +1,4 @@
-"""A loop as in C, count and then get, sees every element of every attribute that can be read."""
+"""A C-style loop, count then get, must read every element of every readable attribute."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_count_and_then_get_sees_every_element(name: str) -> None:
 
 
 def test_cudnn_itself_answers_no_knob_choices_where_there_are_some() -> None:
-    """Where this fails, cuDNN has fixed it, and `Descriptor.count` need not judge again."""
+    """If this fails, cuDNN has fixed it, and `Descriptor.count` no longer needs its check."""
     config = OperationGraph(BUILT["matmul"].make(), open_target("h100")).heuristics().configs[0].descriptor
     written = ctypes.c_int64(-1)
     arguments = (config.pointer, Attr.ENGINECFG_KNOB_CHOICES, AttributeType.BACKEND_DESCRIPTOR, 0)

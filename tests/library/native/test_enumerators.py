@@ -1,4 +1,4 @@
-"""Every enumerator of every enum on every installed cuDNN: one newer than the library never reaches it."""
+"""No enum value newer than the library may reach it, for every enum on every installed cuDNN."""
 
 from __future__ import annotations
 
@@ -57,13 +57,13 @@ print(json.dumps({"version": lib.version, "found": found}))
 
 @pytest.fixture(scope="module", params=VERSIONS, ids=str)
 def swept(request: pytest.FixtureRequest) -> dict[str, Any]:
-    """What became of every enumerator on one version."""
+    """The results for every enum value on one version."""
     environment = dict(os.environ) if request.param is None else cudnn_environment(request.param)
     return json.loads(run_code(SWEEP, environment=environment).stdout)  # type: ignore[no-any-return]
 
 
 def named(what: str) -> tuple[CudnnEnum, str]:
-    """Return the enumerator a line of the sweep is about, and the code of the refusal it may have."""
+    """Return the enum value of a result line, and the allowed error code."""
     first, second, *rest = what.split()
     if first == "kind":
         return DescriptorType[second], "descriptor-newer-than-library"

@@ -1,4 +1,4 @@
-"""Factors of a convolution have the type it computes in."""
+"""Factors of a convolution must have its compute type."""
 
 from __future__ import annotations
 

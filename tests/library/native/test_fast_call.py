@@ -1,4 +1,4 @@
-"""The compiled call: what it reads, what it refuses to judge, what it fills. Nothing is launched: there is no handle.
+"""Tests of the compiled call: reads, refusals, filled packs. Nothing is launched, as there is no handle.
 
 The framework is one of the test's own: DLPack's C functions as ctypes callbacks.
 """
@@ -146,7 +146,7 @@ def test_without_pythons_lock_nothing_is_compiled(monkeypatch: pytest.MonkeyPatc
 
 
 def not_a_handle(plan: Plan) -> Launch:
-    """Return what would be launched on STREAM if there were a handle."""
+    """Return a launch on STREAM without a valid handle."""
     return Launch(plan.target.library, HandleState(0, STREAM), STREAM, plan.descriptor.pointer)
 
 
@@ -185,7 +185,7 @@ def make(plan: Plan, launcher: Launcher, framework: Framework, **changes: Any) -
 
 
 def buffers(**changes: Any) -> tuple[Buffer, ...]:
-    """Return four buffers, the last with changes."""
+    """Return four buffers, the last one changed."""
     return (*(Buffer(0x10000 * number) for number in range(1, 4)), Buffer(**{"data": 0x40000} | changes))
 
 
@@ -382,14 +382,14 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def mapped(launcher: Launcher, framework: Framework, keys: list[Any], **changes: Any) -> module.MappedCall:
-    """Return a call with a dict of four tensors, known by these keys and by uids 1 to 4; the last may be on host."""
+    """Return a call with a dict of four tensors, by these keys and uids 1 to 4; the last may be on the host."""
     places = [(key, place) for place, key in enumerate(keys)] + [(place + 1, place) for place in range(4)]
     options = {"on_host": frozenset({3}), "row": [0] * len(launcher.uids)} | changes
     return launcher.mapped(framework.exchange(), places, **options)
 
 
 def launches(call: module.MappedCall, given: Any, workspace: Any = None) -> bool:
-    """Whether C comes to execute, which refuses the null handle."""
+    """Return whether C reaches execute, which refuses the null handle."""
     answer = call.go(None, given, workspace)
     if answer == LOOK_CLOSER:
         return False
@@ -495,7 +495,7 @@ def test_bound_call_reports_the_status(plan: Plan, way: str) -> None:
 
 
 def test_handle_is_given_the_stream_first(plan: Plan, launcher: Launcher, framework: Framework, way: str) -> None:
-    """cuDNN refuses that too, without a handle, and then the handle's stream stays what it was."""
+    """cuDNN also refuses that without a handle, and the handle's stream stays unchanged."""
     launch = not_a_handle(plan)
     launch.handle.stream = 8192
     with pytest.raises(CudnnStatusError) as caught:
@@ -516,7 +516,7 @@ KERNEL = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, *[ctypes.c_uint] * 7, *
 
 
 def go(call: Call) -> int:
-    """Launch with the row and the workspace that a call has."""
+    """Launch with a call's row and workspace."""
     return int(compiled_library().cudnn_backend_py_go(ctypes.c_void_p(call.address)))
 
 
@@ -566,7 +566,7 @@ def test_kernel_runs_before_the_plan_on_its_stream(
 
 
 def test_packs_are_filled_alike_either_way(plan: Plan, way: str) -> None:
-    """Through cuDNN either way: it finalizes them."""
+    """cuDNN finalizes the packs either way."""
     launcher = Launcher(plan.descriptor, [1, 2])
     for number in range(3):
         key = (number,)

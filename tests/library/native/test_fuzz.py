@@ -1,4 +1,4 @@
-"""Random calls on descriptors of every type: only our exceptions come out, and the process lives."""
+"""Random calls on descriptors of every type must raise only our exceptions, and the process must survive."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_random_calls_on_an_older_library(tmp_path: Path) -> None:
 
 
 def test_a_child_that_dies_is_reported_with_its_seed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the table of known issues switched off the fuzzer does kill cuDNN, and the report says where."""
+    """With the crash guards disabled the fuzzer must crash cuDNN and report where."""
     monkeypatch.setenv("FUZZ_WITHOUT_HAZARDS", "1")
     with pytest.raises(Broken, match=r"(?s)seed 101 ended with SIG.*finalize <Descriptor"):
         fuzz(101, 300, tmp_path)

@@ -1,4 +1,4 @@
-"""Hostile input to the compiled calls: whatever comes, they answer, raise, or leave it to Python.
+"""Hostile input to compiled calls: they must answer, raise, or leave the call to Python.
 
 ``test_sanitized.py`` runs the same with AddressSanitizer and UndefinedBehaviorSanitizer.
 """
@@ -42,7 +42,7 @@ HUGE = [0, 1, -1, 2**31, 2**62, 2**63 - 1, -(2**63), 2**40]
 
 
 def is_left(status: int) -> bool:
-    """Return whether a call was left to Python, or refused by cuDNN, which has no handle."""
+    """Return whether a call was left to Python, or refused by cuDNN for lack of a handle."""
     return status == LOOK_CLOSER or status >= 1000
 
 
@@ -154,7 +154,7 @@ def test_what_is_not_a_dict_of_buffers_is_left_to_python(plan: Plan, launcher: L
 
 
 class Called:
-    """What `use_compiled_call` has called by compiled code."""
+    """An object that `use_compiled_call` makes callable by compiled code."""
 
     __slots__ = ("_fast",)
 
@@ -247,7 +247,7 @@ def _without_callback() -> None:
 
 
 def test_functions_of_the_driver_stub_take_nothing() -> None:
-    """What they write through is checked; what they cannot use is left alone."""
+    """Memory that they write through is checked; unusable memory is not touched."""
     path = stub_path()
     assert path is not None
     stub = ctypes.CDLL(str(path))

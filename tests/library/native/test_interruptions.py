@@ -1,4 +1,4 @@
-"""Exceptions that are raised while C runs: each arrives once, as it is, and leaves everything in order.
+"""Exceptions raised while C runs must arrive once, unchanged, and leave a consistent state.
 
 Random ones are in ``tests/torture/interruptions.py``.
 """
@@ -39,7 +39,7 @@ from tests.support.child import run_code
 
 
 class Limit(Exception):
-    """A limit of time, as programs have them."""
+    """A time limit as programs use it."""
 
 
 class Beat:
@@ -89,8 +89,8 @@ def error(request: pytest.FixtureRequest) -> BaseException:
 
 
 @pytest.fixture
-def heard() -> Iterator[Callable[[Callable[[], object], str], None]]:
-    """Have a function called at every message with a word, in the callback."""
+def call_in_callback() -> Iterator[Callable[[Callable[[], object], str], None]]:
+    """Call a function in the callback, for every message that contains a word."""
 
     def hear(function: Callable[[], object], word: str) -> None:
         gc.collect()  # descriptors of other tests end now, unheard
@@ -107,7 +107,7 @@ def heard() -> Iterator[Callable[[Callable[[], object], str], None]]:
 
 
 class Raise:
-    """Raises once, and not again where descriptors end before the callback is taken away."""
+    """Raises once, and not again if descriptors end before the callback is removed."""
 
     def __init__(self, error: BaseException) -> None:
         self.error, self.times = error, 0
@@ -118,9 +118,9 @@ class Raise:
             raise self.error
 
 
-def test_what_a_callback_raises_arrives_once_as_it_is(error: BaseException, heard: Any) -> None:
+def test_what_a_callback_raises_arrives_once_as_it_is(error: BaseException, call_in_callback: Any) -> None:
     raising = Raise(error)
-    heard(raising, "CUDNN_BACKEND_MATMUL_DESCRIPTOR")
+    call_in_callback(raising, "CUDNN_BACKEND_MATMUL_DESCRIPTOR")
     with pytest.raises(type(error)) as caught:
         Descriptor(DescriptorType.MATMUL)
     assert caught.value is error
@@ -129,8 +129,10 @@ def test_what_a_callback_raises_arrives_once_as_it_is(error: BaseException, hear
     Descriptor(DescriptorType.REDUCTION).close()
 
 
-def test_a_handler_that_raises_in_the_callback_arrives(error: BaseException, heard: Any, handled: Any) -> None:
-    heard(handled(error), "CUDNN_BACKEND_MATMUL_DESCRIPTOR")
+def test_a_handler_that_raises_in_the_callback_arrives(
+    error: BaseException, call_in_callback: Any, handled: Any
+) -> None:
+    call_in_callback(handled(error), "CUDNN_BACKEND_MATMUL_DESCRIPTOR")
     with pytest.raises(type(error)) as caught:
         Descriptor(DescriptorType.MATMUL)
     assert caught.value is error
@@ -149,19 +151,19 @@ def test_a_keyboard_interrupt_of_a_logger_arrives() -> None:
         Descriptor(DescriptorType.MATMUL)
 
 
-def test_it_goes_before_the_status_of_the_call(heard: Any) -> None:
+def test_it_goes_before_the_status_of_the_call(call_in_callback: Any) -> None:
     error = Limit("mine")
-    heard(Raise(error), "cudnnBackendFinalize")
+    call_in_callback(Raise(error), "cudnnBackendFinalize")
     with pytest.raises(Limit) as caught:
         Descriptor(DescriptorType.TENSOR).finalize()  # which cuDNN refuses
     assert caught.value is error
 
 
-def test_it_arrives_where_a_plan_is_built_and_launched(heard: Any) -> None:
+def test_it_arrives_where_a_plan_is_built_and_launched(call_in_callback: Any) -> None:
     graph = sdpa_forward(batch=1, heads=2, seq_q=128, head_dim=64, causal=True)
     config = OperationGraph(graph, open_target("sm90")).heuristics("A").configs[0]
     error = Limit("mine")
-    heard(Raise(error), "cudnnBackendFinalize")
+    call_in_callback(Raise(error), "cudnnBackendFinalize")
     with pytest.raises(Limit) as caught:
         build_plan(config)
     assert caught.value is error
@@ -173,7 +175,7 @@ def test_it_arrives_where_a_plan_is_built_and_launched(heard: Any) -> None:
     launch = Launch(library(), HandleState(0, 1), 1, plan.descriptor.pointer, may_be_elsewhere=False)
     launch._execute = _EXECUTE(speak)
     for word, call in (("CUDNN_BACKEND_MATMUL", launch.bind(pack)), ("SetAttribute", lambda: launcher.pack(row))):
-        heard(Raise(error), word)
+        call_in_callback(Raise(error), word)
         with pytest.raises(Limit) as caught:
             call()
         assert caught.value is error
@@ -184,7 +186,7 @@ _EXECUTE = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctyp
 
 
 def speak(*_: object) -> int:
-    """Make cuDNN say something of a MATMUL, as a launch would that has a handle."""
+    """Make cuDNN log something about a MATMUL, as a launch with a handle would."""
     made = DescriptorPointer()
     create, destroy = (library().bare(f"cudnnBackend{verb}Descriptor") for verb in ("Create", "Destroy"))
     create(int(DescriptorType.MATMUL), ctypes.byref(made))
@@ -192,16 +194,16 @@ def speak(*_: object) -> int:
     return 0
 
 
-def test_it_arrives_where_a_descriptor_is_closed(heard: Any) -> None:
+def test_it_arrives_where_a_descriptor_is_closed(call_in_callback: Any) -> None:
     made = Descriptor(DescriptorType.MATMUL)
-    heard(Raise(error := Limit("mine")), "cudnnBackendDestroyDescriptor")
+    call_in_callback(Raise(error := Limit("mine")), "cudnnBackendDestroyDescriptor")
     with pytest.raises(Limit) as caught:
         made.close()
     assert caught.value is error
     assert made.closed
 
 
-def test_each_thread_gets_its_own(heard: Any) -> None:
+def test_each_thread_gets_its_own(call_in_callback: Any) -> None:
     caught: dict[int, list[str]] = {}
     here, start = threading.local(), threading.Barrier(4)
 
@@ -209,7 +211,7 @@ def test_each_thread_gets_its_own(heard: Any) -> None:
         if vars(here).pop("is_armed", False):
             raise Limit(str(threading.get_ident()))
 
-    heard(speak_up, "cudnnBackendCreateDescriptor")
+    call_in_callback(speak_up, "cudnnBackendCreateDescriptor")
 
     def work() -> None:
         start.wait()
@@ -229,10 +231,10 @@ def test_each_thread_gets_its_own(heard: Any) -> None:
     assert caught == {thread.ident: [str(thread.ident)] * 20 for thread in threads}
 
 
-def test_it_arrives_at_once_where_a_descriptor_ends_that_no_one_closes(heard: Any) -> None:
+def test_it_arrives_at_once_where_a_descriptor_ends_that_no_one_closes(call_in_callback: Any) -> None:
     error = Limit("mine")
     left = [Descriptor(DescriptorType.MATMUL)]
-    heard(Raise(error), "cudnnBackendDestroyDescriptor")
+    call_in_callback(Raise(error), "cudnnBackendDestroyDescriptor")
     reached: list[int] = []
 
     def drop() -> None:
@@ -248,7 +250,7 @@ def test_it_arrives_at_once_where_a_descriptor_ends_that_no_one_closes(heard: An
 
 
 class Reading:
-    """A value that calls something when it is read, as an integer or as a row."""
+    """A value that calls something when it is read as an integer or a row."""
 
     ndim = 1
 
@@ -323,7 +325,7 @@ def test_an_exception_from_another_thread_arrives_as_it_is() -> None:
 
 
 class Parameter:
-    """What ctypes would ask, by code of Python."""
+    """An argument that ctypes would convert by Python code."""
 
     @property
     def _as_parameter_(self) -> object:

@@ -1,4 +1,4 @@
-"""Variant packs cached by addresses: bounded, reused, safe between threads, without growth. Launches nothing."""
+"""Tests of variant packs cached by addresses: bounded, reused, thread-safe, without growth. Launches nothing."""
 
 from __future__ import annotations
 

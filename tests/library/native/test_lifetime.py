@@ -47,7 +47,7 @@ def flash() -> Graph:
 
 
 def test_memory_is_flat_over_many_rounds() -> None:
-    """Without destruction 100,000 rounds keep some 200 MiB; 1 MiB is allowed."""
+    """Without destruction, 100,000 rounds keep about 200 MiB; 1 MiB is allowed."""
     command = ["-m", "benchmarks", "million-rounds", "--rounds", str(ROUNDS)]
     done = run_python(command, timeout_s=60 + ROUNDS / 1000, check=True)
     measured = json.loads(done.stdout)
@@ -56,7 +56,7 @@ def test_memory_is_flat_over_many_rounds() -> None:
 
 
 def one_of_everything() -> None:
-    """Make, question and drop a graph; what it leaves alive is a leak."""
+    """Create, query and drop a graph; anything still alive is a leak."""
     target = open_target("sm90")
     question = OperationGraph(flash(), target)
     found = question.heuristics("A")
@@ -128,7 +128,7 @@ def test_nothing_is_left_alive(way: Callable[[], None]) -> None:
 
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
 def test_the_check_fails_where_nothing_is_destroyed(way: Callable[[], None]) -> None:
-    """The tests are tested: with destruction switched off each of them must fail."""
+    """With destruction disabled, each of these tests must fail."""
     gc.collect()
     with counting(destroy=False) as live:
         way()
@@ -152,7 +152,7 @@ def test_children_live_as_long_as_their_parent_and_no_longer() -> None:
 
 
 def test_close_during_calls_in_another_thread_frees_nothing_in_use() -> None:
-    """One thread reads while another closes: a value or descriptor-closed, never a dead pointer."""
+    """While one thread reads, another closes: the result is a value or descriptor-closed, not a dead pointer."""
     for _ in range(200):
         made = tensor(7)
         start = threading.Barrier(2)
@@ -221,7 +221,7 @@ print(bool(OperationGraph(flash(), open_target("sm90")).heuristics("A").configs)
 
 
 def test_a_forked_child_destroys_nothing_of_its_parent() -> None:
-    """A lock of cuDNN that another thread held at that moment is never given back in the child."""
+    """A lock of cuDNN held by another thread at the fork is never released in the child."""
     done = run_code(
         """
 import os
@@ -244,7 +244,7 @@ with counting() as live:
 
 
 class Interrupting:
-    """Calls a C function and raises KeyboardInterrupt before or after it, once."""
+    """Calls a C function and raises KeyboardInterrupt once, before or after it."""
 
     def __init__(self, name: str, *, after: bool) -> None:
         self.name, self.after = name, after
@@ -324,7 +324,7 @@ def test_a_log_callback_cannot_change_the_descriptor_that_is_being_changed() -> 
 
 
 def test_threads_change_one_descriptor() -> None:
-    """Set, read, finalize, close at once: values, our errors, and nothing left."""
+    """Set, read, finalize and close concurrently: values, our errors, and no leak."""
     gc.collect()
     with counting() as live:
         for number in range(60):

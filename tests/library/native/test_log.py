@@ -1,4 +1,4 @@
-"""cuDNN's log as text and as records; whoever listened before goes on hearing everything."""
+"""Tests of cuDNN's log as text and records; earlier listeners must continue to receive everything."""
 
 from __future__ import annotations
 
@@ -292,7 +292,7 @@ print(heard)
 
 
 def test_callbacks_set_by_threads_while_others_are_in_them() -> None:
-    """CuDNN may be in a callback that another thread replaces."""
+    """cuDNN may be inside a callback that another thread replaces."""
     done = run_python(["-c", THREADS], environment=quiet_environment())
     assert (done.code, done.stderr) == (0, "")
     assert int(done.stdout) > 100
@@ -324,7 +324,7 @@ def test_a_callback_that_makes_cudnn_speak_is_not_reported_of_it() -> None:
 
 
 def test_captures_leaves_nothing() -> None:
-    """One hub with one callback serves a library for ever."""
+    """One hub with one callback serves a library permanently."""
 
     def there() -> tuple[int, int]:
         gc.collect()
@@ -371,7 +371,7 @@ ERROR = "Tensor must have at least 1 dimension"
 
 
 def logged_by(folder: Path, base: dict[str, str] | None = None, **variables: str) -> Finished:
-    """Run the program with these variables; what its captures heard is always the same."""
+    """Run a program with these variables; its captures must always receive the same."""
     said = folder / "said"
     environment = (base or quiet_environment()) | variables
     done = run_python(["-c", PROGRAM, str(said)], environment=environment, check=True)
@@ -380,7 +380,7 @@ def logged_by(folder: Path, base: dict[str, str] | None = None, **variables: str
 
 
 def created(text: str) -> list[str]:
-    """Return the descriptor kinds whose creation is in a log, in its order."""
+    """Return the descriptor types created in a log, in order."""
     return re.findall(r"i!\s+descriptorType: .*?val=CUDNN_BACKEND_(\w+)_DESCRIPTOR", text)
 
 
@@ -435,7 +435,7 @@ def test_a_destination_that_cannot_be_written_is_named_once_and_costs_no_record(
 def test_commands_answer_wherever_the_log_is_dropped(
     destination: str, level: str, warnings: int, tmp_path: Path
 ) -> None:
-    """CuDNN itself crashes where it cannot open the file."""
+    """cuDNN itself crashes if it cannot open the file."""
     words = ["-m", "cudnn_backend_py", "explain", "-v", str(ROOT / "examples" / "flash_forward.py"), "--target", "sm90"]
     environment = quiet_environment(PYTHONPATH=str(ROOT), CUDNN_LOGDEST_DBG=destination) | {level: "3"}
     done = run_python(words, environment=environment, check=True, cwd=tmp_path)
@@ -479,7 +479,7 @@ def test_the_process_number_in_the_file_name(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("older", [False, True], ids=["newest", "9.19.0"])
 def test_where_no_log_is_requested_a_capture_leaves_silence(tmp_path: Path, older: bool) -> None:
-    """Given back to no one, cuDNN would print errors to stderr that it did not print before."""
+    """Without a previous callback, cuDNN would print errors to stderr that it did not print before."""
     base = older_cudnn() if older else None
     base = base and {name: value for name, value in base.items() if not name.startswith("CUDNN_LOG")}
     done = logged_by(tmp_path, base)

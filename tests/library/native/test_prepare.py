@@ -1,4 +1,4 @@
-"""The kernel that prepares a launch, compiled for the host and run thread by thread, against NumPy."""
+"""Compare the kernel that prepares launches, compiled for the host and run thread by thread, with NumPy."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def test_given_lengths_come_before_packed_ones(launch: Launch) -> None:
 
 
 def test_pages_beyond_a_length_are_the_first_of_the_sequence(launch: Launch) -> None:
-    """Kernels load whole tiles of keys: numbers that are masked come from the sequence's own pages."""
+    """Kernels load whole tiles of keys, so masked numbers come from the sequence's own pages."""
     table = np.ascontiguousarray(np.array([[5, 6, -1, -1], [7, -1, -1, -1]], np.int32))[:, :3]
     case = Case(2, 3, (1, 40), len_kv=ints(17, 16))
     case.table = table, 16, fresh(3, 4)
@@ -149,7 +149,7 @@ def test_pages_beyond_a_length_are_the_first_of_the_sequence(launch: Launch) -> 
 
 @pytest.mark.parametrize("blocks", [2, 3, 8])
 def test_rows_of_padding_are_cleared_and_no_others(launch: Launch, blocks: int) -> None:
-    """[b, s, h, words] in memory whose heads and tokens have gaps between them; the last sequence has no keys."""
+    """[b, s, h, words] in memory with gaps between heads and tokens; the last sequence has no keys."""
     o = fresh(2, 6, 3, 5, kind=np.uint32)
     case = Case(2, 4, (6, 6), len_q=ints(4, 6), len_kv=ints(1, 0))
     case.rows = [(o, (6 * 15, False, 15, 5, 2, 4, 9))]
@@ -183,7 +183,7 @@ def test_packed_queries_without_keys_are_cleared_and_no_others(launch: Launch) -
 
 
 def test_rows_may_are_far_apart(launch: Launch) -> None:
-    """Offsets of more than 2^31 words are computed in 64 bits: the memory is not touched, its addresses are."""
+    """Offsets above 2^31 words are computed in 64 bits; addresses are checked without touching the memory."""
     case = Case(2, 2, (1, 1), len_q=ints(1, 1), len_kv=ints(1, 1))
     case.rows = [(np.empty(0, np.uint32), (1 << 40, False, 1 << 36, 1, 1, 1, 0))]
     launch(*case.row())

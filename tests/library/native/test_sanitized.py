@@ -1,4 +1,4 @@
-"""What is written in C under AddressSanitizer and UndefinedBehaviorSanitizer, with hostile input."""
+"""Run our C code with hostile input under AddressSanitizer and UndefinedBehaviorSanitizer."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.support.sanitizing import FLAGS, FOUND, NATIVE, build, environment, r
 
 
 def has_sanitizers(folder: Path) -> bool:
-    """Return whether gcc is there, and what it links for them."""
+    """Return whether gcc is available, and the sanitizers it links."""
     if shutil.which("gcc") is None:
         return False
     (folder / "nothing.c").write_text("")
@@ -53,7 +53,7 @@ int fault(void) { (void)free_later; (void)keep; %s }
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_planted_error_is_found(folder: Path, fault: str) -> None:
-    """The test is tested: what is found elsewhere is found here."""
+    """A deliberate error must be found."""
     source, made = folder / "planted.c", folder / f"{fault.split()[0]}.so"
     source.write_text(FAULTY % FAULTS[fault])
     subprocess.run(["gcc", *FLAGS, str(source), "-o", str(made)], check=True)

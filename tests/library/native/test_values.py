@@ -1,4 +1,4 @@
-"""What a caller gives is counted, read once, checked as what C will get, and shown safely."""
+"""Arguments must be counted, read once, checked as C will receive them, and printed safely."""
 
 from __future__ import annotations
 

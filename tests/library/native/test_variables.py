@@ -1,4 +1,4 @@
-"""Which environment variables cuDNN, NVRTC and cuBLASLt read: recorded by a ``getenv`` in front of the system's."""
+"""Record with an interposed ``getenv`` which environment variables cuDNN, NVRTC and cuBLASLt read."""
 
 from __future__ import annotations
 

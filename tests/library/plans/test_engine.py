@@ -1,4 +1,4 @@
-"""Questions about a graph on a described target: what a process was queried before changes no answer."""
+"""Answers about a graph on a described target must not depend on earlier queries of the process."""
 
 from __future__ import annotations
 

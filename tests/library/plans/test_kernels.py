@@ -1,4 +1,4 @@
-"""Which data of a compiled kernel is its code: of kernels that NVRTC compiles here, for every architecture it has."""
+"""Find the code in the data of kernels that NVRTC compiles here for all its architectures."""
 
 from __future__ import annotations
 

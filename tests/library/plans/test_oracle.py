@@ -1,4 +1,4 @@
-"""The graph that reaches cuDNN is the graph that was written, as cuDNN itself describes it in its log."""
+"""cuDNN's log must describe the graph that was written."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def forum() -> Graph:
 
 
 def logged(graph: Graph) -> dict[str, Any]:
-    """Return the graph as cuDNN describes it while it finalizes it."""
+    """Return cuDNN's description of the graph when it finalizes it."""
     with capture_log(this_thread_only=True) as log:
         OperationGraph(graph, open_target("sm90"))
     return log.operation_graphs()[-1]  # a sub-graph comes before the graph it is part of
@@ -76,7 +76,7 @@ def of_mode(mode: PointwiseMode) -> Graph:
 
 
 def newer(name: str) -> pytest.MarkDecorator:
-    """Return the mark that skips a test of an example that this cuDNN is too old for."""
+    """Return the mark that skips an example too new for this cuDNN."""
     since = SINCE.get(name, (9, 0, 0))
     text = ".".join(map(str, since))
     return pytest.mark.skipif(library().version < since, reason=f"did not run: it needs cuDNN {text}")
@@ -180,7 +180,7 @@ def test_renaming_of_uids_makes_no_difference() -> None:
 
 
 def test_symmetric_graphs_are_distinguished_by_their_links() -> None:
-    """Two equal chains against one crossed pair: every local view is the same at first."""
+    """Two equal chains and one crossed pair: every local view is the same at first."""
 
     def make(crossed: bool) -> Graph:
         g = GraphBuilder("pairs", io_type=DataType.FLOAT)
@@ -217,7 +217,7 @@ def changed_op(graph: Graph, name: str, **changes: Any) -> Graph:
 
 
 def relinked() -> Graph:
-    """Return flash forward whose row maximum is of the scores before the mask, not after."""
+    """Return flash forward with the row maximum of the scores before the mask."""
     graph = flash(causal=True)
     return changed_op(graph, "row_max", x=graph.tensor("mul"))
 
@@ -307,7 +307,7 @@ def test_a_changed_graph_is_noticed(sent: Callable[[], Graph], meant: Callable[[
 
 
 def fused() -> Graph:
-    """Return one fused attention operation, with a sub-graph and a softmax in it."""
+    """Return one fused attention operation with a sub-graph and a softmax."""
     return Graph((sdpa(),))
 
 
@@ -316,7 +316,7 @@ MAKERS = {"forum": forum, "flash": lambda: flash(causal=True, stats=True), "extr
 
 @pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
 def test_every_single_value_of_the_log_matters(make: Callable[[], Graph]) -> None:
-    """Change each number, flag and name cuDNN logged, one at a time: the oracle notices every one."""
+    """Each number, flag and name logged by cuDNN is changed once, and the comparison must notice it."""
     graph, record = make(), logged(make())
     assert difference(graph, record) is None
     # A ragged offset's uid is nowhere else in the log: another one is a renaming.

@@ -1,4 +1,4 @@
-"""Plans and what leads to them: engines, knobs, notes, configs; files that were changed are refused."""
+"""Tests of plans: engines, knobs, notes, configs; changed files are refused."""
 
 from __future__ import annotations
 
@@ -178,7 +178,7 @@ def test_a_plan_saved_again_is_the_same_file(plan: Plan, saved: Path, tmp_path: 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_every_changed_byte_is_noticed(saved: Path, seed: int) -> None:
-    """Forty single bytes per seed, anywhere in the file: code, graph, version, hash or punctuation."""
+    """Forty single bytes per seed anywhere in the file: code, graph, version, hash or punctuation."""
     good = saved.read_bytes()
     chance = random.Random(seed)
     for _ in range(40):
@@ -192,7 +192,7 @@ def test_every_changed_byte_is_noticed(saved: Path, seed: int) -> None:
 
 
 def _rewritten(path: Path, **changes: Any) -> None:
-    """Change fields and make the hash right again, as someone would who means harm or another version."""
+    """Change fields and correct the hash, as an attacker or another version would."""
     path.write_text(json.dumps(seal(json.loads(path.read_text()) | changes)))
 
 

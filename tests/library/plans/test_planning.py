@@ -1,4 +1,4 @@
-"""``build`` and the plan cache on the real cuDNN: never built twice, never loaded when anything is wrong."""
+"""``build`` and the plan cache with the real cuDNN: plans are built once, and never loaded if anything is wrong."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def stored(cache: PlanCache, built: Plan, target: Target) -> Plan:
 
 
 def engine_and_knobs(plan: Plan) -> set[str]:
-    """Return what a tag says; knobs come in the order in which they were chosen."""
+    """Return engine and knobs of a tag, in the order they were chosen."""
     return set(plan.tag.split("_"))
 
 
@@ -104,7 +104,7 @@ def test_keys_distinguishes_what_makes_another_plan(target: Target, key: str) ->
 def test_a_plan_is_found_again_on_a_gpu_cudnn_loads_it_on(
     built: Plan, target: Target, key: str, tmp_path: Path
 ) -> None:
-    """The key reports GPUs apart where cuDNN refuses the other one's plan, and not elsewhere."""
+    """The key distinguishes GPUs exactly where cuDNN refuses the other one's plan."""
     path = tmp_path / "plan.json"
     built.save(path)
     for name in ("h200", "h100-pcie", "gh200"):
@@ -120,7 +120,7 @@ def test_a_plan_is_found_again_on_a_gpu_cudnn_loads_it_on(
 
 
 def test_keys_of_tuned_plans_report_gpus_apart_by_name(target: Target) -> None:
-    """What was fastest on one says nothing about another, though keys of other plans are the same."""
+    """The fastest plan on one GPU says nothing about another, although other plans' keys are equal."""
     named = {**target.profile.properties, "deviceName": "another H100"}
     nameless = {name: value for name, value in named.items() if name != "deviceName"}
     targets = [
@@ -225,7 +225,7 @@ def test_a_changed_byte_anywhere_leads_to_another_build(
 def test_entries_of_others_are_ignored(
     cache: PlanCache, built: Plan, key: str, target: Target, change: dict[str, Any], words: str
 ) -> None:
-    """With a right hash: written by another cuDNN, for another GPU, or by another program."""
+    """The hash is right, but another cuDNN, GPU or program wrote the entry."""
     cache.put(key, built)
     files = plan_files(cache.folder, 1 << 24)
     record = files.read(key)
@@ -349,7 +349,7 @@ def test_engine_knobs_and_selection(target: Target) -> None:
 
 @pytest.mark.parametrize("workers", [1, 3])
 def test_several_plans_are_built_in_order(target: Target, workers: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One of them cannot be built, and the others are."""
+    """One of them cannot be built, the others can."""
     configs = OperationGraph(flash(), target).heuristics("A").configs[:3]
     real = planning_module.build_plan
 

@@ -1,4 +1,4 @@
-"""Selections on described targets: what is taken, and the value found and allowed of what is refused."""
+"""Tests of selections on described targets: accepted configs, and found and allowed values of refused ones."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_a_wanted_note_that_no_config_has_is_explained_for_each(question: Operat
 
 
 def test_where_only_the_selection_refuses_nothing_is_reported_in_cudnns_name(question: OperationGraph) -> None:
-    """cuDNN answered SUCCESS: no status, no function, no text of it."""
+    """cuDNN returned SUCCESS, so there is no status, function or text of it."""
     first = question.heuristics("A").configs[0]
     with pytest.raises(NothingSelected) as caught:
         select(question, engine=first.engine, knobs=first.knobs, shared_memory_bytes=0)

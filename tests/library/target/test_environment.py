@@ -1,4 +1,4 @@
-"""Each environment problem, produced: folders of libraries with one missing or of another version.
+"""Each environment problem is produced with library folders that lack a file or mix versions.
 
 Every question is queried in a child, so that no library and no environment variable of it reaches another test.
 """
@@ -43,14 +43,14 @@ needs_no_toolkit = pytest.mark.skipif(
 
 
 def newest() -> Path:
-    """Return the folder of the cuDNN that is loaded if nothing else is said, a full wheel of 9.28."""
+    """Return the folder of the default cuDNN, a full wheel of 9.28."""
     place = next(place.path for place in cudnn_places() if place.path is not None)
     return Path(place).parent
 
 
 @cache
 def older() -> Path:
-    """Return the folder of the older cuDNN, a jit wheel."""
+    """Return the folder of the older cuDNN, a JIT wheel."""
     return Path(cudnn_environment(OLDER)["CUDNN_BACKEND_LIBRARY"]).parent
 
 
@@ -61,7 +61,7 @@ def nvrtc() -> Path:
 def ask_all(
     arguments: str = "", before: str = "", cwd: Path | None = None, **environment: str | Path
 ) -> list[dict[str, Any]]:
-    """Return the faults a child finds; one that a missing library ends is a failure here."""
+    """Return the problems a child finds; one that crashes it fails the test."""
     clean = {
         name: value for name, value in os.environ.items() if name not in ("LD_LIBRARY_PATH", "CUDNN_BACKEND_LIBRARY")
     }
@@ -77,14 +77,14 @@ def ask_all(
 
 
 def run_query(arguments: str = "", **options: Any) -> dict[str, dict[str, Any]]:
-    """Return the faults by code."""
+    """Return the problems by code."""
     return {fault["code"]: fault for fault in ask_all(arguments, **options)}
 
 
 def cudnn_folder(
     tmp_path: Path, source: Path, *, without: Collection[str] = (), replaced: Mapping[str, Path] = {}
 ) -> Path:
-    """Return a folder with a copy of libcudnn and links to its sub-libraries, changed as asked."""
+    """Return a folder with a copy of libcudnn and links to its sub-libraries, changed as requested."""
     folder = tmp_path / "lib"
     folder.mkdir()
     shutil.copy(source / "libcudnn.so.9", folder)
@@ -179,7 +179,7 @@ except EnvironmentNotReady as error:
 
 
 def test_a_target_with_libraries_do_not_load_leads_to_what_is_in_the_way(tmp_path: Path) -> None:
-    """Not to a driver, which is there or has its stub."""
+    """They do not apply to a driver, which is present or replaced by its stub."""
     broken = tmp_path / "broken"
     broken.write_bytes(b"\x7fELF cut off")
     folder = cudnn_folder(tmp_path, older(), replaced={"engines_runtime_compiled": broken})
@@ -211,7 +211,7 @@ def test_loader_path_shadows() -> None:
 
 
 def test_loader_path_gives_the_sublibraries() -> None:
-    """The jit wheel lets LD_LIBRARY_PATH go first: the library that was requested answers as another version."""
+    """The JIT wheel prefers LD_LIBRARY_PATH, so the requested library acts as another version."""
     other = newest()
     found = run_query(CUDNN_BACKEND_LIBRARY=older(), LD_LIBRARY_PATH=other)
     fault = found["cudnn-sublibraries-mixed"]
@@ -255,7 +255,7 @@ def test_what_is_preloaded_is_named() -> None:
 
 
 def no_library(folder: Path, name: str) -> Path:
-    """Build a library of that name that has none of its functions."""
+    """Build a library with that name but without its functions."""
     (folder / "nothing.c").write_text("int nothing;")
     command = ["cc", "-shared", "-fPIC", f"-Wl,-soname,{name}", "-o", folder / name, folder / "nothing.c"]
     subprocess.run(command, check=True)
@@ -362,7 +362,7 @@ def test_driver_missing(tmp_path: Path) -> None:
 
 
 def other_driver(folder: Path, version: int) -> Path:
-    """Build a libcuda.so.1 that is not taken for the package's stub and answers another CUDA version."""
+    """Build a libcuda.so.1 that is distinguishable from the package's stub and reports another CUDA version."""
     source = (PACKAGE / "native" / "driver_stub.c").read_text()
     source = source.replace("cudnn_backend_py_driver_stub", "driver_of_a_test")
     source = source.replace("#define DRIVER_VERSION 13000", f"#define DRIVER_VERSION {version}")

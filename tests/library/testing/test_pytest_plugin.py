@@ -1,4 +1,4 @@
-"""The pytest plugin, run by pytest itself: in this process, and in a child where other plugins take part."""
+"""Tests of the pytest plugin in this process, and in a child with other plugins."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def flash(head_dim=64):
 
 
 def run(pytester: pytest.Pytester, body: str, *arguments: str) -> pytest.RunResult:
-    """Run a test module next to no other plugin, an unknown marker being an error."""
+    """Run a test module without other plugins; an unknown marker is an error."""
     pytester.makepyfile(test_user=GRAPHS + body)
     return pytester.runpytest_inprocess("-p", PLUGIN, "-ra", "--strict-markers", "-W", "error", *arguments)
 
@@ -80,7 +80,7 @@ def test_another_version_is_queried_in_its_own_process() -> None:
 
 
 def test_what_could_not_be_judged_is_neither(tmp_path: Path) -> None:
-    """A described GPU too old for the engines of a jit wheel (Pascal): those of the full wheel were not asked."""
+    """A described GPU too old for a JIT wheel's engines (Pascal): those of the full wheel are unknown."""
     described = tmp_path / "pascal.json"
     described.write_text(json.dumps({**find_profile("t4").properties, "deviceVer": 600}))
     for check in (assert_supported, assert_not_supported):
@@ -156,7 +156,7 @@ STRICT = "[pytest]\nfilterwarnings =\n    error\n    ignore:::pytest_\n"
 
 @pytest.mark.parametrize("other", OTHERS, ids=lambda point: point.name)
 def test_runs_next_to_another_plugin(pytester: pytest.Pytester, other: EntryPoint) -> None:
-    """Each plugin that is installed here, whatever it is; CI installs those that are used most."""
+    """Every installed plugin takes part; CI installs the most popular ones."""
     pytester.makepyfile(test_user=GRAPHS + MARKED)
     pytester.makeini(STRICT)
     done = pytester.runpytest_subprocess("-p", PLUGIN, "-p", other.value, "-k", "asked", "--cudnn-target", "h100")

@@ -1,4 +1,4 @@
-"""A campaign of random graphs on a described GPU: asked, interpreted, counted, resumed, and past children that end."""
+"""Tests of a campaign of random graphs on a described GPU: judging, interpreting, counting, resuming, crashes."""
 
 from __future__ import annotations
 

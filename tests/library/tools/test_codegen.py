@@ -1,4 +1,4 @@
-"""The generator against the pinned header: regenerating changes nothing, and hand edits are found."""
+"""Tests of the code generator with the pinned header: regenerating changes nothing, and manual edits are found."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_other_header_version_is_refused(tmp_path: Path) -> None:
 
 
 def changed(old: str, new: str) -> list[str]:
-    """Return the problems found in a header with one thing changed."""
+    """Return the problems found in a header after one change."""
     text = codegen.find_header().read_text()
     assert old in text
     parsed = header.parse(text.replace(old, new))
@@ -122,7 +122,7 @@ def test_unreadable_declaration_stops_the_generator() -> None:
 
 
 def test_every_declaration_of_the_header_is_counted() -> None:
-    """Count again, with cruder means than the parser's."""
+    """Counts are repeated with simpler means than the parser's."""
     text = codegen.find_header().read_text()
     parsed = header.parse(text)
     names = set(
@@ -136,7 +136,7 @@ def test_every_declaration_of_the_header_is_counted() -> None:
 
 
 def test_no_sentence_of_the_header_is_copied(wanted: dict[str, str]) -> None:
-    """Any six words in a row of the header's comments would be a copy."""
+    """Six consecutive words of the header's comments would count as a copy."""
     comments = " ".join(re.findall(r"/\*.*?\*/", codegen.find_header().read_text(), re.S))
     facts = (Path(codegen.__file__).parent / "facts.toml").read_text()
     comments = re.sub(r"^[ *]+", " ", comments, flags=re.M)

@@ -1,4 +1,4 @@
-"""The PTX that is shipped belongs to its source, and to what Python writes for it."""
+"""The shipped PTX must belong to its source and to the arguments that Python writes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ PTX = SOURCE.with_suffix(".ptx").read_text()
 
 
 def facts(ptx: str) -> dict[str, str]:
-    """Return what a driver and a caller rely on; each NVRTC may write the instructions differently."""
+    """Return the facts that driver and caller rely on, as each NVRTC may generate other instructions."""
     patterns = {"version": r"\.version (\S+)", "target": r"\.target (\S+)", "entry": r"\.entry (\w+)"}
     found = {name: re.findall(pattern, ptx) for name, pattern in patterns.items()}
     return {name: " ".join(values) for name, values in found.items()} | {

@@ -1,4 +1,4 @@
-"""The torch operators where there is neither torch nor a GPU: what is imported, and the graphs they query cuDNN for."""
+"""Tests of torch operators without torch and GPU: imports, and the graphs they judge."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def bshd(heads: int = H) -> TensorLayout:
 def tensors(
     backward: bool, kv_heads: int = H, extra: tuple[str, ...] = (), **changed: TensorLayout
 ) -> dict[str, TensorLayout]:
-    """Return the tensors of a pass; with `extra` those, and backward their gradients where they have one."""
+    """Return the tensors of a pass, with `extra` ones, and in the backward pass their gradients."""
     found = {name: bshd(kv_heads if name in ("k", "v", "dk", "dv") else H) for name in ("q", "k", "v", "o")}
     if backward:
         found |= {"do": bshd(), "dq": bshd(), "dk": bshd(kv_heads), "dv": bshd(kv_heads)}
@@ -84,7 +84,7 @@ def test_graph_is_supported_and_requests_what_the_operator_has(h100: Any, case: 
 
 
 def test_scattered_head_dim_is_not_a_layout_for_cudnn(h100: Any) -> None:
-    """The operator copies such tensors; a graph of them is refused."""
+    """The operator copies such tensors; a graph with them is refused."""
     scattered = TensorLayout((B, H, S, D), (S * H * D, D, H * D, 2), DataType.HALF)
     with pytest.raises(GraphError, match="attention-hazard"):
         attention_graph(tensors(False, q=scattered), PLAIN, backward=False, version=(9, 28, 0), sm=90)

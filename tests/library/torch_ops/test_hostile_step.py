@@ -1,4 +1,4 @@
-"""Hostile input to the compiled step of torch's operators: it answers, raises an error, or leaves it to Python.
+"""Hostile input to the compiled step of torch's operators: it must answer, raise, or leave the call to Python.
 
 As in ``tests/gpu/torch_ops/test_compiled.py`` nothing is launched. ``test_sanitized_step.py`` runs it with sanitizers.
 """
@@ -36,7 +36,7 @@ REFUSED = (TypeError, ValueError, OverflowError, RuntimeError, IndexError)
 
 
 def leave(function: Any, *given: Any) -> Any:
-    """Call a function of the step; an error is as good as an answer."""
+    """Call a function of the step; an error is allowed."""
     try:
         return function(*given)
     except REFUSED as error:
@@ -135,7 +135,7 @@ def test_define_with_anything(module: Any) -> None:
 
 
 def test_loose_numbers_that_a_call_has_not(module: Any, launches: Launches, tensors: Any) -> None:
-    """A tensor of fewer dims, or fewer numbers, than the operator was defined for."""
+    """The tensor has fewer dims or numbers than the operator's definition."""
     for loose in ((0, 200, 0, 0), (6, 1, 0, 0), (9, 1, 0, 0), (18, 1, 0, 0), (2, 9, 1, 1 << 30)):
         number = module.define(3, 0, 0, (loose,), (loose,))
         plan = describe(launches, (like(tensors[0]),), ROW)

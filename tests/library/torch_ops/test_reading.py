@@ -1,4 +1,4 @@
-"""How tensors of a call are read as sequences: by stand-ins for tensors that have a layout and no elements."""
+"""Tests of reading a call's tensors as sequences, with tensors that have a layout but no elements."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def rows_first(b: int, h: int, s: int, d: int) -> Tensor:
 
 
 def dense(make: Any, *, kv_heads: int = HK, backward: bool = False, batch: int = B) -> dict[str, Any]:
-    """Return the tensors of a dense call by name, each laid out by `make`."""
+    """Return the tensors of a dense call by name, laid out by `make`."""
     found = dict.fromkeys(NAMES)
     found |= {"q": make(batch, H, S_Q, D), "o": make(batch, H, S_Q, D)}
     found |= {name: make(batch, kv_heads, S_KV, D) for name in "kv"}
@@ -57,7 +57,7 @@ def paged(*, chunk: int = 1, page: int = 16) -> dict[str, Any]:
 
 
 def plans_of(reading: SequenceView, named: dict[str, Any], target: Any, *, backward: bool) -> int:
-    """Return how many engine configs cuDNN has for the class of a call."""
+    """Return the number of engine configs for the class of a call."""
     problem = class_problem(describe(backward, named, reading), reading.needed, backward=backward)
     graph = class_graph(problem, backward, target.library.version, target.sm)
     names = {tensor.name for tensor in graph.variant_pack_tensors}

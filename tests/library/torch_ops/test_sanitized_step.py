@@ -1,4 +1,4 @@
-"""The compiled step under AddressSanitizer and UndefinedBehaviorSanitizer, with hostile input. It needs no GPU."""
+"""Run the compiled step with hostile input under AddressSanitizer and UndefinedBehaviorSanitizer, without a GPU."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The attack on the command line, in short form."""
+"""A short run of the stress test of the command line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The changing environment in short: some steps of a round."""
+"""A short run of the stress test with a changing environment."""
 
 from __future__ import annotations
 

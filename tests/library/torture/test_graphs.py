@@ -1,4 +1,4 @@
-"""The attack of random graphs in short form: ``python -m tests.torture graphs`` is the long one."""
+"""A short run of the stress test with random graphs (``python -m tests.torture graphs``)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The attack on the judge in short: one round."""
+"""A short run of the stress test of the judge."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The plan cache under attack, a few rounds."""
+"""A short run of the stress test of the plan cache."""
 
 from __future__ import annotations
 

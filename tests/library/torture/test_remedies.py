@@ -1,4 +1,4 @@
-"""Exact remedies of random graphs in short form: ``python -m tests.torture remedies`` is the long one."""
+"""A short run of exact remedies of random graphs (``python -m tests.torture remedies``)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which engine configs tuning tries, and what it refuses, without a GPU."""
+"""Tests of the engine configs that tuning tries, and its refusals, without a GPU."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which plans an upgrade leaves to be timed: judged a described GPU, as nothing is timed here."""
+"""Tests of the plans that an upgrade would time, on a described GPU."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tools.campaign.graphs import random_graph
 
 
 def test_of_many_only_what_is_another_plan_is_timed() -> None:
-    """A sum and a norm are the same code in both; so is a resample, of an engine that is counted again."""
+    """A sum and a norm have the same code in both; so does a resample with a renumbered engine."""
     graphs = {
         "sum": random_graph(910003, "reduction", version=(9, 14, 0)),
         "attention": sdpa_forward(batch=2, heads=4, seq_q=256, head_dim=64),

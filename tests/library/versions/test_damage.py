@@ -1,4 +1,4 @@
-"""Damaged files of an installed cuDNN are named: before they are loaded, after a crash, and by verdicts."""
+"""Damaged files of an installed cuDNN must be named before loading, after a crash, and by verdicts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.support.child import OLDER, run_code
 
 @pytest.fixture
 def copied(tmp_path: Path) -> Installed:
-    """Return a copy of the older cuDNN, as it was installed, in a cache of its own."""
+    """Return a copy of the older cuDNN in a store of its own."""
     root = tmp_path / "cache"
     root.mkdir(0o700)
     folder = older().parents[2]
@@ -26,7 +26,7 @@ def copied(tmp_path: Path) -> Installed:
 
 
 def flip(path: Path, place: int | None = None) -> None:
-    """Flip one byte and set the times back, so that nothing but the byte reports."""
+    """Flip one byte and restore the times, so that only the byte differs."""
     status = path.stat()
     with path.open("r+b") as file:
         file.seek(status.st_size // 2 if place is None else place)

@@ -1,4 +1,4 @@
-"""A real cuDNN 9.19.0 from pip's index into a temporary cache. Needs the network; about 20 MB."""
+"""Install a real cuDNN 9.19.0 from pip's index into a temporary store. Needs the network; about 20 MB."""
 
 from __future__ import annotations
 

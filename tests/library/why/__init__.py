@@ -1,1 +1,1 @@
-"""The room why, with torch, and with cuDNN judged its graphs."""
+"""Tests of the room why with torch and cuDNN."""

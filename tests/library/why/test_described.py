@@ -1,4 +1,4 @@
-"""A program of torch judged for a described GPU: what would keep cuDNN out of it, and what cuDNN itself says."""
+"""Tests of a torch program judged for a described GPU: torch's conditions, and cuDNN's verdict."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Programs under ``python -m cudnn_backend_py.why`` run as they would alone, and their report comes after them."""
+"""Programs under ``python -m cudnn_backend_py.why`` must run as usual, followed by the report."""
 
 from __future__ import annotations
 

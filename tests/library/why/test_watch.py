@@ -1,4 +1,4 @@
-"""Calls of torch's attention are seen wherever they come from, and the program does not notice."""
+"""All calls of torch's attention must be recorded, without effect on the program."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def test_calls_of_operators_are_seen_and_those_of_a_backend_named() -> None:
 
 
 def test_calls_that_differ_at_one_place_are_counted_apart() -> None:
-    """More shapes in turn than are looked for first, and each difference that torch's gates may see."""
+    """More shapes in turn than the quick search covers, with every difference that torch's conditions check."""
     given = {length: qkv(2, 4, length, 16) for length in range(8, 15)}
     q, k, v = given[8]
     ways: list[tuple[tuple[Any, ...], dict[str, Any]]] = [(one, {}) for one in given.values()]
@@ -123,7 +123,7 @@ def test_calls_that_differ_at_one_place_are_counted_apart() -> None:
 
 
 def test_state_that_differs_at_one_place_is_counted_apart() -> None:
-    """Switches, the order, gradients and autocast, of whatever device and type, between calls of the same tensors."""
+    """Switches, order, gradients and autocast change between calls of the same tensors."""
     given = qkv(2, 4, 32, 16)
 
     def run() -> None:
@@ -149,7 +149,7 @@ def test_state_that_differs_at_one_place_is_counted_apart() -> None:
 
 
 def test_places_of_functions_that_are_made_again_do_not_pile_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As of a program that evaluates text: what is kept to find a call by is bounded, and the calls are one place."""
+    """As in a program that evaluates text: the search data are bounded, and the calls count as one place."""
     from cudnn_backend_py.why import watch as rooms
 
     monkeypatch.setattr(rooms, "MOST_ROWS", 8)
@@ -177,7 +177,7 @@ def test_a_call_that_torch_refuses_is_refused_as_by_torch() -> None:
 
 
 def test_noting_a_known_call_requests_little() -> None:
-    """What is done on each call, as Python counts it: the price of a watch."""
+    """The work per call in Python instructions is the price of a watch."""
     given, events = qkv(), []
     with why_not_cudnn(run_query=False):
         attend(*given)
@@ -325,7 +325,7 @@ def test_layers_of_torch_are_seen_where_the_program_calls_them() -> None:
 
 
 def test_the_fast_path_accepts_sequences_without_their_padding() -> None:
-    """An encoder makes nested tensors of them, which have no sizes."""
+    """An encoder turns them into nested tensors, which have no sizes."""
     encoder = torch.nn.TransformerEncoder(torch.nn.TransformerEncoderLayer(16, 4, batch_first=True), 2).eval()
     x, padding = torch.randn(2, 6, 16), torch.zeros(2, 6, dtype=torch.bool)
     padding[0, 4:] = True
