@@ -1,4 +1,4 @@
-"""What this package costs: ``python -m benchmarks NAME``.
+"""Benchmarks of this package: ``python -m benchmarks NAME``.
 
 Imports nothing: ``fresh_process`` measures what importing costs.
 """

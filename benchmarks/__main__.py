@@ -31,7 +31,7 @@ NAMES: dict[str, ModuleType] = {
 
 
 def main() -> None:
-    """Measure what is named."""
+    """Run the named benchmark."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     commands = parser.add_subparsers(metavar="NAME", required=True)
     for name, module in NAMES.items():

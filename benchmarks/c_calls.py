@@ -1,4 +1,4 @@
-"""cuDNN calls of this package, written out as a C program that makes the same calls without Python.
+"""This package's cuDNN calls as a C program that makes the same calls without Python.
 
 The functions, their values and which descriptor is which are recorded while a block runs. Pointers to descriptors and
 the handle become names of the program; all other values are bytes.
@@ -32,11 +32,11 @@ class Recorder:
         self.lines: list[str] = []
 
     def program(self, functions: str) -> str:
-        """Return the source of a program: what the statements need, and `functions`, which hold them."""
+        """Return the source of a program: declarations for the statements, and `functions` that contain them."""
         return _PROGRAM.replace("SLOTS", str(self.count)) + functions
 
     def bind(self, bound: Any, name: str) -> Any:
-        """Return a function that calls `bound` and writes it down."""
+        """Return a function that calls `bound` and records the call."""
 
         def call(*arguments: Any) -> Any:
             plain = [getattr(argument, "_obj", argument) for argument in arguments]
@@ -53,7 +53,7 @@ class Recorder:
         return call
 
     def slot(self, pointer: Any) -> str:
-        """Return the name that a descriptor has in the program."""
+        """Return a descriptor's name in the program."""
         return f"d[{self.slots[getattr(pointer, 'value', pointer)]}]"
 
     def _created(self, kind: int, made: Any) -> str:
@@ -96,7 +96,7 @@ class Recorder:
 
 @contextmanager
 def recording() -> Iterator[Recorder]:
-    """Record the cuDNN calls that this process makes in the block."""
+    """Record the cuDNN calls of this process in the block."""
     bind, recorder, lib = Library._bind, Recorder(), library()
 
     def forget_functions() -> None:
@@ -113,7 +113,7 @@ def recording() -> Iterator[Recorder]:
 
 
 def first_result(graph: Graph, open_device: Callable[[], Target], names: Sequence[str]) -> tuple[str, int]:
-    """Return a program that opens cuDNN, builds a plan of a graph and runs it, and the bytes of its workspace.
+    """Return a program that opens cuDNN, builds and runs a graph's plan, and its workspace bytes.
 
     It has ``load(path of libcudnn)``, ``open()``, ``plan()`` and ``run(pointers of the named tensors, workspace)``; all
     but ``plan`` return 0. Other tensors of the graph are host scalars in float32.
@@ -155,7 +155,7 @@ def first_result(graph: Graph, open_device: Callable[[], Target], names: Sequenc
 
 
 def compile_program(text: str, folder: Path) -> Path:
-    """Return the shared library that gcc makes of a program, in this folder."""
+    """Compile a program with gcc to a shared library in this folder."""
     source, shared = folder / "calls.c", folder / "calls.so"
     source.write_text(text, encoding="utf-8")
     subprocess.run(["gcc", "-O1", "-shared", "-fPIC", "-o", str(shared), str(source), "-ldl"], check=True)

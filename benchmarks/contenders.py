@@ -1,4 +1,4 @@
-"""Contenders of this package's plans: cudnn-frontend, our module of its names, a C loop, torch's varlen attention."""
+"""Implementations to compare with: cudnn-frontend, our module with its names, a C loop, torch's varlen attention."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ __all__ = ["Frontend", "c_loop", "fill_forward", "fresh", "open_frontend", "torc
 
 
 def fill_forward(p: Attention, buffers: Mapping[str, Any]) -> None:
-    """Write ``o`` and ``stats`` for a backward pass by torch's operator of this package."""
+    """Write ``o`` and ``stats`` for a backward pass with this package's torch operator."""
     q, k, v = (buffers[name] for name in "qkv")
     o, stats = torch_ops.attention(q, k, v, causal=p.causal, return_stats=True)
     buffers["o"].copy_(o)
@@ -34,19 +34,19 @@ def fill_forward(p: Attention, buffers: Mapping[str, Any]) -> None:
 
 
 class Frontend:
-    """cudnn-frontend, or this package under its names: graphs, and calls on them."""
+    """cudnn-frontend, or this package under its names: graphs and calls."""
 
     def __init__(self, cudnn: Any) -> None:
         self.cudnn = cudnn
         self.handle = cudnn.create_handle()
 
     def build(self, problem: Attention, direction: Direction) -> tuple[Any, dict[str, Any]]:
-        """Return a built graph and its tensors, by the names of our graphs; a forward pass writes statistics."""
+        """Return a built graph and its tensors by our graphs' names; a forward pass writes statistics."""
         problem = replace(problem, stats=direction == "forward")
         return build(self.cudnn, self.handle, problem, direction)
 
     def call(self, graph: Any, tensors: Mapping[str, Any]) -> Callable[[Mapping[str, Any]], tuple[Any, ...]]:
-        """Return what makes the arguments of ``graph.execute`` from buffers by name."""
+        """Return a function that makes the arguments of ``graph.execute`` from buffers by name."""
         import torch
 
         workspace = torch.empty(max(graph.get_workspace_size(), 1), device="cuda", dtype=torch.uint8)
@@ -54,7 +54,7 @@ class Frontend:
 
 
 def open_frontend(folder: str | None) -> tuple[Frontend | None, str]:
-    """Return cudnn-frontend, or None, and what there is to say of it."""
+    """Return cudnn-frontend or None, and a description of it."""
     try:
         if folder:
             sys.path.insert(0, folder)
@@ -68,7 +68,7 @@ def open_frontend(folder: str | None) -> tuple[Frontend | None, str]:
 
 
 def torch_varlen(**more: Any) -> Callable[..., Any] | None:
-    """Return torch's attention of packed tokens, causal with shared heads; None where there is none that can."""
+    """Return torch's causal attention of packed tokens with shared heads; None where there is none."""
     try:
         from torch.nn.attention.varlen import varlen_attn
     except ImportError:
@@ -80,7 +80,7 @@ def torch_varlen(**more: Any) -> Callable[..., Any] | None:
 
 
 def fresh(call: Callable[..., Any], sets: Sequence[Any]) -> Batch:
-    """Return batches of calls, each with another set of arguments."""
+    """Return batches of calls, each with other arguments."""
 
     def run(batch: int, calls: int) -> float:
         mine = sets[batch * calls : (batch + 1) * calls]
@@ -93,7 +93,7 @@ def fresh(call: Callable[..., Any], sets: Sequence[Any]) -> Batch:
 
 
 def c_loop(bound: Bound) -> Batch:
-    """Return the floor: a C loop over the plan, the handle and the variant pack of a bound call."""
+    """Return the lower bound: a C loop with a bound call's plan, handle and variant pack."""
     function, (handle, plan, pack) = bound.native
     execute = ctypes.cast(function, ctypes.c_void_p)
 

@@ -1,4 +1,4 @@
-"""A fresh process to its first result: imports, cuDNN, plan, launch. ``python -m benchmarks run`` runs it.
+"""Time of a new process to its first result: imports, cuDNN, plan, launch. Used by ``python -m benchmarks run``.
 
 PyTorch is imported, has used the GPU and has made the buffers before the clock starts.
 
@@ -30,7 +30,7 @@ Clock = Callable[[str], None]
 
 
 def start_clock() -> tuple[dict[str, float], Clock]:
-    """Return milliseconds by step, and what ends a step."""
+    """Return milliseconds by step, and the function that ends a step."""
     figures: dict[str, float] = {}
     last = time.perf_counter()
 
@@ -44,7 +44,7 @@ def start_clock() -> tuple[dict[str, float], Clock]:
 
 
 def ours(way: str, plan_file: str, clock: Clock) -> Callable[..., None]:
-    """Return what runs the plan of this package on q, k, v, o and stats."""
+    """Return a function that runs this package's plan on q, k, v, o and stats."""
     from cudnn_backend_py.execution.executable import Executable
     from cudnn_backend_py.plans.plan import load_plan
     from cudnn_backend_py.target import open_target
@@ -96,7 +96,7 @@ def build_by_frontend(cudnn: Any, handle: Any, clock: Clock = lambda _: None) ->
 
 
 def frontend(module: str, clock: Clock) -> tuple[Callable[..., None], Callable[[], dict[str, float]]]:
-    """Return what runs the plan of a module with cudnn-frontend's names, and what reports the steps of making it."""
+    """Return functions that run a plan of a module with cudnn-frontend's names, and that report its steps."""
     cudnn = importlib.import_module(module)
     clock("import")
     handle = cudnn.create_handle()
@@ -119,7 +119,7 @@ def frontend(module: str, clock: Clock) -> tuple[Callable[..., None], Callable[[
 
 
 def c_program(program: str, library: str, workspace_bytes: int, clock: Clock) -> Callable[..., None]:
-    """Return what runs the plan of a C program on q, k, v, o and stats."""
+    """Return a function that runs a C program's plan on q, k, v, o and stats."""
     calls = ctypes.CDLL(program)
     clock("import")
     assert calls.load(library.encode()) == 0
@@ -136,7 +136,7 @@ def c_program(program: str, library: str, workspace_bytes: int, clock: Clock) ->
 
 
 def main() -> None:
-    """Measure, check the result, print a line of JSON with milliseconds."""
+    """Measure, check the result, print milliseconds as a line of JSON."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("way", choices=WAYS)
     parser.add_argument("--plan", default="")

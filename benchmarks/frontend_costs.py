@@ -1,4 +1,4 @@
-"""Our frontend next to cudnn-frontend: execute with a variant pack by dict, and a fresh process to its first result.
+"""Compare our frontend with cudnn-frontend: execute with a dict, and a new process to its first result.
 
 Both modules are imported in one process under their own names and take turns; fresh processes take turns, too. In
 these PyTorch is imported, has used the GPU and has made the buffers before the clock starts, so that what is counted is
@@ -41,7 +41,7 @@ LIMITS = {"same": 0.7, "fresh": 0.8, "first result": 0.6}
 
 
 def calls(theirs: Frontend, direction: Direction) -> dict[str, dict[str, float]]:
-    """Return microseconds of an execute by module, with the same buffers at each call and with others."""
+    """Return microseconds of an execute by module, with the same and with other buffers at each call."""
     import torch
 
     sets = make_buffers(SMALL, direction, BATCHES * CALLS)
@@ -59,7 +59,7 @@ def calls(theirs: Frontend, direction: Direction) -> dict[str, dict[str, float]]
 
 
 def first_results(folder: str | None, count: int) -> Iterator[dict[str, dict[str, Any]]]:
-    """Yield milliseconds from the import of either module to its first result, after each pair of processes.
+    """Yield milliseconds from import to first result for both modules, after each pair of processes.
 
     By step, as medians, and each total.
     """
@@ -96,7 +96,7 @@ def _child(way: str, folder: str | None) -> dict[str, float]:
 
 
 def ratios(record: Mapping[str, Any]) -> dict[str, float]:
-    """Return our part of cudnn-frontend's cost, by what was measured."""
+    """Return our cost relative to cudnn-frontend's, by measurement."""
     found = {}
     for direction in DIRECTIONS:
         times = record.get("execute_us", {}).get(direction, {})
@@ -111,7 +111,7 @@ def ratios(record: Mapping[str, Any]) -> dict[str, float]:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Where cudnn-frontend is, and how many processes are started."""
+    """Add the options for cudnn-frontend's folder and the number of processes."""
     parser.add_argument("--cudnn-frontend", metavar="FOLDER", help="the folder that holds its package cudnn")
     parser.add_argument("--children", type=int, default=9, help="fresh processes of each module, 0 for none")
 

@@ -1,4 +1,4 @@
-"""Measured graphs, as programs of cudnn-frontend build them, with either module."""
+"""Graphs to measure, as cudnn-frontend programs build them, with either module."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def build(
     problem: Attention,
     direction: Direction,
 ) -> tuple[Any, dict[str, Any]]:
-    """Return a built graph and its tensors, by the names of our graphs; dense, ragged, or with K and V in pages.
+    """Return a built graph and its tensors by our graphs' names; dense, ragged, or with paged K and V.
 
     `cudnn` is cudnn-frontend's module or this package's.
     """
@@ -36,7 +36,7 @@ def build(
         return tensors[name]
 
     def offset_of(name: str) -> Any:
-        """Return the ragged offsets of a tensor; a gradient has those of the tensor it belongs to."""
+        """Return the ragged offsets of a tensor; a gradient shares those of its tensor."""
         owner = f"ragged_{name.removeprefix('d')}"
         return tensors.get(owner) or add_numbers(owner, p.batch + 1, 1, 1, 1)
 

@@ -1,4 +1,4 @@
-"""Acceptance of a record: its limits, and the report on what exceeds them."""
+"""Limits for the figures of a record, and the report of exceeded ones."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["ACCEPTED", "Accepted", "judge", "verdict_lines"]
 
 @dataclass(frozen=True)
 class Accepted:
-    """A figure that must not exceed a limit; None where it was not measured."""
+    """A figure with its limit; None where it was not measured."""
 
     name: str
     limit: float

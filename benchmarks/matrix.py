@@ -1,4 +1,4 @@
-"""What a matrix costs: 12 graphs x 7 targets x 12 cuDNN versions, verdicts without building.
+"""Cost of a matrix: 12 graphs x 7 targets x 12 cuDNN versions, verdicts without building.
 
 Then the same is killed half way in a child process and resumed, and a graph that crashes cuDNN is put next to another.
 """
@@ -71,33 +71,33 @@ def twelve_graphs() -> dict[str, Graph]:
 
 
 def run_query(targets: Sequence[str], versions: Sequence[str], cache: Path) -> Matrix:
-    """Ask what is not kept in the folder `cache`."""
+    """Judge what is not cached in the folder `cache`."""
     return matrix(twelve_graphs(), targets, versions, cache=cache, progress=sys.stderr.isatty())
 
 
 def cpu_s() -> float:
-    """Return the processor time of this process and of its children that have ended."""
+    """Return the CPU time of this process and its ended children."""
     used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     return sum(one.ru_utime + one.ru_stime for one in used)
 
 
-def kept(cache: Path) -> int:
-    """Return how many answers a folder holds."""
+def count_answers(cache: Path) -> int:
+    """Return the number of answers in a folder."""
     return sum(1 for _ in cache.glob("*.answer"))
 
 
 def killed_and_resumed(targets: Sequence[str], versions: Sequence[str], total: int) -> dict[str, int | float]:
-    """Kill a child that asks when half is answered, judge again, and count the answers that were given twice."""
+    """Kill a judging child at half its answers, judge again, and count answers given twice."""
     with tempfile.TemporaryDirectory() as folder:
         cache = Path(folder)
         asked = ["--targets", *targets, "--versions", *versions, "--into", folder]
         command = call_command("benchmarks.__main__:main", "matrix", *asked)
         child = subprocess.Popen(command, env=child_environment())
-        while poll_process(child) is None and kept(cache) < total // 2:
+        while poll_process(child) is None and count_answers(cache) < total // 2:
             time.sleep(0.02)
         child.kill()
         child.wait()
-        before = kept(cache)
+        before = count_answers(cache)
         start = time.perf_counter()
         resumed = run_query(targets, versions, cache)
         seconds = time.perf_counter() - start
@@ -112,7 +112,7 @@ def killed_and_resumed(targets: Sequence[str], versions: Sequence[str], total: i
 
 
 def with_a_crash(versions: Sequence[str]) -> dict[str, object]:
-    """Ask about a graph that crashes many versions, together with one that is supported."""
+    """Judge a graph that crashes many versions, together with a supported one."""
     inner_stride = Attention(
         batch=2, heads=4, seq_q=512, head_dim=64, layout={"dv": (4 * 512 * 128, 512 * 128, 128, 2)}
     )
@@ -126,12 +126,12 @@ def with_a_crash(versions: Sequence[str]) -> dict[str, object]:
 
 
 def letters(answered: Matrix, graph: str | None = None) -> Counter[str]:
-    """Count the letters of a matrix, or of one of its graphs."""
+    """Count the letters of a matrix, or of one graph."""
     return Counter(cell.letter for (name, _, _), cell in answered.cells.items() if graph in (None, name))
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the versions, the targets, how often, and what only a child process is given."""
+    """Add the options for versions, targets, repetitions, and child processes."""
     parser.add_argument("--versions", nargs="+", help="the twelve newest that are installed or loaded, if not given")
     parser.add_argument("--targets", nargs="+", default=TARGETS)
     parser.add_argument("--rounds", type=int, default=3)

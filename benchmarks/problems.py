@@ -1,4 +1,4 @@
-"""Measured attention problems, and how much is measured of each."""
+"""Attention problems to measure, and how much is measured of each."""
 
 from __future__ import annotations
 

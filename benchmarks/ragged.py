@@ -1,4 +1,4 @@
-"""Host time of a ragged plan, whose calls take many small tensors: bound, fresh and checked, next to the C loop.
+"""Host time of a ragged plan with many small tensors: bound, fresh and checked calls, next to the C loop.
 
 And next to cudnn-frontend's call of the same graph. The contenders take turns; told are medians with quartiles.
 """
@@ -32,7 +32,7 @@ RAGGED: dict[str, Any] = {"batch": 4, "heads": 8, "kv_heads": 2, "seq_q": 128, "
 
 
 def bench_ragged(target: Target, frontend: Frontend | None, effort: Effort) -> dict[str, dict[str, float]]:
-    """Return host microseconds per call of a forward pass with statistics, by contender that is here."""
+    """Return host microseconds per call of a forward pass with statistics, by available implementation."""
     problem = Attention(**RAGGED, ragged=True, ragged_stats=True, stats=True)
     executable = Executable(build(sdpa_forward(problem, version=target.library.version, sm=target.sm), target))
     sets = [_ragged_buffers(executable, problem) for _ in range(effort.host_calls)]
@@ -54,7 +54,7 @@ def bench_ragged(target: Target, frontend: Frontend | None, effort: Effort) -> d
 
 
 def _ragged_buffers(executable: Executable, p: Attention) -> dict[str, Any]:
-    """Return memory for the ragged plan: as many numbers as dense tensors have, and sequences of full length."""
+    """Return memory for the ragged plan with the elements of dense tensors, and sequences of full length."""
     import torch
 
     made: dict[str, Any] = {}
@@ -73,7 +73,7 @@ def _ragged_buffers(executable: Executable, p: Attention) -> dict[str, Any]:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add how much is measured, and where cudnn-frontend is."""
+    """Add the options for the amount of work and cudnn-frontend's folder."""
     parser.add_argument("--batches", type=int, default=28, help="turns of each contender")
     parser.add_argument(
         "--calls", type=int, default=300, help="calls of a turn: so many that its first ones report little"

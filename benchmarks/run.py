@@ -1,4 +1,4 @@
-"""``python -m benchmarks run``: what calls, kernels and fresh processes cost, next to cudnn-frontend and torch.
+"""``python -m benchmarks run``: cost of calls, kernels and new processes, next to cudnn-frontend and torch.
 
 This package is measured by its plans and by its frontend, which has cudnn-frontend's names.
 
@@ -70,7 +70,7 @@ CHILDREN = {
 
 
 def bench_host(target: Target, frontend: Frontend | None, effort: Effort) -> dict[str, Any]:
-    """Return host microseconds per call of a small problem, by direction and contender."""
+    """Return host microseconds per call of a small problem, by direction and implementation."""
     found: dict[str, Any] = {"problem": format_problem(SMALL)}
     for direction in DIRECTIONS:
         contenders = _host_contenders(direction, target, frontend, effort)
@@ -170,7 +170,7 @@ def _gpu_row(
 
 
 def _plan_of_tag(graph: Graph, target: Target, tag: str) -> dict[str, Plan]:
-    """Return our plan of cudnn-frontend's engine config, if it can be built."""
+    """Return our plan for cudnn-frontend's engine config, if it can be built."""
     try:
         theirs = EngineChoice.parse(tag)
         return {"ours, frontend's plan": build(graph, target, engine=theirs.engine, knobs=theirs.knobs)}
@@ -193,7 +193,7 @@ def matrix_tflops() -> float:
 
 
 def bench_fresh(target: Target, frontend_folder: str | None, effort: Effort) -> dict[str, dict[str, float]]:
-    """Return milliseconds from a fresh process to its first result, importing torch left out, by way and step.
+    """Return milliseconds of a new process to its first result, without importing torch, by way and step.
 
     The steps are those of the run in the middle; ``frontend_folder`` None leaves cudnn-frontend out.
     """
@@ -221,14 +221,14 @@ def bench_fresh(target: Target, frontend_folder: str | None, effort: Effort) -> 
 
 
 def _middle(runs: list[dict[str, float]]) -> dict[str, float]:
-    """Return the run with the median of the totals, and the spread of these."""
+    """Return the run with the median total, and the spread."""
     ordered = sorted(runs, key=lambda run: run["total"])
     figures = ordered[len(ordered) // 2] | {"min": ordered[0]["total"], "max": ordered[-1]["total"]}
     return {name: round(value, 2) for name, value in figures.items()}
 
 
 def _child(way: str, cache: Path, options: Sequence[str]) -> dict[str, float]:
-    """Run a fresh process with a folder for its cached plans; return its figures."""
+    """Run a new process with a plan folder; return its figures."""
     command = script_command(FRESH_PROCESS, CHILDREN[way], *options)
     cache.mkdir(exist_ok=True, mode=0o700)
     inherited = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
@@ -311,7 +311,7 @@ def run_bench(
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add what is measured, and where it is drawn."""
+    """Add the options for the measured parts and the picture."""
     parser.add_argument("--plot", type=Path, help="draw the figures here; needs matplotlib")
     parser.add_argument("--cudnn-frontend", metavar="FOLDER", help="the folder that holds its package cudnn")
     parser.add_argument("--quick", action="store_true", help="fewer shapes and rounds, under a minute")

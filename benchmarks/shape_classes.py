@@ -1,4 +1,4 @@
-"""GPU time of a class of shapes against the exact plan, over random shapes; and of what comes back, after ten calls.
+"""GPU time of a shape class against exact plans over random shapes; also of recurring shapes after ten calls.
 
 The class is what ``shapes="any"`` runs: "any" calls one shape again and again, as the layers of a model do, "any,
 another" another one each time, so that the preparing kernel runs. The exact plans are built ahead, in threads; those of
@@ -51,7 +51,7 @@ PATIENCE_S = 20.0  # for a plan that is built in the background
 
 
 def random_shapes(count: int, seed: int = 0) -> list[Attention]:
-    """Return different shapes: lengths and batches are as likely short as long on a logarithmic scale."""
+    """Return different random shapes, uniform on a logarithmic scale."""
     rng = random.Random(seed)
     shapes: dict[Attention, None] = {}
     while len(shapes) < count:
@@ -70,7 +70,7 @@ def random_shapes(count: int, seed: int = 0) -> list[Attention]:
 
 
 def _by_class(shapes: list[Attention], first: int) -> list[Attention]:
-    """Return the shapes, those of one class together from a number on: so each class is built once."""
+    """Return the shapes grouped by class, so that each class is built once."""
 
     def place(shape: Attention) -> tuple[Any, ...]:
         return shape.kv_heads, grow(shape.batch, shape.seq_q, shape.seq_q)
@@ -91,7 +91,7 @@ def _exact_plans(shapes: list[Attention]) -> dict[tuple[Attention, Direction], P
 
 
 def _operator(shape: Attention, direction: Direction, buffers: Mapping[str, Any], shapes: Shapes) -> Callable[[], Any]:
-    """Return a call of the operator that writes like the plan does, or its backward pass."""
+    """Return a call of the operator with outputs like the plan's, or its backward pass."""
     if direction == "forward":
         q, k, v = (buffers[name] for name in "qkv")
         return partial(torch_ops.attention, q, k, v, causal=shape.causal, shapes=shapes, return_stats=True)
@@ -100,7 +100,7 @@ def _operator(shape: Attention, direction: Direction, buffers: Mapping[str, Any]
 
 
 class _Row:
-    """A shape in a direction: the calls that are timed, made once, so that their classes are requested."""
+    """A shape in one direction with its timed calls, created once to request their classes."""
 
     def __init__(self, shape: Attention, direction: Direction, plan: Plan, *, adaptive: bool) -> None:
         (buffers,) = make_buffers(shape, direction)
@@ -121,13 +121,13 @@ class _Row:
             call()
 
     def time(self, rounds: int) -> dict[str, Any]:
-        """Return the row of the record; every plan is there."""
+        """Time the calls and return the record's row."""
         times = gpu_times(self._calls, rounds, ahead_us=AHEAD_US)
         return self.facts | {"us": {name: microseconds(timing) for name, timing in times.items()}}
 
 
 def _in_turns(shape: Attention, direction: Direction) -> Callable[[], Any]:
-    """Return a call of the class with the shape, and with one of a row less, in turns."""
+    """Return a call of the class that alternates between the shape and one with a row less."""
     calls = []
     for one in (shape, replace(shape, seq_q=shape.seq_q - 1, seq_kv=shape.seq_kv - 1)):
         (buffers,) = make_buffers(one, direction)
@@ -137,7 +137,7 @@ def _in_turns(shape: Attention, direction: Direction) -> Callable[[], Any]:
 
 
 def _come_back(shapes: Sequence[Attention]) -> None:
-    """Make nine calls of each in turns, then wait: what was begun in the background is to be there for the tenth."""
+    """Make nine alternating calls of each and wait, so that background builds are ready for the tenth."""
     calls = []
     for shape in shapes:
         for direction in DIRECTIONS:
@@ -177,7 +177,7 @@ ACCEPTED = _accepted()
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add how many shapes, and how often each is timed."""
+    """Add the options for the number of shapes and repetitions."""
     parser.add_argument("--shapes", type=int, default=200)
     parser.add_argument("--adaptive", type=int, default=20, help="of how many the adaptive way is timed as well")
     parser.add_argument("--rounds", type=int, default=9)

@@ -1,4 +1,4 @@
-"""Host time of a call of torch's operators, next to torch's own: dense, packed and paged, and both passes.
+"""Host time of calls of torch's operators next to torch's own: dense, packed and paged, both passes.
 
 The contenders take turns, each for some calls in a row; what is reported are medians with quartiles, in microseconds.
 The shapes are small, so that the GPU waits for the host. ``in Python`` is our operator without its compiled step.
@@ -47,7 +47,7 @@ Contenders = dict[str, tuple[Callable[[], Any], Call]]
 
 @contextmanager
 def in_python() -> Iterator[None]:
-    """Do without the compiled step."""
+    """Disable the compiled step."""
     kept, STEP.call = STEP.call, None
     try:
         yield
@@ -56,7 +56,7 @@ def in_python() -> Iterator[None]:
 
 
 def contend(way: str, tensors: tuple[Any, ...], gradient: Any, calls: dict[str, tuple[Any, Any]]) -> Contenders:
-    """Return what is timed of calls of three tensors, by name, with the context each is made in.
+    """Return the timed calls on three tensors by name, with their contexts.
 
     Those that raise are left out: torch's that do not take the problem, or this GPU.
     """
@@ -97,7 +97,7 @@ def dense_calls() -> dict[str, tuple[Any, Any]]:
 
 
 def packed_loop() -> Batch:
-    """Return the floor of packed tokens: a C loop over the plan that the operator launches, without gradients."""
+    """Return the lower bound for packed tokens: a C loop over the operator's plan, without gradients."""
     import torch
 
     target = shared_target()
@@ -199,7 +199,7 @@ def measure(batches: int, calls_each: int) -> dict[str, dict[str, dict[str, floa
 
 
 def _ratio(record: Mapping[str, Any], problem: str, way: str, other: str) -> float | None:
-    """Return our time by another's, of the problem whose name begins so."""
+    """Return our time relative to another's, for the problem with a name prefix."""
     for name, row in record["us"].items():
         if name.startswith(problem) and name.endswith(f": {way}") and "ours" in row and other in row:
             return float(row["ours"]["median_us"] / row[other]["median_us"])
@@ -219,7 +219,7 @@ ACCEPTED = tuple(
 
 
 def print_table(record: dict[str, Any], console: Console) -> None:
-    """Print a row per problem and pass, a column per contender."""
+    """Print a row per problem and pass with a column per implementation."""
     names = list(dict.fromkeys(name for row in record["us"].values() for name in row))
     table = WordTable(title="Host time per call, microseconds")
     for name in ("", *names):
@@ -230,7 +230,7 @@ def print_table(record: dict[str, Any], console: Console) -> None:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add what is queried on the command line."""
+    """Add the command line options."""
     parser.add_argument("--calls", type=int, default=100, help="calls in a row, fewer than the GPU queues")
     parser.add_argument("--batches", type=int, default=28, help="rows of calls of each contender")
 

@@ -1,4 +1,4 @@
-"""Every known attention known issue (what cuDNN accepts and then gets wrong) as a problem small enough to look at.
+"""Every known issue of attention, which cuDNN accepts but gets wrong, as a small problem.
 
 From the root of the repository, as the problems are in ``tests/known_issues``:
 
@@ -56,7 +56,7 @@ ROUNDING = {DataType.HALF: 1e-3, DataType.FP8_E4M3: 0.06}  # relative errors (Fr
 
 
 def made_as(name: str) -> Reproduction:
-    """Return how a reproduction or a remedy is made."""
+    """Return how a reproduction or a remedy is built."""
     return REPRODUCTIONS.get(name) or OTHERS[name]
 
 
@@ -73,7 +73,7 @@ def graph_of(name: str, *, allow_hazards: bool = True) -> Graph:
 
 
 class Numbers:
-    """Numbers for every tensor a problem may have, and what the float64 reference says of its outputs."""
+    """Numbers for every tensor of a problem, and the float64 reference's outputs."""
 
     def __init__(self, p: attention.Attention, backward: bool) -> None:
         self.p = p
@@ -108,7 +108,7 @@ class Numbers:
         return found
 
     def _options(self, rng: np.random.Generator) -> dict[str, Any]:
-        """Add what the problem's options need and return the options of the reference."""
+        """Add the tensors for the problem's options, and return the reference's options."""
         p, values = self.p, self.values
         scores = (p.batch, p.heads, p.seq_q, p.seq_kv)
         options: dict[str, Any] = {name: getattr(p, name) for name in ("left_bound", "right_bound", "alignment")}
@@ -151,7 +151,7 @@ class Numbers:
         return FACTORS.get(name, 1.0) if self.p.is_fp8 else 1.0
 
     def memory(self, tensor: Tensor) -> NDArray[Any]:
-        """Return a tensor as `execute` takes it: an input encoded, poison for an output."""
+        """Return a tensor for `execute`: an encoded input, or poison for an output."""
         size = None if tensor.ragged_offset is None else int(self.values[tensor.ragged_offset.name].max())
         if tensor.name not in self.values:
             return encode(np.full(tensor.dims if size is None else size, POISON), tensor.data_type)
@@ -166,7 +166,7 @@ class Numbers:
         return encode(value, tensor.data_type)
 
     def dense(self, tensor: Tensor, memory: NDArray[Any]) -> Array:
-        """Return the numbers of an output without what is beyond the lengths, flat."""
+        """Return the numbers of an output within the lengths, flat."""
         got: Array = decode(memory, tensor.data_type)
         if tensor.ragged_offset is not None:
             offsets = self.values[tensor.ragged_offset.name]
@@ -175,7 +175,7 @@ class Numbers:
         return self.within(tensor.name, got)
 
     def within(self, name: str, dense: Array) -> Array:
-        """Return the rows inside the lengths, flat."""
+        """Return the rows within the lengths, flat."""
         if dense.shape[0] != self.p.batch:
             return dense.reshape(-1)
         real: Array = np.concatenate(
@@ -201,12 +201,12 @@ class ArrayCap:
 
 
 def compare(name: str, run: Callable[[Arrays], None]) -> str:
-    """Return as text how what `run` writes for a reproduction's graph differs from the reference."""
+    """Return as text how the results of a reproduction's graph differ from the reference."""
     return compare_graph(graph_of(name), Numbers(problem(name), made_as(name).backward), run)
 
 
 def compare_graph(made: Graph, numbers: Numbers, run: Callable[[Arrays], None]) -> str:
-    """Return as text how what `run` writes for a graph of attention differs from what the numbers should give."""
+    """Return as text how the results of an attention graph differ from the expected ones."""
     arrays: Arrays = {
         tensor.name: numbers.memory(tensor)
         for tensor in made.variant_pack_tensors
@@ -226,7 +226,7 @@ def compare_graph(made: Graph, numbers: Numbers, run: Callable[[Arrays], None]) 
 
 
 def fault(got: Array, want: Array, p: attention.Attention) -> str:
-    """Return what is wrong about an output, nothing if it is right."""
+    """Return what is wrong about an output, empty if it is right."""
     if (got == POISON).all():
         return "memory not written"
     if np.isnan(got).any():
@@ -237,7 +237,7 @@ def fault(got: Array, want: Array, p: attention.Attention) -> str:
 
 
 def run_here(name: str) -> str:
-    """Return what is seen of a reproduction on the GPU of this process, which may not outlive it."""
+    """Return the result of a reproduction on this process's GPU, which may lose its context."""
     from cudnn_backend_py import EnvironmentNotReady, OperationGraph, build_plan, execute, open_target
 
     try:
@@ -253,7 +253,7 @@ def run_here(name: str) -> str:
 
 
 def run_in_child(name: str) -> str:
-    """Return what is seen of a reproduction in a process of its own."""
+    """Return the result of a reproduction in a separate process."""
     program = [sys.executable, "-m", "examples.attention_known_issues", name, "--here"]
     done = subprocess.run(program, cwd=Path(__file__).parents[1], capture_output=True, text=True, timeout=300)
     if done.returncode < 0:
@@ -263,12 +263,12 @@ def run_in_child(name: str) -> str:
 
 
 def hazard_of(name: str) -> attention.KnownIssue:
-    """Return the row of the table that a reproduction belongs to."""
+    """Return the table row of a reproduction."""
     return next(hazard for hazard in FAULTS if hazard.code == name.partition(":")[0])
 
 
 def versions(hazard: attention.KnownIssue) -> str:
-    """Return the cuDNN versions it is looked for in, as text."""
+    """Return the affected cuDNN versions as text."""
     return hazard.window.removeprefix("cuDNN ")
 
 
@@ -282,7 +282,7 @@ def known(codes: Sequence[str]) -> Table:
 
 
 def seen(names: Sequence[str]) -> Table:
-    """Run reproductions and return what is seen as a table."""
+    """Run reproductions and return the results as a table."""
     made = Table(Column("code", no_wrap=True), "what", "effect", "seen here", show_lines=True)
     with ThreadPoolExecutor(8) as pool:
         for name, words in zip(names, pool.map(run_in_child, names), strict=True):
@@ -291,7 +291,7 @@ def seen(names: Sequence[str]) -> Table:
 
 
 def main() -> None:
-    """Show the known issues requested, all if none is named."""
+    """Show the requested known issues, by default all."""
     from cudnn_backend_py import EnvironmentNotReady, open_target
 
     parser = argparse.ArgumentParser(description="What cuDNN accepts and then gets wrong.")

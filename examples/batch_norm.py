@@ -1,4 +1,4 @@
-"""Batch norm in training, with running statistics: judged anywhere, run where a GPU is.
+"""Batch norm in training with running statistics, judged for any GPU and run on an available one.
 
 cudnn-backend explain examples/batch_norm.py --target h100
 python examples/batch_norm.py

@@ -1,4 +1,4 @@
-"""A convolution with scale, bias and ReLU in cudnn-frontend's terms: run with torch, or built for an H100.
+"""A convolution with scale, bias and ReLU through cudnn-frontend's API: run with torch, or built for an H100.
 
 python examples/frontend_conv.py
 cudnn-backend explain examples/frontend_conv.py --target sm80 --target sm90
@@ -44,7 +44,7 @@ def described(name: str) -> Any:
 
 
 def graph() -> Graph:
-    """Return the same graph as a value of this package, as an H100 gets it."""
+    """Return the same graph as a value of this package, for an H100."""
     made, _ = convolution(device_property=described("h100"))
     return made.graph()
 

@@ -1,4 +1,4 @@
-"""A matrix product with bias and ReLU as ``cudnn.Graph`` has it: run with torch, or built for an H100.
+"""A matmul with bias and ReLU as a ``cudnn.Graph``: run with torch, or built for an H100.
 
 The tensors of torch go straight into the operations, and the graph is called like a function.
 
@@ -18,7 +18,7 @@ BATCH, M, N, K = 16, 128, 128, 512
 
 
 def linear(a: Any, b: Any, bias: Any, **where: Any) -> cudnn.Graph:
-    """Return relu(a @ b + bias), built; the arguments are torch tensors, or functions that make a ``cudnn.tensor``."""
+    """Return relu(a @ b + bias), built, from torch tensors or functions that make a ``cudnn.tensor``."""
     with cudnn.Graph(
         io_data_type=cudnn.data_type.HALF,
         intermediate_data_type=cudnn.data_type.FLOAT,
@@ -35,7 +35,7 @@ def linear(a: Any, b: Any, bias: Any, **where: Any) -> cudnn.Graph:
 
 
 def for_h100() -> cudnn.Graph:
-    """Return the graph built for a described H100, its tensors given by dims and strides."""
+    """Return the graph built for a described H100 from dims and strides."""
 
     def packed(*dim: int) -> Any:
         return lambda graph: graph.tensor(dim=dim, stride=(dim[1] * dim[2], dim[2], 1))

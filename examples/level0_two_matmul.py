@@ -52,7 +52,7 @@ def tensor_descriptor(
 
 
 def matmul_operation(a: Descriptor, b: Descriptor, c: Descriptor) -> Descriptor:
-    """Return a finalized matmul operation c = a @ b that computes in float."""
+    """Return a finalized matmul operation c = a @ b with float compute type."""
     matmul_desc = capi.cudnnBackendCreateDescriptor(DescriptorType.MATMUL)
     capi.cudnnBackendSetAttribute(matmul_desc, Attr.MATMUL_COMP_TYPE, AttributeType.DATA_TYPE, 1, [DataType.FLOAT])
     capi.cudnnBackendFinalize(matmul_desc)

@@ -1,4 +1,4 @@
-"""A training step of short sequences: Mha-fprop stores S, Mha-bprop reads it. Judged anywhere, run where a GPU is.
+"""A training step of short sequences: Mha-fprop stores S, Mha-bprop reads it.
 
 cuDNN 9.25 took the patterns out, so give an older one:
 

@@ -1,4 +1,4 @@
-"""Attention of short sequences (Mha-fprop), with lengths and a causal mask: judged anywhere, run where a GPU is.
+"""Attention of short sequences (Mha-fprop) with lengths and a causal mask.
 
 cuDNN 9.25 took the pattern out, so give an older one:
 
@@ -21,12 +21,12 @@ LENGTHS = (128, 77)
 
 
 def graph() -> Graph:
-    """Return the inference graph: softmax(q @ (k / 8)^T, causal, inside the lengths) @ v."""
+    """Return the inference graph: softmax(q @ (k / 8)^T, causal, within the lengths) @ v."""
     return mha_fprop(batch=BATCH, heads=HEADS, seq_q=SEQUENCE, padding=True, causal=True)
 
 
 def reference(q: NDArray[np.float64], k: NDArray[np.float64], v: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the output in float64 for q, k, v [b, h, s, d]; what is beyond the lengths counts for nothing."""
+    """Return the output in float64 for q, k, v [b, h, s, d], ignoring elements beyond the lengths."""
     scores = q @ k.swapaxes(2, 3) / math.sqrt(q.shape[-1])
     row, column = np.ogrid[: q.shape[2], : k.shape[2]]
     inside = np.asarray(LENGTHS).reshape(-1, 1, 1, 1) > column

@@ -76,13 +76,13 @@ class Fuzzer:
         self._specimens()
 
     def sibling(self, seed: int) -> Self:
-        """Return another one for another thread, on the same descriptors."""
+        """Return another fuzzer on the same descriptors, for another thread."""
         other = type(self).__new__(type(self))
         other.__dict__.update(self.__dict__, random=random.Random(seed), outcomes=Counter(), calls=Counter())
         return other
 
     def _specimens(self) -> None:
-        """Make finalized descriptors of as many kinds as real graphs have."""
+        """Make finalized descriptors of the types that real graphs have."""
         target = open_target("sm90")
         assert target.device is not None
         self.good[DescriptorType.DEVICEPROP].append(target.device)
@@ -138,7 +138,7 @@ class Fuzzer:
         return fresh
 
     def plausible(self, facts: AttributeFacts) -> Any:
-        """Return a value the attribute should take, of one of its types and a count in its bounds."""
+        """Return a plausible value for an attribute, by type and count."""
         kind = self.random.choice(facts.types)
         if kind is AttributeType.CHAR:
             return self.text()
@@ -166,7 +166,7 @@ class Fuzzer:
         return self.random.choice(INTEGERS)
 
     def text(self) -> str:
-        """Return a text: nonsense, a good one, or a good one with one change.
+        """Return a text: nonsense, a valid one, or a valid one with one change.
 
         A plan is cut, never altered: its JSON holds code and sizes cuDNN believes, so ``load_plan`` checks a hash.
         """
@@ -200,7 +200,7 @@ class Fuzzer:
         return r.choice(makers)()
 
     def call(self, kind: DescriptorType) -> None:
-        """Make one random call on a descriptor of `kind` and keep count of how it ended."""
+        """Make one random call on a descriptor of `kind` and count how it ended."""
         r = self.random
         pool = self.pool[kind]
         if not pool or r.random() < 0.15:
@@ -238,7 +238,7 @@ class Fuzzer:
             self.make("close", descriptor, None, None, None)
 
     def c_call(self, descriptor: Descriptor, attribute: Any, value: Any, element_type: Any) -> None:
-        """Make a call of :mod:`cudnn_backend_py.capi`, often with something hostile among its arguments."""
+        """Make a call of :mod:`cudnn_backend_py.capi`, often with a hostile argument."""
         r = self.random
 
         wrong: tuple[Any, ...] = (None, "x", 5, 1 + 2j)
@@ -274,14 +274,14 @@ class Fuzzer:
         self.count(f"c {name}", descriptor, attribute, value, element_type, call)
 
     def fill(self, descriptor: Descriptor) -> None:
-        """Set what is required and some of the rest, all plausible, and finalize: the way to odd complete values."""
+        """Set required and some optional attributes plausibly, and finalize."""
         for facts in ATTRIBUTES[descriptor.kind]:
             if facts.role != "output" and (facts.required or self.random.random() < 0.3):
                 self.make("set", descriptor, facts.attribute, self.plausible(facts), None)
         self.make("finalize", descriptor, None, None, None)
 
     def name(self, descriptor: Descriptor) -> str:
-        """Return kind, state and a number that stays with a descriptor."""
+        """Return type, state and a fixed number of a descriptor."""
         number = self.names.setdefault(descriptor, len(self.names))
         return f"{descriptor!r}#{number}"
 

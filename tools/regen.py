@@ -1,4 +1,4 @@
-"""Write every page and expected output that follows from other files: part of ``make regen``."""
+"""Write every page and expected output that derives from other files, for ``make regen``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the repository is, and how child processes import what is in it: only the package itself is installed."""
+"""The repository's folder, and the environment of child processes that import from it."""
 
 from __future__ import annotations
 
@@ -11,6 +11,6 @@ ROOT = Path(__file__).parents[1]
 
 
 def child_environment(**changes: str) -> dict[str, str]:
-    """Return this environment with changes, for a child process that imports from `tools` or `benchmarks`."""
+    """Return this environment with changes, for a child that imports from `tools` or `benchmarks`."""
     path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
     return {**os.environ, "PYTHONPATH": path, **changes}

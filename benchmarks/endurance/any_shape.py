@@ -1,4 +1,4 @@
-"""Attention of ever new shapes by known classes: what the first call of a shape costs the host; that memory stays flat.
+"""Attention of always new shapes in known classes: host time of a shape's first call, and flat memory.
 
 Every shape is another batch and length; the plans of their classes are built before. First calls of more shapes are
 compared with torch's in float64 afterwards: products of float64 load kernels, whose memory is none of the operator's.
@@ -45,20 +45,20 @@ _PATIENCE_S = 120.0  # for all plans
 
 
 def new_shapes(count: int, seed: int = 0) -> list[tuple[int, int]]:
-    """Return `count` different pairs of batch and length, fewer if there are not so many."""
+    """Return up to `count` different pairs of batch and length."""
     every = list(product(range(1, BATCHES + 1), range(1, LENGTHS + 1)))
     return random.Random(seed).sample(every, min(count, len(every)))
 
 
 def classes_of() -> list[tuple[int, int]]:
-    """Return the batches and lengths that classes of such shapes are built for, the largest one first."""
+    """Return the bounds of the classes for such shapes, largest first."""
     sequences = {grow(batch, 1, 1).batch for batch in range(1, BATCHES + 1)}
     lengths = {grow(1, seq, seq).q for seq in range(1, LENGTHS + 1)}
     return sorted(product(sequences, lengths), reverse=True)
 
 
 class _Calls:
-    """Calls of the operator on slices of one memory."""
+    """Calls of the operator on slices of shared memory."""
 
     def __init__(self, shapes: Shapes, backward: bool) -> None:
         import torch
@@ -68,7 +68,7 @@ class _Calls:
         self.memory = [torch.randn(size, device="cuda").to(torch.half) for _ in range(4)]
 
     def tensors(self, batch: int, seq: int) -> list[Any]:
-        """Return Q, K, V and dO, [b, h, s, d] with b, s, h, d in memory."""
+        """Return Q, K, V and dO [b, h, s, d], stored as b, s, h, d."""
         width = HEADS * HEAD_DIM
         dims, strides = (batch, HEADS, seq, HEAD_DIM), (seq * width, HEAD_DIM, width, 1)
         made = [x.as_strided(dims, strides) for x in self.memory]
@@ -95,7 +95,7 @@ class _Calls:
         return tuple(spent / 1e6 for spent in times), made
 
     def of_torch(self, batch: int, seq: int) -> tuple[float, ...]:
-        """Return the host time of an output's memory, and of each pass of torch's own attention by flash, in ms.
+        """Return the host time in ms of allocating an output, and of each pass of torch's flash attention.
 
         With a backward pass, also that of the gradient of a view, which is what torch's engine itself takes.
         """
@@ -119,7 +119,7 @@ class _Calls:
         return spent[0], *spent[2:]  # without what it takes to choose flash
 
     def error(self, batch: int, seq: int) -> float:
-        """Return the relative error of a call, against float64 of the first, the last and one sequence between."""
+        """Return the relative error of a call against float64, for the first, the last and one other sequence."""
         import torch
 
         _, made = self(batch, seq)
@@ -164,7 +164,7 @@ ACCEPTED = (
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add how many shapes, of which way, and how long it may take."""
+    """Add the options for the number and kind of shapes, and the time limit."""
     parser.add_argument("--shapes", type=int, default=100_000)
     parser.add_argument("--way", choices=("any", "adaptive"), default="any")
     parser.add_argument("--backward", action="store_true", help="with the backward pass")
@@ -172,7 +172,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _build_classes(calls: _Calls) -> None:
-    """Have the plans of all classes, and calls of them made: known classes are what is measured."""
+    """Build the plans of all classes first, as only calls of known classes are measured."""
     import torch
 
     for _ in range(4):  # only so many plans wait for the thread that builds them, and a class is taught when it runs
@@ -198,7 +198,7 @@ def _spread(spent: Any) -> dict[str, float]:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Run, watch memory, write."""
+    """Run, watch memory and write the record."""
     import torch
 
     load_operators()

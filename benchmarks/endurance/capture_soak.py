@@ -1,4 +1,4 @@
-"""A million replays of one CUDA graph of attention over pages, the pages and lengths others at each replay.
+"""A million replays of one CUDA graph of paged attention, with other pages and lengths at each replay.
 
 The graph itself takes the next set of lengths and pages, runs our operator and compares the result with what is right,
 so that every replay is checked and the host has nothing to do with it. A plan that would have to be built while the
@@ -29,7 +29,7 @@ PAGE, PAGES = 64, 8  # tokens of a page, pages of a sequence
 
 
 class _Soak:
-    """What is captured, and all it reads and writes."""
+    """The captured work with its inputs and outputs."""
 
     def __init__(self) -> None:
         import torch
@@ -56,7 +56,7 @@ class _Soak:
         self.count = torch.zeros(1, dtype=torch.int64, device="cuda")
 
     def _right(self, lengths: Any, table: Any) -> Any:
-        """Return what attention of a set is, in float64."""
+        """Return the attention of a set in float64."""
         import torch
 
         k, v = (
@@ -68,11 +68,11 @@ class _Soak:
         return torch.einsum("bhqk,bkhd->bqhd", scores.softmax(-1), v)
 
     def attend(self) -> Any:
-        """Run the operator on the set that was taken."""
+        """Run the operator on the current set."""
         return torch_ops.attention_with_kvcache(self.q, self.k, self.v, self.table, self.lengths)
 
     def step(self) -> None:
-        """Take the next set, run, and keep the largest error and the count; a NaN stays."""
+        """Take the next set, run, and update the largest error and the count; NaN is kept."""
         import torch
 
         torch.index_select(self.all_sets, 0, self.number, out=self.set)
@@ -83,12 +83,12 @@ class _Soak:
         torch.remainder(self.count, SETS, out=self.number)
 
     def largest_error(self) -> float:
-        """Return the largest error of an element, relative to the largest element; NaN if there was one."""
+        """Return the largest error relative to the largest element; NaN if any occurred."""
         return float(self.worst) / self.size
 
 
 def _refused(soak: _Soak) -> str:
-    """Return the code with which a plan of another head dim is refused while a graph is captured."""
+    """Return the error code for building another plan during capture."""
     import torch
 
     x = torch.zeros(2, 64, 2, 2 * HEAD_DIM, device="cuda", dtype=torch.half).transpose(1, 2)
@@ -119,13 +119,13 @@ ACCEPTED = (
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add how many replays, and how long they may take: a million some 35 s."""
+    """Add the options for the number of replays and the time limit: a million take about 35 s."""
     parser.add_argument("--replays", type=int, default=1_000_000)
     parser.add_argument("--limit", type=float, default=600.0, help="seconds after which it stops")
 
 
 def run(options: argparse.Namespace) -> None:
-    """Capture, replay, write."""
+    """Capture, replay and write the record."""
     import torch
 
     load_operators()

@@ -1,4 +1,4 @@
-"""What a process keeps of every verdict: the package next to a C loop that makes the same cuDNN calls.
+"""Memory kept per verdict, by the package and by a C loop with the same cuDNN calls.
 
 The calls of one verdict of each graph are recorded (functions, values, which descriptor is which), written out as a C
 program, compiled with gcc and replayed in a process of its own that has loaded the same libraries and runs no Python in
@@ -38,7 +38,7 @@ CHECKPOINTS = 20
 
 
 def graphs(build: bool) -> list[Graph]:
-    """Return the graphs that are judged in turn: without builds a supported one and a refused one."""
+    """Return the graphs judged in turn: without builds a supported and a refused one."""
     if not build:
         return [sdpa_forward(batch=1, heads=2, seq_q=128, head_dim=64, implementation="unified"), two_matmuls()]
     g = GraphBuilder("matmul", io_type=DataType.HALF)
@@ -47,7 +47,7 @@ def graphs(build: bool) -> list[Graph]:
 
 
 def watch(rounds: int, warm: int, run: Callable[[int], None]) -> dict[str, Any]:
-    """Make `rounds` rounds, `run` some at a time, and return what was in use after the warm ones and on the way."""
+    """Run `rounds` rounds, `run` several at a time, and return the memory in use after warm-up and later."""
     run(warm)
     began = time.perf_counter()
     points = [{"rounds": warm, **in_use()}]
@@ -90,7 +90,7 @@ void replay(int64_t rounds) {{ for (int64_t i = 0; i < rounds; i++) blocks[i % {
 
 
 def recorded(build: bool) -> tuple[str, dict[str, int]]:
-    """Return the C program that makes the calls of a verdict of each graph, and how many calls each is."""
+    """Return a C program with the calls of a verdict of each graph, and the numbers of calls."""
     blocks, counts = [], {}
     with recording() as recorder:
         for graph in graphs(build):
@@ -108,7 +108,7 @@ def recorded(build: bool) -> tuple[str, dict[str, int]]:
 
 
 def of_calls(rounds: int, warm: int, build: bool) -> dict[str, Any]:
-    """Watch the same calls made by C: recorded in a process before this one, which only loads the libraries."""
+    """Watch the same calls made by C, recorded in an earlier process."""
     with tempfile.TemporaryDirectory() as folder:
         recorded_file = Path(folder, "recorded.c")
         counts = json.loads(_child("--record", str(recorded_file), *(["--build"] if build else [])))
@@ -127,7 +127,7 @@ def _child(*arguments: str) -> str:
 
 
 def compare(rounds: int, warm: int, build: bool) -> dict[str, Any]:
-    """Return both loops, each in a process of its own, and what the package keeps beyond cuDNN."""
+    """Return both loops, each in a separate process, and what the package keeps beyond cuDNN."""
     options = [str(rounds), str(warm), *(["--build"] if build else [])]
     package, calls = (json.loads(_child("--watch", who, *options)) for who in ("package", "calls"))
     ours = {key: round(value - calls["growth_per_round"][key], 4) for key, value in package["growth_per_round"].items()}
@@ -142,7 +142,7 @@ def compare(rounds: int, warm: int, build: bool) -> dict[str, Any]:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add how many verdicts, and what only child processes are given."""
+    """Add the options for the number of verdicts, and those of child processes."""
     parser.add_argument("--explains", type=int, default=0, help="verdicts without builds")
     parser.add_argument("--builds", type=int, default=0, help="verdicts with builds")
     parser.add_argument("--watch", nargs=3, help=argparse.SUPPRESS)
@@ -151,7 +151,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Measure and write; in a file that is there, the part that was not measured stays."""
+    """Measure and write; in an existing file, parts not measured now are kept."""
     if options.record:
         text, counts = recorded(options.build)
         options.record.write_text(text, encoding="utf-8")

@@ -1,4 +1,4 @@
-"""What this process holds: memory, files, threads."""
+"""Resources of this process: memory, files, threads."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ def _libc() -> ctypes.CDLL:
 
 
 def resident_bytes() -> int:
-    """Return the memory of this process that is in RAM."""
+    """Return the resident memory of this process."""
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 def in_use() -> dict[str, int]:
-    """Return what this process holds: memory in RAM, bytes malloc gave out, Python's blocks, files, threads.
+    """Return the resources in use: resident memory, malloc's bytes, Python's blocks, files, threads.
 
     Garbage is collected and free memory given back to the system before. It needs glibc 2.33 or later.
     """

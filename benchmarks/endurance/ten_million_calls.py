@@ -1,4 +1,4 @@
-"""Ten million calls of one executable from eight threads on streams of their own, buffers changing; needs a GPU, torch.
+"""Ten million calls of one executable from eight threads on separate streams; needs a GPU and torch.
 
 What must be seen: host and device memory flat, right results at the end, no deadlock.
 """
@@ -30,7 +30,7 @@ SYNCHRONIZE_EVERY = 2000  # calls; streams would queue without bound otherwise
 
 
 class Worker(threading.Thread):
-    """One thread: its stream, its buffers, its share of the calls."""
+    """One thread with its stream, buffers and share of the calls."""
 
     def __init__(self, executable: Executable, calls: int, seed: int) -> None:
         import torch
@@ -46,7 +46,7 @@ class Worker(threading.Thread):
         self.outputs = torch.full((SETS, *dims), torch.nan, device="cuda", dtype=torch.half)
 
     def run(self) -> None:
-        """Call, and keep what went wrong."""
+        """Make the calls, and record errors."""
         import torch
 
         try:
@@ -74,13 +74,13 @@ class Worker(threading.Thread):
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add how many calls, and how long they may take."""
+    """Add the options for the number of calls and the time limit."""
     parser.add_argument("--calls", type=int, default=10_000_000)
     parser.add_argument("--limit", type=float, default=600.0, help="seconds after which it counts as a deadlock")
 
 
 def run(options: argparse.Namespace) -> None:
-    """Run, watch memory, write; the process ends here, with 1 if a call failed or a thread still runs."""
+    """Run, watch memory and write; exit with 1 if a call failed or a thread still runs."""
     torch = load_torch()
     graph = sdpa_forward(SMALL)
     executable = Executable(build_plan(OperationGraph(graph, open_target()).heuristics().configs[0]))

@@ -1,4 +1,4 @@
-"""A small GPT, trained on sequences of random lengths and served from pages, with attention of several makers.
+"""A small GPT trained on random lengths and served from pages, with several attention implementations.
 
 ``python -m benchmarks model``. Imports nothing.
 """

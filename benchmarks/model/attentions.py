@@ -1,4 +1,4 @@
-"""Makers of attention for a model: ours, torch's backends, cudnn-frontend's graphs; each as a model calls it."""
+"""Attention implementations for a model: ours, torch's backends, cudnn-frontend's graphs."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ _BF16 = DataType.BFLOAT16
 
 
 class NotOffered(Exception):
-    """A maker has no such attention, or not for this."""
+    """The implementation does not offer this attention."""
 
 
 class Cache:
-    """Keys and values of several sequences in pages, one memory per layer.
+    """Keys and values of several sequences in pages, with one memory per layer.
 
     Attributes
     ----------
@@ -61,7 +61,7 @@ class Cache:
         return self.table[sequence, position // self.page].long() * self.page + position % self.page
 
     def store(self, layer: int, slots: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> None:
-        """Keep keys and values [n, h, d]."""
+        """Store keys and values [n, h, d]."""
         self.k[layer].index_copy_(0, slots, k)
         self.v[layer].index_copy_(0, slots, v)
 
@@ -70,19 +70,19 @@ class Cache:
         return memory.unflatten(0, (-1, self.page))
 
     def dense(self, memory: torch.Tensor) -> torch.Tensor:
-        """Return it as [sequences, most, h, d], which it is where pages are in order."""
+        """Return it as [sequences, most, h, d], if the pages are in order."""
         return memory.unflatten(0, (self.sequences, self.most))
 
 
 class Attention:
-    """What a model needs of a maker; what it does not offer raises :class:`NotOffered`."""
+    """The interface of an implementation; missing features raise :class:`NotOffered`."""
 
     name = ""
     page = 64
     shuffled = True
 
     def packed(self, q: Any, k: Any, v: Any, cu: Any, longest: int) -> Any:
-        """Return causal attention of sequences one after the other, all [n, h, d]."""
+        """Return causal attention of packed sequences, all [n, h, d]."""
         raise NotOffered("it has no packed attention here")
 
     def padded(self, q: Any, k: Any, v: Any) -> Any:
@@ -90,12 +90,12 @@ class Attention:
         raise NotOffered("it has no dense attention here")
 
     def cached(self, q: Any, layer: int, cache: Cache) -> Any:
-        """Return attention of one token per sequence, [b, h, d], to the tokens of a cache."""
+        """Return attention of one token per sequence, [b, h, d], over the tokens in a cache."""
         raise NotOffered("it has no attention to a cache here")
 
 
 class Plain(Attention):
-    """Whatever torch takes for one sequence after the other; also where there is no GPU."""
+    """torch's default, one sequence after the other; also without a GPU."""
 
     name = "torch plain"
 
@@ -137,7 +137,7 @@ class Ours(Attention):
 
 
 class TorchFlash(Attention):
-    """FlashAttention of torch; packed by ``torch.nn.attention.varlen``, where torch has that."""
+    """torch's FlashAttention; packed by ``torch.nn.attention.varlen`` where available."""
 
     name = "torch flash"
     page = 256  # FlashAttention-2 takes no smaller ones
@@ -153,7 +153,7 @@ class TorchFlash(Attention):
         return _by_backend("FLASH_ATTENTION", q, k, v, is_causal=True)
 
     def cached(self, q: Any, layer: int, cache: Cache) -> Any:
-        """Read the cache where it is: sequences at equal distances, as much of each as is there."""
+        """Read the cache in place: sequences at equal distances, with their current lengths."""
         ends = torch.arange(cache.sequences + 1, device=q.device, dtype=torch.int32)
         o, *_ = torch.ops.aten._flash_attention_forward(
             q,
@@ -172,7 +172,7 @@ class TorchFlash(Attention):
 
 
 class TorchCudnn(Attention):
-    """cuDNN as torch calls it: it has no attention of packed tokens, so sequences are padded to the longest for it."""
+    """cuDNN as torch calls it, without packed tokens: sequences are padded to the longest."""
 
     name = "torch cudnn"
     shuffled = False
@@ -192,7 +192,7 @@ class TorchCudnn(Attention):
         return _by_backend("CUDNN_ATTENTION", q, k, v, is_causal=True)
 
     def cached(self, q: Any, layer: int, cache: Cache) -> Any:
-        """Take the whole cache, and a mask of what is there."""
+        """Use the whole cache with a mask of valid tokens."""
         k, v = (cache.dense(memory[layer]) for memory in (cache.k, cache.v))
         there = torch.arange(cache.most, device=q.device) < cache.lengths[:, None]
         return _by_backend("CUDNN_ATTENTION", q.unsqueeze(1), k, v, attn_mask=there[:, None, None]).squeeze(1)
@@ -228,7 +228,7 @@ def _backend(name: str) -> AbstractContextManager[None]:
 
 
 class CudnnFrontend(Attention):
-    """cudnn-frontend, as a program that calls it from autograd would: a graph for each shape of dense tensors.
+    """cudnn-frontend as an autograd program calls it: a graph for each shape of dense tensors.
 
     Of packed tokens a graph for bounds, which are powers of two: lengths and offsets are data there.
     """
@@ -324,7 +324,7 @@ def _paged(cudnn: Any, handle: Any, key: tuple[Any, ...]) -> Any:
 
 
 def _ragged_numbers(cu: Any, batch: int, heads: int, head_dim: int) -> dict[str, Any]:
-    """Return lengths and offsets, with sequences of no tokens up to the bound."""
+    """Return lengths and offsets, with empty sequences up to the bound."""
     ends = torch.cat([cu, cu[-1:].expand(batch + 1 - len(cu))])
     lengths, tokens = ends.diff(), ends * (heads * head_dim)
     numbers = {f"ragged_{name}": tokens for name in ("q", "k", "v", "o")}
@@ -362,7 +362,7 @@ MAKERS: dict[str, Callable[[], Attention]] = {
 
 
 def make_attention(name: str) -> Attention:
-    """Return the maker of a name.
+    """Return the implementation with a name.
 
     Raises
     ------

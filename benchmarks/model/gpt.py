@@ -1,4 +1,4 @@
-"""A small GPT over tokens one after the other, and batches of random lengths to train and serve it with.
+"""A small GPT on packed tokens, and batches of random lengths to train and serve it.
 
 Attention is a function the caller gives: the model knows nothing of how sequences are among its tokens.
 """
@@ -21,7 +21,7 @@ Attend = Callable[[int, Any, Any, Any], Any]  # layer, q, k, v [n, h, d] to o [n
 
 @dataclass(frozen=True)
 class Sizes:
-    """A model."""
+    """The sizes of a model."""
 
     layers: int = 8
     heads: int = 12
@@ -55,7 +55,7 @@ class _Block(nn.Module):  # type: ignore[misc]  # torch may be absent where type
 
 
 class Gpt(nn.Module):  # type: ignore[misc]
-    """A decoder in bfloat16: the same numbers in it for the same seed."""
+    """A bfloat16 decoder with weights determined by the seed."""
 
     def __init__(self, sizes: Sizes, seed: int = 0, device: str = "cuda", *, is_contiguous: bool = False) -> None:
         super().__init__()
@@ -86,7 +86,7 @@ def loss_of(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
 
 @dataclass(frozen=True)
 class Batch:
-    """Sequences to train on: tokens, targets and positions [n], and how the sequences are among them.
+    """Training sequences: tokens, targets and positions [n], and the boundaries of sequences.
 
     Packed: `cu` int32 [sequences + 1] says where each begins. Padded: `cu` is None, `sequences` rows of `longest`.
     """
@@ -101,7 +101,7 @@ class Batch:
 
 
 def _text(length: int, vocabulary: int, generator: torch.Generator) -> torch.Tensor:
-    """Return tokens most of which follow from the one before: what there is to learn."""
+    """Return tokens that mostly follow from the previous one, so that there is something to learn."""
     noise = torch.randint(vocabulary, (length + 1,), generator=generator).tolist()
     kept = (torch.rand(length + 1, generator=generator) < 0.85).tolist()
     text = noise[:1]
@@ -111,13 +111,13 @@ def _text(length: int, vocabulary: int, generator: torch.Generator) -> torch.Ten
 
 
 def _length(least: int, most: int, generator: torch.Generator) -> int:
-    """Return a random length; short ones are as likely as long ones on a logarithmic scale."""
+    """Return a random length, uniform on a logarithmic scale."""
     share = float(torch.rand((), generator=generator))
     return round(math.exp(math.log(least) + share * (math.log(most) - math.log(least))))
 
 
 def packed_batches(count: int, tokens: int, most: int, sizes: Sizes, seed: int, device: str = "cuda") -> list[Batch]:
-    """Return batches of whole sequences of 16 to `most` tokens, about `tokens` together."""
+    """Return batches of whole sequences of 16 to `most` tokens, with about `tokens` in total."""
     generator = torch.Generator().manual_seed(seed)
     batches = []
     for _ in range(count):
@@ -141,7 +141,7 @@ def packed_batches(count: int, tokens: int, most: int, sizes: Sizes, seed: int, 
 
 
 def padded_batches(count: int, sequences: int, most: int, sizes: Sizes, seed: int, device: str = "cuda") -> list[Batch]:
-    """Return batches of so many sequences of 16 to `most` tokens, padded to the longest of each batch.
+    """Return batches of sequences of 16 to `most` tokens, padded to the longest of each batch.
 
     No two batches have one length, as far as there are as many lengths.
     """
@@ -175,7 +175,7 @@ def padded_batches(count: int, sequences: int, most: int, sizes: Sizes, seed: in
 def prompts_of(
     count: int, most: int, after: int, sizes: Sizes, seed: int, device: str = "cuda"
 ) -> tuple[Batch, torch.Tensor]:
-    """Return prompts of random lengths, packed, and the `after` tokens that follow each, [after + 1, count]."""
+    """Return packed prompts of random lengths, and the next `after` tokens of each, [after + 1, count]."""
     generator = torch.Generator().manual_seed(seed)
     lengths = [_length(16, most, generator) for _ in range(count)]
     texts = [_text(length + after, sizes.vocabulary, generator) for length in lengths]

@@ -1,4 +1,4 @@
-"""One maker of attention in one process: what the model's training and serving costs from its first step on."""
+"""Cost of a model's training and serving with one implementation in one process, from the first step on."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ WAYS = ("packed", "padded")  # to train; packed sequences are served as well
 
 @dataclass(frozen=True)
 class Effort:
-    """How much is measured: the same steps on the same batches for every maker.
+    """How much is measured: the same steps on the same batches for all implementations.
 
     The first epoch has a length of its own in each step. One that takes longer than `limit_s` is ended, so that a
     machine that hangs is not waited for: what such a maker learnt is compared no further.
@@ -50,7 +50,7 @@ SHARE = 16  # of the GPU's memory each process has its part before: ten of them 
 
 
 class Clock:
-    """Milliseconds, with everything before and in them done."""
+    """Milliseconds between synchronized points."""
 
     def __init__(self, device: str) -> None:
         self._wait: Callable[[], None] = torch.cuda.synchronize if device == "cuda" else lambda: None
@@ -65,7 +65,7 @@ class Clock:
 
 
 class Trained:
-    """A model and its optimizer, from the same numbers for every maker, and the batches of its epochs."""
+    """A model and its optimizer with the same initial weights for all implementations, and its batches."""
 
     def __init__(self, effort: Effort, attention: Attention, way: str, device: str) -> None:
         self.effort, self.attention, self.device = effort, attention, device
@@ -82,12 +82,12 @@ class Trained:
         self._wait: Callable[[], None] = torch.cuda.synchronize if device == "cuda" else lambda: None
 
     def reset(self) -> None:
-        """Begin again with the same numbers."""
+        """Restore the initial weights."""
         self.model.load_state_dict(self._begin)
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=3e-4, fused=self.device == "cuda")
 
     def warm_up(self) -> None:
-        """Make steps without attention, whose first use is what is measured; have memory for all of them."""
+        """Run steps without attention first, and allocate memory for all."""
         for batch in self.warm:
             self.step(batch, _no_attention)
         self.reset()
@@ -97,7 +97,7 @@ class Trained:
             torch.cuda.reset_peak_memory_stats()
 
     def attend(self, batch: Batch) -> Callable[..., Any]:
-        """Return the attention of a batch as the model calls it."""
+        """Return a batch's attention as called by the model."""
         if batch.cu is not None:
             cu = batch.cu
             return lambda _layer, q, k, v: self.attention.packed(q, k, v, cu, batch.longest)
@@ -105,20 +105,20 @@ class Trained:
         return lambda _layer, q, k, v: self.attention.padded(*(x.unflatten(0, rows) for x in (q, k, v))).flatten(0, 1)
 
     def loss(self, batch: Batch, attend: Callable[..., Any] | None = None) -> torch.Tensor:
-        """Return the loss of a batch, after its backward pass."""
+        """Return a batch's loss after its backward pass."""
         loss = loss_of(self.model(batch.tokens, batch.positions, attend or self.attend(batch)), batch.targets)
         loss.backward()
         return loss.detach()
 
     def step(self, batch: Batch, attend: Callable[..., Any] | None = None) -> torch.Tensor:
-        """Make a step of training and return its loss."""
+        """Run a training step and return its loss."""
         loss = self.loss(batch, attend)
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
         return loss
 
     def epoch(self, batches: list[Batch]) -> dict[str, Any]:
-        """Train on batches, one after the other; return what each step took.
+        """Train on batches in order; return each step's time.
 
         Of a step it is reported when all of it was done, when the host had queued it, and the time between two events.
         """
@@ -160,7 +160,7 @@ class Trained:
         return found | ({"cuda_ms": round(statistics.median(cuda), 3)} if cuda else {})
 
     def compared(self) -> dict[str, Any]:
-        """Return losses and gradients of the first batches at the weights that training began with: rounding alone.
+        """Return losses and gradients of the first batches with the initial weights, to compare rounding only.
 
         Of the gradients the norm for the weights of each layer that q, k and v are made with.
         """
@@ -178,7 +178,7 @@ def _no_attention(_layer: int, _q: Any, _k: Any, v: Any) -> Any:
 
 
 def train(made: Trained) -> dict[str, Any]:
-    """Return what training costs: lengths seen for the first time, again others, and the first ones again."""
+    """Return the cost of training: new lengths, other new lengths, and the first lengths again."""
     found = {"first epoch": made.epoch(made.first)}
     found["new lengths"] = made.epoch(made.other)
     met = made.first[: min(made.effort.later, found["first epoch"]["steps"])]
@@ -187,7 +187,7 @@ def train(made: Trained) -> dict[str, Any]:
 
 
 class Served:
-    """A model that answers requests, with what it has read in a cache."""
+    """A model that answers requests, with a cache of read tokens."""
 
     def __init__(self, effort: Effort, attention: Attention, model: Gpt, device: str) -> None:
         self.effort, self.attention, self.model, self.device = effort, attention, model, device
@@ -209,7 +209,7 @@ class Served:
         self.clock = Clock(device)
 
     def prefill(self) -> torch.Tensor:
-        """Read the prompts, packed, and return the logits after each."""
+        """Process the packed prompts, and return the logits after each."""
         batch, cache = self.prompts, self.cache
         assert batch.cu is not None
         cu = batch.cu
@@ -226,7 +226,7 @@ class Served:
         return logits[cu[1:].long() - 1]
 
     def decode(self, tokens: torch.Tensor) -> torch.Tensor:
-        """Read one more token of each request and return the logits after it."""
+        """Process one more token of each request, and return its logits."""
         cache = self.cache
         positions = cache.lengths.long()
         slots = cache.slots(self.rows, positions)
@@ -240,7 +240,7 @@ class Served:
         return logits
 
     def eager(self) -> dict[str, Any]:
-        """Serve, token by token."""
+        """Serve token by token."""
         first: list[float] = []
         rest: list[float] = []
         with self.clock(first):
@@ -260,7 +260,7 @@ class Served:
         }
 
     def captured(self) -> dict[str, Any]:
-        """Serve by a CUDA graph of one step, which is replayed as lengths and tokens change."""
+        """Serve with a CUDA graph of one step, replayed with changing lengths and tokens."""
         at = self.effort.decoded
         given = self.tails[at].clone()
         stream = torch.cuda.Stream()
@@ -294,7 +294,7 @@ class Served:
 
 
 def measure(name: str, way: str, effort: Effort, device: str, ready: Callable[[], None]) -> dict[str, Any]:
-    """Return what a maker's attention costs in one of :data:`WAYS`; a part it does not offer says why.
+    """Measure one of :data:`WAYS` of an implementation; missing features are reported with the reason.
 
     `ready` is called when the clock is about to start: nothing of attention has been used.
     """
@@ -335,7 +335,7 @@ def _serve(effort: Effort, attention: Attention, model: Gpt, device: str) -> dic
 
 
 def _told(run: Callable[..., dict[str, Any]], *given: Any) -> dict[str, Any]:
-    """Return figures, or why there are none."""
+    """Return figures, or the reason for missing ones."""
     try:
         return run(*given)
     except (NotOffered, RuntimeError, TypeError, AssertionError, CudnnBackendError) as error:

@@ -1,4 +1,4 @@
-"""A small GPT trained on sequences of random lengths and served from pages, with our attention and that of others.
+"""Compare a small GPT with our attention and others', trained on random lengths and served from pages.
 
 Each maker of attention runs in a process of its own, one after the other, from the first use of its library on; before,
 the process has done all else a step does. Told are the time to the first step, of the first epoch (every batch of
@@ -64,7 +64,7 @@ Figures = Mapping[str, Any]
 
 
 def _held(record: Figures, maker: str, *path: str) -> Any:
-    """Return a figure of a maker, None where it was not measured."""
+    """Return a figure of an implementation, None where it was not measured."""
     found: Any = record["makers"].get(maker)
     for key in path:
         found = found.get(key) if isinstance(found, Mapping) else None
@@ -77,7 +77,7 @@ def _ratio(record: Figures, maker: str, other: str, path: tuple[str, ...]) -> fl
 
 
 def _first_epochs(record: Figures, way: str) -> float | None:
-    """Return our first epoch by torch's cuDNN's, all of whose lengths are new; at most that, where theirs was ended."""
+    """Return our first epoch relative to that of torch's cuDNN, with all lengths new; an upper bound if that was stopped."""
     mine, theirs = (_held(record, maker, way, EPOCHS[0]) for maker in (OURS, CUDNN))
     if mine is None or theirs is None or mine["steps"] < theirs["steps"]:
         return None
@@ -228,7 +228,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _child(options: argparse.Namespace) -> None:
-    """Measure one way of one maker when the parent says so, and print a line of JSON."""
+    """Measure one part of one implementation when the parent requests it, and print a line of JSON."""
     from .measure import LITTLE, WHOLE, measure
 
     def ready() -> None:
@@ -241,7 +241,7 @@ def _child(options: argparse.Namespace) -> None:
 
 
 class _Process:
-    """A process for one way of one maker, which waits for its turn; its plans are kept in an empty folder of its own.
+    """A process for one part of one implementation, which waits for its turn; its plan folder is empty.
 
     What a kernel does to a GPU's context then costs no other way its figures.
     """
@@ -264,11 +264,11 @@ class _Process:
             )
 
     def wait(self, limit_s: float) -> None:
-        """Wait until it is ready; one that is not by then is ended."""
+        """Wait until it is ready; end it after a time limit."""
         self._last = self._read_until(READY, limit_s)
 
     def result(self, limit_s: float) -> dict[str, Any]:
-        """Let it run, and return its figures."""
+        """Run it, and return its figures."""
         given = self.process.stdin
         assert given is not None
         if self._last == READY and limit_s > 0:
@@ -289,7 +289,7 @@ class _Process:
         return found
 
     def _read_until(self, begin: str, limit_s: float) -> str:
-        """Return the line that begins so, or the last one of a process that ended."""
+        """Return the line with this prefix, or the last one of an ended process."""
         answers = self.process.stdout
         assert answers is not None
 
@@ -309,7 +309,7 @@ class _Process:
 
 
 def _read_libraries(makers: Sequence[str]) -> None:
-    """Have both passes of all makers run here: the first one to run would wait for the disk, the others not."""
+    """Run both passes of all implementations once, so that the first one does not wait for the disk."""
     import torch
 
     from .attentions import NotOffered, make_attention
@@ -321,7 +321,7 @@ def _read_libraries(makers: Sequence[str]) -> None:
 
 
 def run_makers(options: argparse.Namespace) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield the figures of every way of every maker.
+    """Yield the figures of every part of every implementation.
 
     All processes are started at once, and run one after the other when all are ready.
     """

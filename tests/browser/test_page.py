@@ -1,4 +1,4 @@
-"""The HTML page in a real Chromium: sizes, colours, keyboard, filter, silence. Pictures are left in tmp_path."""
+"""Test the HTML page in Chromium: sizes, colours, keyboard, filter, no requests. Pictures stay in tmp_path."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Graphs of real users that cuDNN refused, or that ended the process: each from a public thread, and how cured.
+"""Graphs from public threads that cuDNN refused or crashed on, with what remedied them.
 
 A file holds the cases of one kind of source: ``cudnn_threads`` those of cuDNN's frontend and of NVIDIA's forum,
 ``framework_threads`` those of the frameworks that call cuDNN.
@@ -15,5 +15,5 @@ CASES = (*cudnn_threads.CASES, *framework_threads.CASES)
 
 
 def find_case(name: str) -> Case:
-    """Return the case of a name."""
+    """Return the case with a name."""
     return next(case for case in CASES if case.name == name)

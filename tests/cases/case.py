@@ -1,4 +1,4 @@
-"""What every case says: its thread, what was asked, what is wrong with it, and what cures it."""
+"""The form of a case: its thread, the question, the cause, and the remedy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cases from the threads of cuDNN's frontend and of NVIDIA's forum.
+"""Cases from threads of cudnn-frontend and NVIDIA's forum.
 
 What a thread leaves open (often the channels or the batch) is chosen here, so that the complaint shows; a comment says
 so where it matters.
@@ -65,7 +65,7 @@ def _conv(
     then: tuple[tuple[P, Dims | None], ...] = (),
     operand_type: DataType | None = None,
 ) -> Graph:
-    """Return a convolution, or its data gradient, and pointwise operations, each with its second operand's dims."""
+    """Return a convolution or its data gradient, with pointwise operations that have second operands of given dims."""
     g = GraphBuilder("conv", io_type=data_type)
     windows = zip(image[2:], filters[2:], strict=True)
     y_dims = (image[0], filters[0], *((n + 2 * padding - r) // stride + 1 for n, r in windows))
@@ -133,7 +133,7 @@ def _unary(mode: P, dims: Dims, strides: Dims, result_strides: Dims) -> Graph:
 
 
 def _slice(layout: Strides) -> Graph:
-    """Return what the thread makes of a slice: 0 added to a view into a larger tensor."""
+    """Return the thread's slice: 0 added to a view into a larger tensor."""
     g = GraphBuilder("slice", io_type=FLOAT)
     x = g.tensor("x", (1, 4, 32, 32), strides=layout((1, 8, 32, 32)))
     y = g.tensor("y", (1, 4, 32, 32), strides=layout((1, 4, 32, 32)))
@@ -225,7 +225,7 @@ def _quantize_alone() -> Graph:
 
 
 def _mx_matmul(*, quantize_inputs: bool = False, quantize_result: bool = False) -> Graph:
-    """Return dequantize, matmul of 128 x 128, and where asked for a quantize at either end."""
+    """Return dequantize, a 128 x 128 matmul, and optional quantization at either end."""
     g = GraphBuilder("mx_matmul", io_type=BF16)
     size = (1, 128, 128)
     wide = []

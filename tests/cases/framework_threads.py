@@ -1,4 +1,4 @@
-"""Cases from the threads of frameworks: PyTorch, JAX, XLA, TransformerEngine, FlashInfer, MaxText, llm.c, TensorRT-LLM.
+"""Cases from threads of frameworks: PyTorch, JAX, XLA, TransformerEngine, FlashInfer, MaxText, llm.c, TensorRT-LLM.
 
 Where a thread names no size, it is one the thread's model or test is known for. A thread about a guard of the framework
 is rebuilt as the graph behind the guard: cuDNN refuses it too, or ("supported") no longer does.
@@ -46,7 +46,7 @@ def _convolution(
     compute_type: DataType = FLOAT,
     last: bool = False,
 ) -> Build:
-    """Return the builder of one convolution: its tensors by port, dims n, c, h, w."""
+    """Return the builder of one convolution from its tensors by port, dims n, c, h, w."""
 
     def graph() -> Graph:
         g = GraphBuilder("convolution", io_type=data_type)

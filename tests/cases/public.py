@@ -1,4 +1,4 @@
-"""Public statements about graphs and environments: what was asked, what is true, and what an answer must not say.
+"""Public statements about graphs and environments: the question, the truth, and claims an answer must not make.
 
 Each was collected from its source before anything was changed for it, and drawn into one of two halves: ``work`` may be
 looked into, ``sealed`` is only counted. Words are needed in any case; ``a|b`` is either. ``truth`` is ``refused``,
@@ -46,7 +46,7 @@ class PublicCase:
 
 
 def has_words(text: str, words: list[str]) -> bool:
-    """Return whether a text has all words, in any case."""
+    """Return whether a text contains all words, ignoring case."""
     return all(any(one.strip() in text.lower() for one in word.lower().split("|")) for word in words)
 
 

@@ -1,4 +1,4 @@
-"""How compatible ``cudnn_backend_py.frontend`` is: cudnn-frontend's own tests, run with either module as ``cudnn``.
+"""Compatibility of ``cudnn_backend_py.frontend``: cudnn-frontend's own tests, run with either module as ``cudnn``.
 
 The tests are cudnn-frontend's; they are fetched at a stated commit and never committed here::
 

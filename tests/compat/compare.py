@@ -1,4 +1,4 @@
-"""Two runs of the same tests, next to each other: where is ours worse?"""
+"""Compare two runs of the same tests, and find where ours is worse."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _GIVEN = ("cudnn", "device")  # what runs that say something of each other have 
 
 
 def read_run(path: Path) -> Run:
-    """Return what is said of the run, and its rows by id; of two rows of one id the later counts.
+    """Return the run's description and its rows by id; of two rows with one id the later counts.
 
     The files of several runs may stand one after the other in one; ``sampled`` then says which test files were,
     ``fast``, where not all were the same, which ones, and ``our commit`` all that there are.
@@ -81,7 +81,7 @@ def _kinds(row: Row) -> list[str]:
 
 
 def differences(theirs: Row, ours: Row | None, exceptions: bool = True) -> list[str]:
-    """Return in which ways ours is worse for one test: an empty list is what is wanted."""
+    """Return how ours is worse in one test; empty if it is not."""
     if ours is None:
         return ["not in our run"]
     found = []
@@ -106,7 +106,7 @@ def differences(theirs: Row, ours: Row | None, exceptions: bool = True) -> list[
 
 
 def first_difference(theirs: Any, ours: Any, place: str = "") -> str:
-    """Return where two values of JSON differ first, and how; nothing where they do not, or where one is missing."""
+    """Return the first difference between two JSON values; empty if there is none or one is missing."""
     if theirs is None or ours is None or theirs == ours:
         return ""
     if isinstance(theirs, Mapping) and isinstance(ours, Mapping) and theirs.keys() == ours.keys():
@@ -139,7 +139,7 @@ def _has_graphs(row: Row | None) -> bool:
 
 
 def _purpose(test: str) -> str | None:
-    """Return why ours means to differ in a test, None where it does not."""
+    """Return the reason for a deliberate difference in a test, None without one."""
     file, _, name = test.partition("::")
     return next((why for (of, part), why in ON_PURPOSE.items() if of == file and part in name), None)
 
@@ -152,7 +152,7 @@ def _brief(row: Row | None) -> dict[str, Any] | None:
 
 
 def compare(theirs: Run, ours: Run, exceptions: bool = True) -> dict[str, Any]:
-    """Return the comparison as plain data: for each file the counts of both runs and the ids where ours is worse.
+    """Return the comparison as plain data: counts of both runs per file, and the ids where ours is worse.
 
     Parameters
     ----------
@@ -205,7 +205,7 @@ def compare(theirs: Run, ours: Run, exceptions: bool = True) -> dict[str, Any]:
 
 
 def print_comparison(data: Mapping[str, Any], console: Console) -> None:
-    """Print one line for each file, then the ways in which ours is worse."""
+    """Print one line per file, then how ours is worse."""
     table = Table(title=f"{_title(data['theirs'])} and {_title(data['ours'])}")
     table.add_column("file")
     heads = ("ids", "passed", "skipped", "failed", "reach execute", "executes")

@@ -1,4 +1,4 @@
-"""The pytest plugin of the sweep: which module is ``cudnn``, the pretended GPU, one JSON line for each test.
+"""The pytest plugin of compatibility runs: selects the module ``cudnn`` and the GPU, writes a JSON line per test.
 
 ``python -m tests.compat run`` gives its options through ``PYTEST_ADDOPTS``, so that a pytest which a test starts has
 them too; such an inner pytest writes no lines.
@@ -53,7 +53,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
-    """Put the module in place before the tests' own conftest imports it."""
+    """Install the module before the tests' own conftest imports it."""
     options = early_config.known_args_namespace
     if options.compat_module == "frontend":
         importlib.import_module("cudnn_backend_py.frontend").install()
@@ -71,7 +71,7 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Take the sweep into the run."""
+    """Register the hooks of the run."""
     sweep = config.stash[_sweep]
     sweep.out = None if INNER in os.environ else config.getoption("--compat-out")
     sweep.sample, sweep.part = config.getoption("--compat-sample"), config.getoption("--compat-part")
@@ -84,7 +84,7 @@ def _do_nothing() -> None:
 
 
 class Sweep:
-    """The hooks of one run, one worker."""
+    """The hooks of one run in one worker."""
 
     def __init__(self, recorder: Recorder, deviceless: bool) -> None:
         self.recorder = recorder
@@ -116,7 +116,7 @@ class Sweep:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_handlecrashitem(self, crashitem: str) -> None:
-        """Write the line of a test whose worker died; pytest-xdist calls it in the controlling process."""
+        """Write the line of a test whose worker died; pytest-xdist calls this in the controlling process."""
         if self.out:
             _append(self.out, missing_row(crashitem, crashitem.partition("::")[0], "the process died", "crashed"))
 
@@ -184,7 +184,7 @@ def _hash(text: str) -> int:
 
 
 def _reason(report: pytest.TestReport | pytest.CollectReport) -> str:
-    """Return why a test was skipped or failed, in one line."""
+    """Return why a test was skipped or failed in one line."""
     if isinstance(report.longrepr, tuple):
         text = report.longrepr[2].removeprefix("Skipped: ")
     else:
@@ -195,7 +195,7 @@ def _reason(report: pytest.TestReport | pytest.CollectReport) -> str:
 
 
 def _about(config: pytest.Config) -> dict[str, Any]:
-    """Return what ran: the versions, and the GPU or the described one."""
+    """Return the versions, and the real or described GPU."""
     cudnn, torch = sys.modules["cudnn"], sys.modules.get("torch")
     target = config.getoption("--compat-target")
     return {
@@ -212,7 +212,7 @@ def _gpu_name(torch: Any) -> str:
 
 
 def _append(path: str, line: dict[str, Any]) -> None:
-    """Append one line at once, since the workers of one run share the file."""
+    """Append one line at once, as the workers of a run share the file."""
     file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
     try:
         os.write(file, (json.dumps(line) + "\n").encode())
@@ -224,7 +224,7 @@ def _append(path: str, line: dict[str, Any]) -> None:
 
 
 def _stand_in() -> None:
-    """Let files be imported that name something of ``OWN`` at their top: it is refused where it is used."""
+    """Allow files that import names in ``OWN`` to be imported; the names are refused on use."""
     from cudnn_backend_py.frontend.errors import kernel_not_offered
 
     def refuse(self: Any, *args: Any, **kwargs: Any) -> None:
@@ -253,7 +253,7 @@ def _pretend(target: str) -> None:
 
 
 def _pretend_in_cudnn(cudnn: Any, target: str) -> None:
-    """Give every graph the described device, and handles that are none."""
+    """Give every graph the described device and handles without a GPU."""
     from cudnn_backend_py.target import find_profile
 
     profile = find_profile(target)
@@ -291,7 +291,7 @@ def _handle_of(target: str) -> Any:
 
 
 def _build_no_plans(graph: Any) -> None:
-    """Leave out what costs most, the compilation of kernels: plans are judged, none is built."""
+    """Skip the compilation of kernels, the most expensive part: plans are judged but not built."""
 
     def build(self: Any, *modes: Any) -> None:
         self.validate()

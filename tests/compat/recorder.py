@@ -1,4 +1,4 @@
-"""What a test asked of the module ``cudnn``: the calls' stages, the executes, and the exceptions that came out."""
+"""Record what a test does with the module ``cudnn``: stages, executions, exceptions."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MOST_GRAPHS = 4
 
 
 class Recorder:
-    """Wraps the classes of one ``cudnn`` module and keeps what happened since :meth:`start`.
+    """Wraps the classes of a ``cudnn`` module and records events since :meth:`start`.
 
     Parameters
     ----------
@@ -52,7 +52,7 @@ class Recorder:
                 setattr(cudnn, name, self._watch(getattr(cudnn, name), name))
 
     def start(self) -> None:
-        """Forget the last test."""
+        """Forget the previous test."""
         self.stage = ""
         self.executes = 0
         self.graphs: list[Any] = []
@@ -119,7 +119,7 @@ class Recorder:
         return result
 
     def _wrap_new(self, result: Any) -> None:
-        """Wrap the class of the tensors when the first one appears."""
+        """Wrap the class of tensors when the first one appears."""
         for one in result if isinstance(result, (list, tuple)) else (result,):
             if type(one) not in self._wrapped and hasattr(type(one), "set_output"):
                 self._wrap(type(one))
@@ -142,7 +142,7 @@ class Recorder:
             )
 
     def kind(self, error: BaseException) -> str:
-        """Return which ``except`` clauses catch the error: the names of the base classes, joined by ``+``."""
+        """Return the ``except`` clauses that catch the error: names of base classes joined by ``+``."""
         unsupported = getattr(self.cudnn, "cudnnGraphNotSupportedError", None)
         kinds = ["cudnnGraphNotSupportedError"] if unsupported and isinstance(error, unsupported) else []
         kinds += [base.__name__ for base in BASES if isinstance(error, base)]
@@ -152,7 +152,7 @@ class Recorder:
 
 
 def _picture(graph: Any) -> Any:
-    """Return what a graph says of itself, as plain data: its nodes with ports and parameters, its tensors."""
+    """Return a graph's nodes with ports and parameters, and its tensors, as plain data."""
     return _plain(graph.inspect()) if hasattr(graph, "inspect") else None
 
 

@@ -1,4 +1,4 @@
-"""Runs cudnn-frontend's test files in pytests of their own, the large ones one by one, and gathers the lines."""
+"""Run cudnn-frontend's test files in separate pytest processes, large ones one by one, and collect the lines."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What to run, and how.
+    """The settings of a run.
 
     ``module`` is "frontend" (ours) or "cudnn" (found through ``path``); ``cudnn`` a version in this package's cache, or
     the folder of a libcudnn; ``target`` a described GPU, None for the one that is here.
@@ -100,7 +100,7 @@ def _environment(plan: Plan) -> dict[str, str]:
 
 
 def environment_of(cudnn: str | None, path: Path | None) -> dict[str, str]:
-    """Return the environment of a process: ``cudnn`` as in ``Plan``, and the module cudnn found in ``path``."""
+    """Return the environment of a process: ``cudnn`` as in ``Plan``, and the module found in ``path``."""
     environment = _with_cudnn(cudnn)
     places = [*([str(path)] if path else []), str(REPOSITORY), environment.get("PYTHONPATH", "")]
     environment["PYTHONPATH"] = os.pathsep.join(place for place in places if place)
@@ -109,7 +109,7 @@ def environment_of(cudnn: str | None, path: Path | None) -> dict[str, str]:
 
 
 def _with_cudnn(cudnn: str | None) -> dict[str, str]:
-    """Return the environment in which both modules load one cuDNN: ours by our variable, theirs by the loader's."""
+    """Return an environment in which both modules load one cuDNN, by our variable and by the loader's."""
     if cudnn is None:
         return dict(os.environ)
     if Path(cudnn).is_dir():
@@ -165,7 +165,7 @@ def _run_group(plan: Plan, files: Sequence[str], environment: Mapping[str, str])
 
 
 def _gather(plan: Plan, files: Sequence[str], ending: str) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """Return the rows of some files, those that the plugin could not write included, and what is said of the run."""
+    """Return the rows of some files, including those the plugin could not write, and the run's description."""
     part = _part(plan)
     rows: dict[str, dict[str, Any]] = {}
     if part.exists():
@@ -189,6 +189,6 @@ def _gather(plan: Plan, files: Sequence[str], ending: str) -> tuple[list[dict[st
 
 
 def missing_row(test: str, file: str, reason: str, outcome: str = "not run") -> dict[str, Any]:
-    """Return the row of a test which left none."""
+    """Return the row of a test that left none."""
     row = {"id": test, "file": file, "outcome": outcome, "reason": reason, "stage": "", "executes": 0, "graphs": []}
     return {**row, "errors": [], "errors_in_all": 0, "seconds": 0.0}

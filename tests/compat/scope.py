@@ -1,4 +1,4 @@
-"""The files of cudnn-frontend's ``test/python`` which are about backend graphs."""
+"""The files in cudnn-frontend's ``test/python`` that are about backend graphs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The public surface of cudnn-frontend's Python module as facts, and where ours differs from it.
+"""The public surface of cudnn-frontend's Python module as facts, and the differences of ours.
 
 ``python -m tests.compat facts`` asks the real module for its names, parameters, defaults, the values of its enums and
 the names of a graph's parts, and keeps them in ``surface-1.32.0.json``. ``make regen`` compares ours with them in
@@ -44,7 +44,7 @@ KERNEL_OPERATIONS = re.compile(r"(gdn|gdn2|gdp|kda|mamba2)(_summary)?(_bwd)?")
 
 
 def _reason(key: str) -> str:
-    """Return why a name is another one here: by the whole of it, or what holds for all like it."""
+    """Return the reason for a different name, by the name itself or its group."""
     if key.endswith(("(kwargs)", "(graph_kwargs)")) and key not in REASONS:
         return "unknown keywords are refused"
     return REASONS.get(key) or REASONS.get(key.partition("(")[0] if "(" in key else "", "")
@@ -54,7 +54,7 @@ def _reason(key: str) -> str:
 
 
 def read_surface(cudnn: ModuleType) -> dict[str, Any]:
-    """Return the facts of cudnn-frontend's module, which is imported."""
+    """Return the facts of the imported cudnn-frontend module."""
     backend: Any = cudnn._pybind_module
     lazy = {*cudnn._LAZY_OPTIONAL_IMPORTS, *cudnn._MOE_EP_OPTIONAL_IMPORTS}
     eager = {name for name in (*cudnn.__all__, "handle") if not name.startswith("__")}
@@ -97,7 +97,7 @@ def _members(owner: type) -> Iterator[tuple[str, Any]]:
 
 
 def _signature(function: Any, name: str) -> Signature:
-    """Return the parameters of a function; of one in C++, those that its text of help gives."""
+    """Return the parameters of a function; for a C++ one from its help text."""
     try:
         parameters = list(inspect.signature(function).parameters.values())
     except ValueError:
@@ -120,7 +120,7 @@ def _text(default: Any) -> str:
 
 
 def _written_signature(text: str, name: str) -> Signature:
-    """Return the parameters of all overloads in a text of help, each once."""
+    """Return the parameters of all overloads in a help text, without duplicates."""
     found: dict[str, str | None] = {}
     for line in text.splitlines():
         start = re.match(rf"\s*(\d+\. )?{name}\(", line)
@@ -148,7 +148,7 @@ def _parts(text: str) -> list[str]:
 
 
 def _operations(cudnn: ModuleType, backend: Any) -> dict[str, Signature]:
-    """Return the parameters of the operations, which the Python class takes as anything and hands on."""
+    """Return the parameters of operations that the Python class accepts generically and passes on."""
     import cudnn._pygraph as made  # type: ignore[import-not-found]
 
     found: dict[str, Signature] = {}
@@ -180,7 +180,7 @@ def _signature_or_none(value: Any) -> Signature:
 
 
 def read_facts() -> dict[str, Any]:
-    """Return the facts that are kept."""
+    """Return the stored facts."""
     facts: dict[str, Any] = json.loads(FACTS.read_text(encoding="utf-8"))
     return facts
 
@@ -190,7 +190,7 @@ def read_facts() -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Difference:
-    """One thing that is missing or another one here; ``reason`` is empty where no one said why."""
+    """One missing or different thing; ``reason`` is empty where there is none."""
 
     area: str
     name: str
@@ -199,7 +199,7 @@ class Difference:
 
 
 def differences(facts: Mapping[str, Any], ours: ModuleType) -> list[Difference]:
-    """Return where our module is not as the facts say, kernels of cudnn-frontend's own left out."""
+    """Return how our module differs from the facts, without cudnn-frontend's own kernels."""
     found = [
         Difference("module", name, "missing", REASONS.get(name, "")) for name in facts["names"] if not _has(ours, name)
     ]
@@ -288,7 +288,7 @@ _NOTHING = {"None", "data_type.NOT_SET", "norm_forward_phase.NOT_SET", "tensor_r
 
 
 def _equal(theirs: str | None, mine: str | None) -> bool:
-    """Return whether two defaults mean the same; one that ours has where theirs must be given is no difference."""
+    """Return whether two defaults are equivalent; a default of ours for a required argument is no difference."""
     return theirs is None or theirs == mine or {theirs, mine} <= _NOTHING or theirs == "..."
 
 
@@ -296,7 +296,7 @@ def _equal(theirs: str | None, mine: str | None) -> bool:
 
 
 def render(facts: Mapping[str, Any], ours: ModuleType) -> str:
-    """Return the page of the docs."""
+    """Return the page for the docs."""
     found = differences(facts, ours)
     total = _count(facts)
     lines = [

@@ -1,4 +1,4 @@
-"""What the tests on a GPU share."""
+"""Shared hooks of the tests on a GPU."""
 
 import os
 from collections.abc import Generator
@@ -12,7 +12,7 @@ os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
 
 
 def _skipping_refusals() -> Generator[None, object, object]:
-    """Run a test or its fixtures; cuDNN's refusal skips it where its expectation was not measured."""
+    """Run a test or its fixtures; a refusal by cuDNN skips it where its expectation was not measured."""
     try:
         return (yield)
     except NotSupported as error:
@@ -24,7 +24,7 @@ def _skipping_refusals() -> Generator[None, object, object]:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_setup() -> Generator[None, object, object]:
-    """Skip a test whose fixture cuDNN refuses on this architecture."""
+    """Skip a test with a fixture that cuDNN refuses on this architecture."""
     return (yield from _skipping_refusals())
 
 

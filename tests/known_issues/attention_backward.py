@@ -33,7 +33,7 @@ def _masked_before_stats() -> Graph:
 
 
 def _bounded(*, bounds: bool = True, apart: bool = True) -> Graph:
-    """Return a backward pass of ragged sequences, Q a slice of packed Q, K and V, its gradient by itself or as Q is."""
+    """Return a ragged backward pass with Q a slice of packed QKV, and dQ with its own or Q's layout."""
     token = 3 * 2 * 64  # from one token to the next, in elements
     layout = {"q": (128 * token, 64, token, 1), **({"dq": "bshd"} if apart else {})}
     totals = {"max_total_seq_q": 256, "max_total_seq_kv": 256} if bounds else {}
@@ -51,7 +51,7 @@ _DBIAS: dict[str, Any] = {"bias": (1, 2, 128, 128), "dbias": True}
 
 
 def _factored(value: float | None) -> Graph:
-    """Return a backward pass whose row sums are multiplied by a number, or by none."""
+    """Return a backward pass with row sums multiplied by a number, or unscaled."""
     graph = composite_backward(Attention(**BASE), None)
     sums = find_row_sums(graph)
     assert sums is not None

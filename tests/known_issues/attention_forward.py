@@ -37,7 +37,7 @@ def _scaled_by(value: float) -> Graph:
 
 
 def _drawn(distribution: RngDistribution, **facts: Any) -> Graph:
-    """Return a forward pass whose dropout mask is drawn from a distribution, and written."""
+    """Return a forward pass with a dropout mask drawn from a distribution and written."""
     graph = composite_forward(Attention(**BASE | {"dropout": 0.25, "rng_dump": True, "stats": True}), None)
     ops = []
     for op in graph.ops:

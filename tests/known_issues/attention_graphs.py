@@ -1,4 +1,4 @@
-"""Attention of many operations, with options over the problem that all examples share."""
+"""Composite attention with options added to the problem shared by all examples."""
 
 from __future__ import annotations
 

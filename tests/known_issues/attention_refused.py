@@ -1,4 +1,4 @@
-"""Attention that builders refuse: examples of the rows of `graph/attention/measured.py`."""
+"""Attention that builders refuse: examples for the rows of `graph/attention/measured.py`."""
 
 from __future__ import annotations
 

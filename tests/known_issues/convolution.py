@@ -35,7 +35,7 @@ def _volume(data_type: DataType, taps: int, *, last: bool = False) -> Graph:
 
 
 def _int8(*, relu: bool) -> Graph:
-    """Return an int8 convolution with scale, residual, bias and, if wanted, ReLU, channels last."""
+    """Return an int8 convolution with scale, residual, bias and optional ReLU, channels last."""
     g = GraphBuilder("int8 convolution", io_type=DataType.INT8)
 
     def tensor_strides(dims: tuple[int, ...]) -> tuple[int, ...]:
@@ -62,7 +62,7 @@ def _int8(*, relu: bool) -> Graph:
 
 
 def _weight_gradient(*modes: PointwiseMode) -> Graph:
-    """Return the weight gradient of a convolution of what pointwise operations make of an image, channels last."""
+    """Return the weight gradient of a convolution of a computed image, channels last."""
     g = GraphBuilder("weight gradient")
     x, dy = (g.tensor(name, (4, 64, 16, 16), strides="channels_last") for name in ("x", "dy"))
     for mode in modes:
@@ -73,7 +73,7 @@ def _weight_gradient(*modes: PointwiseMode) -> Graph:
 
 
 def _scaled(kind: DataType) -> Graph:
-    """Return a convolution times 1000, in a type."""
+    """Return a convolution times 1000 with a given type."""
     g = GraphBuilder("scaled")
     x, w = (
         g.tensor(name, dims, strides="channels_last") for name, dims in (("x", (1, 32, 8, 8)), ("w", (32, 32, 1, 1)))
@@ -86,7 +86,7 @@ def _scaled(kind: DataType) -> Graph:
 
 
 def _integers(kind: DataType) -> Graph:
-    """Return a convolution of INT8 into a type."""
+    """Return a convolution of INT8 with a given result type."""
     g = GraphBuilder("integers", io_type=DataType.INT8)
     x = g.tensor("x", (1, 32, 8, 8), strides="channels_last")
     w = g.tensor("w", (32, 32, 1, 1), strides="channels_last")
@@ -105,7 +105,7 @@ def _convolved(
     operand: tuple[int, ...] | None = None,
     **window: Any,
 ) -> Graph:
-    """Return a convolution, or a gradient of one, after a scale or not, before a sum with an operand or not."""
+    """Return a convolution or its gradient, with an optional scale before and an optional sum after it."""
     g = GraphBuilder("convolved", io_type=kind)
     like: dict[str, Any] = {"strides": strides}
     image = g.tensor("x", x, **like)
@@ -137,7 +137,7 @@ def _convolved(
 
 
 def _deep(kind: DataType) -> Graph:
-    """Return a convolution over three dims of float16 into a type."""
+    """Return a 3-d float16 convolution with a given result type."""
     g = GraphBuilder("deep", io_type=DataType.HALF)
     x = g.tensor("x", (2, 16, 6, 10, 10), strides="channels_last")
     w = g.tensor("w", (32, 16, 3, 3, 3), strides="channels_last")
@@ -146,27 +146,27 @@ def _deep(kind: DataType) -> Graph:
 
 
 def _gradient(**more: Any) -> Graph:
-    """Return the gradient of a filter in float32, padded by 1 unless told otherwise."""
+    """Return a filter gradient in float32, by default padded by 1."""
     return _convolved("filter", (1, 64, 6, 14), (8, 64, 3, 3), kind=DataType.FLOAT, padding=1, **more)
 
 
 def _split(kind: DataType) -> Graph:
-    """Return the gradient of a filter that sums 96 terms, of which a config of engine 47 sums 64 first."""
+    """Return a filter gradient with sums of 96 terms, 64 of which a config of engine 47 adds first."""
     return _convolved("filter", (4, 8, 10, 14), (32, 8, 3, 3), kind=kind, stride=(2, 3), padding=(2, 0))
 
 
 def _spread(operand: tuple[int, ...]) -> Graph:
-    """Return the data gradient of a convolution with a stride of 2, and an operand added to it."""
+    """Return a data gradient with stride 2 and an added operand."""
     return _convolved("data", (1, 32, 14, 14), (32, 32, 3, 3), stride=2, padding=1, operand=operand)
 
 
 def _weighted(operand: tuple[int, ...]) -> Graph:
-    """Return the gradient of a filter of eight channels and 16 results, and an operand added to it."""
+    """Return a filter gradient with eight channels and 16 outputs, and an added operand."""
     return _convolved("filter", (2, 8, 7, 5), (16, 8, 3, 3), padding=1, operand=operand)
 
 
 def _normed_convolution(*behind: PointwiseMode) -> Graph:
-    """Return the sum of a convolution of a normed image, and of what elementwise operations make of it."""
+    """Return the sum of a convolution of a normed image and elementwise results of it."""
     g, dims = GraphBuilder("normed", io_type=DataType.HALF), (2, 32, 8, 8)
     x = g.tensor("x", dims, strides="channels_last")
     of_image: dict[str, Any] = {"strides": channels_last(dims)}

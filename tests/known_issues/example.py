@@ -1,4 +1,4 @@
-"""`Examples`: graphs that show one known issue, graphs that are free of it, and how they are made."""
+"""`Examples`: graphs that show a known issue, graphs without it, and how they are built."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ BASE: dict[str, Any] = {"batch": 2, "heads": 2, "seq_q": 128, "head_dim": 64}  #
 
 
 class Reproduction(NamedTuple):
-    """Attention that shows an issue: options over ``BASE``, and the arguments of the function that builds it."""
+    """Attention that shows an issue: options added to ``BASE``, and arguments of its builder."""
 
     backward: bool
     options: Mapping[str, Any]
@@ -47,7 +47,7 @@ class Examples:
 
 
 def graph_of(made: Reproduction | MakesGraph | None, version: VersionTuple | None = None) -> Graph:
-    """Return the graph of an example, in the form for a version if the example names none itself."""
+    """Return the graph of an example, in a version's form unless the example fixes it."""
     assert made is not None
     if not isinstance(made, Reproduction):
         return made()

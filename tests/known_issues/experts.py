@@ -30,7 +30,7 @@ def _experts_of(data_type: DataType) -> Graph:
 
 
 def _gathered(index_type: DataType) -> Graph:
-    """Return a matmul for each expert over rows that are gathered."""
+    """Return an expert matmul over gathered rows."""
     g = GraphBuilder("gathered")
     token, weight = g.tensor("token", (1, 64, 32)), g.tensor("weight", (4, 32, 16), strides=(512, 1, 32))
     first, index = g.tensor("first", (4, 1, 1), DataType.INT32), g.tensor("index", (1, 128, 1), index_type)
@@ -40,7 +40,7 @@ def _gathered(index_type: DataType) -> Graph:
 
 
 def _experts(*, matmul: bool = False) -> Graph:
-    """Return a matmul of four experts, and another one of its result or not."""
+    """Return a matmul of four experts, optionally followed by another."""
     g = GraphBuilder("experts", io_type=DataType.HALF)
     weight = g.tensor("weight", (4, 64, 64), strides=column_major((4, 64, 64)))
     first = g.tensor("first", (4, 1, 1), DataType.INT32)
@@ -54,7 +54,7 @@ def _experts(*, matmul: bool = False) -> Graph:
 def _routed(
     operand: tuple[int, ...] | None = None, mode: MoeGroupedMatmulMode = MoeGroupedMatmulMode.NONE, rows: int = 64
 ) -> Graph:
-    """Return a matmul of two experts, and an operand added to it or not."""
+    """Return a matmul of two experts with an optional added operand."""
     g = GraphBuilder("routed", io_type=DataType.HALF)
     more: dict[str, Any] = {}
     if mode is MoeGroupedMatmulMode.SCATTER:

@@ -16,7 +16,7 @@ __all__ = ["MATMUL"]
 
 
 def _batch_product(data_type: DataType, *, rows: int = 128, gap: int = 0, relu: bool = False) -> Graph:
-    """Return a batch of matmuls, with a gap after each row of the first operand, and a ReLU if wanted."""
+    """Return a batch of matmuls with a gap after each row of the first operand, and an optional ReLU."""
     g = GraphBuilder("product", io_type=data_type)
     inner, columns = 256, 128
     a = g.tensor("a", (4, rows, inner), strides=(rows * (inner + gap), inner + gap, 1))
@@ -30,14 +30,14 @@ def _batch_product(data_type: DataType, *, rows: int = 128, gap: int = 0, relu: 
 
 
 def _float_product(*batch: int) -> Graph:
-    """Return a matmul of float32 matrices with these dims before them."""
+    """Return a matmul of float32 matrices with given leading dims."""
     g = GraphBuilder("float32 product", io_type=DataType.FLOAT)
     g.matmul(g.tensor("a", (*batch, 64, 32)), g.tensor("b", (*batch, 32, 48)), name="y", virtual=False)
     return g.graph()
 
 
 def _block_scaled(*, factor: bool) -> Graph:
-    """Return a matmul of mxfp8 tensors, times one number if wanted."""
+    """Return a matmul of mxfp8 tensors, optionally times one number."""
     g = GraphBuilder("block scaled", io_type=DataType.FP8_E4M3)
     size, block = 256, 32
 
@@ -75,7 +75,7 @@ def _block_scaled(*, factor: bool) -> Graph:
 
 
 def _leaky(**numbers: float) -> Graph:
-    """Return a matmul and a ReLU, with a clip, a slope or without."""
+    """Return a matmul and a ReLU, optionally with a clip or a slope."""
     g = GraphBuilder("leaky", io_type=DataType.BFLOAT16)
     z = g.matmul(g.tensor("a", (2, 16, 128)), g.tensor("b", (2, 128, 8)))
     g.pointwise(PointwiseMode.RELU_FWD, z, name="y", virtual=False, parameters=numbers)
@@ -85,7 +85,7 @@ def _leaky(**numbers: float) -> Graph:
 def _product(
     kind: DataType, result: DataType, *, gelu: bool = False, rows: int = 16, strides: tuple[int, int, int] | None = None
 ) -> Graph:
-    """Return a matmul into a type, with a GELU if wanted."""
+    """Return a matmul with a given result type and an optional GELU."""
     g, b = GraphBuilder("product", io_type=kind), (2, 128, 8)
     left, right = g.tensor("a", (2, rows, 128)), g.tensor("b", b, strides=strides or packed_strides(b))
     if gelu:
@@ -96,7 +96,7 @@ def _product(
 
 
 def _squared(*, copied: bool) -> Graph:
-    """Return the larger of a column and the square of a matmul, which reads a copy of one factor if wanted."""
+    """Return the maximum of a column and the square of a matmul, optionally through a copy of one factor."""
     g = GraphBuilder("squared", io_type=DataType.BFLOAT16)
     z = g.matmul(g.tensor("a", (4, 64, 16)), g.tensor("b", (4, 16, 32)))
     square = g.pointwise(PointwiseMode.MUL, g.pointwise(PointwiseMode.IDENTITY, z) if copied else z, z)
@@ -105,7 +105,7 @@ def _squared(*, copied: bool) -> Graph:
 
 
 def _vector_product(*, rows: int = 1, select: bool = True, behind: int = 0) -> Graph:
-    """Return the product of a few rows and a matrix, what a mask selects of it and of another, and ReLUs after it."""
+    """Return a product of a few rows and a matrix, a masked selection, and ReLUs after it."""
     g, whole = GraphBuilder("product", io_type=DataType.HALF), (1, rows, 32)
     c = g.matmul(g.tensor("a", (1, rows, 64)), g.tensor("b", (1, 64, 32), strides=column_major((1, 64, 32))))
     if select:

@@ -19,7 +19,7 @@ __all__ = ["NORM"]
 
 
 def _norm(*, quantized: bool) -> Graph:
-    """Return an RMS norm, block-scaled if wanted."""
+    """Return an RMS norm, optionally block-scaled."""
     g = GraphBuilder("norm", io_type=DataType.BFLOAT16)
     dims, one = (1024, 512, 1, 1), (1, 512, 1, 1)
     y = g.tensor("y", dims, virtual=quantized)
@@ -45,7 +45,7 @@ def _norm(*, quantized: bool) -> Graph:
 
 
 def _added_to_batch_norm(operand: tuple[int, ...], kind: DataType = DataType.HALF) -> Graph:
-    """Return a ReLU of the sum of a batch norm in training, of images of a type, and an operand of float16."""
+    """Return a ReLU of a training batch norm plus a float16 operand."""
     g, per = GraphBuilder("added", io_type=kind), (1, 32, 1, 1)
     x = g.tensor("x", (4, 32, 4, 5), strides="channels_last")
     scale, bias = (g.tensor(name, per, DataType.FLOAT, strides="channels_last") for name in ("scale", "bias"))
@@ -57,7 +57,7 @@ def _added_to_batch_norm(operand: tuple[int, ...], kind: DataType = DataType.HAL
 
 
 def _normed(mode: PointwiseMode) -> Graph:
-    """Return a layer norm, and an elementwise operation of it and a tensor in memory."""
+    """Return a layer norm, and an elementwise operation on it and a tensor in memory."""
     g = GraphBuilder("normed", io_type=DataType.FLOAT)
     dims, per = (32, 32, 1, 1), (1, 32, 1, 1)
     y = g.norm_forward(NormMode.LAYER_NORM, g.tensor("x", dims), g.tensor("scale", per), g.tensor("bias", per)).y
@@ -70,7 +70,7 @@ def _normed(mode: PointwiseMode) -> Graph:
 
 
 def _shifted(operand: tuple[int, ...] | None) -> Graph:
-    """Return a layer norm, and the sum with an operand or a ReLU after it."""
+    """Return a layer norm followed by a sum with an operand or a ReLU."""
     g = GraphBuilder("shifted", io_type=DataType.FLOAT)
     dims, per = (16, 64, 1, 1), (1, 64, 1, 1)
     y = g.norm_forward(NormMode.LAYER_NORM, g.tensor("x", dims), g.tensor("scale", per), g.tensor("bias", per)).y

@@ -14,7 +14,7 @@ __all__ = ["OTHERS"]
 
 
 def _signal(*, wanted: bool) -> Graph:
-    """Return a matmul with or without a signal when it is done."""
+    """Return a matmul with or without a signal after it."""
     g = GraphBuilder("signal")
     result: dict[str, Any] = {"data_type": DataType.HALF, "virtual": wanted}
     c = g.matmul(g.tensor("a", (1, 128, 64)), g.tensor("b", (1, 64, 128)), **result)
@@ -25,7 +25,7 @@ def _signal(*, wanted: bool) -> Graph:
 
 
 def _joined(*, behind: bool) -> Graph:
-    """Return a convolution whose result is next to a tensor that is there already."""
+    """Return a convolution concatenated with an existing tensor."""
     g = GraphBuilder("joined")
     x = g.tensor("x", (1, 32, 8, 8), strides="channels_last")
     w = g.tensor("w", (32, 32, 1, 1), strides="channels_last")

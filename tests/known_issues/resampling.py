@@ -15,7 +15,7 @@ __all__ = ["RESAMPLING"]
 
 
 def _upsampling(data_type: DataType) -> Graph:
-    """Return an image of twice the size, by bilinear interpolation."""
+    """Return a bilinear upsampling to twice the size."""
     g, half = GraphBuilder("upsampling", io_type=data_type), Fraction(1, 2)
     x = g.tensor("x", (4, 32, 28, 28), strides="channels_last")
     window: dict[str, Any] = {"window": 2, "stride": half, "padding": half, "post_padding": 1}
@@ -24,7 +24,7 @@ def _upsampling(data_type: DataType) -> Graph:
 
 
 def _pool(kind: DataType, *, before: bool = False) -> Graph:
-    """Return a pooling, of what a ReLU makes or not."""
+    """Return a pooling, optionally of a ReLU's result."""
     g = GraphBuilder("pool", io_type=kind)
     x = g.tensor("x", (2, 64, 7, 13), strides="channels_last")
     if before:
@@ -34,7 +34,7 @@ def _pool(kind: DataType, *, before: bool = False) -> Graph:
 
 
 def _pool_gradient(sizes: tuple[int, ...]) -> Graph:
-    """Return the gradient of an average pool of windows of three, two apart."""
+    """Return the gradient of average pooling with windows of three and stride 2."""
     g = GraphBuilder("pool", io_type=DataType.FLOAT)
     dy = g.tensor("dy", (2, 32, *((size - 3) // 2 + 1 for size in sizes)), strides="channels_last")
     dims = (2, 32, *sizes)
@@ -56,7 +56,7 @@ def _pooled(
 
 
 def _spread_back(sizes: tuple[int, ...], fewer: tuple[int, ...], **sides: Any) -> Graph:
-    """Return the gradient of an average pool of windows of three, two apart, that counts its padding, row-major."""
+    """Return the gradient of average pooling that counts padding, with windows of three and stride 2, row-major."""
     g, dims, less = GraphBuilder("spread back", io_type=DataType.HALF), (2, 32, *sizes), (2, 32, *fewer)
     x, y, dy = (g.tensor(name, held, strides="packed") for name, held in (("x", dims), ("y", less), ("dy", less)))
     mode = ResampleMode.AVGPOOL_INCLUDE_PADDING
@@ -65,7 +65,7 @@ def _spread_back(sizes: tuple[int, ...], fewer: tuple[int, ...], **sides: Any) -
 
 
 def _upsampled(sizes: tuple[int, ...]) -> Graph:
-    """Return a bilinear resampling to twice the sizes."""
+    """Return a bilinear resampling to twice the size."""
     g, half = GraphBuilder("upsampled", io_type=DataType.FLOAT), Fraction(1, 2)
     x = g.tensor("x", (2, 8, *sizes), strides="channels_last")
     g.resample(ResampleMode.BILINEAR, x, 2, stride=half, padding=half, post_padding=1, virtual=False, name="y")
@@ -73,7 +73,7 @@ def _upsampled(sizes: tuple[int, ...]) -> Graph:
 
 
 def _unpooled(*given: str, sizes: tuple[int, ...] = (7, 13)) -> Graph:
-    """Return the gradient of a max pool from its index, or its image and its result; a dim of 1 is not pooled."""
+    """Return the gradient of max pooling from its index, or from image and result; dims of 1 are not pooled."""
     g, dims = GraphBuilder("unpooled", io_type=DataType.HALF), (2, 32, *sizes)
     window, stride = (tuple(most if size > 1 else 1 for size in sizes) for most in (3, 2))
     less = (2, 32, *((size - 1) // 2 or 1 for size in sizes))

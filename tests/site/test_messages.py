@@ -1,4 +1,4 @@
-"""The site's search for error messages of programs that use cuDNN, in a real Chromium."""
+"""Test the site's search for error messages in Chromium."""
 
 from __future__ import annotations
 

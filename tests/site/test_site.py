@@ -1,4 +1,4 @@
-"""The built site in a real Chromium, from disk: sizes, colours, keyboard, search. Pictures are in tmp_path."""
+"""Test the built site in Chromium from disk: sizes, colours, keyboard, search. Pictures are in tmp_path."""
 
 from __future__ import annotations
 
@@ -58,13 +58,13 @@ def luminance(colour: str) -> float:
 
 
 def faults(page: Page) -> list[str]:
-    """Return what the page complained of, and every request that left the folder of the site."""
+    """Return the page's errors, and every request outside the site's folder."""
     own = (f"request for {SITE.as_uri()}/", "request for data:")
     return [one for one in page.faults() if not one.startswith(own)]
 
 
 def barriers(page: Page) -> list[list[str]]:
-    """Return what axe-core finds that keeps somebody from reading or using a page: rule, places, the first of them."""
+    """Return axe-core's findings that prevent somebody from reading or using a page: rule, places, the first one."""
     [folder] = importlib.util.find_spec("axe_core_python").submodule_search_locations
     page.run_query((Path(folder) / "axe.min.js").read_text(encoding="utf-8") + "; null")
     return page.run_query(AXE)
@@ -213,7 +213,7 @@ def test_page_of_reasons_answers_what_is_pasted(browser: Browser) -> None:
 
 
 def fresh_reasons() -> list[Reason]:
-    """Return reasons of the available cuDNN for graphs that the table was not collected with, each once."""
+    """Return distinct reasons of this cuDNN for graphs that the table was not made from."""
     found: dict[str, Reason] = {}
     for _, verdict in answers(FRESH_SEED):
         found |= {key_of(reason.text): reason for reason in reasons_of(verdict)}

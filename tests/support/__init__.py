@@ -1,4 +1,4 @@
-"""Helpers of tests. Graphs and generators of graphs, and what each is for:
+"""Helpers of tests: graphs, generators of graphs, and other tools.
 
 Fixed graphs, by name:
 

@@ -1,4 +1,4 @@
-"""Random attention problems with their data, in the forms the graphs, the reference and the GPU want them."""
+"""Random attention problems with data, in the forms for graphs, the reference and the GPU."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class ArraySoftCap:
 
 @dataclass
 class Case:
-    """A problem, its data as dense arrays [b, h, s, d], and the real lengths."""
+    """A problem with its data as dense arrays [b, h, s, d], and the sequence lengths."""
 
     problem: Attention
     backward: bool
@@ -56,7 +56,7 @@ class Case:
         return make(self.problem, implementation=implementation, version=version, **options)  # type: ignore[arg-type]
 
     def inputs(self, graph: Graph) -> dict[str, Array]:
-        """Return the numbers of every tensor the graph reads: K and V transposed, ragged or paged as it wants."""
+        """Return the numbers of every input tensor of the graph: K and V transposed, ragged or paged as required."""
         swapped = transposed_inputs(graph) | self._swapped_scales()
         found: dict[str, Array] = {}
         written = {tensor.name for tensor in graph.outputs}
@@ -67,7 +67,7 @@ class Case:
         return found
 
     def memory(self, name: str, *, swapped: bool = False) -> Array:
-        """Return a tensor's numbers: dense, or one buffer of all sequences where it is ragged."""
+        """Return a tensor's numbers: dense, or one buffer of all sequences if ragged."""
         value = self.values[name]
         place = self._ragged(name)
         if place is not None:
@@ -76,7 +76,7 @@ class Case:
         return value.swapaxes(2, 3) if swapped else value
 
     def dense(self, name: str, array: Array) -> Array:
-        """Return an output as [b, h, s, d]: a ragged one unpacked, 0 beyond the real lengths."""
+        """Return an output as [b, h, s, d]; a ragged one is unpacked with 0 beyond the lengths."""
         place = self._ragged(name)
         if place is None:
             return array
@@ -84,14 +84,14 @@ class Case:
         return reference.ragged_unpack(array, offsets, lengths, self.expected[name].shape, strides)
 
     def _swapped_scales(self) -> set[str]:
-        """Return the block-scaled tensors that hold s and d swapped, and their scales."""
+        """Return the block-scaled tensors with swapped s and d, and their scales."""
         if not self.problem.mx:
             return set()
         names = {"k", "v"} if self.backward else {"k"}
         return names | {f"descale_{name}" for name in names}
 
     def _ragged(self, name: str) -> tuple[NDArray[np.int64], NDArray[np.int64], tuple[int, ...]] | None:
-        """Return offsets, lengths and strides of a tensor that is ragged."""
+        """Return offsets, lengths and strides of a ragged tensor."""
         p = self.problem
         base = "stats" if name in ("stats", "max", "sum_exp") else name.removeprefix("d")
         if not (p.ragged_stats if base == "stats" else p.ragged and base in ("q", "k", "v", "o")):
@@ -100,7 +100,7 @@ class Case:
         return self.values[f"ragged_{base}"].ravel().astype(np.int64), lengths, p.strides(base)
 
     def compared(self, name: str) -> NDArray[np.bool_]:
-        """Return which elements of an output are defined: rows with a column, columns inside the real length."""
+        """Return the defined elements of an output: rows with a key, keys within the length."""
         want = self.expected[name]
         if name in ("o", "dq", "stats", "max", "sum_exp"):
             return np.broadcast_to(self.valid_rows, want.shape)
@@ -111,7 +111,7 @@ class Case:
 
 
 def transposed_inputs(graph: Graph) -> set[str]:
-    """Return the names among k and v whose tensors hold s and d swapped: those a matrix product reads as its b."""
+    """Return the names among k and v with swapped s and d, as a matmul's second operand."""
     seen = {op.b.name for op in graph.ops if isinstance(op, Matmul) and op.a.name in ("q", "do")}
     return seen & {"k", "v"}
 
@@ -120,7 +120,7 @@ def transposed_inputs(graph: Graph) -> set[str]:
 
 
 def draw(rng: np.random.Generator, *, backward: bool, tiny: bool, fp8: bool | None = None) -> Attention:
-    """Return a random problem; `tiny` for NumPy alone, else of sizes kernels are made for."""
+    """Return a random problem: `tiny` for NumPy alone, else with sizes for kernels."""
 
     def chance(p: float) -> bool:
         return bool(rng.random() < p)
@@ -183,7 +183,7 @@ def draw(rng: np.random.Generator, *, backward: bool, tiny: bool, fp8: bool | No
 
 
 def _draw_strides(rng: np.random.Generator, p: Attention, step: int) -> dict[str, tuple[int, ...]]:
-    """Return strides with gaps that are multiples of `step` bytes, b, h and s in any order."""
+    """Return strides with gaps that are multiples of `step` bytes, with b, h and s in any order."""
     gap = max(1, step // storage_type(p.data_type).itemsize)
     layout = {}
     for name in ("q", "k", "v", "o", "do", "dq", "dk", "dv"):
@@ -226,7 +226,7 @@ def _draw_scores(
 
 
 def options_hit(p: Attention) -> dict[str, str]:
-    """Return each option with the value it has as text: what the coverage table counts."""
+    """Return each option with its value as text, for the coverage table."""
     groups = {True: "MHA", False: "MQA" if p.kv_heads == 1 else "GQA"}[p.kv_heads == p.heads]
     layouts = p.layout if isinstance(p.layout, str) else "strides" if "dv" in p.layout else "by tensor"
     words = {
@@ -253,7 +253,7 @@ def options_hit(p: Attention) -> dict[str, str]:
 
 
 def make_case(p: Attention, rng: np.random.Generator, *, backward: bool) -> Case:
-    """Return random data for a problem, and what the reference says of it."""
+    """Return random data for a problem, and the reference's results."""
     seq_q, seq_kv = _lengths(p, rng)
     values: dict[str, Array] = {
         "seq_len_q": seq_q.reshape(-1, 1, 1, 1).astype(float),
@@ -318,7 +318,7 @@ def _add_score_values(case: Case, rng: np.random.Generator) -> None:
 
 
 def _add_blocks(case: Case, rng: np.random.Generator) -> None:
-    """Split the values into 8-bit numbers and scales of blocks of 32, along d or along s as each product wants."""
+    """Split values into 8-bit numbers and scales of blocks of 32, along d or s as each product requires."""
     along_s = ("q", "k", "do") if case.backward else ("v",)
     along_d = ("q", "k", "v", "do") if case.backward else ("q", "k")
     for name, axis in (*((name, 3) for name in along_d), *((name, 2) for name in along_s)):
@@ -334,7 +334,7 @@ def _add_blocks(case: Case, rng: np.random.Generator) -> None:
 
 
 def _add_pages(case: Case, rng: np.random.Generator) -> None:
-    """Lay K and V out in pages, in random order; containers hold NaN where no token is."""
+    """Store K and V in randomly ordered pages; containers have NaN in unused tokens."""
     p, size = case.problem, case.problem.page_size
     assert size is not None
     count = p.pages_per_sequence
@@ -384,7 +384,7 @@ def reference_options(case: Case) -> dict[str, Any]:
 
 
 def expect(case: Case) -> Case:
-    """Fill in what the reference says; a backward case also gets its o and stats from it."""
+    """Add the reference's results; a backward case also gets its o and stats."""
     p, v = case.problem, case.values
     options = reference_options(case)
     q, k, values, d_o = (_true(case, name) for name in ("q", "k", "v", "do"))
@@ -406,7 +406,7 @@ def expect(case: Case) -> Case:
 
 
 def _true(case: Case, name: str) -> Array:
-    """Return the values of an input, out of its pages or blocks."""
+    """Return the values of an input from its pages or blocks."""
     return case.values.get(f"{name}_dense", case.values.get(f"{name}_true", case.values[name]))
 
 

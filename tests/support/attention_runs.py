@@ -1,4 +1,4 @@
-"""Random attention problems on the GPU of this process, compared with the float64 reference."""
+"""Run random attention problems on this GPU and compare with the float64 reference."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ SMALL = 0.01  # root mean square below which an error is measured against this i
 
 @dataclass
 class Run:
-    """What one graph of one case did."""
+    """The result of one graph of a case."""
 
     number: int
     backward: bool
@@ -61,7 +61,7 @@ def _target() -> Target:
 def seeded(
     number: int, version: Version, sm: int, *, backward: bool, fp8: bool | None = None, hazards: bool = False
 ) -> Case:
-    """Return case `number` for a version and GPU, without its reference, and without known issues unless wanted."""
+    """Return case `number` for a version and GPU without its reference, and without known issues by default."""
     rng = np.random.default_rng([number, backward, 7])
     while True:
         problem = draw(rng, backward=backward, tiny=False, fp8=fp8)
@@ -75,12 +75,12 @@ def seeded(
 
 
 def composite_form(number: int, version: Version) -> Form:
-    """Return the composite form case `number` is run in: both are, where there are two."""
+    """Return the composite form of case `number`; both are used where there are two."""
     return "single operations" if number % 2 and version >= (9, 21, 0) else "expanded"
 
 
 def first_plan(graph: Graph) -> Any:
-    """Return the plan of the first config that builds, or the text of what refused the graph."""
+    """Return the plan of the first config that builds, or the refusal text."""
     try:
         question = OperationGraph(graph, _target())
     except CudnnStatusError as error:
@@ -96,7 +96,7 @@ def first_plan(graph: Graph) -> Any:
 
 
 def stored(graph: Graph, numbers: dict[str, NDArray[np.float64]]) -> dict[str, NDArray[Any]]:
-    """Return the arrays `execute` takes: inputs encoded, outputs poisoned with NaN."""
+    """Return the arrays for `execute`: encoded inputs, outputs filled with NaN."""
     arrays: dict[str, NDArray[Any]] = {}
     for tensor in graph.variant_pack_tensors:
         if tensor.name in numbers:
@@ -118,7 +118,7 @@ def execute_case(case: Case, graph: Graph, plan: Any) -> dict[str, NDArray[np.fl
 
 
 def run_case(number: int, backward: bool, fp8: bool | None = None, hazards: bool = False) -> list[Run]:
-    """Run the composite and, where there is one, the unified graph of a case; with `hazards` those refused as well."""
+    """Run the composite and, if available, unified graph of a case; `hazards` includes refused ones."""
     version = _target().library.version
     case = seeded(number, version, _target().sm, backward=backward, fp8=fp8, hazards=hazards)
     single = version if composite_form(number, version) == "single operations" else None
@@ -163,7 +163,7 @@ def _run_form(case: Case, graph: Graph, run: Run) -> None:
 
 
 def _compare_mask(case: Case, dump: NDArray[np.float64], run: Run) -> None:
-    """Compare the dumped mask with the one expected; blocks that take no part are not dumped."""
+    """Compare the dumped mask with the expected one; fully masked blocks are not dumped."""
     assert case.mask is not None
     dumped = np.isfinite(dump)
     wrong = float((dump != case.mask)[dumped].mean()) if dumped.any() else 0.0
@@ -197,7 +197,7 @@ def _compare(case: Case, name: str, got: NDArray[np.float64], want: NDArray[np.f
 
 
 def run_many(tasks: Iterable[Task], workers: int | None = None) -> list[Run]:
-    """Run cases in child processes, each with its own context on the GPU.
+    """Run cases in child processes, each with its own CUDA context.
 
     A child that dies, or whose context an illegal address has killed, costs the case it was at; another child goes
     on with the rest.
@@ -214,7 +214,7 @@ def run_many(tasks: Iterable[Task], workers: int | None = None) -> list[Run]:
 
 
 def _work(waiting: queue.SimpleQueue[Task], runs: list[Run]) -> None:
-    """Feed one child after the other until nothing waits."""
+    """Give tasks to one child after another until none are left."""
     child: subprocess.Popen[str] | None = None
     while True:
         try:

@@ -1,4 +1,4 @@
-"""Files that commands must refuse, and command lines that hold them, for the table of exit codes and the attack."""
+"""Files that commands must refuse, and command lines that use them, for tests of exit codes and the stress test."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ _BAD_BASELINES = {
 
 
 def write_bad_files(folder: Path) -> None:
-    """Write every file into a folder: those of graphs, ``*.target.json``, ``*.toml``."""
+    """Write every file into a folder: graph files, ``*.target.json``, ``*.toml``."""
     for name, (content, _) in BAD_GRAPHS.items():
         _write(folder / name, content)
     for name, target in BAD_TARGETS.items():
@@ -231,7 +231,7 @@ _FILES = ("good.json/inner", "no such folder/file", HOSTILE[0], HOSTILE[4] + "/x
 
 
 def commands() -> dict[str, list[tuple[list[str], int | None]]]:
-    """Return command lines for each command, with the exit code where the table knows it; else it is 2."""
+    """Return command lines for each command with the expected exit code, by default 2."""
     values = {
         "GRAPH": [*((name, code) for name, (_, code) in BAD_GRAPHS.items()), *((name, 2) for name in _OTHERS)],
         "TARGET": [*((f"{name}.target.json", 2) for name in BAD_TARGETS), ("no such", 2), (HOSTILE[0], 2)],

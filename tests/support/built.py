@@ -1,4 +1,4 @@
-"""One natural graph for each kind of operation, written with the builder's method for it, and what 9.28 says of it."""
+"""One natural graph per kind of operation, written with the builder, and cuDNN 9.28's answer."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ BUILT: dict[str, Built] = {}
 def _add(
     kind: DescriptorType, method: str, *, name: str | None = None, io: DataType = T.HALF, **facts: Any
 ) -> Callable[[Callable[[GraphBuilder], object]], None]:
-    """Register a function that writes the graph."""
+    """Register a function that builds a graph."""
 
     def register(write: Callable[[GraphBuilder], object]) -> None:
         title = name or kind.name.removeprefix("OPERATION_").lower().replace("_", " ")
@@ -233,7 +233,7 @@ def _batch_inference(g: GraphBuilder) -> None:
 
 @_add(D.OPERATION_NORM_FORWARD, "norm_forward", name="batch norm, inference in its gradient")
 def _batch_again(g: GraphBuilder) -> None:
-    """What a ReLU clipped is computed again for the gradient: cuDNN has the inference of a batch norm there."""
+    """A recomputed input of a clipped ReLU for its gradient, where cuDNN supports batch norm inference."""
     (x, dy), (scale, bias, mean, inv) = _images(g, "x", "dy"), _channels(g, "scale", "bias", "mean", "inv_variance")
     statistics: dict[str, Any] = {"mean": mean, "inv_variance": inv}
     y = g.norm_forward(N.BATCH_NORM, x, scale, bias, **statistics, epsilon=None).y
@@ -291,7 +291,7 @@ def _finalize(g: GraphBuilder) -> None:
 
 @_add(D.OPERATION_BN_BWD_WEIGHTS, "batch_norm_backward_weights", supported=("a100", "h100", "b200"))
 def _weights(g: GraphBuilder) -> None:
-    """The gradient of convolution, ReLU and batch norm in one: cuDNN has the operation in no other place."""
+    """The gradient of convolution, ReLU and batch norm together, the only place where cuDNN has the operation."""
     dims = (4, 32, 28, 28)
     like = {"strides": channels_last(dims)}
     dy, w = g.tensor("dy", (4, 64, 28, 28), **LAST), g.tensor("w", (64, 32, 3, 3), **LAST)
@@ -331,7 +331,7 @@ def _bilinear(g: GraphBuilder) -> None:
 
 
 def bilinear_upsampling(g: GraphBuilder) -> Tensor:
-    """Add the one form cuDNN has: twice as many elements, half an element of padding before and one after."""
+    """Add the only form cuDNN supports: twice as many elements, half an element of padding on each side."""
     half = Fraction(1, 2)
     return g.resample(R.BILINEAR, *_images(g, "x"), window=2, stride=half, padding=half, post_padding=1, **OUT).y
 
@@ -398,7 +398,7 @@ def _transpose(g: GraphBuilder) -> None:
 
 
 def _scaled(g: GraphBuilder, block: int) -> Tensor:
-    """Return the product of two tensors with a scale for each block along K."""
+    """Return the product of two tensors with block scales along K."""
     small, kind = (T.FP8_E4M3, T.FP8_E8M0) if block == 32 else (T.FP4_E2M1, T.FP8_E4M3)
     size, order = 256, TensorReordering.F8_128x4
     count = size // block
@@ -592,7 +592,7 @@ def _sdpa_backward(g: GraphBuilder) -> None:
 
 @_add(D.OPERATION_RESHAPE, "reshape")
 def _reshape(g: GraphBuilder) -> None:
-    """The gradients of attention, of which dV and dK need P and dS transposed."""
+    """The gradients of attention, where dV and dK need P and dS transposed."""
     q, o, do = _heads(g, "q", "o", "do")
     keys, values = (_keys(g, f"{name}_t") for name in ("k", "v"))
     _gradients(g, q, o, do, g.pointwise(P.MUL, g.matmul(q, keys), g.scalar(0.125)), keys, values)
@@ -601,7 +601,7 @@ def _reshape(g: GraphBuilder) -> None:
 def _gradients(
     g: GraphBuilder, q: Tensor, o: Tensor, do: Tensor, scores: Tensor, keys: Tensor, values: Tensor, *, band: int = 0
 ) -> None:
-    """Add the gradients of Q, K, V and of a bias in a band."""
+    """Add the gradients of Q, K, V and of a banded bias."""
     stats = g.tensor("stats", (2, 4, 128, 1), T.FLOAT)
     p = g.pointwise(P.EXP, g.pointwise(P.SUB, scores, stats), data_type=T.HALF)
     turned: dict[str, Any] = {"strides": (4 * 128 * 128, 128 * 128, 1, 128)}
@@ -626,7 +626,7 @@ BAND = 16  # columns before the diagonal that have a bias of their own
 
 
 def _banded_scores(g: GraphBuilder, q: Tensor, keys: Tensor) -> Tensor:
-    """Return the scores of attention with a bias in a band below the diagonal, as sliding windows have it."""
+    """Return attention scores with a bias in a band below the diagonal, as in sliding windows."""
     band = g.tensor("band", (*HEADS[:3], BAND + 1))
     bias = g.expand_band_matrix(band, HEADS[2], lower_bandwidth=BAND, upper_bandwidth=0, pad_value=0.0)
     return g.pointwise(P.ADD, g.pointwise(P.MUL, g.matmul(q, keys), g.scalar(0.125)), bias)

@@ -1,4 +1,4 @@
-"""Run Python in a child process, as tests do that a crash, another cuDNN or another environment must not reach."""
+"""Run Python in a child process, for tests with crashes, another cuDNN or another environment."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ OLDER = "9.19.0"
 
 @dataclass(frozen=True)
 class Finished:
-    """How a child ended and what it wrote."""
+    """How a child ended, and its output."""
 
     code: int
     stdout: str
@@ -59,18 +59,18 @@ def run_python(
 
 
 def run_code(code: str, **options: object) -> Finished:
-    """Run a program given as text; it must end well."""
+    """Run a program given as text, which must succeed."""
     return run_python(["-c", code], check=True, **options)  # type: ignore[arg-type]
 
 
 def children_cpu_s() -> float:
-    """Return the processor seconds of the children that have ended, and of theirs: the same on a busy machine."""
+    """Return the CPU seconds of ended children and their children, which do not depend on other load."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
 
 
 def cudnn_environment(version: str, *, optional: bool = False) -> dict[str, str]:
-    """Return the environment of a child that loads an installed cuDNN, which `versions/` finds.
+    """Return the environment of a child that loads an installed cuDNN.
 
     The test is skipped without that room, and without the version if it is optional.
     """

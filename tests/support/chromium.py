@@ -1,4 +1,4 @@
-"""A headless Chromium over its debugging pipe: open a page, ask its script, press keys, take pictures.
+"""A headless Chromium controlled by its debugging pipe: open pages, run scripts, press keys, take pictures.
 
 Chromium's own protocol is JSON between NUL bytes, read from file descriptor 3 and written to 4, so nothing but the
 browser is needed.
@@ -69,7 +69,7 @@ class Browser:
         os.close(self._write)
 
     def call(self, method: str, session: str | None = None, **parameters: Any) -> dict[str, Any]:
-        """Return the result of a method of the protocol; what happens meanwhile is added to ``events``."""
+        """Return the result of a protocol method; events meanwhile are added to ``events``."""
         self._count += 1
         message = {"id": self._count, "method": method, "params": parameters}
         if session is not None:
@@ -82,7 +82,7 @@ class Browser:
                 return dict(answer["result"])
 
     def wait(self, method: str, session: str) -> None:
-        """Wait for an event, unless it was there already."""
+        """Wait for an event, unless it has occurred."""
         while not any(item["method"] == method and item.get("sessionId") == session for item in self.events):
             self._next()
 
@@ -103,7 +103,7 @@ class Browser:
     def open(
         self, path: Path, *, width: int = 1280, height: int = 900, dark: bool = False, script: bool = True
     ) -> Page:
-        """Return the file as a page of that size, in CSS pixels, once it is loaded."""
+        """Open a file as a page of the given size in CSS pixels, and wait until it is loaded."""
         target = self.call("Target.createTarget", url="about:blank")["targetId"]
         page = Page(self, self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"])
         for domain in ("Page", "Network", "Runtime", "Log"):
@@ -129,7 +129,7 @@ class Page:
         self.url = ""
 
     def call(self, method: str, **parameters: Any) -> dict[str, Any]:
-        """Return the result of a method of the protocol about this page."""
+        """Return the result of a protocol method for this page."""
         return self.browser.call(method, self.session, **parameters)
 
     def run_query(self, script: str) -> Any:
@@ -149,16 +149,16 @@ class Page:
                 )
 
     def write(self, text: str) -> None:
-        """Write text where the focus is."""
+        """Type text at the focus."""
         self.call("Input.insertText", text=text)
 
     def picture(self, path: Path, *, whole: bool = True) -> None:
-        """Save the page as a PNG, the whole of it or what is in sight; Chromium draws none above some 16,000 pixels."""
+        """Save the whole page or its visible part as PNG; Chromium's limit is about 16,000 pixels."""
         shot = self.call("Page.captureScreenshot", captureBeyondViewport=whole)
         path.write_bytes(base64.b64decode(shot["data"]))
 
     def faults(self) -> list[str]:
-        """Return what console and browser said since the page was opened, and every request but the page's own."""
+        """Return messages of console and browser since the page was opened, and other requests."""
         found = []
         for event in self.browser.events:
             kind, told = event["method"], event["params"]
@@ -176,7 +176,7 @@ class Page:
 
 
 def _high(*descriptors: int) -> Sequence[int]:
-    """Return the descriptors under numbers from 10 on, away from those Chromium wants."""
+    """Return the descriptors under numbers from 10 on, away from those that Chromium needs."""
     moved = [fcntl.fcntl(item, fcntl.F_DUPFD_CLOEXEC, 10) for item in descriptors]
     for item in descriptors:
         os.close(item)

@@ -1,4 +1,4 @@
-"""Graphs outside attention, some of each family: where a full cuDNN has engines that a jit wheel lacks."""
+"""Graphs of families other than attention, for which full cuDNN has engines that a JIT wheel lacks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a fresh process imports on the way to a first result of the frontend: run by itself, prints JSON."""
+"""Print as JSON what a new process imports until its first result of the frontend."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ HEAVY = frozenset(
 
 
 def unused(modules: set[str]) -> list[str]:
-    """Return which modules were imported that no first result needs."""
+    """Return imported modules that a first result does not need."""
     ours = [name.split(".")[1:] for name in modules if name.startswith("cudnn_backend_py.")]
     parts = {".".join(name[:depth]) for name in ours for depth in (1, 2, 3)}
     return sorted((parts & NAMES) | (modules & HEAVY))
 
 
 def main(device: str) -> None:
-    """Build a graph of attention, for the device that JSON in a file describes, or run it on the "gpu"."""
+    """Build an attention graph for a device described in a JSON file, or run it on the "gpu"."""
     buffers: list[Any] = []
     if device == "gpu":
         import torch

@@ -1,4 +1,4 @@
-"""Causal attention of one fixed shape, and its result in float64: for tests that run a plan."""
+"""Causal attention of one fixed shape with its float64 result, for tests that run a plan."""
 
 from __future__ import annotations
 

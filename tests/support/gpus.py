@@ -1,4 +1,4 @@
-"""What some tests need of the GPUs here, and which expectations were measured where."""
+"""GPU requirements of tests, and the architectures where expectations were measured."""
 
 from __future__ import annotations
 
@@ -52,26 +52,26 @@ def measured_names() -> str:
 
 
 def skip_refused(why: object) -> None:
-    """Skip a test that cuDNN's refusal ends, unless this was measured to be supported here."""
+    """Skip a test that cuDNN refuses, unless support was measured here."""
     if not measured_here():
         pytest.skip(f"did not run: cuDNN refuses it here (measured on {measured_names()}): {str(why)[:300]}")
 
 
 def need_fused_attention() -> None:
-    """Skip the test on a GPU for which neither cuDNN nor torch has fused attention in 16 bits."""
+    """Skip the test on a GPU without fused 16-bit attention in cuDNN and torch."""
     if sm_here() < 80:
         pytest.skip(f"did not run: fused attention needs sm_80, this GPU is sm_{sm_here()}")
 
 
 def check_program(done: Finished) -> None:
-    """Assert that a program ended well; one that cuDNN refuses skips the test where that may be."""
+    """Assert that a program succeeded; a refusal by cuDNN skips the test where allowed."""
     if done.code and ("NOT_SUPPORTED" in done.stderr or "NotSupported" in done.stderr):
         skip_refused(done.stderr.strip().splitlines()[-1])
     assert done.code == 0, done.stdout + done.stderr
 
 
 def first_config(graph: Graph, target: Target, mode: Any = "A") -> EngineConfig:
-    """Return the heuristics' first choice; a graph without one is refused as :func:`build` refuses it."""
+    """Return the heuristics' first choice; a graph without one raises as in :func:`build`."""
     from cudnn_backend_py import NotSupported, OperationGraph
 
     answer = OperationGraph(graph, target).heuristics(mode, reasons=True)

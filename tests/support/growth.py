@@ -1,4 +1,4 @@
-"""How much work something does as graphs grow: calls of functions are counted, never seconds."""
+"""Measure how work grows with the size of graphs, by counting function calls."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ DIMS = (1, 4, 8)
 
 
 def count_calls(run: Callable[[], object]) -> int:
-    """Return how many functions, of Python and of C, are called meanwhile."""
+    """Return the number of Python and C functions called meanwhile."""
     count = 0
 
     def seen(_frame: object, event: str, _argument: object) -> None:
@@ -37,7 +37,7 @@ def count_calls(run: Callable[[], object]) -> int:
 
 
 def growth(make: Callable[[int], Graph], run: Callable[[Graph], object], small: int, large: int) -> float:
-    """Return by how much more than the size of a graph the work on it grows: 1 where it is linear."""
+    """Return how work grows relative to a graph's size: 1 is linear."""
     calls = []
     run(make(small))  # what is made once in a process is not counted
     for size in (small, large):
@@ -48,7 +48,7 @@ def growth(make: Callable[[int], Graph], run: Callable[[Graph], object], small: 
 
 
 def copies(graph: Graph, count: int) -> Graph:
-    """Return a graph several times in one, each with tensors of its own."""
+    """Return a graph repeated several times in one, with separate tensors."""
     step = 1 + max(abs(tensor.uid) for tensor in graph.tensors)
     ops: list[Op] = []
     for number in range(count):
@@ -66,7 +66,7 @@ def copies(graph: Graph, count: int) -> Graph:
 
 
 def _shifted(op: Op, by: int) -> Op:
-    """Return an operation whose fields that are uids are larger."""
+    """Return an operation with its uids shifted."""
     if not isinstance(op, Operation):
         return op
     uids: dict[str, Any] = {name: value + by for name, value in op.fields.items() if name.endswith("_uid")}
@@ -105,7 +105,7 @@ def fan_in(count: int) -> Graph:
 
 
 def blocks(count: int) -> Graph:
-    """Attention after attention, written as its operations."""
+    """Consecutive attention blocks in composite form."""
     g = GraphBuilder("blocks")
     x = g.tensor("x", (1, 2, 4, 8))
     for number in range(count // 7):
@@ -117,7 +117,7 @@ def blocks(count: int) -> Graph:
 
 
 def convolutions(count: int) -> Graph:
-    """Convolutions with groups, padded unevenly, of channels that are no multiple of 8."""
+    """Grouped, unevenly padded convolutions with channels that are not multiples of 8."""
     g = GraphBuilder("convolutions")
     x = g.tensor("x", (1, 6, 6, 6))
     for number in range(count // 2):

@@ -1,4 +1,4 @@
-"""Values that are, raise, change or pretend: what no check may trust. Each is made from a seeded random."""
+"""Values that lie, raise, change or pretend, made from a random seed."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ EXCEPTIONS = (
 
 
 class Index:
-    """A number by ``__index__``, another one each time."""
+    """A number by ``__index__``, different each time."""
 
     def __init__(self, *answers: Any) -> None:
         self.answers = itertools.cycle(answers)
@@ -56,7 +56,7 @@ class Real(Index):
 
 
 class Int(int):
-    """An int that says it is another one."""
+    """An int that claims to be another one."""
 
     def __index__(self) -> int:
         return 7
@@ -79,7 +79,7 @@ class Int(int):
 
 
 class Text(str):
-    """A text that encodes to another one, and has nothing in it when asked."""
+    """A text that encodes to another one and claims to be empty."""
 
     def encode(self, *_: Any) -> bytes:
         return b'{"deviceName":"' + b"n" * 5000 + b'"}'
@@ -101,7 +101,7 @@ class Text(str):
 
 
 class Bytes(bytes):
-    """Bytes of another length."""
+    """Bytes that claim another length."""
 
     def __len__(self) -> int:
         return 4
@@ -111,7 +111,7 @@ class Bytes(bytes):
 
 
 class Row(Sequence[Any]):
-    """A sequence whose length, items and order are what it likes."""
+    """A sequence with arbitrary length, items and order."""
 
     def __init__(self, length: Any, item: Any) -> None:
         self.length, self.item = length, item
@@ -131,7 +131,7 @@ class Row(Sequence[Any]):
 
 
 class List(list[Any]):
-    """A list with more in it than it says."""
+    """A list with more items than it claims."""
 
     def __len__(self) -> int:
         return 3
@@ -153,7 +153,7 @@ class Tuple(tuple[Any, ...]):
 
 
 class Vector:
-    """Looks like an array of one dim."""
+    """Looks like a one-dimensional array."""
 
     def __init__(self, ndim: Any, length: Any, items: Any) -> None:
         self.ndim, self.length, self.items = ndim, length, items
@@ -166,7 +166,7 @@ class Vector:
 
 
 class Meta(type):
-    """The type of a type that is about itself."""
+    """The type of a type that refers to itself."""
 
     def __hash__(cls) -> int:
         raise ValueError("no hash")
@@ -182,7 +182,7 @@ class Meta(type):
 
 
 class Liar(metaclass=Meta):
-    """Says it is anything, has any attribute, raises on most."""
+    """Claims to be anything, has any attribute, raises on most uses."""
 
     @property
     def __class__(self) -> Any:
@@ -208,7 +208,7 @@ class Liar(metaclass=Meta):
 
 
 class Everything:
-    """Has every attribute, which is itself, and says it is a Descriptor."""
+    """Has every attribute, which is itself, and claims to be a Descriptor."""
 
     def __getattr__(self, name: str) -> Any:
         return self
@@ -225,21 +225,21 @@ class Everything:
 
 
 class Loud:
-    """Its repr is large."""
+    """Has a huge repr."""
 
     def __repr__(self) -> str:
         return "x" * 1_000_000
 
 
 class Mine(CudnnEnum):
-    """A cuDNN enum of somebody else."""
+    """A cuDNN enum defined by another program."""
 
     HALF = 2
     TRAIN = int(OperationGraphMode.NORM_FWD_TRAIN)
 
 
 class Alike(enum.IntEnum):
-    """Numbers of cuDNN in an enum that is not cuDNN's."""
+    """cuDNN's numbers in an enum that is not cuDNN's."""
 
     HALF = 2
     TRAIN = int(OperationGraphMode.NORM_FWD_TRAIN)
@@ -334,7 +334,7 @@ def hostile(r: random.Random) -> Any:
 
 
 def disguise(value: Any, r: random.Random) -> Any:
-    """Return a value that says the same in another shape, or would if it were honest."""
+    """Return an equivalent value in another form, or a dishonest one."""
     if type(value) is bool:
         return r.choice((np.bool_(value), Index(int(value)), np.array(value)))
     if type(value) is int:

@@ -1,4 +1,4 @@
-"""Shared by tests of the NumPy interpreter, and by those that compare with it."""
+"""Helpers for tests of the NumPy interpreter and for comparisons with it."""
 
 from __future__ import annotations
 

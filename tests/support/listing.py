@@ -1,4 +1,4 @@
-"""Attention graphs written down line by line: read as graph values, and what cuDNN logs written in the same way.
+"""Attention graphs written line by line: parse them to graph values, and write cuDNN's logs in the same form.
 
 The notation is explained at the head of ``tests/library/diagnose/data/attention_graphs.txt``. A listing becomes a
 ``Graph``; a graph that cuDNN logged is compared with it up to names and order (``difference``), or rendered as text.
@@ -85,7 +85,7 @@ class Statement:
 
 @dataclass(frozen=True)
 class Listing:
-    """One graph of the file; ``name`` is unique with ``version``, that of the cuDNN which logged it."""
+    """One graph of the file; ``name`` and ``version`` (of the cuDNN that logged it) are unique."""
 
     version: str
     name: str
@@ -96,7 +96,7 @@ class Listing:
         return f"{self.version} {self.name}"
 
     def edited(self, *changes: tuple[str, str]) -> Listing:
-        """Return the listing with words replaced, each of which it must have."""
+        """Return the listing with words replaced, each of which must occur."""
         text = "\n".join(self.lines)
         for old, new in changes:
             assert old in text, f"{self.key} has no {old!r}"
@@ -105,7 +105,7 @@ class Listing:
 
     @cached_property
     def graph(self) -> Graph:
-        """The listing as a graph, its tensors called as in the listing."""
+        """The listing as a graph with the listing's tensor names."""
         return _Reader(self.name).read(self.lines)
 
 
@@ -184,14 +184,14 @@ class _Reader:
 
     @property
     def next_uid(self) -> int:
-        """A uid with which cuDNN orders operations as the listing does: below all others, in sub-graphs above them.
+        """A uid that makes cuDNN order operations as in the listing: below all others, in sub-graphs above.
 
         The order is not without effect: heuristics give other configs for another one (9.19 and 9.28, sm_80 backward).
         """
         return 1000 + (1 if self.scope else -1) * len(self.tensors)
 
     def tensor(self, text: str) -> Tensor:
-        """Return the tensor a reference is about; it is made where it is named first."""
+        """Return the tensor of a reference, created on first use."""
         match = _REFERENCE.fullmatch(text)
         assert match, f"no tensor: {text}"
         name = match["name"]
@@ -205,7 +205,7 @@ class _Reader:
         return self.tensors[key]
 
     def said(self, name: str, match: re.Match[str]) -> dict[str, Any]:
-        """Return the fields of a tensor from its reference and the legend."""
+        """Return a tensor's fields from its reference and the legend."""
         offset = self.offset(self.owner(name)) if "~" in match["marks"] else None
         if not match["dims"]:
             legend = "S" if re.fullmatch(r"u\d+", name) else _UNSAID.get(name)
@@ -230,7 +230,7 @@ class _Reader:
         return found, self.numbers(strides) if strides else packed_strides(found)
 
     def user(self, name: str) -> dict[str, Any]:
-        """Return dims and strides of Q, K, V, O or a gradient, with b, s, h, d in memory; of a container if paged."""
+        """Return dims and strides of Q, K, V, O or a gradient, in b, s, h, d order; of a container if paged."""
         b, h, s, d = (self.sizes[size] for size in _USER[name.removeprefix("d").removesuffix("t")])
         if "paged" in self.title and name in "KV":
             b, s = b * s // PAGE, PAGE
@@ -246,7 +246,7 @@ class _Reader:
         return self.tensors.setdefault(name, made)
 
     def owner(self, name: str) -> str:
-        """Return whose ragged offset a tensor has: a user's, or what is made of it or becomes of it."""
+        """Return whose ragged offset a tensor has: a user tensor's, possibly of a related one."""
         stem = name.removeprefix("d").removesuffix("t")
         if stem in _USER or name == "STATS":
             return stem
@@ -317,7 +317,7 @@ class _Reader:
         return Operation(kind, name, fields)
 
     def subgraph(self, text: str) -> dict[str, Any]:
-        """Return the sub-graph; what it reads and no one writes is its input, what no one reads its output."""
+        """Return the sub-graph, with unwritten tensors as input and unread ones as output."""
         self.scope = "inner "
         ops = tuple(self.operation(_statement(line)) for line in _pieces(text.strip("{} "), ";"))
         self.scope = ""
@@ -333,7 +333,7 @@ class _Reader:
 
 
 def _marked(network: Network) -> Network:
-    """Return the network with a mark in place of each ragged offset: the listings say no more about it."""
+    """Return the network with a mark for each ragged offset, as listings contain no more."""
     offsets = {key for item in network.values() for port, key in item.links if port == "ragged offset"}
     marked = {}
     for key, item in network.items():
@@ -344,7 +344,7 @@ def _marked(network: Network) -> Network:
 
 
 def difference(listing: Listing, logged: Mapping[str, Any]) -> str | None:
-    """Return the first difference between a listing and a graph cuDNN logged, None if a renaming makes them equal."""
+    """Return the first difference between a listing and a logged graph; None if they are equal up to names."""
     return compare(_marked(meant_network(listing.graph)), _marked(logged_network(logged)))
 
 
@@ -352,14 +352,14 @@ def difference(listing: Listing, logged: Mapping[str, Any]) -> str | None:
 
 
 def logged(graph: Graph, target: Target) -> dict[str, Any]:
-    """Return the graph as cuDNN describes it while it finalizes it."""
+    """Return cuDNN's description of the graph when it finalizes it."""
     with capture_log(this_thread_only=True) as log:
         OperationGraph(graph, target)
     return log.operation_graphs()[-1]  # a sub-graph comes before the graph it is part of
 
 
 def judged(graph: Graph) -> dict[str, list[str]]:
-    """Return for each architecture the configs cuDNN would run the graph with: heuristics mode, engine, knobs."""
+    """Return each architecture's configs for the graph: heuristics mode, engine, knobs."""
     found = {}
     for name in ARCHITECTURES:
         verdict = explain(graph, name)
@@ -373,7 +373,7 @@ def judged(graph: Graph) -> dict[str, list[str]]:
 
 
 def answers(graphs: Mapping[str, Graph], judge: Collection[str]) -> dict[str, dict[str, Any]]:
-    """Return what cuDNN logs of each graph on an H100, or why it refuses it, and verdicts on those to `judge`."""
+    """Return cuDNN's log of each graph on an H100 or the refusal, and verdicts on those to `judge`."""
     found: dict[str, dict[str, Any]] = {}
     with using("h100-sxm") as target:
         for key, graph in graphs.items():
@@ -389,7 +389,7 @@ def answers(graphs: Mapping[str, Graph], judge: Collection[str]) -> dict[str, di
 def answers_elsewhere(
     graphs: Mapping[str, Graph], judge: Collection[str], environment: Mapping[str, str]
 ) -> dict[str, dict[str, Any]]:
-    """Return the answers of the cuDNN of another environment, asked in one child process."""
+    """Return the answers of another environment's cuDNN, from one child process."""
     with TemporaryDirectory() as folder:
         asked = Path(folder, "asked.pickle")
         asked.write_bytes(pickle.dumps((dict(graphs), list(judge))))
@@ -402,7 +402,7 @@ def answers_elsewhere(
 
 
 def same_text(listing: Listing, logged: Mapping[str, Any]) -> str | None:
-    """Return the first line that differs if what cuDNN logged of the listing's graph is written like the listing.
+    """Return the first line that differs between the listing and cuDNN's log of its graph; None if equal.
 
     Numbers of tensors and the order of lines are left out; names of memory are taken from the listing's graph.
     """
@@ -413,7 +413,7 @@ def same_text(listing: Listing, logged: Mapping[str, Any]) -> str | None:
 
 
 def _unnumbered(lines: Iterable[str]) -> list[str]:
-    """Return the lines with each virtual tensor named by a hash of the line that makes it, each constant by its type.
+    """Return the lines with virtual tensors named by a hash of their maker, constants by type.
 
     What a tensor is is at every mention instead of the first.
     """
@@ -469,7 +469,7 @@ class _Writer:
         return text if result is None else f"{self.reference(result)} = {text}"
 
     def verb(self, rest: dict[str, Any]) -> tuple[str, str]:
-        """Take the operation and what is usual about it out of a node; return its word and its compute type."""
+        """Split the operation and its usual fields from a node; return its name and compute type."""
         op = rest.pop("operation").removeprefix("CUDNN_BACKEND_OPERATION_").removesuffix("_DESCRIPTOR")
         usual = {"alpha1": 1.0, "alpha2": 1.0, "isDeterministic": False, "mode": "CUDNN_RESHAPE_VIEW_ONLY"}
         for key, value in usual.items():

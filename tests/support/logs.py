@@ -1,4 +1,4 @@
-"""Logs for tests: the file form of captured records, and graphs compared up to names and what a log cannot say."""
+"""Logs for tests: captured records in file form, and graphs compared up to names and unlogged facts."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def file_form(records: Iterable[LogRecord]) -> str:
 
 
 def canonical(graph: Graph) -> frozenset[Any]:
-    """Return what is equal for graphs that differ in names, order, values of host scalars and spelt-out defaults."""
+    """Return a form that is equal for graphs that differ in names, order, scalar values and explicit defaults."""
     return frozenset(map(_plain, graph.ops))
 
 

@@ -1,4 +1,4 @@
-"""Child processes that do not answer as they should; each function is one."""
+"""Child processes with wrong answers, one function each."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def honest() -> None:
 
 
 def late() -> None:
-    """Answer the first question as if there had been one before."""
+    """Answer the first query with a wrong number."""
 
     def answer(asked: Mapping[str, Any], say: Say) -> None:
         os.write(_answers(), b'{"number": 0, "first": "of an earlier question"}\n')
@@ -38,7 +38,7 @@ def damaged() -> None:
 
 
 def endless() -> None:
-    """Say a line that has no end."""
+    """Write a line without end."""
 
     def answer(asked: Mapping[str, Any], say: Say) -> None:
         while True:
@@ -48,7 +48,7 @@ def endless() -> None:
 
 
 def chatty() -> None:
-    """Write on stdout and stderr what no one requested."""
+    """Write unrequested output on stdout and stderr."""
 
     def answer(asked: Mapping[str, Any], say: Say) -> None:
         print(asked["word"], "on stdout", flush=True)
@@ -67,7 +67,7 @@ def raising() -> None:
 
 
 def forking() -> None:
-    """Count the questions that are answered here; those of other words are answered by a forked process."""
+    """Answer by a forked process where required, and count the queries answered here."""
     count = 0
 
     def answer(asked: Mapping[str, Any], say: Say) -> None:
@@ -89,7 +89,7 @@ def dead() -> None:
 
 
 def _answers() -> int:
-    """Return the descriptor that answers are written to: the last socket."""
+    """Return the descriptor for answers: the last socket."""
     return max(fd for fd in map(int, os.listdir("/proc/self/fd")) if _is_socket(fd))
 
 
@@ -101,7 +101,7 @@ def _is_socket(descriptor: int) -> bool:
 
 
 def linger() -> None:
-    """Answer nothing, for ten minutes, and nor does a forked process; their numbers are in the file $LINGER names."""
+    """Answer nothing for ten minutes, also in a forked process; their ids are in the file $LINGER."""
     forked = os.fork()
     if forked:
         Path(os.environ["LINGER"]).write_text(f"{os.getpid()} {forked}\n")

@@ -1,4 +1,4 @@
-"""Random graphs of every kind of operation: as they should be, and changed in their JSON form until little fits."""
+"""Random graphs of every kind of operation, valid ones and ones with random changes in their JSON."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def _plain(name: str) -> str:
 
 
 def _pick_graph(rng: random.Random) -> Json:
-    """Return a graph that is meant to be right, as JSON: of the collections, or attention."""
+    """Pick a graph intended to be valid, as JSON: from the collections, or attention."""
     if rng.random() < 0.2:
         return graph_to_json(_attention(rng))
     names = list(OPERATIONS) if rng.random() < 0.7 else list(ZOO)
@@ -62,7 +62,7 @@ def _pick_graph(rng: random.Random) -> Json:
 
 
 def mutants(rng: random.Random) -> Iterator[Graph | GraphError]:
-    """Yield graphs without end, or why one cannot be made, each with none to six changes."""
+    """Yield endless graphs with zero to six changes, or the reason why one cannot be made."""
     while True:
         data = _pick_graph(rng)
         for _ in range(rng.choice((0, 1, 1, 1, 2, 3, 6))):
@@ -88,12 +88,12 @@ def _all_dicts(value: Any) -> Iterator[Json]:
 
 
 def _tables(data: Json) -> Iterator[list[Json]]:
-    """Yield the tables of tensors: the graph's, and those of its sub-graphs, which repeat some."""
+    """Yield the tables of tensors: the graph's, and those of its sub-graphs."""
     return (item["tensors"] for item in _all_dicts(data) if isinstance(item.get("tensors"), list))
 
 
 def _set(data: Json, name: str, **values: Any) -> None:
-    """Change fields of a tensor wherever it is; None takes a field away."""
+    """Change fields of a tensor everywhere; None removes a field."""
     for table in _tables(data):
         for tensor in table:
             if tensor["name"] == name:
@@ -240,7 +240,7 @@ def _field_left_out(data: Json, rng: random.Random) -> None:
 
 @_change(weight=2)
 def _field_given(data: Json, rng: random.Random) -> None:
-    """Give an operation a tensor, or a number, where it has a field for one."""
+    """Give an operation an optional tensor or number."""
     op = rng.choice(data["operations"])
     if op["operation"] not in DescriptorType.__members__:
         return
@@ -344,7 +344,7 @@ def _other_names(data: Json, rng: random.Random) -> None:
 
 @_change(weight=3)
 def _join(data: Json, rng: random.Random) -> None:
-    """Put the operations of another graph into this one, often with a tensor they share."""
+    """Add the operations of another graph, often with a shared tensor."""
     other: Json = json.loads(_plain(rng.choice(list(OPERATIONS))))
     first = max(tensor["uid"] for tensor in data["tensors"]) + 1
     names = {tensor["name"]: f"{tensor['name']}_2" for tensor in other["tensors"]}

@@ -1,4 +1,4 @@
-"""The structural oracle: is the graph cuDNN says it was given the graph we meant, up to renaming of uids?
+"""Compare the graph in cuDNN's log with the intended one, up to renamed uids.
 
 cuDNN logs every operation graph it finalizes (``Log.operation_graphs()``). Both sides become a network of tensors and
 operations with plain attributes; colours spread along the links (Weisfeiler-Lehman) until they report items apart, and
@@ -56,7 +56,7 @@ _SPATIAL = {"pre_paddings": "pad", "filter_strides": "stride", "dilations": "dil
 
 @dataclass(frozen=True)
 class Item:
-    """A tensor or an operation: how to call it, its own attributes, and what it is linked to by which port."""
+    """A tensor or operation: its description, its attributes, and its links by port."""
 
     label: str
     attributes: tuple[tuple[str, Any], ...]
@@ -72,7 +72,7 @@ def _item(label: str, attributes: Mapping[str, Any], links: Iterable[tuple[str, 
 
 
 def plain_port(name: str) -> str:
-    """Return one spelling for a port: ours is snake_case, the log's is mixed."""
+    """Return a normalized spelling of a port, as the log mixes several."""
     known = _PORTS.get(name, name)
     plain = known.replace("_", "").lower().removesuffix("desc")
     return plain.removesuffix("tensor") if plain == "seedtensor" else plain
@@ -212,7 +212,7 @@ _RENAMED = {
 
 
 def logged_network(data: Mapping[str, Any]) -> Network:
-    """Return an operation graph of the log as a network."""
+    """Return a logged operation graph as a network."""
     network: dict[str, Item] = {}
     _add_logged(network, data, "o:", [])
     return network
@@ -252,7 +252,7 @@ def _add_logged_op(
 
 
 def _neighbours(network: Network) -> dict[str, list[tuple[str, str]]]:
-    """Return for each item the items it is linked with, in either direction, and the port."""
+    """Return the linked items of each item in either direction, with the port."""
     found: dict[str, list[tuple[str, str]]] = {key: [] for key in network}
     for key, item in network.items():
         for port, other in item.links:
@@ -269,12 +269,12 @@ def _spread(colours: Mapping[str, Any], neighbours: Mapping[str, list[tuple[str,
 
 
 def difference(graph: Graph, logged: Mapping[str, Any]) -> str | None:
-    """Return the first difference between the graph meant and the one cuDNN logged, None if they are the same."""
+    """Return the first difference between an intended and a logged graph; None if equal."""
     return compare(meant_network(graph), logged_network(logged))
 
 
 def compare(mine: Network, theirs: Network) -> str | None:
-    """Return the first difference between a network meant and one logged, None if a renaming makes them equal."""
+    """Return the first difference between two networks; None if they are equal up to names."""
     for what in "to":
         counts = [sum(key.startswith(what) for key in side) for side in (mine, theirs)]
         if counts[0] != counts[1]:
@@ -293,7 +293,7 @@ def compare(mine: Network, theirs: Network) -> str | None:
 
 
 def _odd_ones(colours: list[dict[str, int]], ours: Network, logs: Network) -> tuple[str, str] | None:
-    """Return two items, as alike as can be, whose colours the other side has not so often, tensors first."""
+    """Return two items with colours that are rarer on the other side, tensors first."""
     counts = [Counter(side.values()) for side in colours]
     if counts[0] == counts[1]:
         return None
@@ -320,7 +320,7 @@ def _say(mine: Item, theirs: Item, ours: Network, logs: Network, step: int) -> s
 def _mapping(
     mine: Network, theirs: Network, left: Mapping[str, int], right: Mapping[str, int]
 ) -> dict[str, str] | None:
-    """Return which logged item each of ours is, by backtracking over items of equal colour."""
+    """Return the logged item for each of ours, by backtracking over items of equal colour."""
     order = sorted(mine, key=lambda key: (key[0] == "t", key))
     choices = {key: [other for other in theirs if right[other] == left[key]] for key in order}
 
@@ -345,7 +345,7 @@ def _mapping(
 
 
 def unnoticed(logged: Mapping[str, Any], find: Callable[[Mapping[str, Any]], str | None]) -> list[tuple[Any, ...]]:
-    """Change each number, flag and name cuDNN logged, one at a time; return the paths where `find` finds nothing."""
+    """Change each logged number, flag and name once; return the paths where `find` finds no difference."""
     missed = []
     for path in _paths(logged):
         other = copy.deepcopy(dict(logged))
@@ -377,6 +377,6 @@ def _changed(value: Any) -> Any:
 
 
 def assert_same_graph(graph: Graph, logged: Mapping[str, Any]) -> None:
-    """Fail with the first difference if cuDNN was given another graph than meant."""
+    """Fail with the first difference if cuDNN got another graph than intended."""
     found = difference(graph, logged)
     assert found is None, found

@@ -1,4 +1,4 @@
-"""The blocks of code on every page of the site and the README, by the language they name.
+"""The code blocks of all site pages and the README, by language.
 
 ``python`` is run and prints what is after ``# ->``; ``sh`` is run. What needs a GPU, torch, a cluster or another
 program is ``py`` or ``console``, and is only read: its names, commands and options exist. ``text`` is what is printed.
@@ -37,7 +37,7 @@ class Block:
 
 
 def read_blocks(page: str, text: str) -> list[Block]:
-    """Return the fenced blocks of a page, those in lists too."""
+    """Return the fenced blocks of a page, including those in lists."""
     found = re.finditer(r"^( *)```(\w*)\n(.*?)^\1```$", text, re.MULTILINE | re.DOTALL)
     return [Block(page, match[2], textwrap.dedent(match[3]), text.count("\n", 0, match.start()) + 1) for match in found]
 
@@ -54,7 +54,7 @@ INLINE = [
 
 
 def command_lines(*languages: str) -> list[tuple[str, str]]:
-    """Return page and line for each command of the shell blocks, without its prompt."""
+    """Return page and line of each command in shell blocks, without the prompt."""
     return [
         (block.page, line.removeprefix("$ "))
         for block in BLOCKS

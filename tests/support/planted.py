@@ -1,4 +1,4 @@
-"""Graphs outside attention that cuDNN 9.28 supports, each with one or two causes planted that make it refuse.
+"""Graphs that cuDNN 9.28 supports, with one or two added causes of refusal.
 
 The cause is known, as it was put there; so is what undoes it: the graph as it was. Graphs whose numbers are even were
 looked at when the search for causes was written, those of odd ones were counted only.
@@ -27,7 +27,7 @@ Plant = Callable[[Graph], Graph]
 
 @dataclass(frozen=True)
 class Planted:
-    """A supported graph, what is done to it, and what a right headline says of that.
+    """A supported graph, its added causes, and what a right headline says.
 
     Each of ``words`` has to be in the headline; of words with ``|`` between them one.
     """
@@ -46,12 +46,12 @@ class Planted:
 
 
 def base_of(name: str) -> Graph:
-    """Return the graph as it is supported."""
+    """Return the supported graph."""
     return BUILT[name.removeprefix("built ")].make() if name.startswith("built ") else FAMILIES[name]()
 
 
 def tensor(name: str, **fields: Any) -> Plant:
-    """Return the plant of other fields of a tensor; strides may be a function of its dims."""
+    """Return the cause of other tensor fields; strides may be a function of its dims."""
 
     def plant(graph: Graph) -> Graph:
         one = graph.tensor(name)
@@ -62,12 +62,12 @@ def tensor(name: str, **fields: Any) -> Plant:
 
 
 def wide(name: str, factor: int = 2) -> Plant:
-    """Return the plant of a tensor of which only every second element is used."""
+    """Return the cause of a tensor with every second element unused."""
     return lambda graph: tensor(name, strides=tuple(factor * one for one in graph.tensor(name).strides))(graph)
 
 
 def gaps(name: str) -> Plant:
-    """Return the plant of a tensor with an element more between its rows."""
+    """Return the cause of a tensor with a gap after each row."""
 
     def plant(graph: Graph) -> Graph:
         one = graph.tensor(name)
@@ -78,7 +78,7 @@ def gaps(name: str) -> Plant:
 
 
 def operation(name: str, inner: str = "", **fields: Any) -> Plant:
-    """Return the plant of other fields of an operation, or of its parameters `inner`."""
+    """Return the cause of other operation fields, or of its parameters `inner`."""
 
     def change(op: Op) -> Op:
         if not isinstance(op, Operation):
@@ -92,7 +92,7 @@ def operation(name: str, inner: str = "", **fields: Any) -> Plant:
 
 
 def without(name: str, port: str) -> Plant:
-    """Return the plant of an operation without one of its tensors."""
+    """Return the cause of an operation without one of its tensors."""
 
     def drop(op: Op) -> Op:
         if op.name != name or not isinstance(op, Operation):
@@ -103,7 +103,7 @@ def without(name: str, port: str) -> Plant:
 
 
 def groups(weights: str, count: int) -> Plant:
-    """Return the plant of a convolution in groups."""
+    """Return the cause of a grouped convolution."""
 
     def plant(graph: Graph) -> Graph:
         one = graph.tensor(weights)
@@ -114,7 +114,7 @@ def groups(weights: str, count: int) -> Plant:
 
 
 def after(name: str, mode: PointwiseMode) -> Plant:
-    """Return the plant of one more operation on what a graph writes."""
+    """Return the cause of one more operation after an output."""
 
     def plant(graph: Graph) -> Graph:
         out = graph.tensor(name)
@@ -126,7 +126,7 @@ def after(name: str, mode: PointwiseMode) -> Plant:
 
 
 def before(name: str, mode: PointwiseMode, data_type: DataType | None = None) -> Plant:
-    """Return the plant of one more operation on what a graph reads."""
+    """Return the cause of one more operation before an input."""
 
     def plant(graph: Graph) -> Graph:
         given = graph.tensor(name)
@@ -139,7 +139,7 @@ def before(name: str, mode: PointwiseMode, data_type: DataType | None = None) ->
 
 
 def summed(name: str, keep: tuple[int, ...]) -> Plant:
-    """Return the plant of sums next to what a graph writes, over all axes but these."""
+    """Return the cause of sums of an output over all axes but these."""
 
     def plant(graph: Graph) -> Graph:
         one = graph.tensor(name)
@@ -152,7 +152,7 @@ def summed(name: str, keep: tuple[int, ...]) -> Plant:
 
 
 def transposed(name: str) -> Plant:
-    """Return the plant of a transpose of what a graph writes."""
+    """Return the cause of a transposed output."""
 
     def plant(graph: Graph) -> Graph:
         one = graph.tensor(name)

@@ -1,4 +1,4 @@
-"""Calls of a class of shapes on torch tensors, and what they should give: float64, one sequence at a time."""
+"""Calls of a shape class on torch tensors, with float64 results per sequence."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ RESULTS = {False: ("o", "stats"), True: ("dq", "dk", "dv")}
 
 @dataclass(frozen=True)
 class Kind:
-    """What calls of a class have in common."""
+    """The common properties of the calls of a class."""
 
     heads: int = 4
     kv_heads: int = 2
@@ -58,7 +58,7 @@ class Kind:
 
 @dataclass
 class Call:
-    """The tensors of one call, packed tokens [t, h, d] or dense ones [b * s, h, d], and its arguments."""
+    """The tensors of one call, packed tokens [t, h, d] or dense ones [b * s, h, d], with its arguments."""
 
     kind: Kind
     mode: Mode

@@ -1,4 +1,4 @@
-"""Ask the real libcudnn about single attributes through bare ctypes, in a child process that may die.
+"""Query the real libcudnn about single attributes through ctypes, in a child process that may crash.
 
 Uses nothing of the package on purpose: the package's facts are checked against it. Run as a script it reads
 one JSON question per line and answers each on a line of its own.
@@ -20,7 +20,7 @@ TENSOR, TENSOR_IS_BY_VALUE, BOOLEAN = 17, 908, 2
 
 @dataclass(frozen=True)
 class Query:
-    """Would a new descriptor of this kind take this attribute with this type and count?
+    """The query whether a new descriptor accepts this attribute with this type and count.
 
     ``element`` is the descriptor type of the elements, where they are descriptors; ``addresses`` fills a
     VOID_PTR array with the address of zeroed memory instead of zeros; ``by_value`` makes a tensor by-value.
@@ -37,7 +37,7 @@ class Query:
 
 @dataclass(frozen=True)
 class Answer:
-    """Status and last-error text, or ``died`` where the process did not survive the question."""
+    """Status and last-error text, or ``died`` if the process crashed."""
 
     status: int
     last_error: str
@@ -53,7 +53,7 @@ def library() -> Path:
 
 
 def run_query(questions: Iterable[Query]) -> list[Answer]:
-    """Answer every question, starting a new child after each one that kills it."""
+    """Answer every query, starting a new child after each crash."""
     waiting = list(questions)
     answers: list[Answer] = []
     while waiting:

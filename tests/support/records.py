@@ -1,4 +1,4 @@
-"""Records of runs on a GPU, under logs/. A test that needs one is skipped where there is none, with how to make it."""
+"""Records of GPU runs in logs/. Tests that need a missing record are skipped with the command that writes it."""
 
 from __future__ import annotations
 
@@ -46,13 +46,13 @@ def read_record(name: str) -> Any:
 
 
 def record_paths(start: str) -> list[Any]:
-    """Return the records whose names start so, to parametrize a test; without any, one case that is skipped."""
+    """Return the records with this prefix to parametrize a test; without any, one skipped case."""
     paths = sorted(LOGS.glob(f"{start}*.json"))
     return [pytest.param(path, id=path.stem) for path in paths] or [_skipped(start)]
 
 
 def needs_records(start: str, found: Iterable[str]) -> list[Any]:
-    """Return what was found in records whose names start so, to parametrize a test; skipped if it is nothing."""
+    """Return values found in records with this prefix to parametrize a test; skipped if there are none."""
     return list(found) or [_skipped(start)]
 
 

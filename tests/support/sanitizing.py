@@ -1,4 +1,4 @@
-"""``fast_call.c`` and its neighbours built with AddressSanitizer and UndefinedBehaviorSanitizer, and runs on them.
+"""Build ``fast_call.c`` and its neighbours with AddressSanitizer and UndefinedBehaviorSanitizer, and run tests on them.
 
 As a plugin of pytest (``-p tests.support.sanitizing``) it has the package use the file that ``SANITIZED`` names.
 """
@@ -36,7 +36,7 @@ def build(folder: Path) -> Path:
 
 
 def environment(library: Path | None = None) -> dict[str, str]:
-    """Return the environment of a process that uses it: Python itself is not sanitized, so the runtime comes first."""
+    """Return an environment with the sanitizer's runtime loaded first, as Python itself is not sanitized."""
     names = ("libasan.so", "libubsan.so", "libstdc++.so.6")  # the last for the exceptions of cuDNN
     paths = [subprocess.check_output(["gcc", f"-print-file-name={name}"], text=True).strip() for name in names]
     # Python keeps memory at its end; cuDNN's own faults are not ours, and its stacks cannot be read quickly.

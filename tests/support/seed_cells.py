@@ -1,4 +1,4 @@
-"""Notebooks exported to text: their code cells, as they are, and what they do on a GPU that is only described."""
+"""Code cells of notebooks exported to text, and their run on a described GPU."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Print as JSON which class plans this process's cuDNN builds for described GPUs: ``{gpu: {case: why not}}``.
+"""Print as JSON the class plans of this process's cuDNN for described GPUs: ``{gpu: {case: why not}}``.
 
 An empty text is a plan that was built, or whose engine configs cuDNN supports where building was not requested.
 """

@@ -1,4 +1,4 @@
-"""Exceptions aimed at a running call, and what became of them: ``python -m tests.support.shooting SEED SHOTS``.
+"""Raise exceptions inside a running call and check the results: ``python -m tests.support.shooting SEED SHOTS``.
 
 A shot is an exception that a signal's handler, a trace or profile function, another thread or a callback of the user
 raises while one piece of work runs. It must arrive where the work was called, as the same object, and leave everything
@@ -49,11 +49,11 @@ Work = Callable[[], object]
 
 
 class Limit(Exception):
-    """A limit of time, as programs have them."""
+    """A time limit as programs use it."""
 
 
 class HardLimit(BaseException):
-    """One that no ``except Exception`` catches."""
+    """A time limit that ``except Exception`` does not catch."""
 
 
 # Not ValueError: Python's own logging takes one for its own, wherever it came from.
@@ -68,7 +68,7 @@ def product() -> Graph:
 
 
 class Number:
-    """An integer as a program may bring its own: reading it runs its code."""
+    """An integer defined by a program: reading it runs the program's code."""
 
     def __init__(self, value: int) -> None:
         self.value = value
@@ -78,7 +78,7 @@ class Number:
 
 
 class Row:
-    """A sequence of a program's own."""
+    """A sequence defined by a program."""
 
     ndim = 1
 
@@ -102,7 +102,7 @@ def _tensor(uid: Any = 1, dims: Any = (2, 8, 64), strides: Any = (512, 64, 1)) -
 
 
 def level0() -> object:
-    """Make, read and drop descriptors, and have some refused."""
+    """Create, read and drop descriptors, some of them refused."""
     for uid in range(1, 9):
         with _tensor(uid) as made:
             assert made.get(Attr.TENSOR_DIMENSIONS) == (2, 8, 64)
@@ -112,7 +112,7 @@ def level0() -> object:
 
 
 def conversions() -> object:
-    """Return values with methods of their own that report what they are."""
+    """Pass values with conversion methods."""
     for uid in range(1, 9):
         made = _tensor(Number(uid), Row(2, 8, 64), Row(512, 64, 1))
         assert made.get(Attr.TENSOR_UNIQUE_ID) == uid
@@ -120,7 +120,7 @@ def conversions() -> object:
 
 
 def calls() -> object:
-    """Do it as a C program does."""
+    """Do the same as a C program."""
     for _ in range(8):
         made = capi.cudnnBackendCreateDescriptor(DescriptorType.MATMUL)
         attribute = Attr.MATMUL_COMP_TYPE
@@ -132,13 +132,13 @@ def calls() -> object:
 
 
 def captured() -> object:
-    """Read what cuDNN logs of a question."""
+    """Read cuDNN's log of a query."""
     with capture_log():
         return len(OperationGraph(product(), open_target("sm90")).heuristics("A").configs)
 
 
 def reasons() -> object:
-    """Ask why candidates were refused, as an explanation does."""
+    """Query the reasons of refused candidates, as an explanation does."""
     found = OperationGraph(product(), open_target("sm89")).heuristics("A", reasons=True)
     return found.candidates, len(found.configs), found.answer.text
 
@@ -216,7 +216,7 @@ class Shot:
 
 @contextmanager
 def by_signal(shot: Shot, length_s: float, _events: int, draw: random.Random) -> Iterator[None]:
-    """Aim it by a timer."""
+    """Raise it by a timer."""
     signal.signal(signal.SIGALRM, lambda _number, frame: shot.fire(frame))
     signal.setitimer(signal.ITIMER_REAL, max(1e-6, length_s * draw.random()))
     try:
@@ -226,7 +226,7 @@ def by_signal(shot: Shot, length_s: float, _events: int, draw: random.Random) ->
 
 
 def _is_leaving(frame: FrameType, event: str, given: object) -> bool:
-    """Return whether Python leaves a ``with`` or a generator: no signal can raise there, and what is lost."""
+    """Return whether Python leaves a ``with`` or a generator, where no signal can raise."""
     if event == "c_call":
         return getattr(given, "__name__", "") in ("__exit__", "release")
     if event == "return" and frame.f_code.co_flags & inspect.CO_GENERATOR:  # perhaps one that is dropped
@@ -258,7 +258,7 @@ def by_trace(shot: Shot, _length_s: float, events: int, draw: random.Random) -> 
 
 @contextmanager
 def by_profile(shot: Shot, _length_s: float, events: int, draw: random.Random) -> Iterator[None]:
-    """Raise it where any function, Python's or C's, begins or ends."""
+    """Raise it where any Python or C function begins or ends."""
     sys.setprofile(_hook(shot, draw.randrange(events // 2 + 1)))
     try:
         yield
@@ -268,7 +268,7 @@ def by_profile(shot: Shot, _length_s: float, events: int, draw: random.Random) -
 
 @contextmanager
 def by_callback(shot: Shot, _length_s: float, _events: int, draw: random.Random) -> Iterator[None]:
-    """Raise it in a callback of the user's, at any message."""
+    """Raise it in a user's callback at any message."""
     hook = _hook(shot, draw.randrange(40))
     capi.cudnnSetCallback(0b1110, lambda *_: hook(sys._getframe(), "", None))
     try:
@@ -280,7 +280,7 @@ def by_callback(shot: Shot, _length_s: float, _events: int, draw: random.Random)
 
 @contextmanager
 def by_logger(shot: Shot, _length_s: float, _events: int, draw: random.Random) -> Iterator[None]:
-    """Raise it in a logger of the user's, at any message."""
+    """Raise it in a user's logger at any message."""
     hook = _hook(shot, draw.randrange(12))
 
     class Raising(logging.Filter):
@@ -310,7 +310,7 @@ GUNS: dict[str, Gun] = {
 
 
 def _measure(work: Work) -> tuple[Any, float, int]:
-    """Return what the work answers, how long it takes, and how many events a trace function sees."""
+    """Return the result of the work, its duration, and the number of trace events."""
     work()
     began = time.perf_counter()
     answer = work()
@@ -333,7 +333,7 @@ def _measure(work: Work) -> tuple[Any, float, int]:
 
 
 def _shoot_thread(work: Work, length_s: float, draw: random.Random) -> tuple[bool, str]:
-    """Aim at a thread from another one; return whether it was in time, and what became of it."""
+    """Raise in a thread from another one; return whether it was in time, and the result."""
     ended: list[str] = []
     begun = threading.Event()
 
@@ -367,7 +367,7 @@ def _shoot_thread(work: Work, length_s: float, draw: random.Random) -> tuple[boo
 
 
 def _check_order() -> str:
-    """Return what is not in order after a shot."""
+    """Return inconsistencies after a shot."""
     if exceptions().waiting.value:
         return "an exception still waits"
     with capture_log() as log:
@@ -379,7 +379,7 @@ def _check_order() -> str:
 
 
 def shoot(seed: int, shots: int, guns: tuple[str, ...] = (), works: tuple[str, ...] = ()) -> dict[str, Any]:
-    """Fire and return what was counted, and of each failure what it was."""
+    """Raise and return counts and failures."""
     draw = random.Random(seed)
     counts: Counter[str] = Counter()
     failures: list[str] = []
@@ -448,7 +448,7 @@ def shoot(seed: int, shots: int, guns: tuple[str, ...] = (), works: tuple[str, .
 
 
 def main() -> None:
-    """Print it as JSON."""
+    """Print the results as JSON."""
     seed, shots, *rest = sys.argv[1:]
     guns = tuple(rest[0].split(",")) if rest and rest[0] else ()
     print(json.dumps(shoot(int(seed), int(shots), guns, tuple(rest[1].split(",")) if len(rest) > 1 else ())))

@@ -1,4 +1,4 @@
-"""Streams of torch that wait for a test, however long the host takes."""
+"""Torch streams that wait for a test, however long the host takes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _LONGEST_S = 60.0  # a call that waits for the stream ends then, and the test sa
 
 @contextmanager
 def held_back(torch: Any, stream: Any) -> Iterator[None]:
-    """Let what a stream is given in a block wait for the end of the block. C: ``cuStreamWaitValue32``."""
+    """Delay work given to a stream in a block until the block ends. C: ``cuStreamWaitValue32``."""
     flag = torch.zeros(1, dtype=torch.int32, pin_memory=True)
     wait = driver_function("cuStreamWaitValue32_v2")
     place = ctypes.c_uint64(flag.data_ptr())

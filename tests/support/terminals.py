@@ -1,4 +1,4 @@
-"""Commands run in this process, in a pipe or in a terminal of any width."""
+"""Run commands in this process, in a pipe or in a terminal of any width."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 
 class Ran:
-    """How a command ended, and what it wrote; colours and moves of the cursor are left out."""
+    """How a command ended, and its output without colours and cursor movements."""
 
     def __init__(self, code: int, out: str, err: str) -> None:
         self.code = code

@@ -1,4 +1,4 @@
-"""Attention in torch and float64 on the device of its tensors, and the ways from packed tokens and pages to it."""
+"""Attention in torch and float64 on the tensors' device, and conversions of packed tokens and pages."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["Masks", "attend", "error", "fill_pages", "gradients", "pack", "unpac
 
 @dataclass(frozen=True)
 class Masks:
-    """What takes part in attention; bounds and alignment as in :class:`cudnn_backend_py.graph.attention.Attention`."""
+    """The masks of attention; bounds and alignment as in :class:`cudnn_backend_py.graph.attention.Attention`."""
 
     left_bound: int | None = None
     right_bound: int | None = None
@@ -99,7 +99,7 @@ def pack(x: Any, lengths: list[int]) -> Any:
 
 
 def fill_pages(x: Any, lengths: list[int], page_size: int, spare: int, seed: int) -> tuple[Any, Any]:
-    """Return pages [pages, page_size, h, d] and the block table of sequences [b, h, s, d]: in shuffled order.
+    """Return pages [pages, page_size, h, d] in shuffled order and the block table of sequences [b, h, s, d].
 
     Pages that no sequence has are NaN; after the end of a sequence its last page holds large numbers.
     """
@@ -118,7 +118,7 @@ def fill_pages(x: Any, lengths: list[int], page_size: int, spare: int, seed: int
 
 
 def error(found: Any, want: Any, floor: float = 0.3) -> float:
-    """Return the relative Frobenius error; values count as if they were `floor` on average at least.
+    """Return the relative Frobenius error, with values counted as at least `floor` on average.
 
     Gradients of one key are zero, and rounding is not.
     """

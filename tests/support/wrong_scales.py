@@ -1,4 +1,4 @@
-"""A wrong scale or a wrong mode in one operation of the interpreter, and graphs of each family to find it with."""
+"""Wrong scales or modes in one operation of the interpreter, and graphs of each family to find them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ WrongScale = tuple[Callable[[DataType], Graph], DescriptorType, tuple[DataType, 
 
 @contextmanager
 def wrong_scale(kind: DescriptorType, factor: float) -> Iterator[None]:
-    """Let the interpreter multiply the first result of each operation of a kind by a factor."""
+    """Make the interpreter multiply the first result of a kind of operation by a factor."""
     right = OPERATIONS[kind]
 
     def wrong(run: Run, op: Op) -> None:
@@ -50,7 +50,7 @@ def wrong_scale(kind: DescriptorType, factor: float) -> Iterator[None]:
 
 @contextmanager
 def wrong_mode(mode: PointwiseMode, other: PointwiseMode) -> Iterator[None]:
-    """Let the interpreter compute another mode for one."""
+    """Make the interpreter compute another mode."""
     tables: tuple[dict[PointwiseMode, Any], ...] = (pointwise.UNARY, pointwise.BINARY, pointwise.BACKWARD)
     (table,) = (table for table in tables if mode in table)
     right = table[mode]
@@ -81,7 +81,7 @@ def _filter_gradient(kind: DataType) -> Graph:
 
 
 def _matmul(kind: DataType) -> Graph:
-    """A product with a bias; of 8-bit floats with a scale, so that results fill the type."""
+    """A matmul with a bias; for 8-bit floats with a scale that uses the type's range."""
     g = GraphBuilder("matmul", io_type=kind)
     b = g.tensor("b", (2, 64, 256), strides=(64 * 256, 1, 64))
     c = g.matmul(g.tensor("a", (2, 128, 64)), b)

@@ -1,4 +1,4 @@
-"""Attacks on the package, by hand for as long as one likes and in short form in the tests.
+"""Stress tests of the package, to run manually for any time, and in short form in the tests.
 
 ``python -m tests.torture --minutes 10 --seed 7 [AREA ...]`` makes round after round, each from a seed of its own, and
 prints what was counted and, for each failure, the command that makes it again. An area is a module next to this file

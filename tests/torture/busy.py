@@ -1,4 +1,4 @@
-"""Verdicts on a quiet and on a busy machine: the same graphs explained by one process, then by six at a time.
+"""Compare verdicts on an idle and on a busy machine: the same graphs explained by one and by six processes.
 
 ``python -m tests.torture.busy`` does so for random graphs, mostly refused ones, some of which are built, and prints
 what differs.
@@ -26,7 +26,7 @@ _REFUSED = 0.8  # of the graphs, at least
 
 
 def questions(count: int, seed: int, built: float = 0.2) -> list[Query]:
-    """Return questions about random graphs, of which four in five are refused and `built` request plans."""
+    """Return queries about random graphs, four in five of them refused; `built` ones request plans."""
     rng = random.Random(f"busy {seed}")
     drawn = {version: draw(rng, version) for version in VERSIONS}
     found: list[Query] = []
@@ -45,13 +45,13 @@ def questions(count: int, seed: int, built: float = 0.2) -> list[Query]:
 
 
 def explain_all(asked: Sequence[Query], processes: int) -> list[Verdict]:
-    """Return the verdicts, so many processes at a time."""
+    """Return the verdicts from a number of concurrent processes."""
     with Judge(limit_s=LIMIT_S) as judge, ThreadPoolExecutor(processes) as pool:
         return list(pool.map(judge.run_query, asked))
 
 
 def compare_answers(alone: Sequence[Verdict], busy: Sequence[Verdict]) -> tuple[Counter[str], list[str]]:
-    """Return what was counted, and a line for each pair of verdicts that differ and do not say that time ran out."""
+    """Return counts, and a line for each pair of verdicts that differ without a time limit."""
     counts: Counter[str] = Counter()
     lines = []
     for one, other in zip(alone, busy, strict=True):
@@ -73,7 +73,7 @@ def _answer(verdict: Verdict) -> tuple[object, ...]:
 
 
 def main(given: Sequence[str] | None = None) -> int:
-    """Explain random graphs alone and several at a time, and print what differs."""
+    """Explain random graphs alone and concurrently, and print differences."""
     parser = argparse.ArgumentParser(prog="python -m tests.torture.busy", description=main.__doc__)
     parser.add_argument("--graphs", type=int, default=200)
     parser.add_argument("--processes", type=int, default=6)

@@ -1,4 +1,4 @@
-"""The command line as processes: bad arguments and files from a seed, Ctrl-C at random moments, no one left after."""
+"""Run the command line with random bad arguments and files, and Ctrl-C at random moments; no process may remain."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def attack(seed: int, folder: Path) -> Counter[str]:
 
 
 def _changed(rng: random.Random, arguments: list[str]) -> list[str]:
-    """Return a command line with words dropped, doubled, replaced or added; never one that reaches the network."""
+    """Return a command line with words dropped, duplicated, replaced or added; it must not use the network."""
     changed = list(arguments)
     for _ in range(rng.randrange(3)):
         at = rng.randrange(1, len(changed) + 1)
@@ -86,7 +86,7 @@ def _changed(rng: random.Random, arguments: list[str]) -> list[str]:
 
 
 def _run(arguments: list[str], folder: Path, interrupt_after_s: float | None) -> int:
-    """Return the exit code; check it, what was written, and that no process is left."""
+    """Return the exit code, after checking it, the output, and that no process remains."""
     mark = f"{os.getpid()}-{time.monotonic_ns()}"
     private = {_MARK: mark, "CUDNN_BACKEND_PLAN_CACHE": str(folder / "plans"), "PYTHONPATH": str(ROOT)}
     reading, writing = os.pipe()
@@ -130,7 +130,7 @@ def _run(arguments: list[str], folder: Path, interrupt_after_s: float | None) ->
 
 
 def _wait_for_the_others(mark: str) -> list[str]:
-    """Return which processes with our mark are still there after a while, and end them."""
+    """Return our marked processes that still exist after a while, and end them."""
     deadline = time.monotonic() + _LEFT_S
     while found := _marked(mark):
         if time.monotonic() > deadline:

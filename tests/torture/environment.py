@@ -1,4 +1,4 @@
-"""A changing environment: each answer, cached or not, equals the answer of a fresh process at the time of the query.
+"""A changing environment: each answer must equal that of a new process at the time of the query.
 
 Working folder, target files, environment variables, library files, installed patch versions and file times change at
 random, between questions and during them. A fresh process, which knows no cache and no judge, gives the expected answer
@@ -62,7 +62,7 @@ print("\\n" + json.dumps([[*place, asdict(cell)] for place, cell in found.cells.
 
 
 def attack(seed: int, folder: Path, steps: int = STEPS) -> Counter[str]:
-    """Change something and ask, many times."""
+    """Change something and query, many times."""
     before, here = dict(os.environ), Path.cwd()
     try:
         with World(random.Random(seed), folder) as world:
@@ -90,7 +90,7 @@ _START, _ROOT = dict(os.environ), default_root()
 
 
 def expected(name: str, target: str, source: str, switch: str | None) -> Cell:
-    """Return the answer of a fresh process, with the libraries where they were installed first."""
+    """Return the answer of a new process with the originally installed libraries."""
     key = (name, target, source, switch)
     if key not in _expected:
         environment = child_environment(require_installed(source, root=_ROOT))
@@ -102,7 +102,7 @@ def expected(name: str, target: str, source: str, switch: str | None) -> Cell:
 
 
 class World:
-    """Folders, files and variables, what is known to be in them, and those who ask."""
+    """Folders, files and variables with known contents, and the processes that query."""
 
     def __init__(self, chance: random.Random, folder: Path) -> None:
         self.chance = chance
@@ -185,12 +185,12 @@ class World:
             os.environ[name] = self.chance.choice(("0", "1"))
 
     def change_own_library(self) -> None:
-        """Replace the library files of ``CUDNN_BACKEND_LIBRARY``, with size and time of those before in each file."""
+        """Replace the library files of ``CUDNN_BACKEND_LIBRARY``, keeping sizes and times."""
         self.own = self.chance.choice(SOURCES)
         self._put(self.sources[self.own] / "lib", self.folder / "own")
 
     def change_patches(self) -> None:
-        """Install a patch version or remove one: what ``9.90`` means changes."""
+        """Install or remove a patch version, which changes the meaning of ``9.90``."""
         patch = self.chance.randrange(3)
         if patch in self.patches and len(self.patches) > 1:
             shutil.rmtree(self.root / f"{NAME}.{patch}.1-cu12")
@@ -199,14 +199,14 @@ class World:
             self._install(patch, self.chance.choice(SOURCES))
 
     def change_times(self) -> None:
-        """Set the clock of files: target files, kept answers, and libraries that no record has the time of."""
+        """Set times of files: target files, cached answers, and libraries without recorded times."""
         files = [*self.targets, *(self.folder / "own").iterdir(), *self.kept.glob("*.answer")]
         for file in self.chance.sample(files, min(5, len(files))):
             moment = self.chance.choice((0, 10**9, 4 * 10**9))
             os.utime(file, (moment, moment))
 
     def _copy_source(self, version: str) -> Path:
-        """Copy an installed version: hard links of it would change the installed files' own times."""
+        """Copy an installed version, as hard links would change the installed files' times."""
         installed = require_installed(version)
         copy = self.folder / "sources" / version
         shutil.copytree(installed.path, copy)
@@ -242,13 +242,13 @@ class World:
     # who asks
 
     def versions(self) -> dict[str, str]:
-        """Return the names of versions, each with the source of the files that are in place now."""
+        """Return the names of versions with the source of their current files."""
         named = {NAME: self.patches[max(self.patches)], "default": self.own}
         named |= {f"{NAME}.{patch}": source for patch, source in self.patches.items()}
         return named
 
     def content(self, target: str) -> str:
-        """Return the described GPU that a name means now."""
+        """Return the described GPU that a name currently means."""
         return self.targets[self.place / target] if target.endswith(".json") else target
 
     def draw(self) -> tuple[dict[str, Graph], list[str], dict[str, str]]:
@@ -317,7 +317,7 @@ class World:
         self.check("a new process", wanted, {tuple(place): Cell.from_dict(cell) for *place, cell in lines})
 
     def ask_while_something_changes(self) -> None:
-        """All answers are those of before, or all those of after; library files that change are noticed."""
+        """All answers must be from before or from after the change; changed library files are noticed."""
         drawn = self.draw()
         before = self.wanted(drawn)
         change: Callable[[], None] = self.chance.choice((self.change_switch, self.change_own_library))

@@ -1,4 +1,4 @@
-"""Files of others, of every kind that this package reads without cuDNN; damaged from a seed.
+"""Untrusted files of every kind that is read without cuDNN, randomly damaged.
 
 Whatever is in a file, reading it gives a value or one of our errors, soon, and nothing of it that is printed holds a
 control character or a line that somebody made up. A file that breaks this is kept in the folder for temporary files.
@@ -234,7 +234,7 @@ Damaged = Callable[[random.Random], bytes]
 
 
 def _json_of(data: Callable[[random.Random], Any], write: Callable[[Any], str] | None = None) -> Damaged:
-    """Return what makes files of plain data, with parts of it replaced, and then of the text."""
+    """Return a function that makes files of plain data with replaced parts and damaged text."""
 
     def damaged(rng: random.Random) -> bytes:
         value = data(rng)
@@ -255,7 +255,7 @@ def _damaged_log(rng: random.Random) -> bytes:
 
 
 def _bytes_of(data: Callable[[random.Random], bytes]) -> Damaged:
-    """Return what makes files of bytes, some of which are changed, left out or put in."""
+    """Return a function that makes files of bytes, some changed, removed or added."""
 
     def damaged(rng: random.Random) -> bytes:
         made = bytearray(data(rng))
@@ -412,7 +412,7 @@ def _any_data(rng: random.Random) -> Any:
 
 
 def _spoilt(rng: random.Random, text: str) -> bytes:
-    """Return a text as it is, or with something that JSON, or reading it, may stumble over."""
+    """Return a text, sometimes with something difficult for JSON or its reader."""
     at = rng.randrange(len(text) + 1)
     new = rng.choice(
         [
@@ -440,7 +440,7 @@ def _spoilt(rng: random.Random, text: str) -> bytes:
 
 
 def _toml(data: Any) -> str:
-    """Return plain data as a TOML file, or as JSON where TOML has no form for it."""
+    """Return plain data as a TOML file, or as JSON where TOML has no form."""
     if not isinstance(data, dict):
         return json.dumps(data)
     return "\n".join(f"{json.dumps(key)} = {_toml_value(value)}" for key, value in data.items()) + "\n"
@@ -456,7 +456,7 @@ def _toml_value(value: Any) -> str:
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of file: how a damaged one is made, how it is read, and how it may be named."""
+    """A kind of file: how a damaged one is made, read, and named."""
 
     damaged: Damaged
     read: Callable[[Path], str]

@@ -1,4 +1,4 @@
-"""Graphs of every kind of operation through a judge: a verdict for each, whatever cuDNN or a rule of ours does.
+"""Random graphs through a judge: each must get a verdict, whatever cuDNN or a rule does.
 
 A round asks one cuDNN version about some forty graphs on described targets. What the package says about a graph
 without cuDNN (lint, known issues, changes) is queried in this process as well.
@@ -31,7 +31,7 @@ LIMIT_S = 60.0
 
 
 def attack(seed: int, folder: Path) -> Counter[str]:
-    """Judge graphs with one cuDNN version; every tenth round all of them twice, in two processes."""
+    """Judge graphs with one cuDNN version; in every tenth round twice, in two processes."""
     rng = random.Random(seed)
     version = VERSIONS[seed % len(VERSIONS)]
     counts: Counter[str] = Counter()
@@ -59,7 +59,7 @@ def _broken(question: Query, what: str) -> Broken:
 
 
 def _judged(judge: Judge, question: Query, *, shown: bool) -> Counter[str]:
-    """Ask, and look at what the verdict says about itself."""
+    """Judge a graph, and check the verdict's consistency."""
     try:
         verdict = judge.run_query(question)
     except Exception as error:
@@ -87,7 +87,7 @@ def _judged(judge: Judge, question: Query, *, shown: bool) -> Counter[str]:
 
 
 def _looked_at(graph: Graph, question: Query, rng: random.Random) -> Counter[str]:
-    """Ask what needs no cuDNN."""
+    """Run everything that needs no cuDNN."""
     names = {tensor.name for tensor in graph.tensors}
     with collecting() as lines:
         hazards = find_known_issues(graph, find_profile(question.target).sm, (9, 19, 0))
@@ -102,7 +102,7 @@ def _looked_at(graph: Graph, question: Query, rng: random.Random) -> Counter[str
 
 
 def _asked_again(judge: Judge, other: Judge, question: Query) -> Counter[str]:
-    """Ask two processes the same."""
+    """Judge in two processes and compare."""
     first, second = judge.run_query(question), other.run_query(question)
     if "cudnn-crashed" in (code := {one.cause.code for one in (first, second) if one.cause}) and len(code) > 1:
         return Counter({"crashes of one process of two": 1})
@@ -116,7 +116,7 @@ def _asked_again(judge: Judge, other: Judge, question: Query) -> Counter[str]:
 
 
 def _cured(graph: Graph, version: str | None, folder: Path) -> Counter[str]:
-    """Look for remedies, and write a page."""
+    """Search for remedies, and write a page."""
     remedies = whatif(graph, "sm90", version=version)
     for remedy in remedies:
         json.dumps(remedy.to_dict())

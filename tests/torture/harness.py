@@ -1,4 +1,4 @@
-"""Rounds of attacks: seeds, time, counts, failures."""
+"""Rounds of stress tests: seeds, time, counts, failures."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ Attack = Callable[[int, Path], Counter[str]]
 
 
 class Broken(AssertionError):
-    """A promise of the package did not hold; the text says which, and what was done."""
+    """A broken promise of the package; the text says which, and what was done."""
 
 
 @dataclass
 class Report:
-    """What the rounds of one area came to."""
+    """The results of one area's rounds."""
 
     area: str
     rounds: int = 0
@@ -45,19 +45,19 @@ class Report:
 
 
 def attack_of(area: str) -> Attack:
-    """Return the attack of an area."""
+    """Return the test function of an area."""
     attack: Attack = importlib.import_module(f"tests.torture.{area}").attack
     return attack
 
 
 def run_round(area: str, seed: int) -> Counter[str]:
-    """Make one round in a folder of its own and return what it counted."""
+    """Run one round in a new folder and return its counts."""
     with tempfile.TemporaryDirectory(prefix=f"torture-{area}-") as folder:
         return attack_of(area)(seed, Path(folder))
 
 
 def run_area(area: str, seeds: Sequence[int] | Iterator[int], *, until: float = float("inf")) -> Report:
-    """Make rounds until the seeds or the time (of ``time.monotonic``) is over; any exception is a failure."""
+    """Run rounds until seeds or time (``time.monotonic``) are used up; any exception is a failure."""
     report = Report(area)
     for seed in seeds:
         try:

@@ -1,4 +1,4 @@
-"""Installs under attack: killed at random, several at once, wheels forged and damaged, installed files damaged.
+"""Stress tests of installs: kills, concurrency, forged and damaged wheels, damaged installed files.
 
 pip is real and looks into a folder of tiny wheels only: no network, and nothing that is installed is ever loaded.
 """
@@ -39,7 +39,7 @@ _fork = multiprocessing.get_context("fork")
 
 
 def attack(seed: int, folder: Path) -> Counter[str]:
-    """One round: forged wheels, damaged files, unpacking killed; every fourth, whole installs with pip killed."""
+    """One round: forged wheels, damaged files, killed unpacking; every fourth with whole installs and killed pip."""
     chance = random.Random(seed)
     counts = forge(chance, folder / "forged")
     counts += damage_installed(chance, folder / "damaged")
@@ -63,7 +63,7 @@ def _names(root: Path) -> set[str]:
 
 
 def _append(wheel: Path, name: str, content: bytes = b"x", kind: int = 0) -> None:
-    """Add a file to a wheel, with a line for it in RECORD: forged is all but the hash of the index."""
+    """Add a file to a wheel with a line in RECORD; only the index's hash can detect it."""
     with zipfile.ZipFile(wheel) as archive:
         contents = {item.filename: archive.read(item) for item in archive.infolist()}
     record = next(one for one in contents if one.endswith("/RECORD"))
@@ -85,7 +85,7 @@ def _patched(wheel: Path, change: Callable[[bytearray], None]) -> None:
 
 
 def _set_in_directory(offset: int, value: bytes, name: bytes = LIBRARY.encode()) -> Callable[[bytearray], None]:
-    """Return what changes bytes in the central directory's entry of a file, at an offset into it."""
+    """Return a function that changes bytes of a file's central directory entry at an offset."""
 
     def change(data: bytearray) -> None:
         start = data.rindex(name) - 46
@@ -95,7 +95,7 @@ def _set_in_directory(offset: int, value: bytes, name: bytes = LIBRARY.encode())
 
 
 def _bomb(wheel: Path) -> None:
-    """Write a wheel whose small file unpacks to a gigabyte more than it says."""
+    """Write a wheel with a small file that unpacks to a gigabyte more than declared."""
     make_wheel(wheel.parent)
     content = bytes(1 << 24)
     with zipfile.ZipFile(wheel, "a", zipfile.ZIP_DEFLATED) as archive:
@@ -153,7 +153,7 @@ FORGERIES: dict[str, Callable[[random.Random, Path], object]] = {
 
 
 def forge(chance: random.Random, folder: Path) -> Counter[str]:
-    """Each forgery is refused and leaves nothing; one of random damage is refused, or its files are the true ones."""
+    """Each forgery must be refused without traces; randomly damaged wheels are refused or have the true files."""
     counts: Counter[str] = Counter()
     root = folder / "cache"
     for kind, forgery in FORGERIES.items():
@@ -213,7 +213,7 @@ def _flip(chance: random.Random, path: Path) -> None:
 
 
 def _replace_quietly(chance: random.Random, path: Path) -> None:
-    """Flip a bit and set the times back: no look at sizes and times can see it."""
+    """Flip a bit and restore the times, so that sizes and times do not show it."""
     status = path.stat()
     _flip(chance, path)
     os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
@@ -241,7 +241,7 @@ _ODD_RECORDS = (
 
 
 def damage_installed(chance: random.Random, folder: Path) -> Counter[str]:
-    """Every damage is found by a full check, all but one kind at the next use; installing again repairs it."""
+    """Every damage must be found by a full check, most kinds at the next use; reinstalling repairs it."""
     counts: Counter[str] = Counter()
     wheel = make_wheel(folder / "wheels")
     root = folder / "cache"
@@ -272,7 +272,7 @@ def damage_installed(chance: random.Random, folder: Path) -> Counter[str]:
 
 
 def kill_unpacking(chance: random.Random, folder: Path) -> Counter[str]:
-    """Kill what puts a wheel into the cache and takes it out again: there is a whole version, or none."""
+    """Kill processes that install and remove a wheel: a complete version or none must remain."""
     counts: Counter[str] = Counter()
     wheel = make_wheel(folder / "wheels", files=LARGE)
     root = folder / "cache"
@@ -320,7 +320,7 @@ versions.verify(installed)
 
 
 def kill_installs(chance: random.Random, folder: Path) -> Counter[str]:
-    """Kill one of two installs of a version; the other ends well, and so does the next."""
+    """Kill one of two installs of a version; the other and the next one must succeed."""
     counts: Counter[str] = Counter()
     index = folder / "index"
     make_wheel(index, files=LARGE)

@@ -1,4 +1,4 @@
-"""Exceptions aimed at calls while Python and C call each other: each that is fired arrives, once and as it is.
+"""Raise exceptions while Python and C call each other: each must arrive once and unchanged.
 
 Every fourth round is without the compiled library, and without the guns that fire between any two of its lines.
 """
@@ -26,7 +26,7 @@ WITHOUT_COMPILED = (
 
 
 def attack(seed: int, folder: Path) -> Counter[str]:
-    """Fire in a child, and look at what became of each."""
+    """Raise exceptions in a child, and check the results."""
     if seed % 4 == 3:
         arguments = ["-c", WITHOUT_COMPILED, str(seed), str(SHOTS), GUNS_IN_PYTHON, WORKS_IN_PYTHON]
     else:

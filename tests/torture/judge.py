@@ -1,4 +1,4 @@
-"""Questions to the judge that are interrupted at any moment: a verdict may be missing and is never that to another."""
+"""Interrupt queries to the judge at any moment: a verdict may be missing, but must not belong to another query."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ UNANSWERED = ("cudnn-timed-out", "cudnn-crashed", "judge-did-not-start")
 
 
 class Interruption(BaseException):
-    """What no handler of an Exception sees."""
+    """An exception that ``except Exception`` does not catch."""
 
 
 INTERRUPTIONS: tuple[type[BaseException], ...] = (
@@ -39,7 +39,7 @@ Answer = tuple[str, str, int, Outcome, int]
 
 
 def attack(seed: int, _folder: Path) -> Counter[str]:
-    """Ask some questions, some of them interrupted, and compare each answer with that of a judge left in peace."""
+    """Run queries, some interrupted, and compare each answer with an undisturbed judge's."""
     expected()
     with Judge() as one:
         return _Round(random.Random(seed), one).run()
@@ -64,7 +64,7 @@ def questions() -> tuple[Query, ...]:
 
 @cache
 def expected() -> dict[Query, Answer]:
-    """Return the answers of a judge whom no one interrupts."""
+    """Return the answers of an undisturbed judge."""
     with Judge() as calm:
         return {question: _answer(calm.run_query(question)) for question in questions()}
 
@@ -100,7 +100,7 @@ class _Round:
         return question, run_query(question)
 
     def check(self, question: Query, verdict: Verdict, *, whole: bool = True) -> None:
-        """Compare an answer; where something ended its process it may be that there is none."""
+        """Compare an answer; there may be none if its process was ended."""
         if verdict.graph != question.graph.name or verdict.graph_text != str(question.graph):
             raise Broken(f"asked about {question.graph.name}, answered about {verdict.graph}")
         if not whole and verdict.cause is not None and verdict.cause.code in UNANSWERED:
@@ -112,21 +112,21 @@ class _Round:
         self.counts["answered, rightly"] += 1
 
     def moment(self) -> float:
-        """Return seconds until something happens: before, in and after a question, also while a process starts."""
+        """Return a random delay: before, in or after a query, also while a process starts."""
         return float(10 ** self.chance.uniform(-5, self.chance.choice((-3, -1.5, -0.2))))
 
     def interrupted(self, moment: float | None = None) -> None:
-        """A handler of a signal raises at some moment."""
+        """A signal handler raises at a random moment."""
         kind = self.chance.choice(INTERRUPTIONS)
         self._expect(kind, lambda: self.check(*self.asked(self.judge.run_query)), moment or self.moment(), 0.0)
 
     def interrupted_often(self) -> None:
-        """One after the other, mostly while processes are started."""
+        """Interruptions one after the other, mostly while processes start."""
         for _ in range(40):
             self.interrupted(float(10 ** self.chance.uniform(-5, -1.5)))
 
     def interrupted_twice(self) -> None:
-        """It raises once more while the first exception is on its way, where the process is being ended."""
+        """A second exception while the first propagates and the process is being ended."""
         kind = self.chance.choice(INTERRUPTIONS)
         again = float(10 ** self.chance.uniform(-5, -2.5))
         self._expect(kind, lambda: self.check(*self.asked(self.judge.run_query)), self.moment(), again)
@@ -156,7 +156,7 @@ class _Round:
         self.counts["limits"] += 1
 
     def killed(self) -> None:
-        """Something ends the process that is queried."""
+        """The queried process is killed."""
         idle = [child._process.pid for children in self.judge._idle.values() for child in children]
 
         def kills(_number: int, _frame: FrameType | None) -> None:
@@ -169,7 +169,7 @@ class _Round:
         self.counts["kills"] += 1
 
     def forked(self) -> None:
-        """A forked process asks the same judge, and the parent meanwhile."""
+        """A forked process queries the same judge, and so does the parent."""
         child = os.fork()
         if child == 0:
             _exit_with(lambda: self.check(*self.asked(self.judge.run_query)))
@@ -179,7 +179,7 @@ class _Round:
         self.counts["answered, rightly"] += 1
 
     def forked_meanwhile(self) -> None:
-        """A handler forks in the middle of a question: the fork gets no answer, or the right one; the parent has it."""
+        """A handler forks during a query: the fork gets no answer or the right one, the parent gets its own."""
         children = []
         parent = os.getpid()
 
@@ -210,7 +210,7 @@ class _Round:
         self.counts["forks"] += 1
 
     def by_threads(self) -> None:
-        """Threads share the judge, and the main thread is interrupted meanwhile."""
+        """Threads share the judge while the main thread is interrupted."""
         with ThreadPoolExecutor(2) as pool:
             chosen = [self.chance.choice(questions()) for _ in range(6)]
             coming = [(question, pool.submit(self.judge.run_query, question)) for question in chosen]
@@ -221,7 +221,7 @@ class _Round:
         self.counts["questions of threads"] += len(chosen)
 
     def by_tasks(self) -> None:
-        """Tasks ask in threads of the event loop; some are cancelled."""
+        """Tasks query in threads of the event loop; some are cancelled."""
         chosen = [self.chance.choice(questions()) for _ in range(2)]
         limits = [self.chance.choice((None, self.moment())) for _ in chosen]
 
@@ -240,7 +240,7 @@ class _Round:
 
 @contextlib.contextmanager
 def _alarm(handler: Callable[[int, FrameType | None], Any], seconds: float) -> Iterator[None]:
-    """Call a handler after some time, if the block has not ended by then."""
+    """Call a handler after a delay, if the block has not ended."""
     before = signal.signal(signal.SIGALRM, handler)
     try:
         signal.setitimer(signal.ITIMER_REAL, seconds)

@@ -1,4 +1,4 @@
-"""The plan cache under attack: damaged entries, killed writers, a bound that must hold, a full disk."""
+"""Stress tests of the plan cache: damaged entries, killed writers, its size limit, a full disk."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _fork = multiprocessing.get_context("fork")
 
 
 def attack(seed: int, folder: Path) -> Counter[str]:
-    """One round: damage entries, let writers be killed over a bound, fill a disk; every tenth with real plans."""
+    """One round: damage entries, kill writers above the limit, fill a disk; every tenth with real plans."""
     chance = random.Random(seed)
     counts = damage(chance, folder / "damage")
     with _small_disk(folder / "stampede", 4 * BOUND) as (place, kind):
@@ -49,7 +49,7 @@ def attack(seed: int, folder: Path) -> Counter[str]:
 
 
 def _record(chance: random.Random, key: str, most: int = 4000) -> dict[str, Any]:
-    """Return a record that can be reported to be whole: its text is as long as it says, and of its key only."""
+    """Return a record that proves its integrity: its text has the stated length and only its key."""
     size = chance.randrange(1, most)
     return {"size": size, "plan": (key[-4:] * (size // 4 + 1))[:size]}
 
@@ -85,7 +85,7 @@ PLACES = ("swap", "link", "pipe", "folder", "open to others", "gone")
 
 
 def damage(chance: random.Random, folder: Path) -> Counter[str]:
-    """Damage one entry after the other: what is read is what was written, or nothing."""
+    """Damage entries one by one: reads must return the written record or nothing."""
     counts: Counter[str] = Counter()
     files = plan_files(folder, 1 << 20)
     for _ in range(60):
@@ -140,7 +140,7 @@ def _displace(kind: str, one: Path, other: Path) -> None:
 
 
 def damage_real_plans(chance: random.Random, folder: Path) -> Counter[str]:
-    """Put a plan of cuDNN into a cache, damage its record under a right hash: no plan, or the one that was put in."""
+    """Damage a cached cuDNN plan under a right hash: loading gives no plan, or the stored one."""
     from cudnn_backend_py import build
     from cudnn_backend_py.diagnose.explanation import control_graph
 
@@ -178,7 +178,7 @@ def damage_real_plans(chance: random.Random, folder: Path) -> Counter[str]:
 
 
 def stampede(chance: random.Random, folder: Path, seconds: float) -> Counter[str]:
-    """Writers that are killed at random and replaced; a watcher measures what is on the disk all the while."""
+    """Writers are killed at random and replaced while a watcher measures the disk usage."""
     largest, done = _fork.Value("q", 0, lock=False), _fork.Value("q", 0, lock=False)  # a killed one would keep a lock
     stop = _fork.Event()
     watcher = _fork.Process(target=_watch, args=(folder, largest, stop))
@@ -246,7 +246,7 @@ def _work(folder: Path, seed: int, done: Any) -> None:
 
 
 def _watch(folder: Path, largest: Any, stop: Any) -> None:
-    """Note the largest sum of sizes; of a file system of its own, where there is one, since that is one moment."""
+    """Record the largest total size, on a separate file system where possible."""
     own = os.path.ismount(folder.parent)
     while not stop.is_set():
         if own:
@@ -274,7 +274,7 @@ def _sizes(folder: Path) -> Iterator[int]:
 
 @contextlib.contextmanager
 def _small_disk(place: Path, size: int) -> Iterator[tuple[Path, str]]:
-    """Yield a folder that is a file system of so many bytes, where this user may mount one; else a plain folder."""
+    """Yield a folder on a file system of limited size if this user may mount one, else a plain folder."""
     place.mkdir()
     command = ["mount", "-t", "tmpfs", "-o", f"size={size},mode=0700", "none", str(place)]
     mounted = os.geteuid() == 0 and subprocess.run(command, capture_output=True, check=False).returncode == 0
@@ -286,7 +286,7 @@ def _small_disk(place: Path, size: int) -> Iterator[tuple[Path, str]]:
 
 
 def fill_the_disk(chance: random.Random, place: Path) -> Counter[str]:
-    """Write until there is no room: what was kept stays whole, nothing half written stays.
+    """Write until the disk is full: stored entries stay complete, and no partial ones remain.
 
     On a small file system, and in any case in a child whose files may not grow beyond a limit.
     """

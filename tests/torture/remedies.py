@@ -1,4 +1,4 @@
-"""Exact remedies of random refused graphs: each is supported as a whole, and computes what the graph does.
+"""Exact remedies of random refused graphs must be supported and compute the same results.
 
 A round asks one cuDNN version about graphs on one target, some of them made unusual on purpose. The product compares a
 remedy with its graph before it shows it; here both are run again with other data and, where that is affordable, with
@@ -36,7 +36,7 @@ TARGETS = ("sm80", "sm86", "sm89", "sm90", "sm100", "sm120")
 
 
 def attack(seed: int, folder: Path) -> Counter[str]:
-    """Look for remedies of refused graphs with one cuDNN version on one target."""
+    """Search remedies of refused graphs with one cuDNN version on one target."""
     rng = random.Random(f"remedies {seed}")
     version, target = VERSIONS[seed % len(VERSIONS)], rng.choice(TARGETS)
     counts: Counter[str] = Counter()
@@ -60,7 +60,7 @@ def attack(seed: int, folder: Path) -> Counter[str]:
 
 
 def draw(rng: random.Random, version: str | None) -> Iterator[Graph]:
-    """Yield graphs without end: any that can be made, and small ones that were made unusual."""
+    """Yield endless graphs: arbitrary ones, and small ones made unusual."""
     numbers = None if version is None else version_numbers(version)[:3]
     made = mutants(rng)
     while True:
@@ -76,7 +76,7 @@ def draw(rng: random.Random, version: str | None) -> Iterator[Graph]:
 
 
 def _spoil(graph: Graph, rng: random.Random) -> Graph:
-    """Return the graph with one thing that kernels seldom support; the same where that is no graph."""
+    """Return the graph with one rarely supported property; unchanged if that gives no graph."""
     tensors = [tensor for tensor in graph.tensors if not tensor.virtual and not tensor.by_value]
     chosen = rng.sample(tensors, rng.randint(1, len(tensors)))
     what = rng.choice(("alignment", "order", "gaps", "size", "size"))

@@ -1,4 +1,4 @@
-"""Bytes of built graphs, ours and cudnn-frontend's, damaged from a seed: as bytes, in UBJSON, in the plan."""
+"""Randomly damaged serialized graphs, ours and cudnn-frontend's: bytes, UBJSON, plan."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ DAMAGE: dict[str, Callable[[random.Random, dict[str, Any]], bytes]] = {
 
 
 def attack(seed: int, folder: Path) -> Counter[str]:
-    """Load damaged bytes: they give a plan, or an error of this package."""
+    """Load damaged bytes: the result must be a plan or an error of this package."""
     rng, content = random.Random(seed), read_ubjson(_whole())
     counts: Counter[str] = Counter()
     for number in range(BLOBS):

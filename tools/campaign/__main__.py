@@ -13,7 +13,7 @@ __all__ = ["main"]
 
 
 def main() -> None:
-    """Run a campaign, print what it found, and end with 1 where something is wrong that no known issue names."""
+    """Run a campaign, print its findings, and exit with 1 for wrong results without a known issue."""
     parser = argparse.ArgumentParser(prog="python -m tools.campaign", description=__doc__)
     parser.add_argument("--seconds", type=float, default=60.0, help="how long it runs")
     parser.add_argument("--most", type=int, default=1_000_000, help="graphs at most")

@@ -1,4 +1,4 @@
-"""``Draw``: the choices of one random graph, all from one seed: sizes, types, layouts, chains of operations.
+"""``Draw``: the random choices of one graph from a seed: sizes, types, layouts, chains of operations.
 
 Numbers stay in a range in which 16-bit floats hold them, and what is not continuous (comparisons, rounding to whole
 numbers) mostly reads tensors in memory, so that a difference of one rounding does not become another result.
@@ -39,7 +39,7 @@ SMALL_INTEGERS = (DataType.INT8, DataType.UINT8, DataType.INT32, DataType.INT64)
 
 
 class Draw:
-    """The choices of one graph, and the builder they go into."""
+    """The random choices of one graph, and its builder."""
 
     def __init__(self, family: str, seed: int, version: VersionTuple | None) -> None:
         self.random = random.Random(f"{family} {seed}")
@@ -63,11 +63,11 @@ class Draw:
         return self.random.randint(least, most)
 
     def is_since(self, *version: int) -> bool:
-        """Return whether the cuDNN asked is of this version or later, or not known."""
+        """Return whether cuDNN is of this version or later, or unknown."""
         return self.version is None or self.version >= version
 
     def set_types(self, weights: Mapping[DataType, float]) -> DataType:
-        """Choose the type of what is in memory; sums of whole numbers are INT32, of doubles double."""
+        """Choose the type of tensors in memory; sums of integers are INT32, of doubles double."""
         kind = self.weighted(weights)
         self.g.io_type = kind
         if kind is DataType.DOUBLE:
@@ -75,7 +75,7 @@ class Draw:
         return kind
 
     def set_layout(self, weights: Mapping[str, float], rank: int) -> str:
-        """Choose how tensors of the largest rank are in memory: row-major, channels last, permuted, with gaps."""
+        """Choose the layout of tensors of the largest rank: row-major, channels last, permuted, with gaps."""
         name = self.weighted(weights)
         order = list(range(rank))
         self.random.shuffle(order)
@@ -99,12 +99,12 @@ class Draw:
     # tensors
 
     def tensor(self, stem: str, dims: Sequence[int], kind: DataType | None = None, **options: Any) -> Tensor:
-        """Return a tensor in memory in the layout of this graph."""
+        """Return a tensor in memory with this graph's layout."""
         options.setdefault("strides", self.layout(tuple(dims)))
         return self.g.tensor(self.g.free_name(stem), tuple(dims), kind, **options)
 
     def virtual(self, dims: tuple[int, ...], kind: DataType | None = None) -> dict[str, Any]:
-        """Return the options of a virtual result; its strides are those it would have in memory, without gaps."""
+        """Return the options of a virtual result with packed strides."""
         strides = self.layout(dims)
         sound = sorted(strides) == sorted(ordered_strides(dims, sorted(range(len(dims)), key=strides.__getitem__)))
         made: dict[str, Any] = {"virtual": True, "strides": strides if sound else packed_strides(dims)}
@@ -116,7 +116,7 @@ class Draw:
         return made | ({} if kind is None else {"data_type": kind})
 
     def output_type(self) -> DataType:
-        """Return the type of a result in memory: mostly that of the inputs."""
+        """Return the type of a result in memory, mostly that of the inputs."""
         kind = self.g.io_type
         if kind in (DataType.FP8_E4M3, DataType.FP8_E5M2):
             return self.pick(DataType.FLOAT, DataType.HALF, DataType.BFLOAT16, kind)
@@ -127,7 +127,7 @@ class Draw:
         return kind
 
     def number(self, rank: int, value: float | None = None) -> Tensor:
-        """Return one number by value, between -2 and 2 unless given."""
+        """Return one number by value, by default between -2 and 2."""
         return self.g.scalar(self.random.randint(-16, 16) / 8 if value is None else value, rank=rank)
 
     def operand(self, dims: tuple[int, ...], *, channel: int | None, earlier: Sequence[Tensor] = ()) -> Tensor:
@@ -163,7 +163,7 @@ class Draw:
         reduce: float = 0.0,
         kind: DataType | None = None,
     ) -> Tensor:
-        """Add an operation and a chain after it, which ends in memory, and return the last result.
+        """Add an operation and a chain that ends in memory, and return the last result.
 
         Parameters
         ----------
@@ -196,7 +196,7 @@ class Draw:
         reduces: bool = False,
         virtual: bool = False,
     ) -> Tensor:
-        """Add elementwise operations after z, and maybe a reduction; the last result is in memory unless `virtual`."""
+        """Add elementwise operations after z and optionally a reduction; the last result is in memory unless `virtual`."""
         earlier = [z]
         for step in range(length):
             last = step == length - 1 and not reduces and not virtual
@@ -210,7 +210,7 @@ class Draw:
     def step(
         self, z: Tensor, options: dict[str, Any], *, channel: int | None, earlier: Sequence[Tensor] = ()
     ) -> Tensor:
-        """Add one elementwise operation, or the few that one of them needs, and return its result."""
+        """Add one elementwise operation with its required ones, and return its result."""
         g, dims, rank = self.g, z.dims, z.rank
         what = self.weighted(
             {"smooth": 6, "arithmetic": 7, "select": 0.7, "gradient": 1.2, "positive": 0.7, "rough": 0.4}
@@ -241,7 +241,7 @@ class Draw:
         return g.pointwise(mode, z, **options, parameters=self.parameters(mode))
 
     def mask(self, leaf: Tensor, between: dict[str, Any], channel: int | None) -> Tensor:
-        """Return where a tensor in memory compares with an operand in memory, or an index with another one."""
+        """Return a comparison of a tensor in memory with an operand, or of an index with another one."""
         g = self.g
         strides = between["strides"]
         if self.chance(0.05):  # engines of elementwise operations have none of it
@@ -259,7 +259,7 @@ class Draw:
         return g.pointwise(_P.LOGICAL_NOT, first, strides=strides) if self.chance(0.2) else first
 
     def compare(self, x: Tensor, b: Tensor, strides: tuple[int, ...], mode: PointwiseMode | None = None) -> Tensor:
-        """Return a comparison: in float32, as what cuDNN supports mostly has it, or in booleans."""
+        """Return a comparison, in float32 as cuDNN mostly supports it, or in booleans."""
         kind = DataType.FLOAT if self.chance(0.95) else None
         return self.g.pointwise(mode or self.pick(*COMPARISONS), x, b, strides=strides, compute_type=kind)
 
@@ -277,7 +277,7 @@ class Draw:
         return {}
 
     def reduce(self, x: Tensor, *, virtual: bool, operator: ReduceTensorOp | None = None) -> Tensor:
-        """Add a reduction over some axes and return its result, float32 as cuDNN wants it."""
+        """Add a reduction over some axes and return its float32 result."""
         axes = [axis for axis, dim in enumerate(x.dims) if dim > 1] or [x.rank - 1]
         if self.chance(0.12):
             chosen = set(self.random.sample(axes, self.between(1, len(axes))))

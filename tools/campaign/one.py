@@ -1,4 +1,4 @@
-"""One random graph: asked of cuDNN, run where a GPU is, compared with the interpreter."""
+"""One random graph: judged by cuDNN, run on a GPU if available, compared with the interpreter."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ _GUARD = 512  # bytes after each tensor that no one may write
 
 
 @dataclass
-class Asked:
-    """What cuDNN said to a graph: a plan, or why there is none."""
+class PlanAnswer:
+    """cuDNN's answer for a graph: a plan, or the reason for none."""
 
     plan: Plan | None
     config: EngineConfig | None
@@ -47,13 +47,13 @@ class Asked:
         return "" if self.config is None else self.config.tag
 
     def arithmetic(self) -> Arithmetic:
-        """Return what the engine may do to numbers."""
+        """Return the properties of the engine's arithmetic."""
         return Arithmetic.of(None if self.config is None else [note.name for note in self.config.numerical_notes])
 
 
 @dataclass
 class Found:
-    """How results compare with what was expected.
+    """How results compare with the expected ones.
 
     Attributes
     ----------
@@ -79,7 +79,7 @@ class Found:
 
     @property
     def ways(self) -> set[str]:
-        """In which ways it is wrong: numbers, all of them together, what is no number, memory after a tensor."""
+        """Kinds of errors: single numbers, common error, non-finite numbers, memory after a tensor."""
         found = {
             "together" if not one.beyond else "number" if math.isfinite(one.got - one.wanted) else "no number"
             for one in self.comparisons
@@ -95,8 +95,8 @@ def run_query(
     choice: random.Random | None = None,
     build: bool = True,
     engine: int | None = None,
-) -> Asked:
-    """Return the plan of a graph: of the first engine config that can be built, or of any where `choice` says which.
+) -> PlanAnswer:
+    """Return the plan of a graph: of the first buildable engine config, or of `choice`.
 
     A refusal is an answer, with cuDNN's message. Without `build` only the support check is queried, and the plan is
     None. With `engine` all others are refused.
@@ -105,7 +105,7 @@ def run_query(
     try:
         question = OperationGraph(graph, target)
     except CudnnBackendError as error:
-        return Asked(None, None, _words(error))
+        return PlanAnswer(None, None, _words(error))
     for mode in ("A", "FALLBACK"):
         try:
             answer = question.heuristics(mode)
@@ -118,12 +118,12 @@ def run_query(
             configs.insert(0, configs.pop(choice.randrange(len(configs))))
         for config in configs:
             if not build:
-                return Asked(None, config)
+                return PlanAnswer(None, config)
             try:
-                return Asked(build_plan(config), config)
+                return PlanAnswer(build_plan(config), config)
             except CudnnStatusError as error:
                 words = f"not built: {_words(error)}"
-    return Asked(None, None, words or "no engine config")
+    return PlanAnswer(None, None, words or "no engine config")
 
 
 def _words(error: CudnnBackendError) -> str:
@@ -131,7 +131,7 @@ def _words(error: CudnnBackendError) -> str:
 
 
 def run(plan: Plan, inputs: Mapping[str | int, Numbers]) -> tuple[dict[str, Numbers], list[str]]:
-    """Return what a plan writes, by name, and the names of tensors after which memory was written.
+    """Return a plan's outputs by name, and the tensors with overwritten memory after them.
 
     Outputs hold all ones before, which is NaN in every float type.
 
@@ -165,7 +165,7 @@ def run(plan: Plan, inputs: Mapping[str | int, Numbers]) -> tuple[dict[str, Numb
 
 
 def _in_place(graph: Graph, inputs: Mapping[str | int, Numbers]) -> dict[str | int, Numbers]:
-    """Return what outputs hold before: what a concatenation finds in the memory of its result already."""
+    """Return the initial content of outputs, as an in-place concatenation reads it."""
     found: dict[str | int, Numbers] = {}
     for op in graph.ops:
         fields = op.parameters()
@@ -186,7 +186,7 @@ def _in_place(graph: Graph, inputs: Mapping[str | int, Numbers]) -> dict[str | i
 
 
 def _image(tensor: Tensor, numbers: Numbers | None) -> NDArray[np.uint8]:
-    """Return the bytes of a tensor that holds these numbers; all ones without them."""
+    """Return the bytes of a tensor with these numbers; all ones without numbers."""
     image = np.full(tensor.span_bytes, 0xFF, np.uint8)
     if numbers is None:
         return image
@@ -195,17 +195,17 @@ def _image(tensor: Tensor, numbers: Numbers | None) -> NDArray[np.uint8]:
 
 
 def compare(expected: Mapping[str, Expected], results: Mapping[str, Numbers], beyond: list[str]) -> Found:
-    """Return how results compare with what was expected of them."""
+    """Return how results compare with the expected ones."""
     return Found([item.compare(results[name]) for name, item in expected.items()], beyond)
 
 
 def _inputs(graph: Graph, kind: str, seed: int) -> dict[str | int, Numbers]:
-    """Return made-up data; of hostile attention only the scores are, which every odd seed says."""
+    """Return random data; hostile attention has hostile scores for odd seeds."""
     return make_inputs(graph, kind, seed | 1 if kind == "hostile" else seed)
 
 
 def judge_deviceless(graph: Graph, kind: str, seed: int) -> Found:
-    """Return how an exact run of the interpreter compares with what is expected of a right kernel."""
+    """Return how an exact interpreter run compares with the expectation for a right kernel."""
     inputs = _inputs(graph, kind, seed)
     expected = expectation(graph, kind, inputs, seed, None)
     exact = interpret(graph, inputs)
@@ -222,7 +222,7 @@ def judge_deviceless(graph: Graph, kind: str, seed: int) -> Found:
 
 
 def is_context_lost(device: int) -> bool:
-    """Return whether a kernel of this process has failed: all that CUDA is requested then fails, too."""
+    """Return whether a kernel of this process has failed, after which all CUDA calls fail."""
     try:
         with Memory(device) as memory:
             memory.allocate(1)
@@ -233,7 +233,7 @@ def is_context_lost(device: int) -> bool:
 
 
 def on_device(plan: Plan, graph: Graph, kind: str, seed: int, arithmetic: Arithmetic) -> tuple[Found, dict[str, float]]:
-    """Run a plan on data of a kind and compare; also the seconds of data, expectation and run."""
+    """Run a plan on a kind of data and compare; also return the seconds of data, expectation and run."""
     began = time.perf_counter()
     inputs = _inputs(graph, kind, seed)
     made = time.perf_counter()

@@ -1,4 +1,4 @@
-"""``run_campaign``: random graphs for a while, in child processes, with what they found and what they covered.
+"""``run_campaign``: random graphs for a while in child processes, with findings and coverage.
 
 One child has one CUDA context. A child that crashes, hangs or loses its context is ended and its graph filed; another
 takes its place. What was queried is kept in a file, line by line, and is not judged again by a campaign that resumes
@@ -80,7 +80,7 @@ class Options:
 
 @dataclass
 class Campaign:
-    """What a campaign found: counts by family, coverage, failures with their smallest forms."""
+    """The findings of a campaign: counts by family, coverage, failures with their smallest forms."""
 
     counts: dict[str, Counter[str]] = field(default_factory=dict)
     cover: Counter[str] = field(default_factory=Counter)
@@ -130,7 +130,7 @@ class Campaign:
         }
 
     def _groups(self) -> Iterator[dict[str, Any]]:
-        """Yield failures that no fault names, those alike as one: how many, and the smallest form of the first."""
+        """Yield similar failures without a known issue as groups: their number, and the smallest form of the first."""
         unnamed = [failure for failure in self.failures if not failure.get("faults")]
         for alike, count in Counter(map(self._alike, unnamed)).most_common():
             first = next(failure for failure in unnamed if self._alike(failure) == alike)
@@ -145,7 +145,7 @@ class Campaign:
 
     @staticmethod
     def _alike(failure: Mapping[str, Any]) -> str:
-        """Return what failures of one cause often share."""
+        """Return the common properties of failures with one cause."""
         words = str(failure.get("words", "")).lstrip("['").partition(":")[0]
         engine = failure.get("engine", "").partition("_")[0]
         return f"{failure['outcome']}, {failure['family']}, {failure.get('data', 'any')} data, {engine}, {words[:40]}"
@@ -182,7 +182,7 @@ class Campaign:
 
 
 def run_campaign(options: Options, output: Path | None = None, resume: Path | None = None) -> Campaign:
-    """Run random graphs for a while and return what they found.
+    """Run random graphs for a while and return the findings.
 
     Parameters
     ----------
@@ -244,7 +244,7 @@ def _work(
     kept: IO[str],
     until: float,
 ) -> None:
-    """Ask one child after another about graphs until the time is over."""
+    """Query one child after another about graphs until the time is over."""
     with LastingChild(_WORKER, lambda: _environment(options, number)) as child:
         while time.monotonic() < until:
             with lock:
@@ -253,7 +253,7 @@ def _work(
                 return
             for _ in range(2):
                 limit_s = options.limit_s + options.reduce_s + (0 if child.usable else _FIRST_S)
-                record = _ask(child, options, *task, limit_s=limit_s)
+                record = _query_child(child, options, *task, limit_s=limit_s)
                 spoiled = record.pop("spoiled", False)
                 if spoiled or "lost" in record["outcomes"] or "lost" in record:
                     child.end()
@@ -272,7 +272,7 @@ def _environment(options: Options, number: int) -> dict[str, str]:
     return environment
 
 
-def _ask(child: LastingChild, options: Options, seed: int, family: str, limit_s: float) -> dict[str, Any]:
+def _query_child(child: LastingChild, options: Options, seed: int, family: str, limit_s: float) -> dict[str, Any]:
     """Return the record of one graph."""
     record: dict[str, Any] = {
         "seed": seed,

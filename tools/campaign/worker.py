@@ -1,4 +1,4 @@
-"""The child process of a campaign: runs one random graph for each question, and makes small what comes out wrong."""
+"""The child process of a campaign: runs one random graph per query, and reduces failures."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ _ALIKE = 3  # failures of one family and engine that one process makes small
 
 
 class _LostError(Exception):
-    """A kernel failed while a failure was made small: the context of this process is lost."""
+    """A kernel failed during a reduction, so the context of this process is lost."""
 
 
 class _Worker:
-    """What a child keeps between questions."""
+    """The state of a child between queries."""
 
     def __init__(self) -> None:
         self.target: Target | None = None
@@ -46,7 +46,7 @@ class _Worker:
         return self.target
 
     def answer(self, asked: dict[str, Any], say: Say) -> None:
-        """Say what cuDNN did with a graph; where it is wrong, also each smaller form that is wrong too."""
+        """Report cuDNN's results for a graph, and for failures each smaller failing form."""
         target = self.open(asked["target"])
         if self._is_lost(target):
             say(spoiled=True)
@@ -87,7 +87,7 @@ class _Worker:
         return target.handle is not None and is_context_lost(target.handle.device or 0)
 
     def _deviceless(self, graph: Graph, kinds: list[str], asked: dict[str, Any], say: Say) -> None:
-        """Say whether both modes of the interpreter agree."""
+        """Report whether both modes of the interpreter agree."""
         for kind in kinds if asked["interpret"] else ():
             began = time.perf_counter()
             try:
@@ -127,7 +127,7 @@ class _Worker:
             return
 
     def _reduce(self, graph: Graph, kind: str, failure: tuple[Asked, Found], asked: dict[str, Any], say: Say) -> None:
-        """Say each smaller form that is wrong, the smallest last; one that crashes is the parent's to notice.
+        """Report each smaller failing form, the smallest last; the parent notices crashes.
 
         Wrong in the same way: by the same engine, by no fault that is known, numbers where there were numbers.
         """
@@ -171,7 +171,7 @@ def _graph(asked: dict[str, Any], target: Target) -> Graph:
 
 
 def _kinds(family: str, choice: random.Random) -> list[str]:
-    """Return the kinds of data a graph is run with: one of most, two of every third.
+    """Return the kinds of data for a graph: one for most, two for every third.
 
     Hostile are the scores of attention, and what elementwise operations read: sums of huge numbers overflow in the
     order of each kernel, and a convolution may multiply padding with infinities.
@@ -197,7 +197,7 @@ def _largest(found: Found) -> float | None:
 
 
 def _faults(graph: Graph, got: Asked, wrong: Sequence[str]) -> str:
-    """Return the codes of the faults that say why these outputs are wrong; empty if there are none."""
+    """Return the known issues that explain these wrong outputs; empty without any."""
     assert got.config is not None
     assert got.plan is not None
     target = got.plan.target
@@ -206,6 +206,6 @@ def _faults(graph: Graph, got: Asked, wrong: Sequence[str]) -> str:
 
 
 def main() -> None:
-    """Answer the questions of the parent."""
+    """Answer the parent's queries."""
     warnings.simplefilter("ignore", KnownIssueWarning)
     serve(_Worker().answer)

@@ -1,4 +1,4 @@
-"""Write ``cudnn_backend_py/generated/``, or check that it is what would be written."""
+"""Write ``cudnn_backend_py/generated/``, or check that it is up to date."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ GENERATED = _ROOT / "cudnn_backend_py" / "generated"
 
 
 def read_pinned() -> tuple[int, ...]:
-    """Return the version of the header to read: NEWEST in the Makefile, which is also the cuDNN that it installs."""
+    """Return the pinned version of the header: NEWEST in the Makefile."""
     found = re.search(r"^NEWEST := (.+)$", (_ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
     assert found, "the Makefile has no line NEWEST := VERSION"
     return version_numbers(found[1])
@@ -50,7 +50,7 @@ def generate(path: Path) -> tuple[dict[str, str], list[str]]:
 
 
 def differences(wanted: dict[str, str], folder: Path) -> str:
-    """Return a unified diff from what is in the folder to what should be; empty if equal."""
+    """Return a unified diff between the folder and the generated files; empty if equal."""
     present = {path.name for path in folder.glob("*") if path.is_file()}
     diff: list[str] = []
     for name in sorted(present | set(wanted)):
@@ -62,7 +62,7 @@ def differences(wanted: dict[str, str], folder: Path) -> str:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the command; 0 if all is well, 1 if files are stale or facts are missing."""
+    """Run the command; 0 on success, 1 if files are stale or facts are missing."""
     parser = argparse.ArgumentParser(prog=writer.COMMAND, description=__doc__)
     parser.add_argument("--check", action="store_true", help="write nothing, show what would change")
     parser.add_argument("--header", type=Path, help="cudnn_graph.h to read")

@@ -1,4 +1,4 @@
-"""Parser of cudnn_graph.h: enums, prototypes, structs, and what its comments say about attributes.
+"""Parser of cudnn_graph.h: enums, prototypes, structs, and comments about attributes.
 
 Only facts are taken (names, numbers, types, versions, required or optional), never the sentences.
 """
@@ -65,7 +65,7 @@ class Prototype:
 
 @dataclass(frozen=True)
 class Documented:
-    """What a comment block says about one attribute; ``None`` where it says nothing."""
+    """The facts of a comment block about one attribute; ``None`` for missing ones."""
 
     types: tuple[str, ...] | None = None
     count: tuple[int, int | None] | None = None
@@ -92,7 +92,7 @@ class Header:
 
 
 def parse(text: str) -> Header:
-    """Parse the whole header; raise ValueError at anything that cannot be placed."""
+    """Parse the whole header; raise ValueError for anything unknown."""
     enums = tuple(_enums(text))
     plain = re.sub(r"^#.*?(?<!\\)$", "", _COMMENT.sub(" ", text), flags=re.M)
     values = {member.c_name: member.value for enum in enums for member in enum.members}
@@ -220,7 +220,7 @@ def _c_type(text: str) -> str:
 
 
 def _refuse_lost_code(plain: str) -> None:
-    """Raise if a declaration of the header is of a form that nothing above reads."""
+    """Raise if the header has a declaration in a form that is not parsed above."""
     rest = plain
     for pattern in (_ENUM, _STRUCT, _CALLBACK, _FUNCTION):
         rest = pattern.sub("", rest)

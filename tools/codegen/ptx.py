@@ -1,4 +1,4 @@
-"""Write ``native/prepare.ptx``: prepare.cu as NVRTC compiles it, for every architecture and driver that cuDNN 9 has.
+"""Write ``native/prepare.ptx`` from prepare.cu by NVRTC, for every architecture and driver that cuDNN 9 supports.
 
 ``python -m tools.codegen.ptx`` writes it if prepare.cu has changed since.
 """
@@ -20,7 +20,7 @@ _OLDEST = ".version 6.4"  # of PTX that knows that architecture; NVRTC writes it
 
 
 def mark(source: bytes) -> str:
-    """Return the first line of the PTX of a source."""
+    """Return the first line of a source's PTX."""
     return f"// {SOURCE.name} {hashlib.sha256(source).hexdigest()}"
 
 

@@ -1,4 +1,4 @@
-"""Cases at the edges of operations and random problems, run on the GPU of this process and compared.
+"""Run edge cases of operations and random problems on this GPU and compare.
 
 ``python -m tools.records.edge_runs logs/NAME.json`` runs all of them and writes the record that docs/operations.md
 reports of. With ``--output DIR`` what came out is kept: a line of JSON for each, and the elements of each output that
@@ -54,7 +54,7 @@ def _target() -> Target:
 
 
 def plans_of(graph: Graph, target: Target, most: int) -> list[Plan] | str:
-    """Return a plan of each engine, by its first config that builds, or what refuses the graph."""
+    """Return a plan of each engine by its first buildable config, or the refusal text."""
     plans: dict[int, Plan] = {}
     words: list[str] = []
     try:
@@ -74,7 +74,7 @@ def plans_of(graph: Graph, target: Target, most: int) -> list[Plan] | str:
 
 
 def run_graph(graph: Graph, plan: Plan, values: dict[str, Array]) -> dict[str, Array]:
-    """Return the outputs as they are in memory; before, every byte of them is 0x55."""
+    """Return the memory of the outputs, which is filled with 0x55 before."""
     arrays: dict[str | int, Array] = {
         name: encode(value, graph.tensor(name).data_type) for name, value in values.items()
     }
@@ -91,7 +91,7 @@ def run_graph(graph: Graph, plan: Plan, values: dict[str, Array]) -> dict[str, A
 
 
 def spacing(values: Array, kind: DataType) -> Array:
-    """Return the distance of the numbers of a type around each value; 1 for integers."""
+    """Return the spacing of a type's numbers around each value; 1 for integers."""
     forms = {T.FLOAT: (23, -126), T.HALF: (10, -14), T.BFLOAT16: (7, -126), T.DOUBLE: (52, -1022)}
     forms |= {T.FP8_E4M3: (3, -6), T.FP8_E5M2: (2, -14)}
     if kind not in forms:
@@ -105,7 +105,7 @@ def spacing(values: Array, kind: DataType) -> Array:
 def differences(
     case: Edge, graph: Graph, name: str, found: Array, want: Array, exact: Array, values: dict[str, Array]
 ) -> tuple[Array, str]:
-    """Return the places at which an output is not what the interpreter says, and how many of which kind, as text."""
+    """Return where an output differs from the interpreter, and the counts by kind as text."""
     kind = graph.tensor(name).data_type
     exact, want, found = (np.asarray(item, np.float64) for item in (exact, want, found))
     compared, allowed = compared_and_allowed(case, graph, name, want, exact, values)
@@ -131,7 +131,7 @@ def differences(
 def compared_and_allowed(
     case: Edge, graph: Graph, name: str, want: Array, exact: Array, values: dict[str, Array]
 ) -> tuple[Array, Array]:
-    """Return which elements are compared, and by how much they may be off next to one rounding of the result."""
+    """Return the compared elements, and their allowed error beyond one rounding of the result."""
     unit = 2.0**-23
     everywhere = np.ones(want.shape, np.bool_)
     if case.family in ("pointwise", "convert", "virtual"):
@@ -160,7 +160,7 @@ def compared_and_allowed(
 
 
 def _settled(case: Edge, values: dict[Any, Array]) -> Array:
-    """Return which windows of a pool hold no NaN and not only -inf: engines differ in what they do with NaN."""
+    """Return the pooling windows without NaN and not only -inf, where engines agree."""
     graph = CASES[case.name.replace("NOT_PROPAGATE", "PROPAGATE")].make()
     y = next(tensor for tensor in graph.outputs if not tensor.name.endswith(".idx"))
     made = interpret(graph, values)[y.name]
@@ -174,7 +174,7 @@ _WHOLE = tuple(kind for kind in DataType if DATA_TYPES[kind].kind != "float")
 
 
 def run_case(case: Edge, folder: Path | None = None) -> Record:
-    """Run a case on each engine and say how what it writes differs from the interpreter's; keep it in `folder`."""
+    """Run a case on each engine and report differences from the interpreter; write it to `folder`."""
     graph = case.make()
     plans = plans_of(graph, _target(), 1 if case.family in ONE_ENGINE else ENGINES)
     if isinstance(plans, str):
@@ -206,12 +206,12 @@ def run_case(case: Edge, folder: Path | None = None) -> Record:
 
 
 def random_names(count: int) -> list[str]:
-    """Return the names of the random problems of both families, as :func:`run_many` takes them."""
+    """Return the names of the random problems of both families for :func:`run_many`."""
     return [f"random/{family}/{number}" for number in range(count) for family in ("convolution", "norm")]
 
 
 def run_random(name: str) -> Record:
-    """Run the first problem of a number that cuDNN has an engine for; compare it with PyTorch and the interpreter."""
+    """Run the first supported problem of a number; compare with PyTorch and the interpreter."""
     import torch
 
     from tools.records.random_operations import draw_convolution, draw_norm, share_of_allowed
@@ -247,7 +247,7 @@ def run_random(name: str) -> Record:
 
 
 def _faults(graph: Graph, plan: Plan, wrong: Sequence[str]) -> list[str]:
-    """Return the codes of the known issues that say why these outputs of a plan are wrong."""
+    """Return the known issues that explain these wrong outputs of a plan."""
     engine = int(plan.tag.partition("_")[0].removeprefix("eng"))
     target = plan.target
     return [row.code for row in name_failure(graph, wrong, engine=engine, version=target.library.version, sm=target.sm)]
@@ -257,7 +257,7 @@ def _faults(graph: Graph, plan: Plan, wrong: Sequence[str]) -> list[str]:
 
 
 def run_many(names: Iterable[str], workers: int | None = None, folder: Path | None = None) -> list[Record]:
-    """Run cases and random problems in child processes; one that kills its process costs only itself."""
+    """Run cases and random problems in child processes; a crash costs only one."""
     waiting, records = list(names), list[Record]()
     count = workers or min(14, os.cpu_count() or 1)
     with ThreadPoolExecutor(count) as pool:
@@ -329,7 +329,7 @@ def _serve(folder: Path | None) -> None:
 
 
 def make_record(records: Iterable[Record]) -> Record:
-    """Return the record of a run: what every case and every random problem did."""
+    """Return the record of a run with the results of all cases and problems."""
     by_name = {record["name"]: record for record in records}
     cases = {name: _short(by_name[name]) for name in (*CASES, *REFUSED) if name in by_name}
     problems = {name: _told(record) for name, record in sorted(by_name.items()) if name.startswith("random/")}
@@ -344,7 +344,7 @@ def make_record(records: Iterable[Record]) -> Record:
 
 
 def _short(record: Record) -> str:
-    """Return the outcome of a case and its engines, and as text what is not as it should be."""
+    """Return a case's outcome, its engines, and its differences as text."""
     more = record.get("words", "") if record["outcome"] in ("differs", "failed") else ""
     return " ".join([record["outcome"], *record.get("engines", ()), *([str(more)[:600]] if more else [])])
 

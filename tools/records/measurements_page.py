@@ -1,4 +1,4 @@
-"""The table of records in docs/measurements.md, with the date and the commit that each record names."""
+"""The table of records in docs/measurements.md, with their dates and commits."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _START, _END = "<!-- records -->\n", "<!-- end of records -->"
 
 
 def _values(record: Any, *keys: str) -> Iterator[str]:
-    """Yield the texts under some keys, at any depth; a text may name several commits."""
+    """Yield the texts under some keys at any depth; a text may name several commits."""
     if isinstance(record, dict):
         for key, value in record.items():
             if key in keys and isinstance(value, str):

@@ -1,4 +1,4 @@
-"""The notebook of the docs, run: ``python -m tools.records.notebook`` writes what its cells show into it.
+"""Run the notebook of the docs and write its outputs: ``python -m tools.records.notebook``.
 
 Cells are run in this process, as a notebook without commands for Jupyter can be: no kernel is installed or waited for.
 """
@@ -24,13 +24,13 @@ Output = dict[str, Any]
 
 
 def run_cells(path: Path = NOTEBOOK) -> list[list[Output]]:
-    """Return what each cell of code shows, as a notebook keeps it."""
+    """Return the output of each code cell, in a notebook's form."""
     names: dict[str, Any] = {"__name__": "__main__"}
     return [_run(source, names, number) for number, source in enumerate(read_cells(path), 1)]
 
 
 def read_outputs(path: Path = NOTEBOOK) -> list[list[Output]]:
-    """Return what each cell of code shows in the file."""
+    """Return the stored output of each code cell."""
     content = json.loads(path.read_text(encoding="utf-8"))
     return [cell["outputs"] for cell in content["cells"] if cell["cell_type"] == "code"]
 

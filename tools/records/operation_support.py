@@ -1,4 +1,4 @@
-"""Each kind of operation by architecture and cuDNN version: the graphs of tests/support/built.py, asked without a GPU.
+"""Support of each kind of operation by architecture and cuDNN version, with the graphs of tests/support/built.py.
 
 ``python -m tools.records.operation_support 9.14.0-full 9.19.0-full default`` asks these versions, which have to have
 all engines, and writes ``docs/tables/operation-support.json``; ``make regen`` writes its
@@ -24,12 +24,12 @@ TARGETS = ("sm80", "sm86", "sm89", "sm90", "sm100", "sm103", "sm120")
 
 
 def read_support() -> Matrix:
-    """Return what was answered."""
+    """Return the recorded answers."""
     return Matrix.from_dict(json.loads(TABLE.read_text(encoding="utf-8")))
 
 
 def say_support(found: Matrix, graphs: Sequence[str], target: str) -> str:
-    """Return in which versions a target has an engine for one of the graphs at least: a cell of the table."""
+    """Return the versions in which a target supports at least one of the graphs: a table cell."""
     graphs = [graph for graph in graphs if graph in found.graphs]
     if not graphs:
         return NOT_ASKED
@@ -48,7 +48,7 @@ def _shorten(found: Matrix) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Ask, and write the answers."""
+    """Judge the graphs and write the answers."""
     from tests.support.built import BUILT
 
     parser = argparse.ArgumentParser(description="Ask cuDNN about every kind of operation.")

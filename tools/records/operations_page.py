@@ -1,4 +1,4 @@
-"""The tables of docs/operations.md, which ``make regen`` writes."""
+"""The tables of docs/operations.md, for ``make regen``."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _REFUSES = {
 
 
 def _cell(kind: DescriptorType) -> str:
-    """Return on which described GPUs cuDNN supports a graph with the operation, or why on none."""
+    """Return the described GPUs on which cuDNN supports a graph, or why none does."""
     cases = [case for case in BUILT.values() if case.kind is kind]
     found = sorted({target for case in cases for target in case.supported})
     notes = dict.fromkeys(case.note for case in cases if case.note)
@@ -46,7 +46,7 @@ def _cell(kind: DescriptorType) -> str:
 
 
 def read_records() -> dict[str, dict[str, dict[str, Any]]]:
-    """Return what became of each graph on a GPU, by the GPU and the cuDNN version."""
+    """Return the results of each graph on GPUs, by GPU and cuDNN version."""
     found = {}
     for path in RECORDS:
         record = json.loads(path.read_text(encoding="utf-8"))
@@ -55,7 +55,7 @@ def read_records() -> dict[str, dict[str, dict[str, Any]]]:
 
 
 def key_of(facts: Mapping[str, Any]) -> str:
-    """Return the GPU and the cuDNN version of what :func:`cudnn_backend_py.info.collect_info` says."""
+    """Return the GPU and cuDNN version in :func:`cudnn_backend_py.info.collect_info`'s facts."""
     return f"{facts['gpus'][0].removeprefix('NVIDIA ')}, {facts['cudnn']}"
 
 
@@ -63,7 +63,7 @@ _NEEDS = re.compile(r"needs (cuDNN [0-9.]+[0-9])")
 
 
 def seen(found: Mapping[str, Any]) -> str:
-    """Return in few words what became of a graph: `agrees`, or why not; empty of one without a record."""
+    """Return the result of a graph in few words: `agrees`, or why not; empty without a record."""
     if not found:
         return UNMEASURED
     if found["said"] != REFUSED:
@@ -77,7 +77,7 @@ def seen(found: Mapping[str, Any]) -> str:
 
 
 def _ran(kind: DescriptorType, graphs: Mapping[str, Any]) -> str:
-    """Return how many graphs of a kind agree with the interpreter on a GPU, and what becomes of the others."""
+    """Return how many graphs of a kind agree with the interpreter on a GPU, and the others' results."""
     names = [name for name, case in BUILT.items() if case.kind is kind]
     said = [seen(graphs.get(name, {})) for name in names]
     others = dict.fromkeys(words for words in said if words != AGREES)
@@ -115,12 +115,12 @@ def kinds_table() -> str:
 
 
 def _row(*cells: str) -> str:
-    """Return a row of a table; a cell may say ``||`` in cuDNN's message."""
+    """Return a table row; a cell may contain ``||`` in cuDNN's message."""
     return f"| {' | '.join(cell.replace('|', BAR) for cell in cells)} |"
 
 
 def graphs_table() -> str:
-    """Return the table of the graphs that were judged."""
+    """Return the table of the judged graphs."""
     records = read_records()
     lines = [
         f"| graph | operation | {' | '.join(('described GPUs', 'reason of a refusal', *records))} |",
@@ -150,7 +150,7 @@ def support_table() -> str:
 
 
 def blocks_table() -> str:
-    """Return the table of graphs with blocks of scales."""
+    """Return the table of graphs with block scales."""
     lines = ["| graph | engine configs on b200 |", "|---|---|"]
     for name, (count, engines) in BLOCKS.items():
         many = f"{count} of engine{'s' if len(engines) > 1 else ''} {', '.join(map(str, engines))}"
@@ -159,13 +159,13 @@ def blocks_table() -> str:
 
 
 def _errors(found: Mapping[str, Any]) -> str:
-    """Return the largest relative error of the outputs of a graph that agrees, and what is seen of others."""
+    """Return the largest relative error of a graph that agrees, and the results of others."""
     said = seen(found)
     return f"{max(item['relative'] for item in found['outputs'].values()):.0e}" if said == AGREES else said
 
 
 def operations_page() -> str:
-    """Return docs/operations.md with its tables as they are to be."""
+    """Return docs/operations.md with updated tables."""
     page = PAGE.read_text(encoding="utf-8")
     tables = {"kinds": kinds_table, "support": support_table, "graphs": graphs_table, "blocks": blocks_table}
     for mark, table in tables.items():

@@ -1,4 +1,4 @@
-"""Random convolutions and norms, and what PyTorch computes for them on the CPU in float64."""
+"""Random convolutions and norms with PyTorch's float64 results on the CPU."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ EPSILON = {T.HALF: 2.0**-11, T.BFLOAT16: 2.0**-8, T.FLOAT: 2.0**-24}  # half the
 
 @dataclass
 class Problem:
-    """A graph, what it reads, and by name of an output what PyTorch says, with the size of what was added up."""
+    """A graph with inputs and PyTorch's outputs, and the size of their sums."""
 
     title: str
     graph: Graph
@@ -35,7 +35,7 @@ class Problem:
 
 
 def share_of_allowed(found: Array, want: Array, size: Array, problem: Problem, kind: DataType) -> float:
-    """Return the largest error as a share of what is allowed.
+    """Return the largest error relative to the allowed one.
 
     That is two roundings of the result, and roundings of float32 of the sum of all magnitudes: 8 in a norm, 32 in a
     convolution; 2^15 of them where that multiplies float32, as tensor cores cut both factors to 11 bits, and of
@@ -59,7 +59,7 @@ def _numpy(values: torch.Tensor | None) -> Array:
 
 
 def draw_convolution(number: int) -> Iterator[Problem]:
-    """Yield the problems of a number, one after the other: cuDNN has an engine for most of them."""
+    """Yield the problems of a number, most of which cuDNN supports."""
     random = np.random.default_rng([number, 1])
     which = ("forward", "data", "filter")[number % 3]
     while True:
@@ -135,7 +135,7 @@ _MODES = (N.LAYER_NORM, N.RMS_NORM, N.ADA_LAYER_NORM, N.INSTANCE_NORM, N.BATCH_N
 
 
 def draw_norm(number: int) -> Iterator[Problem]:
-    """Yield the problems of a number, one after the other: cuDNN has an engine for most of them."""
+    """Yield the problems of a number, most of which cuDNN supports."""
     random = np.random.default_rng([number, 2])
     mode = _MODES[number % 5]
     which = ("training", "backward", "inference")[number // 5 % (2 if mode is N.BATCH_NORM else 3)]

@@ -1,4 +1,4 @@
-"""cuDNN's reasons, collected: random graphs of all kinds, asked of the real library for described GPUs.
+"""Collect cuDNN's reasons from random graphs of all kinds, with the real library and described GPUs.
 
 ``python -m tools.records.reasons --minutes 5 --version 9.19.0`` adds what it hears to
 ``docs/tables/reasons.json``, from which the site writes an entry for each reason.
@@ -35,7 +35,7 @@ def reasons_of(verdict: Verdict) -> set[Reason]:
 
 
 def answers(seed: int, version: str | None = None) -> Iterator[tuple[Query, Verdict]]:
-    """Yield questions about random graphs and what cuDNN answers, without end."""
+    """Yield endless queries about random graphs with cuDNN's answers."""
     rng = random.Random(seed)
     with Judge(limit_s=60.0) as judge:
         for drawn in mutants(rng):
@@ -45,7 +45,7 @@ def answers(seed: int, version: str | None = None) -> Iterator[tuple[Query, Verd
 
 
 def collect(table: dict[str, Any], seed: int, version: str | None, seconds: float) -> int:
-    """Add reasons to the table for so long; return how many questions were queried."""
+    """Add reasons to the table for a time; return the number of queries."""
     rows = {key_of(row["text"]): row for row in table["reasons"]}
     end = time.monotonic() + seconds
     asked = 0

@@ -1,4 +1,4 @@
-"""Remedies taken at their word: every change, target and version in the printed text of a verdict is queried.
+"""Verify printed remedies: every change, target and version in a verdict's text is judged.
 
 ``python -m tools.records.remedies`` does so for every refused verdict of the tables of attention, and writes a record.
 """
@@ -48,7 +48,7 @@ def remedy_of(verdict: Verdict) -> str:
 
 
 def build_graphs(question: Query, said: str) -> list[Graph]:
-    """Return the graphs that a remedy speaks of: with one or another change, or without some options of attention."""
+    """Return the graphs that a remedy means: with one of its changes, or without some options."""
     offered = {change.title: change.graph for change in changes(question.graph) if change.graphs}
     titles = [EFFECT.sub("", one) for one in re.split(r" or (?=with)", said)]
     if set(titles) <= offered.keys():
@@ -64,7 +64,7 @@ def build_graphs(question: Query, said: str) -> list[Graph]:
 
 
 def options_of(options: Options, said: str) -> list[tuple[str, ...]]:
-    """Return the options that a remedy leaves out: each by itself, or all together."""
+    """Return the options that a remedy leaves out, each alone or all together."""
     named = [key for key, option in options.found.items() if (option.instead or option.name) in said]
     for word in (" or ", " and "):
         for keys in chain.from_iterable(permutations(named, number) for number in range(len(named), 0, -1)):
@@ -77,7 +77,7 @@ def options_of(options: Options, said: str) -> list[tuple[str, ...]]:
 
 
 def check_advice(run_query: Ask, question: Query, verdict: Verdict) -> int:
-    """Ask whether each remedy of the printed verdict holds; return how many it names."""
+    """Judge each remedy of the printed verdict; return their number."""
     said = remedy_of(verdict)
     if not said:
         return 0
@@ -118,7 +118,7 @@ def all_cells() -> list[Cell]:
 
 
 def question_of(cell: Cell, version: str, *, build: bool = False) -> Query | None:
-    """Return the question of a cell, None where this package writes its graph no more."""
+    """Return the query of a cell, None if its graph can no longer be built."""
     name, form, target = cell
     own = None if version == library().version_text else version
     try:
@@ -132,7 +132,7 @@ def question_of(cell: Cell, version: str, *, build: bool = False) -> Query | Non
 
 
 def _cells(version: str) -> list[Cell]:
-    """Return the refused cells of a version's stored table; where none is stored, all cells."""
+    """Return the refused cells of a version's stored table; without one, all cells."""
     stored = _DATA / f"attention-support-{version}.json"
     if stored.is_file():
         return refused_cells(SupportTable.from_json(stored.read_text(encoding="utf-8")))
@@ -140,7 +140,7 @@ def _cells(version: str) -> list[Cell]:
 
 
 def _try(cell: Cell, version: str, *, build: bool) -> tuple[str, int, str]:
-    """Return what became of a cell's remedies: a word, how many were queried, and the text that does not hold."""
+    """Return the result for a cell's remedies: a word, the number judged, and a wrong text."""
     question = question_of(cell, version, build=build)
     if question is None:
         return "no such graph", 0, ""
@@ -156,7 +156,7 @@ def _try(cell: Cell, version: str, *, build: bool) -> tuple[str, int, str]:
 
 
 def campaign(version: str, *, build: bool, sample: int | None, workers: int) -> dict[str, Any]:
-    """Ask about the remedies of every refused verdict of a version, or of a seeded sample; return the counts."""
+    """Judge the remedies of every refused verdict of a version, or of a random sample; return the counts."""
     cells = _cells(version)
     if sample is not None:
         cells = random.Random(f"{version} {build}").sample(cells, min(sample, len(cells)))

@@ -1,4 +1,4 @@
-"""Calls of torch's scaled_dot_product_attention, drawn from a seed, and what torch says of each: ``ask`` needs a GPU.
+"""Random calls of torch's scaled_dot_product_attention with torch's report of each; ``ask`` needs a GPU.
 
 ``python -m tools.records.sdpa_grid FILE`` writes what this torch answers, for tests that have no GPU.
 """
@@ -69,7 +69,7 @@ ASPECTS: tuple[tuple[dict[str, Any], ...], ...] = (
 
 
 def draw(number: int, seed: int = 18) -> list[dict[str, Any]]:
-    """Return cases: each of every aspect alone, then up to three at a time."""
+    """Return cases: each value of every aspect alone, then combinations of up to three."""
     found = [dict(BASE)] + [{**BASE, **choice} for aspect in ASPECTS for choice in aspect]
     chance = random.Random(seed)
     while len(found) < number:
@@ -115,7 +115,7 @@ def _strided(size: tuple[int, ...], layout: str, which: int, torch: Any, **how: 
 
 
 def make(case: dict[str, Any], torch: Any) -> dict[str, Any]:
-    """Return the arguments of the call a case describes."""
+    """Return the arguments of a case's call."""
     sizes, made = sizes_of(case), {}
     for place, name in enumerate("qkv"):
         how = {"dtype": getattr(torch, case.get(f"{name}_dtype", case["dtype"])), "device": case["device"]}
@@ -141,7 +141,7 @@ def make(case: dict[str, Any], torch: Any) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def switched(case: dict[str, Any], torch: Any) -> Iterator[None]:
-    """Set the switches of a case, and set them back."""
+    """Set the switches of a case for a block."""
     cuda = torch.backends.cuda
     order = torch._C._get_sdp_priority_order()
     try:
@@ -164,7 +164,7 @@ def switched(case: dict[str, Any], torch: Any) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _standard_error() -> Iterator[list[str]]:
-    """Collect what is written to standard error: torch's words go there, past Python's warnings."""
+    """Collect what is written to standard error, where torch's messages go."""
     said: list[str] = []
     kept = os.dup(2)
     with tempfile.TemporaryFile() as file:
@@ -179,7 +179,7 @@ def _standard_error() -> Iterator[list[str]]:
 
 
 def run_query(case: dict[str, Any], torch: Any) -> dict[str, Any]:
-    """Return torch's report of a case: which of cuDNN, flash and efficient attention may run, and which it chooses."""
+    """Return torch's report of a case: which of cuDNN, flash and efficient attention may run, and its choice."""
     call = make(case, torch)
     cuda = torch.backends.cuda
     answer: dict[str, Any] = {"words": []}
@@ -213,7 +213,7 @@ def _try_to_ask(case: dict[str, Any], torch: Any) -> dict[str, Any]:
 
 
 def main(path: str, number: int = 320) -> None:
-    """Write what torch says of every case, and of a few under each environment variable, as JSON."""
+    """Write torch's report of every case, and of a few under each environment variable, as JSON."""
     import torch
 
     torch._fused_sdp_choice(*[torch.empty(1, 1, 8, 8, dtype=torch.half, device="cuda")] * 3)  # it sets its order then

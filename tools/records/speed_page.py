@@ -1,4 +1,4 @@
-"""docs/attention-speed.md and its pictures, from the records of an H200.
+"""Write docs/attention-speed.md and its pictures from records of an H200.
 
 ``make regen`` writes the page. ``python -m tools.records.speed_page`` draws the pictures with matplotlib.
 """
@@ -39,7 +39,7 @@ def kept_rows(record: Record) -> str:
 
 
 def without_plans(table: str) -> str:
-    """Return the lines of Markdown, their tables without a last column of engine configs, which the record has."""
+    """Return Markdown tables without the last column of engine configs, which the record has."""
     lines = table.splitlines()
     cut = [line.rpartition("|")[0].rpartition("|")[0] + "|" if line.startswith("|") else line for line in lines]
     return "\n".join(cut if any(line.endswith("| plans |") for line in lines) else lines)
@@ -55,7 +55,7 @@ def class_rows(record: Record) -> Iterator[str]:
 
 
 def model_rows(record: Record) -> Iterator[str]:
-    """Yield the rows of what each maker of attention costs."""
+    """Yield the rows with the cost of each implementation."""
     epochs = ("first epoch", "new lengths", "known lengths")
     rows: list[tuple[str, tuple[str, ...]]] = []
     for way in ("packed", "padded"):
@@ -69,7 +69,7 @@ def model_rows(record: Record) -> Iterator[str]:
 
 
 def gaps(record: Record) -> Iterator[str]:
-    """Yield what was not measured, and why."""
+    """Yield what was not measured, with the reason."""
     for maker, ways in record["makers"].items():
         for way, found in ways.items():
             if isinstance(found, Mapping) and "not measured" in found:

@@ -1,4 +1,4 @@
-"""Ten tasks of a stranger, from the text of the site alone: tried with a wheel in a fresh environment, written down.
+"""Try ten tasks of a new user from the site's text alone, with a wheel in a new environment.
 
 ``python -m tools.records.ten_tasks WHEEL`` makes the environment outside the checkout, runs the commands of the pages
 there and writes ``logs/ten-tasks.json``; ``--torch FOLDER`` has a torch. The site has to be built for the look-up.
@@ -41,7 +41,7 @@ PASTED = "CUDNN_STATUS_NOT_SUPPORTED_ARCH_MISMATCH: only Hopper is supported for
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
-    """One task: what a page says to type, and what has to come of it.
+    """One task: what a page tells to type, and the required result.
 
     Attributes
     ----------
@@ -200,7 +200,7 @@ GPU_TASKS = (
 
 
 def write_files(task: Task, folder: Path) -> None:
-    """Write what the page has the reader write."""
+    """Write the files that the page asks the reader to write."""
     for name, source in task.files.items():
         place = folder / name
         place.parent.mkdir(exist_ok=True)
@@ -212,7 +212,7 @@ def write_files(task: Task, folder: Path) -> None:
 
 
 def look_up(folder: Path) -> str:
-    """Paste an error text into the page of reasons of the built site; return what the page says."""
+    """Search an error text on the built site's page of reasons; return the found text."""
     with Browser(folder) as browser:
         page = browser.open(ROOT / "site" / "tables" / "reasons.html")
         page.run_query("document.getElementById('reason').focus()")
@@ -224,7 +224,7 @@ def look_up(folder: Path) -> str:
 
 
 def try_task(task: Task, folder: Path, environment: Mapping[str, str]) -> dict[str, Any]:
-    """Do what the page says; return how long it took and what came."""
+    """Follow the page; return the duration and the output."""
     write_files(task, folder)
     begun = time.monotonic()
     said, code = (look_up(folder), 0) if not task.commands else ("", 0)
@@ -243,7 +243,7 @@ def try_task(task: Task, folder: Path, environment: Mapping[str, str]) -> dict[s
 
 
 def main() -> None:
-    """Make the environment, try the tasks, and write them to the record, next to those tried on another machine."""
+    """Make the environment, try the tasks, and add them to the record."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("wheel", type=Path)
     parser.add_argument("--torch", type=Path, help="a folder to import torch from")

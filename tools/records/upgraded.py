@@ -1,4 +1,4 @@
-"""``python -m tools.records.upgraded OLD NEW FILE``: a record of 200 random graphs by two versions, on an H100.
+"""``python -m tools.records.upgraded OLD NEW FILE``: compare 200 random graphs in two versions, on an H100.
 
 What is called unchanged is queried of both again, without the code that called it so, and compared byte by byte.
 """
@@ -24,7 +24,7 @@ TARGET = "h100"
 
 
 def graphs(count: int = COUNT) -> dict[str, Graph]:
-    """Return random graphs of every family in turn, of what the oldest version has."""
+    """Return random graphs of each family in turn that the oldest version supports."""
     families = [name for name in FAMILIES if name != "mode"]
     named = ((families[seed % len(families)], seed) for seed in range(count))
     return {f"{family} {seed}": random_graph(seed, family, version=(9, 14, 0)) for family, seed in named}
@@ -51,13 +51,13 @@ print(json.dumps([verdict.outcome, tags, code, [h for h in verdict.hazards]]))
 
 
 def query_cudnn_choice(version: str, path: Path) -> str:
-    """Return what `CODE` prints with an installed version: verdict, lists, faults, every kernel's instructions."""
+    """Return `CODE`'s output with an installed version: verdict, lists, known issues, kernel instructions."""
     environment = environment_for(None if version == "default" else version)
     return run_python(["-c", CODE, str(path)], environment=environment, check=True).stdout
 
 
 def find_others(graphs: Mapping[str, Graph], old: str, new: str, folder: Path) -> list[str]:
-    """Return the names of the graphs of which two versions do not say the same, byte by byte."""
+    """Return the names of the graphs with any difference between two versions."""
     path, found = folder / "graph.json", []
     for name, graph in graphs.items():
         save_graph(graph, path)
@@ -67,7 +67,7 @@ def find_others(graphs: Mapping[str, Graph], old: str, new: str, folder: Path) -
 
 
 def summary(change: Change) -> dict[str, object]:
-    """Return what a change comes to, without the configs."""
+    """Return the effect of a change, without the configs."""
     return {
         "effect": change.effect,
         "differs": [item.what for item in change.differences],

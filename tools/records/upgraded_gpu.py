@@ -1,4 +1,4 @@
-"""What an upgrade changes on the GPU here, compared with a second pass and the old version against itself.
+"""Effects of an upgrade on this GPU, compared with a second pass and with the old version against itself.
 
 ``python -m tools.records.upgraded_gpu graphs FOLDER`` writes 48 random graphs and 8 of attention at lengths of
 training; ``cudnn-backend diff OLD NEW --time --format json --output CHECKED FOLDER/*.json`` is what is
@@ -41,7 +41,7 @@ def all_graphs() -> dict[str, Graph]:
 
 
 def ratio(us: Us | None) -> float | None:
-    """Return how much longer the new version takes."""
+    """Return the new version's time relative to the old one's."""
     return None if us is None or us[0] is None or us[1] is None else us[1] / us[0]
 
 
@@ -52,19 +52,19 @@ def rounded(name: str, ratios: Mapping[str, float | None]) -> float | None:
 
 
 def flagged(ratios: Mapping[str, float | None]) -> list[str]:
-    """Return the names whose time changed by more than 5 %."""
+    """Return the names with times that changed by more than 5 %."""
     return [name for name, one in ratios.items() if one is not None and not 1 / SLOWER <= one <= SLOWER]
 
 
 def time_again(
     names: Iterable[str], asked: Mapping[str, Graph], versions: tuple[str | None, str | None], until: float
 ) -> dict[str, float | None]:
-    """Return the ratios of new processes."""
+    """Return the ratios measured by new processes."""
     return {name: ratio(us) for name, us in _time_all(list(names), asked, versions, AT_ONCE, until, str)}
 
 
 def make_record(folder: Path, checked: Mapping[str, Any], seconds: float) -> dict[str, Any]:
-    """Return the record; graphs of changed time come first, and the time being over leaves the last ones out."""
+    """Return the record; graphs with changed times come first, and a time limit leaves out the last ones."""
     until = time.monotonic() + seconds
     old, new = (setup.version for setup in read_setups([str(checked["old"]), str(checked["new"])]).values())
     asked = {graph.name: graph for graph in map(load_graph, folder.glob("*.json"))}

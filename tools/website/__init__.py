@@ -1,1 +1,1 @@
-"""The build of the site: MkDocs calls :mod:`.hooks`; the pages are under ``docs/``."""
+"""The build of the site: MkDocs calls :mod:`.hooks`; the pages are in ``docs/``."""

@@ -1,4 +1,4 @@
-"""Hooks of MkDocs: write pages during the build, and turn links out of ``docs/`` into links to copies."""
+"""MkDocs hooks: write pages during the build, and redirect links outside of ``docs/`` to copies."""
 
 from __future__ import annotations
 
@@ -50,12 +50,12 @@ _LINK = re.compile(r"(\]\()(?!https?:|mailto:|#)([^)#\s]+)")
 
 
 def _place(link: str, folder: str) -> str:
-    """Return the path in the repository that a link of a file in `folder` leads to."""
+    """Return the repository path that a link of a file in `folder` leads to."""
     return posixpath.normpath(posixpath.join(folder, link)).rstrip("/")
 
 
 def _site_path(place: str) -> str:
-    """Return where the site has a path of the repository."""
+    """Return the site's path for a repository path."""
     if place in PAGES:
         return PAGES[place]
     if place.startswith(f"{DATA}/"):
@@ -64,7 +64,7 @@ def _site_path(place: str) -> str:
 
 
 def _relink(text: str, folder: str, page: str) -> str:
-    """Return Markdown written in `folder` of the repository with links as the page of the site needs them."""
+    """Return Markdown from `folder` of the repository with links for the page of the site."""
 
     def relinked(match: re.Match[str]) -> str:
         target = _site_path(_place(match[2], folder))
@@ -79,7 +79,7 @@ def _outside_code(text: str, change: Any) -> str:
 
 
 def _linked_files(text: str, folder: str) -> set[str]:
-    """Return the files outside ``docs/`` that a page links to, and that the site is to hold."""
+    """Return the files outside ``docs/`` that a page links to and the site needs."""
     found: set[str] = set()
 
     def look(part: str) -> str:
@@ -99,7 +99,7 @@ def _read_notebook() -> tuple[str, dict[str, bytes]]:
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add what is written now, and the files that pages link to."""
+    """Add generated pages and linked files."""
     texts = {
         site: _relink((ROOT / place).read_text(encoding="utf-8"), posixpath.dirname(place), site)
         for place, site in PAGES.items()
@@ -141,7 +141,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, *, page: Page, **_: Any) -> str:
-    """Lead links that leave ``docs/`` to the copies in the site."""
+    """Redirect links that leave ``docs/`` to copies in the site."""
     if page.file.src_uri in WIDE:
         page.meta["hide"] = ["navigation"]
     if page.file.generated_by:
@@ -163,14 +163,14 @@ def on_nav(nav: Navigation, **_: Any) -> None:
 
 
 def on_page_content(html: str, *, page: Page, **_: Any) -> str:
-    """Make wide tables reachable by keyboard, as they scroll, and give each known issue a place of its own."""
+    """Make wide tables focusable by keyboard, and give each known issue an anchor."""
     if page.file.src_uri == "known-issues.md":
         html = re.sub(r"<td><code>([\w-]+)</code>", r'<td id="\1"><code>\1</code>', html)
     return re.sub(r"<table>", '<table tabindex="0">', html)
 
 
 def on_post_page(output: str, **_: Any) -> str:
-    """Name the search for screen readers: the theme gives it the role of a dialog, and no name."""
+    """Name the search dialog for screen readers."""
     return output.replace(
         'data-md-component="search" role="dialog"', 'data-md-component="search" role="dialog" aria-label="Search"'
     )
@@ -193,7 +193,7 @@ def on_post_build(config: MkDocsConfig) -> None:
 
 
 def _first_words(page: str) -> tuple[str, str]:
-    """Return the heading and the first sentence of a page of the site."""
+    """Return the heading and the first sentence of a page."""
     body = page.partition("<article")[2]
     title = re.search(r"<h1[^>]*>(.*?)</h1>", body, re.DOTALL)
     after = body[title.end() :] if title else body

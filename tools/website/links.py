@@ -15,7 +15,7 @@ __all__ = ["dead_links"]
 
 
 class _Reader(HTMLParser):
-    """The ids of a page, and what it links to."""
+    """The ids of a page, and its links."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -29,7 +29,7 @@ class _Reader(HTMLParser):
 
 
 def dead_links(site: Path) -> list[str]:
-    """Return a line for each link that leads nowhere."""
+    """Return a line for each broken link."""
     pages: dict[Path, _Reader] = {}
     for path in sorted(site.rglob("*.html")):
         pages[path.resolve()] = reader = _Reader()

@@ -1,4 +1,4 @@
-"""Pages that the build of the site writes: gallery, commands, enums, files, cuDNN's reasons, tables."""
+"""Pages written by the site's build: gallery, commands, enums, files, cuDNN's reasons, tables."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def _docstring(path: Path) -> str:
 
 
 def graph_files() -> list[Path]:
-    """Return the examples that are a graph, and can be read without a cuDNN."""
+    """Return the examples with a graph that can be read without cuDNN."""
     return [
         path
         for path in sorted((ROOT / "examples").glob("*.py"))
@@ -54,7 +54,7 @@ def graph_files() -> list[Path]:
 
 
 def write_gallery() -> str:
-    """Return the gallery: each example with a graph, its drawing, its text and the command that judges it."""
+    """Return the gallery: each example graph with its drawing, its text and the command that judges it."""
     parts = [
         "---\nhide: [navigation]\n---\n\n# Gallery of graphs\n\n"
         "Graphs to copy, each with the command that judges it. Boxes are operations with their results, rounded boxes "
@@ -123,7 +123,7 @@ def write_commands() -> str:
 
 
 def write_enums() -> str:
-    """Return every enum of the header, with the numbers and the versions that brought them."""
+    """Return every enum of the header with numbers and introducing versions."""
     parts = [
         "---\nsearch:\n  boost: 0.2\n---\n\n# Enums\n\n"
         "Every enum of `cudnn_graph.h`, from `cudnn_backend_py.enums`. Names are those of C without the common prefix "
@@ -145,7 +145,7 @@ _CODE = (".py", ".c", ".h", ".cpp", ".cu")
 
 
 def _first_line(path: Path) -> str:
-    """Return the first line of a module's docstring, or the first sentence of the comment that a C file begins with."""
+    """Return the first line of a module's docstring, or the first sentence of a C file's leading comment."""
     if path.suffix == ".py":
         return plain_roles(_docstring(path).partition("\n")[0])
     text = path.read_text(encoding="utf-8")
@@ -178,7 +178,7 @@ def write_files() -> str:
 
 
 def write_reasons() -> str:
-    """Return the page of cuDNN's reasons: a heading for each rule, and for each reason under it."""
+    """Return the page of cuDNN's reasons, by rule."""
     found = list(entries())
     versions = sorted({one for entry in found for one in entry.versions}, key=version_numbers)
     parts = [
@@ -201,7 +201,7 @@ def write_reasons() -> str:
 
 
 def _message_section() -> str:
-    """Return the messages of programs, each with its meaning, and how each program shows cuDNN's own reasons."""
+    """Return the section of program messages: meaning, and how each program shows cuDNN's reasons."""
     how = "".join(f"\n| {name or 'any other'} | {text} |" for name, text in HOW.items())
     parts = [f"\n## Messages of programs {{ #messages }}\n\n| program | cuDNN's own reasons |\n|---|---|{how}\n"]
     parts += map(_message_mark, (*MESSAGES, *STATUSES))
@@ -257,5 +257,5 @@ def operation_rows() -> list[dict[str, str]]:
 
 
 def to_json(data: Any) -> str:
-    """Return data as JSON, a row a line where it is a list of rows."""
+    """Return data as JSON, with one row per line for lists."""
     return json.dumps(data, indent=1, ensure_ascii=False) + "\n"

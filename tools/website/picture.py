@@ -1,4 +1,4 @@
-"""The picture of the README and the first page, which ``make regen`` draws from the forum's graph."""
+"""The picture of the README and the first page, drawn from the forum's graph by ``make regen``."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ __all__ = ["draw"]
 
 
 def draw() -> str:
-    """Return the drawing as a file that is alone, in the colours of the reader's system."""
+    """Return the drawing as a standalone file in the reader's colour scheme."""
     return draw_file(graph(), {"s"})

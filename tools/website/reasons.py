@@ -1,4 +1,4 @@
-"""Entries of the site for cuDNN's reasons, each with the rule that reads it.
+"""The site's entries for cuDNN's reasons, each with its rule.
 
 ``docs/assets/reasons.js`` finds the entry of a text in the browser, from :func:`lookup_table`.
 """
@@ -23,13 +23,13 @@ TABLE = Path(__file__).parents[2] / "docs" / "tables" / "reasons.json"
 
 
 def key_of(text: str) -> str:
-    """Return a key that ignores numbers, spaces and punctuation of a reason."""
+    """Return a key of a reason without numbers, spaces and punctuation."""
     return " ".join("0" if word[0].isdigit() else word for word in re.findall(r"[a-z_]+|\d+", text.lower()))
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A heading of the page: a rule of diagnosis, or a group of reasons that no rule reads."""
+    """A heading of the page: a rule of diagnosis, or a group of reasons without a rule."""
 
     name: str
     title: str
@@ -42,7 +42,7 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A reason, the rule that reads it, and the versions and architectures that gave it."""
+    """A reason, its rule, and the versions and architectures that gave it."""
 
     status: str
     text: str
@@ -70,7 +70,7 @@ def rules() -> tuple[Rule, ...]:
 
 
 def _describe(rule: RuleText) -> str:
-    """Return the parts of a rule's docstring as Markdown; of the last three headings the text alone."""
+    """Return the parts of a rule's docstring as Markdown; for the last three headings only the text."""
     if set(rule.parts) == {"Problem"}:
         return rule.problem
     return "\n\n".join(f"{name}\n:   {text}" for name, text in rule.parts.items())
@@ -93,7 +93,7 @@ def _entries(table: dict[str, Any]) -> Iterator[Entry]:
 
 
 def lookup_table() -> dict[str, Any]:
-    """Return the data with which the browser finds an entry: keys of reasons, and patterns of rules."""
+    """Return the browser's search data: keys of reasons, and patterns of rules."""
     by_name = {rule.name: rule for rule in rules()}
     reasons = [
         [key_of(one.text), key_of(one.statement), one.anchor, one.statement, by_name[one.rule].title]
@@ -121,12 +121,12 @@ def _message_row(row: Message) -> list[str]:
 
 
 def message_anchor(row: Message) -> str:
-    """Return the place on the page of a message of a program."""
+    """Return the anchor of a program's message on the page."""
     return f"message-{row.code}"
 
 
 def _for_browser(pattern: str) -> str:
-    """Return a pattern without inline flags: letters that may be of either case are sets of both."""
+    """Return a pattern without inline flags, with both cases of letters."""
 
     def either(text: str) -> str:
         return re.sub(

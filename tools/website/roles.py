@@ -1,4 +1,4 @@
-"""The API reference's docstrings, rewritten before they are parsed: an extension of griffe."""
+"""A griffe extension that rewrites the API reference's docstrings before they are parsed."""
 
 from __future__ import annotations
 

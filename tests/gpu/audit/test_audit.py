@@ -1,4 +1,4 @@
-"""Programs that run into known issues, audited and examined on a GPU; and programs where all is right."""
+"""Audit and examine programs with known issues on a GPU, and programs without any."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _fresh() -> Iterator[None]:
 @pytest.mark.parametrize("name", ["deep-scores", "negative-scale", "pooling-padded-behind"])
 @pytest.mark.filterwarnings("ignore")
 def test_a_wrong_result_is_found_and_its_known_issue_named(name: str, tmp_path: Path) -> None:
-    """Where the table says that this version has the fault; else nothing is kept."""
+    """A case is stored where the table lists the issue for this version, and not otherwise."""
     target = open_target()
     version, own = target.library.version, target.library.version_text
     target.close()

@@ -1,4 +1,4 @@
-"""``python -m benchmarks run`` on a GPU, little of it: every part measures. How fast is a figure of the record."""
+"""Run small parts of ``python -m benchmarks run`` on a GPU: every part must give figures."""
 
 from __future__ import annotations
 

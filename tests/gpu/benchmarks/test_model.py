@@ -1,4 +1,4 @@
-"""The small model of the bench: it learns, is served from its cache, and says what a maker does not offer."""
+"""The benchmark's small model must learn, be served from its cache, and name missing features of implementations."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_both_ways_begin_with_the_same_numbers(effort: Any) -> None:
 
 
 def test_what_is_served_token_by_token_is_what_one_pass_states(effort: Any) -> None:
-    """Logits after reading prompts and then tokens by the cache, against those of the whole text at once."""
+    """Compare logits from prompts and cached tokens with those of the whole text at once."""
     from benchmarks.model.attentions import Plain
     from benchmarks.model.gpt import Gpt
     from benchmarks.model.measure import Served
@@ -83,7 +83,7 @@ def test_what_a_maker_does_not_offer_is_reported(effort: Any) -> None:
 
 
 def test_packed_tokens_are_padded_and_used_out_again() -> None:
-    """For torch's cuDNN, with whatever else computes; results and gradients."""
+    """torch's cuDNN is compared with other implementations, in results and gradients."""
     from benchmarks.model.attentions import Plain, TorchCudnn
 
     class Padded(TorchCudnn):

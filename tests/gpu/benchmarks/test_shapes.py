@@ -1,4 +1,4 @@
-"""Little of what is measured of many shapes: it runs, and its results are right; how fast it is, is no test."""
+"""Run a small part of the benchmark of many shapes, and check its results."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ pytest.importorskip("torch", reason="did not run: torch is not installed, and th
 
 
 def measured(folder: Path, name: str, *options: str) -> Any:
-    """Measure in a process of its own, and return the record."""
+    """Run the benchmark in a separate process, and return the record."""
     output = folder / "record.json"
     run_python(["-m", "benchmarks", name, "--output", str(output), *options], timeout_s=300, check=True)
     record = json.loads(output.read_text())
@@ -24,7 +24,7 @@ def measured(folder: Path, name: str, *options: str) -> Any:
 
 
 def measured_quietly(folder: Path, name: str, *options: str) -> Any:
-    """Measure again while the GPU's memory grows: a leak is always seen, what others take is not."""
+    """Repeat the benchmark while GPU memory grows: a leak always shows, memory of other processes does not."""
     for _ in range(3):
         record = measured(folder, name, *options)
         if all(right for what, right in passed(record).items() if what.startswith("GPU memory")):

@@ -1,4 +1,4 @@
-"""cuDNN by version and config next to torch's backends: all are timed, and one plan takes as long wherever it runs."""
+"""Time cuDNN by version and config next to torch's backends; a plan must take equally long in all processes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytest.importorskip("torch", reason="did not run: torch is not installed, and th
 
 
 def test_a_log_is_compared_by_its_graphs() -> None:
-    """Its plan was built by torch; ours of the same graph is timed next to torch's backends on the same shape."""
+    """torch built its plan; ours for the same graph is timed with torch's backends on the same shape."""
     log = str(LOGS / "torch-attention-9.19.0.log.gz")
     wanted = Comparison(log, rounds=7)
     record = compare(wanted)

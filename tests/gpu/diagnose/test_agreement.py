@@ -1,4 +1,4 @@
-"""The verdict and engine-config list without a device equal the live ones, or the difference is listed here."""
+"""Verdict and config list for a described GPU must equal the live ones, or differ as listed here."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ KNOWN_WORDS = (*NEEDS_DEVICE, "core_engine.getStatus()")
 
 
 def own_description() -> Profile:
-    """Return this machine's GPU as a description, so that nothing but the way of asking differs."""
+    """Return this machine's GPU as a description, so that only the way of judging differs."""
     target = open_target()
     target.close()
     return target.profile
@@ -47,7 +47,7 @@ ATTENTION = ("flash", "unified", "two matmul")
 
 
 def passes_by_hand(name: str, config: str, on: Profile | None) -> bool:
-    """Return whether a target takes this very engine config; `on` None is the GPU itself."""
+    """Return whether a target supports exactly this engine config; `on` None is the GPU itself."""
     _, engine, *knobs = config.split(" ", 2)
     choices = dict(item.split("=") for item in knobs[0].split(",")) if knobs else {}
     target = open_target(on)
@@ -61,7 +61,7 @@ def passes_by_hand(name: str, config: str, on: Profile | None) -> bool:
 
 
 def differences(name: str, deviceless: dict[str, Any], live: dict[str, Any]) -> tuple[dict[str, int], list[str]]:
-    """Return the causes of the differences between two lists, counted, and what has no cause."""
+    """Return the counted causes of differences between two lists, and differences without a cause."""
     causes: Counter[str] = Counter()
     unexplained = []
     for mode, configs in deviceless["configs"].items():

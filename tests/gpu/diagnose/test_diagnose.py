@@ -1,4 +1,4 @@
-"""Diagnosis on the GPU: a log of torch's attention read back, plans that do not run, another process asked."""
+"""Diagnosis on the GPU: torch's logged attention, plans that do not run, queries in another process."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_a_plan_that_does_not_run_is_a_verdict_and_the_process_lives_on() -> Non
 
 
 def test_causes_of_a_refusal_by_this_gpu_are_measured() -> None:
-    """On the description of this GPU, and the same as there; with a plan as well."""
+    """The description of this GPU gives the same answer, also with a plan."""
     graph = sdpa_forward(batch=2, heads=4, seq_q=256, head_dim=20)
     with Judge() as judge:
         for build in (False, True):

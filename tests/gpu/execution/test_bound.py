@@ -1,4 +1,4 @@
-"""``Executable``: every way to give buffers, streams, workspaces and numbers; wrong buffers; CUDA graphs."""
+"""Test ``Executable``: forms of buffers, streams, workspaces, numbers; wrong buffers; CUDA graphs."""
 
 from __future__ import annotations
 
@@ -355,7 +355,7 @@ check(given)
 
 @pytest.mark.skipif(importlib.util.find_spec("jax") is None, reason="did not run: JAX is not installed")
 def test_jax() -> None:
-    """In a process of its own: JAX starts threads, and would take most of the GPU's memory."""
+    """It runs in a separate process, as JAX starts threads and takes most GPU memory."""
     environment = {**os.environ, "XLA_PYTHON_CLIENT_PREALLOCATE": "false", "CUDA_VISIBLE_DEVICES": "0"}
     command = [sys.executable, "-X", "faulthandler", "-c", JAX]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=150)

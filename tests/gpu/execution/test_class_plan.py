@@ -1,4 +1,4 @@
-"""Class plans: one plan for every batch and length within its bounds, against float64."""
+"""Compare class plans, one for every batch and length within bounds, with float64."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def class_of(kind: Kind, gpu: Target, *, backward: bool, bounds: Bounds = BOUNDS
 
 
 def lengths(rng: random.Random, batch: int, most: int) -> list[int]:
-    """Return random lengths, 0, 1 and the bound among them more often than by chance."""
+    """Return random lengths, with 0, 1 and the bound over-represented."""
     return [rng.choice((0, 1, most, rng.randint(2, most), rng.randint(2, most))) for _ in range(batch)]
 
 
@@ -102,7 +102,7 @@ def test_32_bit_offsets_are_as_right(gpu: Target, mode: Mode) -> None:
     ("mode", "lens_q", "rows"), [("padded", [1, 1, 1], [0, 1, 2, 2, 3]), ("packed", [1, 1, 0], [0, 1, 1, 1, 2])]
 )
 def test_decoding_reads_rows_of_q_alone(gpu: Target, mode: Mode, lens_q: list[int], rows: list[int]) -> None:
-    """Its kernels read a row of each sequence of the class; those that the call does not have begin after Q."""
+    """Its kernels read a row of every sequence of the class; rows of missing sequences come after Q."""
     held: list[Any] = []
 
     def allocate(size: int) -> Any:
@@ -120,7 +120,7 @@ def test_decoding_reads_rows_of_q_alone(gpu: Target, mode: Mode, lens_q: list[in
 
 
 def test_tables_that_stay_are_written_when_the_shape_changes(gpu: Target) -> None:
-    """By one thread and several, on several streams, and next to a captured graph of another shape."""
+    """Calls come from one or several threads, on several streams, and next to a captured graph."""
     kind = KINDS["groups"]
     plan = class_of(kind, gpu, backward=False)
     made = [Call(kind, "dense", [s] * b, [s] * b, s) for b, s in ((2, 100), (2, 300), (8, 100))]
@@ -163,7 +163,7 @@ def test_tables_that_stay_are_written_when_the_shape_changes(gpu: Target) -> Non
 
 
 def paged(lens: list[int], page: int, cols: int) -> tuple[Any, Any, Any, list[tuple[Any, Any]]]:
-    """Return containers of shuffled pages, a block table with -1 where nothing is, and K and V of each sequence."""
+    """Return containers of shuffled pages, a block table with -1 in unused entries, and K and V per sequence."""
     pages = 4 * cols
     k, v = (torch.randn(pages, page, 2, 64, device="cuda", dtype=torch.half) for _ in "kv")
     order, table = torch.randperm(pages, device="cuda").int(), torch.full((len(lens), cols), -1, device="cuda").int()

@@ -1,4 +1,4 @@
-"""Graphs run on the GPU and agree with float64; wrong buffers are refused before launch."""
+"""Run graphs on the GPU and compare with float64; wrong buffers must be refused before launch."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ def test_saved_plan_runs_after_loading(gpu: Target, tmp_path: Any) -> None:
 
 
 def test_numpy_arrays_need_no_other_package() -> None:
-    """Neither cuda-python nor a framework: memory and copies are the driver's."""
+    """Memory and copies use the driver, without cuda-python or a framework."""
     program = "import sys\nsys.modules.update(cuda=None, torch=None, cupy=None)\n"
     program += "from examples import flash_forward\nflash_forward.main()"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=120)

@@ -1,4 +1,4 @@
-"""The pool of plans on a GPU: plans that go while work is in flight, captures, builds in the background, any shape."""
+"""Test the pool of plans on a GPU: evictions during work, captures, background builds, any shape."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ def test_no_plan_is_built_in_a_capture_and_the_capture_goes_on(gpu: Target) -> N
 
 
 def test_a_build_in_the_background_leaves_a_capture_valid(pool: PlanPool, gpu: Target) -> None:
-    """The capture forbids other threads whatever might spoil it (mode "global"), and lasts as long as the builds."""
+    """The capture in mode "global" forbids conflicting calls of other threads, and lasts as long as the builds."""
     x = torch.zeros(8, device="cuda")
     graph = torch.cuda.CUDAGraph()
     torch.cuda.synchronize()

@@ -1,4 +1,4 @@
-"""Programs for cudnn-frontend run to their end on the GPU: the notebooks' own cells, and our examples."""
+"""Programs for cudnn-frontend must run completely on the GPU: the notebooks' cells, and our examples."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def need_torch() -> None:
 
 @pytest.mark.parametrize("seed", [0, 1])
 def test_notebook_runs_to_its_end(seed: int, tmp_path: Path) -> None:
-    """Every cell, both halves; its own assert_close calls are the assertions."""
+    """Every cell runs; its own assert_close calls are the assertions."""
     need_torch()
     path = find_seed(seed)
     if path is None:
@@ -192,7 +192,7 @@ print("all right")
 
 
 def test_a_cuda_graph_outlives_the_graph_it_was_captured_from() -> None:
-    """What it launches is kept for it, and goes with it."""
+    """A captured graph keeps everything it launches, and frees it at its end."""
     need_torch()
     done = run_python(["-c", CAPTURES], timeout_s=300)
     check_program(done)

@@ -1,4 +1,4 @@
-"""Attention of cudnn-frontend since 1.25 on the GPU, against float64: running sums, multipliers, statistics in log2."""
+"""Compare attention features of cudnn-frontend since 1.25 with float64: running sums, multipliers, log2 statistics."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def ints(values: Any) -> Any:
 
 
 def expected(q: Any, k: Any, v: Any, causal: bool) -> tuple[Any, Any]:
-    """Return O and the natural logarithm of the sums, of one sequence as s, h, d."""
+    """Return O and the natural log-sum-exp of one sequence as s, h, d."""
     q, k, v = q.double(), *(x.double().repeat_interleave(HEADS // KV_HEADS, 1) for x in (k, v))
     scores = torch.einsum("shd,thd->hst", q, k) * SCALE
     if causal:
@@ -114,7 +114,7 @@ def test_packed_sequences_by_running_sums(multiplied: bool, log2: bool, causal: 
 
 
 def test_a_product_with_other_dims_and_its_workspace() -> None:
-    """One plan, with dims given at each call, and the workspace cuDNN names for them (9.23)."""
+    """One plan gets its dims at each call, and the workspace that cuDNN reports for them (9.23)."""
     need(9, 23, 0)
     torch.manual_seed(2)
     handle = cudnn.create_handle()
@@ -147,7 +147,7 @@ def test_a_product_with_other_dims_and_its_workspace() -> None:
 
 
 def test_calls_with_a_dict_from_many_threads() -> None:
-    """One graph, a variant pack per thread; each thread has a stream's handle of its own, and reads what it wrote."""
+    """Threads share one graph with a variant pack and a stream's handle each, and read what they wrote."""
     import threading
 
     g = cudnn.pygraph(io_data_type=TYPE.BFLOAT16, compute_data_type=TYPE.FLOAT)

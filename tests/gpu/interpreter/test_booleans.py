@@ -1,4 +1,4 @@
-"""Booleans in memory are eight in a byte, the first in its lowest bit: every plan reads and writes them so."""
+"""Every plan must read and write booleans in memory as eight per byte, the first in the lowest bit."""
 
 from __future__ import annotations
 

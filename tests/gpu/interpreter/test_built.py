@@ -1,4 +1,4 @@
-"""The graphs of docs/operations.md run on the GPU available as their record says, and agree with the interpreter."""
+"""The graphs of docs/operations.md must run on this GPU as recorded, and agree with the interpreter."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ...support.gpus import measured_here, sm_here
 
 @pytest.fixture(scope="module")
 def seen() -> dict[str, dict[str, Any]]:
-    """What becomes of every graph here."""
+    """The results of all graphs on this GPU."""
     with ThreadPoolExecutor(WORKERS) as pool:
         found = dict(zip(BUILT, pool.map(run_in_child, BUILT), strict=True))
     add_figure("graphs of operations", seen={name: item["said"] for name, item in found.items()})
@@ -44,7 +44,7 @@ def test_the_record_of_this_gpu_and_version_agrees(seen: dict[str, dict[str, Any
 
 @pytest.mark.parametrize("name", [name for name, case in BUILT.items() if case.kind in ELSEWHERE])
 def test_kinds_for_other_gpus_are_not_supported_on_hopper(seen: dict[str, dict[str, Any]], name: str) -> None:
-    """Refused before anything runs; a kind that is newer than the library is said to be."""
+    """They are refused before anything runs; a kind newer than the library is reported as such."""
     if sm_here() != 90:
         pytest.skip(f"did not run: {BUILT[name].kind.name} may run here, it needs {ELSEWHERE[BUILT[name].kind]}")
     assert seen[name]["said"] == REFUSED

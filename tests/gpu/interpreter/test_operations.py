@@ -1,4 +1,4 @@
-"""Operations on the GPU: edge cases compared with the interpreter, random problems also with PyTorch."""
+"""Compare operations on the GPU: edge cases with the interpreter, random problems also with PyTorch."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Records = dict[str, dict[str, Any]]
 
 @pytest.fixture(scope="module")
 def edges() -> Records:
-    """What every case at an edge did, on each engine that cuDNN has for it."""
+    """The results of every edge case on each of its engines."""
     found = {record["name"]: record for record in run_many([*CASES, *REFUSED])}
     add_figure(
         "edges of operations",
@@ -33,7 +33,7 @@ def edges() -> Records:
 
 @pytest.fixture(scope="module")
 def problems() -> Records:
-    """What every random problem did."""
+    """The results of every random problem."""
     found = {record["name"]: record for record in run_many(random_names(RANDOM))}
     for family in FAMILIES:
         those = [record for name, record in found.items() if name.split("/")[1] == family]
@@ -48,7 +48,7 @@ def problems() -> Records:
 
 
 def _largest(records: list[dict[str, Any]]) -> dict[str, float]:
-    """Return the largest error of each type, as a share of what is allowed."""
+    """Return the largest error of each type relative to the allowed one."""
     found: dict[str, float] = {}
     for record in records:
         for kind, share in record.get("shares", {}).items():
@@ -65,7 +65,7 @@ def test_cudnn_does_at_the_edges_what_the_interpreter_states(edges: Records, nam
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_cudnn_refuses_what_is_reported_as_refused(edges: Records, name: str) -> None:
-    """Where that was measured; elsewhere it may as well agree."""
+    """This applies where it was measured; elsewhere it may agree."""
     expected = ("refused", "no plan") if measured_here() else ("refused", "no plan", "agrees")
     assert edges[name]["outcome"] in expected, edges[name]
 

@@ -1,4 +1,4 @@
-"""Attention with scores far below 0 in every row: right, or wrong as a row of the fault table says."""
+"""Attention with very negative scores in every row must be right, or wrong as a known issue states."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ EVERY = 7  # of the cases: python -m tools.records.deep_scores runs all
 
 @pytest.fixture(scope="module")
 def found() -> list[dict[str, Any]]:
-    """What cases of every mask, shape and form did."""
+    """The results for every mask, shape and form."""
     target = open_target()
     cases = deep_cases(target.library.version)
     target.close()

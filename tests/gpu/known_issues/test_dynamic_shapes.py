@@ -1,4 +1,4 @@
-"""One plan for many shapes: which ways of cuDNN to change a plan's shape give right numbers, against float64.
+"""Compare one plan used for many shapes, by each of cuDNN's methods, with float64.
 
 Two ways: a kernel cache shared by plans with dynamic shapes, and override shapes in the variant pack. Each is tried
 with attention, as many operations and as one, forward and backward, and with a matrix product as the control. A case
@@ -108,7 +108,7 @@ MATMUL_CHANGES: dict[str, dict[str, int]] = {
 
 
 class Case(NamedTuple):
-    """What is tried: its text are also its name.
+    """One experiment; its text is its name.
 
     ``tensors`` is which get other dims and strides: those in memory, all of the graph, all but the statistics and
     lengths, or those in memory with K as its rows are (the composite form has it transposed). ``strides`` is how the
@@ -132,7 +132,7 @@ class Case(NamedTuple):
 
 
 def cases(way: Sharing) -> Iterator[Case]:
-    """Yield what is tried of a way."""
+    """Yield the experiments of a method."""
     for change in MATMUL_CHANGES:
         yield Case(way, "matmul", "forward", change)
     for form in ("composite", "unified"):
@@ -171,18 +171,18 @@ def cases(way: Sharing) -> Iterator[Case]:
 
 @dataclass(frozen=True)
 class Tensors:
-    """The tensors of one problem by name: how they are, and the options of what is computed."""
+    """The tensors of one problem by name, with their layout and the options of the computation."""
 
     dims: Mapping[str, Dims]
     strides: Mapping[str, Dims]
     written: tuple[str, ...]
 
     def span(self, name: str) -> int:
-        """Return the elements from the first to the last."""
+        """Return the number of elements from first to last."""
         return 1 + sum((n - 1) * s for n, s in zip(self.dims[name], self.strides[name], strict=True))
 
     def view(self, name: str, arena: Array) -> Array:
-        """Return a tensor in its arena."""
+        """Return a tensor in its memory."""
         step = arena.itemsize
         return np.lib.stride_tricks.as_strided(
             arena, self.dims[name], tuple(stride * step for stride in self.strides[name])
@@ -207,7 +207,7 @@ def matmul_tensors(graph: Graph) -> Tensors:
 
 
 def attention_problem(case: Case, change: Mapping[str, int], layout: Any = None) -> Attention:
-    """Return the problem of a case with a shape."""
+    """Return the problem of an experiment for a shape."""
     options = dict(OPTIONS[case.options])
     if case.direction == "backward":
         options.pop("stats", None)
@@ -223,7 +223,7 @@ def attention_graph(case: Case, problem: Attention, target: Target) -> Graph:
 
 
 def attention_names(case: Case) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the tensors of numbers that are read and written."""
+    """Return the names of the tensors read and written."""
     if case.direction == "backward":
         return ("q", "k", "v", "o", "do", "stats"), ("dq", "dk", "dv")
     return ("q", "k", "v"), ("o", "stats") if OPTIONS[case.options].get("stats") else ("o",)
@@ -236,7 +236,7 @@ def attention_tensors(case: Case, p: Attention) -> Tensors:
 
 
 def lengths(p: Attention) -> dict[str, Array]:
-    """Return the small tensors of a problem; sequences of a ragged one are where dense ones would."""
+    """Return the small tensors of a problem; ragged sequences are placed as dense ones."""
     made: dict[str, Any] = {}
     if p.padding:
         rng = np.random.default_rng(1)
@@ -253,7 +253,7 @@ def lengths(p: Attention) -> dict[str, Array]:
 
 
 def expected_attention(case: Case, p: Attention, views: Mapping[str, Array]) -> dict[str, Array]:
-    """Return what a problem's outputs should be, in float64, from views of what it reads."""
+    """Return the expected outputs of a problem in float64, from views of its inputs."""
     held = lengths(p)
     options: dict[str, Any] = {name: getattr(p, name) for name in ("left_bound", "right_bound", "alignment")} | {
         name: value for name, value in held.items() if name.startswith("seq_len")
@@ -273,7 +273,7 @@ def expected_attention(case: Case, p: Attention, views: Mapping[str, Array]) -> 
 
 
 def differs(got: Mapping[str, Array], want: Mapping[str, Array], keep: Mapping[str, Array]) -> str:
-    """Return as text how outputs differ from what they should be, where `keep` says that rows are real."""
+    """Return as text how outputs differ from the expected ones, in rows selected by `keep`."""
     words = []
     for name, found in got.items():
         real = np.broadcast_to(keep.get(name, np.True_), found.shape)
@@ -287,7 +287,7 @@ def differs(got: Mapping[str, Array], want: Mapping[str, Array], keep: Mapping[s
 
 @dataclass
 class Run:
-    """A plan that is built for one shape and run in another."""
+    """A plan built for one shape and run with another."""
 
     case: Case
     target: Target
@@ -311,7 +311,7 @@ class Run:
         self.tensors = [attention_tensors(case, p) for p in self.problems]
 
     def config(self, graph: Graph) -> EngineConfig:
-        """Return the config a plan is built of.
+        """Return the config of the plan.
 
         Raises
         ------
@@ -327,7 +327,7 @@ class Run:
         return found.configs[self.case.config]
 
     def plans(self) -> tuple[Plan, dict[str, float]]:
-        """Return the plan to run, and the milliseconds that plans took."""
+        """Return the plan to run, and the milliseconds for building plans."""
         figures: dict[str, float] = {}
 
         def built(name: str, config: EngineConfig, kernels: Descriptor | None = None) -> Plan:
@@ -347,7 +347,7 @@ class Run:
         return built("from_cache_ms", self.config(self.graphs[1]), kernels), figures
 
     def overrides(self) -> Overrides | None:
-        """Return the uids, dims and strides that the variant pack says."""
+        """Return the uids, dims and strides in the variant pack."""
         if self.case.way == "kernel cache":
             return None
         graph, which = self.graphs[1], self.case.tensors
@@ -363,7 +363,7 @@ class Run:
     # numbers
 
     def mixes(self) -> Iterator[tuple[str, Tensors, dict[str, Any]]]:
-        """Yield the shape that was requested, then each mix of it and the one the plan was built for.
+        """Yield the requested shape, then each mixture of it with the built shape.
 
         Strides of a tensor are those of one of the two, or those of a dense tensor of the mixed dims.
         """
@@ -390,14 +390,14 @@ class Run:
                     yield ", ".join([*told, f"strides {of_strides}"]), tensors, {"problem": problem}
 
     def expected(self, tensors: Tensors, problem: Any, arenas: Mapping[str, Array]) -> dict[str, Array]:
-        """Return what is right for one of the mixes."""
+        """Return the right results for one mixture."""
         views = {name: tensors.view(name, arenas[name]) for name in tensors.dims if name not in tensors.written}
         if self.case.form == "matmul":
             return {"c": views["a"].astype(np.float64) @ views["b"].astype(np.float64)}
         return expected_attention(self.case, problem, views)
 
     def real_rows(self) -> dict[str, Array]:
-        """Return which rows of the outputs are no padding."""
+        """Return the rows of the outputs that are not padding."""
         if self.case.form == "matmul" or not self.problems[1].padding:
             return {}
         p = self.problems[1]
@@ -409,7 +409,7 @@ class Run:
         return {name: rows["kv" if name in ("dk", "dv") else "q"] for name in self.tensors[1].written}
 
     def arenas(self, *, tight: bool) -> dict[str, Array]:
-        """Return memory for the tensors with numbers in it; what is to be written is NaN."""
+        """Return memory for the tensors; outputs are NaN."""
         rng = np.random.default_rng(0)
         run = self.tensors[1]
         made: dict[str, Array] = {}
@@ -434,7 +434,7 @@ class Run:
     def launch(
         self, plan: Plan, arenas: Mapping[str, Array], *, timed: bool
     ) -> tuple[dict[str, Array], dict[str, float]]:
-        """Run the plan once and return what its outputs' memory holds then, and microseconds where they are wanted."""
+        """Run the plan once; return its outputs' memory, and microseconds if requested."""
         handle = live_handle(plan)
         tensors = self.graphs[1].variant_pack_tensors
         small = {} if self.case.form == "matmul" else lengths(self.problems[1])
@@ -472,7 +472,7 @@ class Run:
         return found, figures
 
     def exact(self, row: bytes, workspace: int, memory: Memory) -> dict[str, float]:
-        """Return what the ordinary plan of the shape costs."""
+        """Return the cost of the ordinary plan for the shape."""
         graph = self.graphs[1]
         config = OperationGraph(graph, self.target).heuristics("A").configs[0]
         start = time.perf_counter()
@@ -486,7 +486,7 @@ class Run:
         return {"exact_built_ms": round(built_ms, 2), "exact_gpu_us": taken}
 
     def compare(self, arenas: Mapping[str, Array], found: Mapping[str, Array]) -> dict[str, Any]:
-        """Return what is seen of a run: whether it is right, and what it is right for instead."""
+        """Return whether a run is right, and otherwise which mixture it is right for."""
         said: dict[str, Any] = {}
         run = self.tensors[1]
         mixes = self.mixes()
@@ -516,7 +516,7 @@ class Run:
 
 
 def gpu_us(call: Any, device: int, stream: int, calls: int = 50) -> float:
-    """Return the GPU time of a call in a row of them."""
+    """Return the GPU time of a call, repeated in sequence."""
     for _ in range(5):
         call()
     with Timer(device, 2) as timer:
@@ -536,7 +536,7 @@ def host_us(call: Any, calls: int = 300) -> float:
 
 
 def outcome(case: Case) -> Iterator[dict[str, Any]]:
-    """Yield what is seen of a case, bit by bit: the process may end on the way."""
+    """Yield the results of an experiment as they come, as the process may crash."""
     run = Run(case, open_target())
     try:
         plan, figures = run.plans()
@@ -560,7 +560,7 @@ def outcome(case: Case) -> Iterator[dict[str, Any]]:
 
 
 def print_outcome(case: Case) -> None:
-    """Print what is seen of a case, a line of JSON for each bit."""
+    """Print the results of an experiment, one JSON line each."""
     try:
         for bit in outcome(case):
             print(json.dumps(bit), flush=True)
@@ -570,7 +570,7 @@ def print_outcome(case: Case) -> None:
 
 
 def seen_of(case: Case) -> dict[str, Any]:
-    """Return what is seen of a case in a process of its own."""
+    """Return the results of an experiment in a separate process."""
     seen: dict[str, Any] = {}
     environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}  # as many processes run as there are cores
     try:
@@ -590,13 +590,13 @@ def seen_of(case: Case) -> dict[str, Any]:
 
 
 def question(case: Case) -> tuple[Any, ...]:
-    """Return what cuDNN offers configs for, whatever the shape."""
+    """Return for which experiments cuDNN offers configs, regardless of the shape."""
     return (*case[:3], case.options, case.config)
 
 
 @pytest.fixture(scope="module")
 def seen() -> dict[Case, dict[str, Any]]:
-    """What is seen of every case, which is also kept as a figure."""
+    """The results of every experiment, also recorded as a figure."""
     target = open_target()
     version, sm = target.library.version, target.sm
     target.close()
@@ -616,19 +616,19 @@ def seen() -> dict[Case, dict[str, Any]]:
 
 
 def offered(seen: Mapping[Case, Mapping[str, Any]]) -> dict[Case, str]:
-    """Return what is said of the cases cuDNN does not refuse."""
+    """Return the results of the experiments that cuDNN does not refuse."""
     return {case: said["said"] for case, said in seen.items() if not said["said"].startswith(REFUSED)}
 
 
 def test_matmuls_of_any_shape_are_right(seen: dict[Case, dict[str, Any]]) -> None:
-    """The control: the ways themselves are gone right."""
+    """The control: without other shapes, every method is right."""
     controls = {case.name: said for case, said in offered(seen).items() if case.form == "matmul"}
     assert len(controls) >= len(MATMUL_CHANGES)
     assert {name: said for name, said in controls.items() if said != RIGHT} == {}
 
 
 def test_the_shape_that_was_built_for_is_right(seen: dict[Case, dict[str, Any]]) -> None:
-    """But for override shapes of many operations: for them the table of faults is queried."""
+    """Exceptions are override shapes of composite attention, listed as known issues."""
     same = {
         case.name: said
         for case, said in offered(seen).items()
@@ -641,7 +641,7 @@ def test_the_shape_that_was_built_for_is_right(seen: dict[Case, dict[str, Any]])
 
 
 def test_override_shapes_of_ragged_sequences_are_right(seen: dict[Case, dict[str, Any]]) -> None:
-    """The one way of cuDNN's own in which one plan of attention serves many shapes."""
+    """The only method of cuDNN itself in which one attention plan serves many shapes."""
     ragged = {
         case.name: said
         for case, said in offered(seen).items()
@@ -665,7 +665,7 @@ def test_what_is_wrong_is_in_the_table_of_known_issues(seen: dict[Case, dict[str
 
 
 def test_the_known_issues_hold_here(seen: dict[Case, dict[str, Any]]) -> None:
-    """Each row about many shapes that names this version and architecture is seen."""
+    """Each known issue about many shapes for this version and architecture is reproduced."""
     target = open_target()
     wrong = {case.way for case, said in offered(seen).items() if said != RIGHT}
     holding = {row.sharing for row in FAULTS if row.sharing and row.affects_version(target.library.version, target.sm)}
@@ -674,7 +674,7 @@ def test_the_known_issues_hold_here(seen: dict[Case, dict[str, Any]]) -> None:
 
 
 def case_of(name: str) -> Case:
-    """Return the case of a name."""
+    """Return the experiment with a name."""
     *words, config = name.split("/")
     return Case._make([*words, int(config)])
 

@@ -1,4 +1,4 @@
-"""The rows of the table of faults that hold on the GPU available: each is wrong there, and its remedy is right.
+"""Known issues that apply to this GPU: each must be reproduced, and its remedy must be right.
 
 A few child processes are queried about the graphs, one after another; one that dies, or whose CUDA context is lost, is
 replaced. ``python -m tests.gpu.known_issues.test_faults NAME`` says as text what is seen of one.
@@ -74,7 +74,7 @@ ENDED = {  # how a kernel ends the CUDA context
 
 
 def outcome(run: Callable[[], str]) -> str:
-    """Return what a run says, or what it dies of."""
+    """Return the result of a run, or how it crashes."""
     try:
         return run()
     except CudnnBackendError as error:
@@ -85,7 +85,7 @@ def outcome(run: Callable[[], str]) -> str:
 
 
 def differs(got: Mapping[str, Array], want: Mapping[str, Array], limit: float = 0.01) -> str:
-    """Return as text how outputs differ from what they should be."""
+    """Return as text how outputs differ from the expected ones."""
     words = []
     for name, wanted in want.items():
         found = np.asarray(got[name], np.float64)
@@ -114,7 +114,7 @@ def numbers(graph: Graph, seed: int = 0) -> dict[str, Array]:
 
 
 def run_graph(graph: Graph, target: Target, values: Mapping[str, Array], engine: int | None = None) -> dict[str, Array]:
-    """Return the outputs of a graph by the first config, or the first of an engine; before, they hold 77."""
+    """Return the outputs of a graph by the first config, or the first of an engine; initially they are 77."""
     configs = OperationGraph(graph, target).heuristics("A").configs
     chosen = [config for config in configs if engine in (None, config.engine)]
     if not chosen:
@@ -126,7 +126,7 @@ def run_graph(graph: Graph, target: Target, values: Mapping[str, Array], engine:
 
 
 def as_interpreted(graph: Graph, engine: int | None = None) -> str:
-    """Return how what a graph computes differs from what its operations say."""
+    """Return how the results of a graph differ from the interpreter's."""
     values = numbers(graph)
     try:
         got = run_graph(graph, shared_target(), values, engine)
@@ -141,7 +141,7 @@ def row_graph(code: str, which: str) -> Graph:
 
 
 def strongly_negative_scores(which: str) -> str:
-    """A backward pass of rows whose logarithm of the sum of exponentials is about -120."""
+    """A backward pass with rows of log-sum-exp about -120."""
     graph = row_graph("backward-key-tail", which)
     padding = which == "cure"
     dims = {"q": (2, 2, 128, 64), "k": (2, 2, 192, 64), "v": (2, 2, 192, 64), "do": (2, 2, 128, 64)}
@@ -163,7 +163,7 @@ def strongly_negative_scores(which: str) -> str:
 
 
 def empty_sequence(length: int) -> str:
-    """A padded forward pass, one sequence of which has no keys, or `length`."""
+    """A padded forward pass with one sequence that has no keys, or `length` keys."""
     graph = attention.sdpa_forward(batch=2, heads=2, seq_q=128, head_dim=64, padding=True, allow_hazards=True)
     values = numbers(graph)
     values |= {"seq_len_q": np.full((2, 1, 1, 1), 128), "seq_len_kv": np.array([128, length]).reshape(2, 1, 1, 1)}
@@ -172,7 +172,7 @@ def empty_sequence(length: int) -> str:
 
 
 def shared_kernels(*, shared: bool) -> str:
-    """A plan for longer sequences whose kernel comes from the cache that a plan for shorter ones filled."""
+    """A plan for longer sequences with a kernel cached by a plan for shorter ones."""
     target = shared_target()
     cache: Descriptor | None = None
     said = RIGHT
@@ -194,7 +194,7 @@ def shared_kernels(*, shared: bool) -> str:
 
 
 def several_depthwise() -> str:
-    """Depthwise convolutions of different sizes one after another, each compared."""
+    """Several depthwise convolutions of different sizes, each compared."""
     target = shared_target()
     for size in (56, 28, 14, 56, 7, 28):
         graph = one_convolution(DataType.HALF, (4, 64, size, size), (64, 1, 3, 3))
@@ -219,7 +219,7 @@ def first_config(graph: Graph) -> Callable[[attention_known_issues.Arrays], None
 
 
 def gradient_of_q_apart(which: str) -> str:
-    """A backward pass whose gradient of Q is in memory otherwise than Q."""
+    """A backward pass with another layout for dQ than for Q."""
     graph = row_graph("bounded-total-apart", which)
     use = read_attention(graph)
     assert use is not None
@@ -230,7 +230,7 @@ def gradient_of_q_apart(which: str) -> str:
 
 
 def tail_not_finite(which: str) -> str:
-    """Keys and values with NaN after the end of a sequence, in its last page or, without pages, up to the longest."""
+    """Keys and values with NaN after the end of a sequence, in its last page or up to the longest length."""
     row = ROWS["paged-tail-not-finite"]
     graph = graph_of(EXAMPLES[row.code].unlike if which == "padded" else EXAMPLES[row.code].reproductions[which])
     use = read_attention(graph)
@@ -249,7 +249,7 @@ def tail_not_finite(which: str) -> str:
 
 
 def gathered(which: str) -> str:
-    """A matmul of experts over rows that are gathered by indices."""
+    """An expert matmul over gathered rows."""
     graph = row_graph("moe-gather-32-bits", which)
     values = numbers(graph) | {"first": np.arange(0, 128, 32).reshape(4, 1, 1)}
     values["index"] = np.random.default_rng(1).integers(0, 64, (1, 128, 1))
@@ -257,7 +257,7 @@ def gathered(which: str) -> str:
 
 
 def compiled(which: str) -> str:
-    """Whether any plan of bilinear resampling compiles."""
+    """Return whether any plan of bilinear resampling compiles."""
     graph = row_graph("bilinear-16-bits", which)
     configs = OperationGraph(graph, shared_target()).heuristics("A").configs
     for config in configs:
@@ -270,7 +270,7 @@ def compiled(which: str) -> str:
 
 
 def as_compared(graph: Graph, engines: Sequence[int] = (), kinds: Sequence[str] = ("uniform", "integers")) -> str:
-    """Made-up data through cuDNN, on the first engine or on each of some, compared as a campaign does.
+    """Random data through cuDNN, on the first engine or on given ones, compared as in a campaign.
 
     Hostile data have an empty sequence.
     """
@@ -285,13 +285,13 @@ def as_compared(graph: Graph, engines: Sequence[int] = (), kinds: Sequence[str] 
 
 
 def norms_in_turn() -> str:
-    """A norm with an operand, after one whose operand has other dims."""
+    """A norm with an operand, after one with an operand of other dims."""
     as_compared(row_graph("norm-operands-in-turn", "before"))
     return as_compared(row_graph("norm-operands-in-turn", ""))
 
 
 def sums_split() -> str:
-    """The gradient of a filter by the configs of engine 47 that split its sums: those proposed, or one by name."""
+    """A filter gradient by the split configs of engine 47: the proposed ones, or a named one."""
     graph = row_graph("filter-gradient-split", "")
     question, words, ran = OperationGraph(graph, shared_target()), list[str](), False
     configs = [config for config in question.heuristics("A").configs if config.engine == 47]
@@ -317,7 +317,7 @@ COMPARED = [
 
 
 def mask_drawn(which: str) -> str:
-    """The random numbers that a forward pass writes."""
+    """The random numbers written by a forward pass."""
     graph = row_graph("dropout-distribution", which)
     asked = run_query(graph, shared_target())
     assert asked.plan is not None
@@ -403,8 +403,8 @@ ALONE = ("norm-", "kernel-cache-of-attention", "depthwise-sequence-of-shapes")
 LIMIT_S, FIRST_S = 45.0, 60.0  # for one graph; and what the first of a process, which loads cuDNN, may take more
 
 
-def say_what_is_seen() -> None:
-    """In a child: answer what is seen of each graph that the parent names, and whether the CUDA context is lost."""
+def report_results() -> None:
+    """In a child: report the result of each graph, and whether the CUDA context is lost."""
 
     def answer(asked: Mapping[str, Any], say: Say) -> None:
         name = asked["name"]
@@ -415,7 +415,7 @@ def say_what_is_seen() -> None:
 
 
 def judge_in_child(child: Child, name: str, limit_s: float) -> str:
-    """Return what a child sees of a graph, or how the child ended; one that is of no use any more is ended."""
+    """Return a child's result for a graph or how the child ended; an unusable child is ended."""
     words, lost = "", False
     try:
         for line in child.run_query({"name": name}, limit_s):
@@ -429,8 +429,8 @@ def judge_in_child(child: Child, name: str, limit_s: float) -> str:
     return words
 
 
-def see_all(names: Sequence[str]) -> tuple[dict[str, str], dict[str, float]]:
-    """Return what is seen of graphs, and the seconds that each took."""
+def run_all(names: Sequence[str]) -> tuple[dict[str, str], dict[str, float]]:
+    """Return the results of graphs, and the seconds for each."""
     left: queue.SimpleQueue[str] = queue.SimpleQueue()
     for name in sorted(names, key=lambda name: not name.startswith(ALONE)):  # those first that start a process
         left.put(name)
@@ -480,7 +480,7 @@ def holds(name: str, version: tuple[int, int, int], sm: int) -> bool:
 
 @pytest.fixture(scope="module")
 def seen() -> dict[str, str]:
-    """What is seen of every graph that is about this version and architecture, by name."""
+    """The results of every graph for this version and architecture, by name."""
     target = open_target()
     version, sm = target.library.version, target.sm
     target.close()
@@ -491,7 +491,7 @@ def seen() -> dict[str, str]:
         for name in dict.fromkeys((*refused, *RUNS, *ASKED_ATTENTION, *MEASURED_ATTENTION))
         if holds(name, version, sm)
     ]
-    every, seconds = see_all(names)
+    every, seconds = run_all(names)
     found = {name: words for name, words in every.items() if words != NO_ENGINE and not words.startswith(TOO_NEW)}
     slowest = dict(sorted(seconds.items(), key=lambda item: -item[1])[:20])
     add_figure("faults on this GPU", version=".".join(map(str, version)), sm=sm, seen=found, slowest=slowest)
@@ -517,7 +517,7 @@ def test_remedies_are_right(seen: dict[str, str]) -> None:
 
 
 def test_what_is_not_known_here_has_an_answer(seen: dict[str, str]) -> None:
-    """Which it is is in the figures: a row of it is narrowed, or becomes a measured one."""
+    """The figures show which it is; a row for it must be narrowed or marked as measured."""
     asked = {name: words for name, words in seen.items() if name in (*ASKED, *ASKED_ATTENTION)}
     assert len(asked) > 3 or not measured_here()
     assert all(asked.values())

@@ -1,4 +1,4 @@
-"""Statistics of a backward pass may be in any order, but where the fault ``backward-stats-layout`` is said to be."""
+"""Statistics of a backward pass may have any layout, except where ``backward-stats-layout`` applies."""
 
 from __future__ import annotations
 

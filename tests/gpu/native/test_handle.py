@@ -1,4 +1,4 @@
-"""Handles, streams, fork, the driver and the log on a machine with a GPU."""
+"""Test handles, streams, fork, driver and log on a machine with a GPU."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_device_can_be_read_and_judged_by_its_own_description(tmp_path: Path) ->
 
 
 def test_the_driver_reports_of_the_gpu_what_cudnn_states() -> None:
-    """A profile is made of the driver's word, and queries cuDNN for the rest only where that is read."""
+    """A profile starts from the driver's facts, and queries cuDNN for others on demand."""
     profile, properties = device_profile(0), read_device(0)
     assert (profile.sm, profile.title) == (properties["deviceVer"] // 10, properties["deviceName"])
     assert dict(profile.properties) == properties
@@ -130,12 +130,12 @@ def test_log_names_the_execution() -> None:
 
 
 def aot_plans() -> list[str]:
-    """Return the plan files made on a machine without a GPU, if the run was given some."""
+    """Return given plan files made on a machine without a GPU."""
     return [path for path in os.environ.get(AOT_PLAN_VARIABLE, "").split(":") if path]
 
 
 def test_plans_of_other_machines_run_here(tmp_path: Path) -> None:
-    """Without any given, the plan of this machine takes their place."""
+    """Without given files, a plan of this machine is used."""
     target = open_target()
     own = tmp_path / "own.json"
     first_plan(flash_graph(), target).save(own)

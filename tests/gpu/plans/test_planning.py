@@ -1,4 +1,4 @@
-"""A plan built ahead of time for a description is found on the GPU, runs there, and is built nowhere again."""
+"""A plan built for a described GPU must be found and run on the real one, without another build."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_a_plan_built_for_a_description_is_found_here(tmp_path: Path, builds: li
 
 
 def test_the_profile_of_this_gpu_gives_its_keys() -> None:
-    """A profile that comes with the package and has this GPU's name serves to build ahead of time."""
+    """A packaged profile with this GPU's name can be used to build ahead of time."""
     here = shared_target()
     named = [
         profile
@@ -103,7 +103,7 @@ def test_plan_is_ready_to_be_called() -> None:
 
 
 def test_threads_build_plans() -> None:
-    """Four plans of kernels that were not built before, in this thread and in four: how long is a figure, no test."""
+    """Four plans with new kernels are built in one thread and in four; the times are figures."""
     seconds = {}
     for threads in (1, 4):
         graphs = [sdpa_forward(batch=1, heads=2, seq_q=64 * (threads + 5 * n), head_dim=64) for n in range(1, 5)]

@@ -1,4 +1,4 @@
-"""Random graphs on the GPU of this process: what cuDNN writes is right, and a planted fault is found and made small."""
+"""Random graphs on this GPU: cuDNN must be right, and an error in the interpreter must be found and reduced."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_random_graphs_are_right(gpu: Target, family: str) -> None:
 
 
 def test_a_planted_scale_is_found_and_reduced(gpu: Target, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A factor of 1.01 in every product of the interpreter; cuDNN is right."""
+    """The interpreter has a factor of 1.01 in every product; cuDNN is right."""
     g = GraphBuilder("planted")
     x = g.tensor("x", (4, 32, 8, 8), strides="channels_last")
     w, per = g.tensor("w", (32, 32, 3, 3), strides="channels_last"), (1, 32, 1, 1)

@@ -1,4 +1,4 @@
-"""Random problems of the torch operators against float64 on the GPU: ``python -m tests.gpu.torch_ops.campaign``.
+"""Compare random problems of the torch operators with float64: ``python -m tests.gpu.torch_ops.campaign``.
 
 With ``--names``, each option of dense tensors in a process of its own has all the problems: a thousand of each.
 
@@ -66,13 +66,13 @@ PAGED: dict[str, tuple[dict[str, Any], int, int, int, str, int]] = {
 
 
 class Record:
-    """What came out so far."""
+    """The results so far."""
 
     def __init__(self) -> None:
         self.parts: dict[str, dict[str, Any]] = {}
 
     def add(self, part: str, problem: dict[str, Any], kind: str, errors: dict[str, float], host_ms: float) -> None:
-        """Add a problem that was run."""
+        """Add a problem that ran."""
         limits = {name: LIMITS[kind] * (2 if name.startswith("d") else 1) for name in errors}
         wrong = {name: value for name, value in errors.items() if not value < limits[name]}
         self._count(part, problem, wrong or None, errors)
@@ -109,7 +109,7 @@ def _quantiles(values: list[float]) -> dict[str, float]:
 
 
 def _size(rng: random.Random, most: int, least: int = 1) -> int:
-    """Return a number between two, each order of magnitude as likely."""
+    """Return a number between two bounds, with each order of magnitude equally likely."""
     return round(math.exp(rng.uniform(math.log(least), math.log(most))))
 
 
@@ -129,7 +129,7 @@ class Inputs:
         return self.torch.randn(dims, device="cuda", dtype=dtype or self.type, generator=self._generator)
 
     def heads(self, b: int, h: int, s: int, d: int, layout: str) -> Any:
-        """Return [b, h, s, d], laid out as told."""
+        """Return [b, h, s, d] with the given layout."""
         if layout == "bhsd":
             return self.normal(b, h, s, d)
         return self.normal(b, s, h, d).transpose(1, 2)
@@ -149,7 +149,7 @@ def _masks(options: dict[str, Any], bottom_right: bool) -> Masks:
 
 
 def _timed(torch: Any, call: Callable[[], Any]) -> tuple[Any, float]:
-    """Return what a call returns, and its host time in milliseconds."""
+    """Return the result of a call, and its host time in milliseconds."""
     torch.cuda.synchronize()
     begin = time.perf_counter()
     found = call()
@@ -272,7 +272,7 @@ def run_varlen(torch: Any, p: dict[str, Any], record: Record | None, shapes: str
 
 
 def paged_problem(rng: random.Random) -> dict[str, Any]:
-    """Return a random problem of paged K and V: decoding, a chunk of equal lengths, or packed tokens."""
+    """Return a random problem with paged K and V: decoding, a chunk of equal lengths, or packed tokens."""
     name, way = rng.choice(list(PAGED)), rng.choice(("decode", "chunk", "packed"))
     b = _size(rng, 32)
     chunk = 1 if way == "decode" else _size(rng, 256, 2)
@@ -331,7 +331,7 @@ def run_paged(torch: Any, p: dict[str, Any], record: Record | None, shapes: str)
 
 
 def decode_long(torch: Any, record: Record) -> None:
-    """Decode 64 sequences of up to 32k tokens."""
+    """Decode 64 sequences with up to 32k tokens."""
     rng = random.Random(64)
     for heads, kv_heads, d, page_size in ((8, 1, 128, 64), (8, 2, 64, 16)):
         new = Inputs(torch, "bfloat16", heads + page_size)
@@ -364,7 +364,7 @@ PARTS: dict[str, tuple[Callable[..., Any], Callable[..., Any], int]] = {
 
 
 def largest(part: str) -> list[dict[str, Any]]:
-    """Return problems at the bounds of each kind of a part: whose plans then serve all others."""
+    """Return the largest problems of each kind, with plans that serve all others."""
     if part == "dense":
         full = [[MOST] * 32] * 2
         return [
@@ -385,7 +385,7 @@ def largest(part: str) -> list[dict[str, Any]]:
 
 
 def main() -> None:
-    """Run the campaign and write its record: each part in a process of its own, all at the same time."""
+    """Run the campaign and write its record; parts run concurrently in separate processes."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--output", type=Path, required=True)
     parser.add_argument("--seconds", type=float, default=100.0, help="after which no problem is begun")

@@ -1,4 +1,4 @@
-"""CUDA graphs of the operators: replayed with new numbers and lengths, and no plan built while one is captured."""
+"""Test CUDA graphs of the operators: replay with new numbers and lengths, and no plan built during capture."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def ints(values: list[int]) -> Any:
 
 
 def capture(call: Callable[[], Any]) -> tuple[Any, Any]:
-    """Return a CUDA graph of a call that was warmed up, and what the call returned."""
+    """Return a CUDA graph of a warmed-up call, and the call's result."""
     call()
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
@@ -105,7 +105,7 @@ def test_no_plan_is_built_while_capturing(shapes: str) -> None:
 
 
 def test_captures_while_other_threads_meet_new_shapes() -> None:
-    """Plans built elsewhere, in the foreground and the background, leave a capture valid."""
+    """Plans built elsewhere, in foreground or background, keep a capture valid."""
     stop, failed = threading.Event(), []
 
     def work() -> None:

@@ -1,4 +1,4 @@
-"""The operators as torch sees them: opcheck, gradcheck, compile with dynamic shapes, autocast, streams, devices."""
+"""Test the operators in torch: opcheck, gradcheck, compile with dynamic shapes, autocast, streams, devices."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_opcheck_backward() -> None:
 
 
 def test_gradients_agree_with_differences() -> None:
-    """A step along each gradient changes packed attention as the gradient says."""
+    """A step along each gradient changes packed attention accordingly."""
     many = [60, 0, 1, 100]
     q, k, v, d_o = (half(161, 4, 64) for _ in range(4))
     cu = ints([0, 60, 60, 61, 161])
@@ -153,7 +153,7 @@ def test_dense_and_decoding_compile_with_dynamic_shapes() -> None:
 @pytest.mark.filterwarnings("ignore:The CUDA Graph is empty")  # of torch, which makes its memory pool by one
 @pytest.mark.parametrize("policy", ["any", "adaptive"])
 def test_captured_by_torch_compile(policy: str) -> None:
-    """Its warm-up, before the capture, accounts for all memory that is taken of torch's allocator and kept."""
+    """The warm-up before capture accounts for all memory kept from torch's allocator."""
     compiled = torch.compile(
         lambda q, k, v: attention(q, k, v, causal=True, shapes=policy) * 2, backend="cudagraphs", dynamic=False
     )
@@ -214,7 +214,7 @@ def test_runs_on_the_current_stream() -> None:
 
 
 def test_streams_do_not_share_scratch_memory() -> None:
-    """Many calls of one class in flight on several streams, each with lengths of its own."""
+    """Many calls of one class run on several streams, each with its own lengths."""
     streams = [torch.cuda.Stream() for _ in range(4)]
     cases = []
     for i in range(4):
@@ -236,7 +236,7 @@ def test_streams_do_not_share_scratch_memory() -> None:
 @needs_two_gpus
 @pytest.mark.parametrize("shapes", ["exact", "any"])
 def test_two_gpus(shapes: str) -> None:
-    """Each call runs where its tensors are, whichever GPU is current."""
+    """Each call runs on its tensors' GPU, whichever is current."""
     for device in ("cuda:1", "cuda:0", "cuda:1"):
         q, k, v, d_o = (half(2, 100, 4, 64, device=device).transpose(1, 2) for _ in range(4))
         inputs = [x.requires_grad_(True) for x in (q, k, v)]

@@ -1,4 +1,4 @@
-"""The compiled step of torch's operators: what it finds, writes, gives back and leaves to Python.
+"""Test the compiled step of torch's operators: lookups, writes, results, and calls left to Python.
 
 It is connected to tensors of the host and to functions of the test's own instead of a launch, so it runs wherever torch
 and a C++ compiler are. That its results are Python's is tested with the operators.
@@ -33,7 +33,7 @@ Address = ctypes.c_void_p
 
 
 class Launches:
-    """What the step launches: it notes the row, and answers a status."""
+    """A launch function that records its row and returns a status."""
 
     def __init__(self) -> None:
         self.seen: list[tuple[list[int], int, int, list[int]]] = []
@@ -84,7 +84,7 @@ def launches(module: Any) -> Iterator[Launches]:
 
 @pytest.fixture
 def operator(module: Any) -> int:
-    """Three tensors, which have gradients; that of the last one only if wanted."""
+    """A torch operator on three tensors with gradients; that of the last one only if requested."""
     return int(module.define(3, 0b111, 0b100, (), ()))
 
 
@@ -94,7 +94,7 @@ def tensors() -> Any:
 
 
 def describe(launches: Launches, outputs: Any, row: Any, **more: Any) -> tuple[Any, ...]:
-    """Return a plan as the step is taught it."""
+    """Return a plan in the form that the step learns."""
     words = (ctypes.c_uint64 * WORDS)()
     call = _Call()
     call.row = ctypes.addressof(words)
@@ -129,7 +129,7 @@ ROW = ((0, INPUT, 0, 0), (1, INPUT, 1, 0), (2, INPUT, 2, 16), (3, OUTPUT, 0, 0))
 
 
 def teach(module: Any, launches: Launches, operator: int, tensors: Any, **more: Any) -> None:
-    """Teach a plan without statistics."""
+    """Teach the step a plan without statistics."""
     assert module.learn(
         describe(launches, (like(tensors[0]),), ROW, **more), False, 0, operator, *tensors, *NUMBERS, False
     )
@@ -323,7 +323,7 @@ def test_statistics_are_made_for_gradients_and_given_when_wanted(
 
 @pytest.fixture
 def differentiable(module: Any, launches: Launches, operator: int, tensors: Any) -> Callable[..., Any]:
-    """Teach a forward pass, and return its call."""
+    """Teach the step a forward pass, and return its call."""
     q, k, v = tensors
     stats = (torch.empty(0), (1, 2, 8, 1), (16, 8, 1, 1), None)
     plan = describe(launches, (like(q), stats), (*ROW, (4, OUTPUT, 1, 0)))
@@ -365,7 +365,7 @@ def test_gradients_come_from_python_until_they_are_taught(
 def test_gradients_of_a_pass_are_in_one_memory(
     module: Any, launches: Launches, operator: int, tensors: Any, differentiable: Any
 ) -> None:
-    """They are tensors of their own there, as aligned as torch's allocator has them, and last as long as one does."""
+    """They are separate tensors with the allocator's alignment, alive as long as any of them."""
     q, k = (x.detach().clone().requires_grad_() for x in tensors[:2])
     v, d_o = tensors[2], torch.ones_like(q)
     o, stats = differentiable(q, k, v)

@@ -1,4 +1,4 @@
-"""Dense attention on the GPU: numbers next to torch's math backend in float32, autograd, compile, streams.
+"""Test dense attention on the GPU: results next to torch's math backend in float32, autograd, compile, streams.
 
 All of it with the plan of the very shape, and with that of a class of shapes.
 """
@@ -136,7 +136,7 @@ def test_float_mask_gets_its_gradient() -> None:
 
 
 def test_gradients_agree_with_differences() -> None:
-    """What a step along the gradient changes, measured with the operator itself."""
+    """The change along the gradient is measured with the operator itself."""
     *inputs, d_o = make("float16")
     o = scaled_dot_product_attention(*inputs, is_causal=True)
     gradients = torch.autograd.grad(o, inputs, d_o)

@@ -1,4 +1,4 @@
-"""What lay in memory before is of no consequence: whatever is read was written in the same call."""
+"""Earlier memory contents must not matter: everything that is read was written in the same call."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BYTES = (0xFF, 0x7B, 0x5A)
 
 
 def spoil(byte: int) -> None:
-    """Leave such bytes in all memory that torch's allocator has free, small blocks and large ones."""
+    """Fill all free memory of torch's allocator, small and large blocks, with given bytes."""
     torch.cuda.synchronize()
     small = [torch.full((1 << 19,), byte, device="cuda", dtype=torch.uint8) for _ in range(64)]
     large = [torch.full((LARGE,), byte, device="cuda", dtype=torch.uint8) for _ in range(4)]
@@ -27,7 +27,7 @@ def spoil(byte: int) -> None:
 
 @pytest.fixture(params=BYTES, ids=hex)
 def byte(request: pytest.FixtureRequest) -> Iterator[int]:
-    """Bytes that are in memory; memory is given back before and after, so that blocks are those that are spoiled."""
+    """The bytes in memory; memory is released before and after, so that blocks are the filled ones."""
     torch.cuda.synchronize()
     torch.cuda.empty_cache()
     yield request.param

@@ -1,4 +1,4 @@
-"""Paged K and V on the GPU: decoding, chunks and packed prefill against float64."""
+"""Compare paged K and V on the GPU with float64: decoding, chunks and packed prefill."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def test_pages_of_k_and_v_in_one_buffer() -> None:
 @pytest.mark.parametrize("shapes", ["exact", "any"])
 @pytest.mark.parametrize("n", [4, 43, 107])
 def test_few_keys_next_to_pages_of_others(n: int, shapes: str) -> None:
-    """A tile of keys reaches beyond the table's end: no page of anyone else takes part, which are NaN here."""
+    """A tile of keys extends beyond the table's end: pages of other sequences, NaN here, must not be used."""
     q, k, v, k_pages, v_pages, table = make([n], 3, heads=4, kv_heads=4)
     k_pages, v_pages = (torch.cat([torch.full_like(x, float("nan")), x]) for x in (k_pages, v_pages))
     o = attention_with_kvcache(q.transpose(1, 2), k_pages, v_pages, table + len(k_pages) // 2, ints([n]), shapes=shapes)
@@ -186,7 +186,7 @@ def test_what_cannot_be_used_is_reported() -> None:
 
 
 def as_fp8(x: Any) -> tuple[Any, Any]:
-    """Return a tensor as e4m3, and what takes its scale back."""
+    """Return a tensor as e4m3, and its descale factor."""
     factor = x.abs().max().float() / 448
     return (x.float() / factor).to(torch.float8_e4m3fn), factor.reshape(1)
 

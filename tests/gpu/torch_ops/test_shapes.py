@@ -1,4 +1,4 @@
-"""What a new shape costs, by policy: the same results, whichever plan computes them."""
+"""Test the cost of a new shape by policy, with the same results from every plan."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ CASES: dict[str, tuple[dict[str, Any], Masks]] = {
 
 
 def make(b: int, s: int, *, layout: str = "bshd", kv_heads: int = H) -> list[Any]:
-    """Return q, k, v that need gradients, and the gradient of the output."""
+    """Return q, k, v that require gradients, and the gradient of the output."""
     torch.manual_seed(b * 1000 + s)
     found = []
     for heads in (H, kv_heads, kv_heads, H):
@@ -47,7 +47,7 @@ def make(b: int, s: int, *, layout: str = "bshd", kv_heads: int = H) -> list[Any
 
 
 def check(inputs: dict[str, Any], found: list[Any], d_o: Any, masks: Masks, summed: int = 1, **others: Any) -> None:
-    """Compare; `summed` rows of scores add up in each element of a bias's gradient, and so do their roundings."""
+    """Compare results; a bias gradient sums `summed` rows of scores with their rounding errors."""
     want = gradients(inputs, d_o, masks, **others)
     floor = 0.3  # what `error` takes values for at least
     floors = {"bias": floor * summed**0.5}
@@ -252,14 +252,14 @@ def test_a_new_shape_of_a_known_class_does_not_wait() -> None:
 
 @pytest.fixture
 def compiled_step() -> None:
-    """Wait for the compiled step, which is built in the background once an operator ran."""
+    """Wait for the compiled step, which is built in the background after an operator's first run."""
     attention(*(x.detach() for x in make(1, 64)[:3]), shapes="any")
     if not EXTENSION.wait(300):
         pytest.skip(f"did not run: there is no compiled step ({describe_extension()})")
 
 
 def take(b: int, s: int, layout: str) -> list[Any]:
-    """Return tensors as :func:`make`, or parts of longer ones."""
+    """Return tensors as :func:`make`, or slices of longer ones."""
     if layout != "parts":
         return make(b, s, layout=layout)
     q, _, _, d_o = make(b, s)
@@ -306,7 +306,7 @@ def test_known_classes_take_new_lengths_in_the_compiled_step() -> None:
 
 @pytest.mark.usefixtures("compiled_step")
 def test_decoding_step_by_step_is_one_class() -> None:
-    """One query and a key more at each step, of dense tensors."""
+    """Each step has one query and one key more, with dense tensors."""
     clear_plans()
     b = 3
     keys, values = (torch.randn(b, 200, H, D, device="cuda", dtype=torch.half) for _ in "kv")
@@ -322,7 +322,7 @@ def test_decoding_step_by_step_is_one_class() -> None:
 
 @pytest.mark.usefixtures("compiled_step")
 def test_tables_that_stay_are_those_of_the_call() -> None:
-    """Shapes in turns, on two streams, by two operators, in a captured graph: each finds its own lengths."""
+    """Alternating shapes, on two streams, by two operators, in a captured graph, each with its own lengths."""
     clear_plans()
     inputs = {s: [x.detach() for x in make(2, s)[:3]] for s in (300, 400)}
     want = {s: attention(*given, causal=True, shapes="exact") for s, given in inputs.items()}
@@ -397,7 +397,7 @@ def test_layers_of_one_step_are_not_return() -> None:
 
 
 def test_packed_tokens_alone_are_not_class_of_their_strides() -> None:
-    """One token, whose stride means nothing, teaches the compiled step nothing about several."""
+    """The stride of a single token is meaningless, and must not be used for several tokens."""
     whole = torch.randn(8, 3, H, D, device="cuda", dtype=torch.half)
     for rows in (1, 1, 1, 1, 5):
         q, k, v = (x[:rows] for x in whole.unbind(1))

@@ -1,4 +1,4 @@
-"""What the compiled step launches for dense shapes it never saw, by the recipe of another shape of their class.
+"""Test the compiled step's launches for new dense shapes, by the recipe of another shape of their class.
 
 It must be what Python would launch for them. Tensors are the host's and nothing runs: what is compared are outputs,
 addresses, and what the kernel before the plan is reported. Needs torch and a C++ compiler.
@@ -36,7 +36,7 @@ WORKSPACE = 4096
 
 
 class Described(ClassPlan):
-    """A class that knows its graph, and has no plan."""
+    """A class with a graph and without a plan."""
 
     def __init__(self, problem: Any, bounds: Bounds, backward: bool) -> None:
         self.problem, self.bounds = class_problem(problem, bounds, backward=backward), bounds
@@ -55,7 +55,7 @@ class Described(ClassPlan):
 
 
 class FakeCall:
-    """As much of a call as the step reads and writes."""
+    """The parts of a call that the step reads and writes."""
 
     def __init__(self, *_given: Any, given: int, tail: Any, prepare: Any, **_more: Any) -> None:
         self.row = (ctypes.c_uint64 * (given + len(tail)))(*[0] * given, *tail)
@@ -76,7 +76,7 @@ class FakePrepare:
 
 
 class Step:
-    """The step, taught by hand, and what it launched last."""
+    """The manually taught step, and its last launch."""
 
     def __init__(self, module: Any, launches: Launches) -> None:
         self.module, self.launches = module, launches
@@ -145,7 +145,7 @@ def backward_of(q: Any, k: Any, v: Any, d_o: Any) -> tuple[Any, Any]:
 
 
 class Class:
-    """A class as Python finds it for a call, and what Python would launch by it."""
+    """A class as Python finds it for a call, and Python's launch for it."""
 
     def __init__(self, backward: bool, inputs: Any, outputs: Any) -> None:
         self.backward, named = backward, named_of(inputs, outputs)
@@ -168,7 +168,7 @@ class Class:
         return Sequences(r.batch, r.max_q, r.max_kv, len_q=named["seq_len_q"], len_kv=named["seq_len_kv"])
 
     def holds(self, inputs: Any, outputs: Any) -> bool:
-        """Return whether Python takes this class for a call, without copies."""
+        """Return whether Python uses this class for a call without copies."""
         r = read(self.backward, named_of(inputs, outputs), OPTIONS)
         return (
             r.related_plans == self.reading.related_plans
@@ -177,7 +177,7 @@ class Class:
         )
 
     def check(self, inputs: Any, outputs: Any, made: Any, seen: Any) -> None:
-        """Hold what the step made and launched against what Python would launch."""
+        """Compare the step's results and launch with Python's."""
         row, words, _ = seen
         for (name, want), x in zip(outputs, made, strict=True):
             assert (x.shape, x.stride(), x.dtype) == (want.shape, want.stride(), want.dtype), name

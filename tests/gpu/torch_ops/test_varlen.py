@@ -1,4 +1,4 @@
-"""Packed tokens on the GPU: against float64, forward and backward, with the lengths that break kernels."""
+"""Compare packed tokens on the GPU with float64, forward and backward, with difficult lengths."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tuning on the GPU: what is timed agrees, the budget is kept, the winner is found again with its evidence."""
+"""Test tuning on the GPU: timed plans agree, the budget is kept, and the winner is cached with its evidence."""
 
 from __future__ import annotations
 

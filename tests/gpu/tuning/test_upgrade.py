@@ -1,4 +1,4 @@
-"""Plans that are not the same code are run by both versions; here both are the cuDNN of this process."""
+"""Plans with different code are run by both versions; here both are this process's cuDNN."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The room why, next to torch's own answers on a GPU."""
+"""Compare the room why with torch's own answers on a GPU."""

@@ -1,4 +1,4 @@
-"""What we say without asking torch is what torch says: the first gate that keeps cuDNN out, over a grid of calls."""
+"""Our prediction of the first condition that excludes cuDNN must equal torch's, over a grid of calls."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NUMBER = 320
 
 
 def differences(record: dict[str, Any]) -> list[str]:
-    """Return a line for each case of which the table says something else than torch."""
+    """Return a line for each case where the table and torch differ."""
     machine, found = machine_of(record), []
     for item in record["cases"]:
         case, answer = item["case"], item["answer"]

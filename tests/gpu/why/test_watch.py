@@ -1,4 +1,4 @@
-"""A watched program on a GPU: torch's own choice at each call, compiled calls judged again, and figures of backends."""
+"""Test a watched program on a GPU: torch's choice at each call, compiled calls, times of backends."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def qkv(dtype: Any = torch.bfloat16, dim: int = 64, **how: Any) -> tuple[Any, An
 
 
 def test_what_tensors_that_are_gone_would_have_got() -> None:
-    """Compiled calls are judged by fake tensors: the answers are those that real ones get."""
+    """Compiled calls are judged with fake tensors, and must get the answers of real ones."""
     from cudnn_backend_py.why.calls import TorchCall
     from cudnn_backend_py.why.query_torch import describe, query_by_facts, query_torch, read_switches
 

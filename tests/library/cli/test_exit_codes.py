@@ -1,4 +1,4 @@
-"""Every command with every kind of bad input must end with code 0, 1, 2 or 130, without traceback or control characters."""
+"""Every command with every kind of bad input must end with code 0, 1, 2 or 130, without a traceback."""
 
 from __future__ import annotations
 

@@ -175,7 +175,7 @@ def test_the_newest_states_the_pattern_was_removed(pattern: str) -> None:
 
 
 def test_four_matmuls_alone_are_not_removed_pattern() -> None:
-    """cuDNN gives the same message for attention with this number of matmuls; F16x16 order names the removed pattern."""
+    """cuDNN gives the same message for attention with as many matmuls; F16x16 order names the removed pattern."""
     text = json.dumps(graph_to_json(make("backward", {})))
     assert "F16x16" in text
     verdict = explain(graph_from_json(json.loads(text.replace("F16x16", "NONE"))), "sm90")

@@ -26,7 +26,7 @@ from cudnn_backend_py.native.descriptor import _Owner
 from cudnn_backend_py.native.launch import int64_rows
 from cudnn_backend_py.native.libcudnn import HandlePointer
 from tests.support.child import run_code
-from tests.support.faults import told
+from tests.support.faults import issue_categories
 
 HALF, FLOAT = cudnn.data_type.HALF, cudnn.data_type.FLOAT
 
@@ -965,10 +965,10 @@ def test_a_shared_plan_of_attention_is_reported(
     monkeypatch.setattr(find, "_warned", set())
     plain, _ = causal()
     plain.validate()
-    assert told(plain.build_operation_graph, code) == []
+    assert issue_categories(plain.build_operation_graph, code) == []
     shared, _ = causal(**{way: True})
     shared.validate()
-    seen = told(shared.build_operation_graph, code)
+    seen = issue_categories(shared.build_operation_graph, code)
     assert seen == [cudnn.FrontendKnownIssueWarning] * (window[0] <= library().version < window[1])
 
 

@@ -1,4 +1,4 @@
-"""Graphs of one operation and the numbers at its edges: what the interpreter says there is compared with cuDNN.
+"""Graphs of one operation with edge-case numbers, to compare the interpreter with cuDNN.
 
 A case is a graph and what it reads. Pointwise operations of one operand get every code of a 16-bit type; those of two
 get every pair of 256 numbers, infinities, NaN, zeros, denormals and the largest numbers among them; each row that a
@@ -26,7 +26,7 @@ FAMILIES = (pointwise, reductions, pools, norms, products, others)  # each adds 
 
 
 def inputs_of(case: Edge, graph: Graph) -> dict[str, Array]:
-    """Return what a graph reads, as numbers that its types hold."""
+    """Return the inputs of a graph as numbers of their types."""
     given, written = case.given(), {tensor.uid for tensor in graph.outputs}
     made: dict[str, Array] = {}
     for place, tensor in enumerate(graph.variant_pack_tensors):
@@ -47,7 +47,7 @@ def _random(tensor: Tensor, seed: int) -> Array:
 
 
 def families() -> Iterator[str]:
-    """Yield the first word of the names of cases, each one once."""
+    """Yield the distinct first words of the cases' names."""
     yield from dict.fromkeys(name.split("/")[0] for name in CASES)
 
 

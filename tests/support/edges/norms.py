@@ -1,4 +1,4 @@
-"""Norms, their gradients and the parts of a batch norm at their edges."""
+"""Edge cases of norms, their gradients and the parts of batch norm."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ N, T = NormMode, DataType
 
 
 def _norm_sets(kind: DataType, dims: tuple[int, ...], reduced: tuple[int, ...], hostile: bool) -> Array:
-    """Return x whose sets are random, constant, zero, tiny or huge; hostile ones hold NaN and infinities."""
+    """Return x with random, constant, zero, tiny or huge sets; hostile ones have NaN and infinities."""
     if hostile:
         made = as_sets(kind, dims, reduced)
         return np.where(np.isfinite(made) & (np.abs(made) > 1e4), 3.0, made)

@@ -1,4 +1,4 @@
-"""Pointwise operations at their edges: every mode and type, and conversions."""
+"""Edge cases of pointwise operations: every mode and type, and conversions."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def _select(kind: DataType) -> None:
 
 
 def _logic(mode: PointwiseMode, kind: DataType) -> None:
-    """Logic on booleans that comparisons made, and that choose between numbers."""
+    """Logic on booleans from comparisons, used to select between numbers."""
 
     def write(g: GraphBuilder) -> None:
         x, b, one, zero = (g.tensor(name, SQUARE if name in "xb" else (1, 1, 1)) for name in ("x", "b", "one", "zero"))

@@ -1,4 +1,4 @@
-"""Pools and their gradients at their edges."""
+"""Edge cases of pooling and its gradients."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Convolutions, matmuls and experts at their edges."""
+"""Edge cases of convolutions, matmuls and experts."""
 
 from __future__ import annotations
 

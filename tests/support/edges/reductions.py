@@ -1,4 +1,4 @@
-"""Reductions at their edges: each set that is reduced is an edge of its own."""
+"""Edge cases of reductions: each reduced set is one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Random attention: forward and backward, as many operations or as one, with every option."""
+"""Random attention, forward and backward, composite and unified, with every option."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def sdpa_backward_as_one(d: Draw) -> Graph:
 
 
 def _made(d: Draw, *, backward: bool, unified: bool) -> Graph:
-    """Return the graph of the first problem drawn that can be written, and that no known issue concerns."""
+    """Return the graph of the first random problem that can be built and has no known issue."""
     make = sdpa_backward if backward else sdpa_forward
     newer = unified or (d.is_since(9, 21, 0) and d.chance(0.5))
     version = (d.version or (9, 99, 0)) if newer else None
@@ -61,7 +61,7 @@ def _made(d: Draw, *, backward: bool, unified: bool) -> Graph:
 
 
 def _problem(d: Draw, *, backward: bool, unified: bool) -> Attention:
-    """Return a problem; options are few at a time, so that most are supported."""
+    """Return a problem with few options at a time, so that most are supported."""
     plain = unified and not d.is_since(9, 21, 0)  # before, the one operation has lengths and pages and little else
     is_fp8 = d.chance(0.12) and (not unified or d.is_since(9, 25, 0))
     heads = d.pick(1, 2, 2, 4)

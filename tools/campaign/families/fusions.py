@@ -1,4 +1,4 @@
-"""Random graphs of several large operations: norms by hand, softmax by hand, residual blocks, gated layers."""
+"""Random graphs of larger fusions: handwritten norms and softmax, residual blocks, gated layers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def fusion(d: Draw) -> None:
 
 
 def _rows(d: Draw) -> tuple[Tensor, tuple[int, ...]]:
-    """Return rows of numbers, or a product with such, and the dims of one number for each."""
+    """Return rows of numbers or a product with them, and the dims of one number per row."""
     dims = (d.pick(1, 2, 4), d.pick(8, 16, 32), d.pick(16, 32, 64, 128))
     if d.chance(0.3):
         a, b = operand(d, "a", (*dims[:2], 32), 0.2), operand(d, "b", (dims[0], 32, dims[2]), 0.4)
@@ -58,7 +58,7 @@ def _layer_norm(d: Draw) -> None:
 
 
 def _residual(d: Draw) -> None:
-    """A convolution, scale and bias of its channels, a residual, a ReLU."""
+    """A convolution with channel scale and bias, a residual, and a ReLU."""
     g = d.g
     d.layout = channels_last
     n, c, k, h, w = d.pick(1, 2), d.pick(16, 32), d.pick(16, 32), d.between(4, 10), d.between(4, 10)
@@ -78,7 +78,7 @@ def _residual(d: Draw) -> None:
 
 
 def _gated(d: Draw) -> None:
-    """A product times an activation of itself, or of another tensor."""
+    """A product multiplied by an activation of itself or of another tensor."""
     dims = (d.pick(1, 2), d.pick(16, 32, 64), d.pick(32, 64))
     a, b = operand(d, "a", (*dims[:2], 64), 0.2), operand(d, "b", (dims[0], 64, dims[2]), 0.4)
     g = d.g
@@ -108,7 +108,7 @@ def _statistics(d: Draw) -> None:
 
 
 def _quantized(d: Draw) -> None:
-    """A product of 8-bit floats with its factors, its largest element and a result of 8 bits."""
+    """An 8-bit product with its factors, its largest element, and an 8-bit result."""
     g = d.g
     g.io_type = d.pick(_T.FP8_E4M3, _T.FP8_E4M3, _T.FP8_E5M2)
     dims = (d.pick(1, 2), d.pick(16, 32, 64), d.pick(32, 64))

@@ -71,7 +71,7 @@ def resample(d: Draw) -> None:
 
 
 def moves(d: Draw) -> None:
-    """Add a concatenation, slice, reshape or transpose: mostly where cuDNN has it, before or after a product."""
+    """Add a concatenation, slice, reshape or transpose, mostly before or after a product."""
     d.set_types({_T.HALF: 5, _T.BFLOAT16: 4, _T.FLOAT: 2})
     what = {"concat": 4.0, "reshape": 1.0, "alone": 0.7}
     if d.is_since(9, 22, 0):
@@ -100,7 +100,7 @@ def moves(d: Draw) -> None:
 
 
 def _concatenated(d: Draw) -> None:
-    """Add a convolution whose result goes into the memory of a whole, next to what is there already."""
+    """Add a convolution written into a part of a larger memory next to existing data."""
     g = d.g
     d.layout = channels_last
     n, c, k, h, w = d.pick(1, 2), d.pick(16, 32), d.pick(16, 32), d.between(4, 10), d.between(4, 10)
@@ -112,7 +112,7 @@ def _concatenated(d: Draw) -> None:
 
 
 def _alone(d: Draw) -> None:
-    """Add a move of a tensor in memory, with nothing around it."""
+    """Add a move of a tensor in memory without other operations."""
     g = d.g
     dims = tuple(d.pick(2, 4, 8, 16) for _ in range(d.pick(3, 4)))
     x = g.tensor("x", dims)
@@ -164,7 +164,7 @@ def experts(d: Draw) -> None:
 
 
 def block_scale(d: Draw) -> None:
-    """Add products of block-scaled numbers, or the scaling of a result: for Blackwell."""
+    """Add products of block-scaled numbers, or the quantization of a result, for Blackwell."""
     four = d.chance(0.4)
     size, few, exponents = (16, _T.FP4_E2M1, _T.FP8_E4M3) if four else (32, _T.FP8_E4M3, _T.FP8_E8M0)
     g = d.g
@@ -186,7 +186,7 @@ def block_scale(d: Draw) -> None:
 
 
 def rope(d: Draw) -> None:
-    """Add a rotary embedding of queries and keys before attention as one operation, or its gradient after it."""
+    """Add a rotary embedding of queries and keys before attention, or its gradient after it."""
     d.set_types({_T.BFLOAT16: 5, _T.HALF: 4})
     b, h, s, width = d.pick(1, 2), d.pick(1, 2, 4), d.pick(64, 128), d.pick(64, 128)
     dims = (b, h, s, width)

@@ -16,7 +16,7 @@ TYPES = {_T.HALF: 5, _T.BFLOAT16: 4, _T.FLOAT: 3, _T.FP8_E4M3: 1, _T.FP8_E5M2: 0
 
 
 def matmul(d: Draw) -> None:
-    """Add a matmul, maybe with an operand that is converted or scaled before it, and a chain after it."""
+    """Add a matmul with an optional conversion or scale of an operand, and a chain after it."""
     kind = d.set_types(TYPES)
     small = kind in (_T.FP8_E4M3, _T.FP8_E5M2, _T.INT8)
     step = 16 if small else 8
@@ -45,7 +45,7 @@ def matmul(d: Draw) -> None:
 
 
 def operand(d: Draw, name: str, dims: tuple[int, ...], swapped: float, kind: DataType | None = None) -> Tensor:
-    """Return a matrix, row-major or, this likely, column-major; some have gaps between rows."""
+    """Return a matrix, row-major or with this probability column-major; some have gaps between rows."""
     rows, columns = dims[-2:]
     gap = d.pick(16, 32) if d.chance(0.1) else 0
     inner = (rows + gap) * columns if (turned := d.chance(swapped)) else rows * (columns + gap)
