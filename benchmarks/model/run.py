@@ -77,7 +77,7 @@ def _ratio(record: Figures, maker: str, other: str, path: tuple[str, ...]) -> fl
 
 
 def _first_epochs(record: Figures, way: str) -> float | None:
-    """Return our first epoch relative to that of torch's cuDNN, with all lengths new; an upper bound if that was stopped."""
+    """Return our first epoch relative to torch's cuDNN, with new lengths; an upper bound if that was stopped."""
     mine, theirs = (_held(record, maker, way, EPOCHS[0]) for maker in (OURS, CUDNN))
     if mine is None or theirs is None or mine["steps"] < theirs["steps"]:
         return None

@@ -196,7 +196,7 @@ class Draw:
         reduces: bool = False,
         virtual: bool = False,
     ) -> Tensor:
-        """Add elementwise operations after z and optionally a reduction; the last result is in memory unless `virtual`."""
+        """Add elementwise operations and maybe a reduction; the last result is in memory unless `virtual`."""
         earlier = [z]
         for step in range(length):
             last = step == length - 1 and not reduces and not virtual

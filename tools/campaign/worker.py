@@ -20,7 +20,7 @@ from cudnn_backend_py.target import Target, open_target
 
 from .coverage import covers
 from .graphs import ATTENTION, random_graph
-from .one import Asked, Found, is_context_lost, judge_deviceless, on_device, run_query
+from .one import PlanAnswer, Found, is_context_lost, judge_deviceless, on_device, run_query
 
 __all__ = ["main"]
 
@@ -99,7 +99,7 @@ class _Worker:
             if found.wrong:
                 say(outcome="differs", data=kind, words=found.wrong[:3], largest=_largest(found))
 
-    def _on_device(self, graph: Graph, got: Asked, kinds: list[str], asked: dict[str, Any], say: Say) -> None:
+    def _on_device(self, graph: Graph, got: PlanAnswer, kinds: list[str], asked: dict[str, Any], say: Say) -> None:
         assert got.plan is not None
         target = got.plan.target
         arithmetic = got.arithmetic()
@@ -126,7 +126,9 @@ class _Worker:
                 self._reduce(graph, kind, (got, found), asked, say)
             return
 
-    def _reduce(self, graph: Graph, kind: str, failure: tuple[Asked, Found], asked: dict[str, Any], say: Say) -> None:
+    def _reduce(
+        self, graph: Graph, kind: str, failure: tuple[PlanAnswer, Found], asked: dict[str, Any], say: Say
+    ) -> None:
         """Report each smaller failing form, the smallest last; the parent notices crashes.
 
         Wrong in the same way: by the same engine, by no fault that is known, numbers where there were numbers.
@@ -196,7 +198,7 @@ def _largest(found: Found) -> float | None:
     return max(finite, default=None)
 
 
-def _faults(graph: Graph, got: Asked, wrong: Sequence[str]) -> str:
+def _faults(graph: Graph, got: PlanAnswer, wrong: Sequence[str]) -> str:
     """Return the known issues that explain these wrong outputs; empty without any."""
     assert got.config is not None
     assert got.plan is not None
