@@ -27,7 +27,7 @@ from cudnn_backend_py.tuning.stage import TimingBuffers
 from cudnn_backend_py.tuning.trial.bound import Arithmetic, Comparison, Expected
 from cudnn_backend_py.tuning.trial.expectation import expectation
 
-__all__ = ["PlanAnswer", "Found", "is_context_lost", "judge_deviceless", "on_device", "run_query"]
+__all__ = ["Found", "PlanAnswer", "is_context_lost", "judge_deviceless", "on_device", "run_query"]
 
 Numbers = NDArray[Any]
 _GUARD = 512  # bytes after each tensor that no one may write

@@ -20,7 +20,7 @@ from cudnn_backend_py.target import Target, open_target
 
 from .coverage import covers
 from .graphs import ATTENTION, random_graph
-from .one import PlanAnswer, Found, is_context_lost, judge_deviceless, on_device, run_query
+from .one import Found, PlanAnswer, is_context_lost, judge_deviceless, on_device, run_query
 
 __all__ = ["main"]
 
