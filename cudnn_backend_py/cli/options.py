@@ -26,6 +26,7 @@ __all__ = [
 
 # The format that the ending of a file means, where the command has it.
 _ENDINGS = {".json": "json", ".html": "html", ".xml": "junit", ".md": "markdown", ".svg": "svg", ".png": "png"}
+_ENDINGS |= {".mmd": "mermaid", ".dot": "dot", ".gv": "dot"}
 
 
 def _filter_by_prefix(known: Iterable[str], incomplete: str) -> list[CompletionItem]:

@@ -19,7 +19,7 @@ from ..system.nearest import did_you_mean
 from ..system.python_file import is_python_file
 from .as_cudnn import SUBMODULES, describe_torch, for_children, install
 from .errors import FrontendUsageError
-from .notebooks import read_cells, run_notebook
+from .notebooks import is_notebook, read_cells, run_notebook
 
 __all__ = ["main", "make_start", "read_command_line"]
 
@@ -46,7 +46,7 @@ def _command(target: str | None, children: bool, program: tuple[str, ...]) -> Ca
 
 
 def make_start(program: Sequence[str]) -> Callable[[], Any]:
-    """Return a function that runs a program as main: a .py or .ipynb file, or -m and a module, with arguments.
+    """Return a function that runs a program as main: a script, a notebook, or -m and a module.
 
     Raises
     ------
@@ -67,12 +67,12 @@ def make_start(program: Sequence[str]) -> Callable[[], Any]:
         raise click.UsageError(f"there is no option {first}{did_you_mean(first.lstrip('-'), known, prefix='--')}")
     if not Path(first).exists():
         raise click.UsageError(f"there is no {first}")
-    if first.endswith(".ipynb"):
+    if is_notebook(Path(first)):
         read_cells(Path(first))  # what is no notebook is no program that fails
         return lambda: run_notebook(first, *rest)
     if not is_python_file(first) or not Path(first).is_file():
         raise click.UsageError(
-            f"{first} is not run: a script is a file named *.py, a notebook *.ipynb; "
+            f"{first} is not run: a script is a file named *.py, a notebook *.ipynb or its export as text; "
             "an installed command such as torchrun is run by -m and its module"
         )
     return lambda: _run_script(first, *rest)

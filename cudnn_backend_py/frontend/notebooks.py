@@ -20,7 +20,9 @@ from .errors import FrontendUsageError
 
 _AWAIT = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
 
-__all__ = ["read_cells", "run_notebook"]
+__all__ = ["exported_cells", "is_notebook", "read_cells", "run_notebook"]
+
+_EXPORT_MARK = re.compile(r"^In ?\[(?:None|\d+| )\]:[ ]*\n", re.MULTILINE)  # before each code cell of a text export
 
 _TIMED = re.compile(r"\s*%time(it)?\s+(-\w+(\s+\d+)?\s+)*(?P<statement>[^-].*)")  # what runs a statement and times it
 _ASSIGNED = re.compile(r"(?P<name>[\w, ]+=\s*)[!%].*")
@@ -28,15 +30,47 @@ _WRITING = re.compile(r"%%(writefile|file)\s+(?P<more>-a\s+)?(?P<name>\S.*)")
 _WATCHING = ("%%capture", "%%time", "%%timeit", "%%prun")
 
 
+def is_notebook(path: Path) -> bool:
+    """Return whether a file is a notebook by its name: ``.ipynb``, or a ``.txt`` export with marks of code cells."""
+    if path.suffix != ".txt":
+        return path.suffix == ".ipynb"
+    try:
+        return bool(_EXPORT_MARK.search(path.read_text(encoding="utf-8-sig")))
+    except (OSError, UnicodeError):
+        return False
+
+
+def exported_cells(text: str) -> list[str]:
+    """Return the code cells of a notebook exported to text, each after a line ``In [1]:``.
+
+    The export does not mark the end of a cell: a cell is the longest run of paragraphs that is Python.
+    """
+    return [_longest_python(part) for part in _EXPORT_MARK.split(text)[1:]]
+
+
+def _longest_python(part: str) -> str:
+    paragraphs = part.split("\n\n")
+    for count in range(len(paragraphs), 0, -1):
+        cell = _to_plain_python("\n\n".join(paragraphs[:count]))
+        try:
+            compile(cell, "a cell", "exec", _AWAIT, dont_inherit=True)
+        except (SyntaxError, ValueError):
+            continue
+        return cell
+    return _to_plain_python(part)  # whose error is reported where the cell is run
+
+
 def read_cells(path: Path) -> list[str]:
-    """Return the source of each cell of code; lines for IPython or a shell become comments.
+    """Return the source of each code cell; lines for IPython or a shell become comments.
 
     Raises
     ------
     UsageError
-        ``notebook`` if the file is no notebook.
+        ``notebook`` if the file is not a notebook.
     """
     try:
+        if path.suffix == ".txt":
+            return exported_cells(path.read_text(encoding="utf-8-sig"))
         content = parse_json(path.read_text(encoding="utf-8-sig"), str(path), code="notebook")
         old = content.get("worksheets", ())  # of format 3
         found = [*content.get("cells", ()), *(cell for sheet in old for cell in sheet["cells"])]
@@ -46,7 +80,7 @@ def read_cells(path: Path) -> list[str]:
         cells = [_join_source(cell["source"] if "source" in cell else cell["input"]) for cell in codes]
     except (GraphError, OSError, UnicodeError, LookupError, TypeError, AttributeError) as error:
         raise FrontendUsageError(
-            f"{path} is no notebook: {error}", code="notebook", fix="give an .ipynb file"
+            f"{path} is not a notebook: {error}", code="notebook", fix="give an .ipynb file, or its export as text"
         ) from None
     return [_to_plain_python(cell) for cell in cells]
 

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import ast
 import json
 import os
 import sys
 from pathlib import Path
 from typing import Any
 
-__all__ = ["PLACES", "cells_of", "find_seed", "judge", "program"]
+from cudnn_backend_py.frontend.notebooks import exported_cells
+
+__all__ = ["PLACES", "find_seed", "judge", "program"]
 
 ROOT = Path(__file__).parents[2]
 PLACES = "CUDNN_BACKEND_SEEDS, ../shared/seeds, .seeds"
-_MARK = "In [None]:"
 
 
 def find_seed(number: int) -> Path | None:
@@ -21,26 +21,6 @@ def find_seed(number: int) -> Path | None:
     given = os.environ.get("CUDNN_BACKEND_SEEDS")
     folders = [*([Path(given)] if given else []), ROOT.parent / "shared" / "seeds", ROOT / ".seeds"]
     return next((path for folder in folders for path in sorted(folder.glob(f"{number:03}_*.txt"))), None)
-
-
-def cells_of(text: str) -> list[str]:
-    """Return the code cells of a notebook that was exported to text.
-
-    The export marks where a cell begins, not where it ends: a cell is the longest run of paragraphs that is Python.
-    """
-    return [_code(part) for part in text.split(f"{_MARK}\n")[1:]]
-
-
-def _code(part: str) -> str:
-    paragraphs = part.split("\n\n")
-    for count in range(len(paragraphs), 0, -1):
-        text = "\n\n".join(paragraphs[:count])
-        try:
-            ast.parse(text)
-        except SyntaxError:
-            continue
-        return text
-    raise ValueError(f"no code after {_MARK!r}: {part[:80]!r}")
 
 
 def program(cells: list[str]) -> str:
@@ -74,4 +54,4 @@ def judge(cells: list[str], target: str) -> list[dict[str, Any]]:
 
 if __name__ == "__main__":
     seed, gpu = sys.argv[1:]
-    print(json.dumps(judge(cells_of(Path(seed).read_text(encoding="utf-8")), gpu)))
+    print(json.dumps(judge(exported_cells(Path(seed).read_text(encoding="utf-8")), gpu)))

@@ -11,10 +11,11 @@ from pathlib import Path
 import pytest
 
 from cudnn_backend_py import library
+from cudnn_backend_py.frontend.notebooks import exported_cells
 from tests.support import first_result
 from tests.support.child import ROOT, run_python
 from tests.support.gpus import check_program
-from tests.support.seed_cells import PLACES, cells_of, find_seed, program
+from tests.support.seed_cells import PLACES, find_seed, program
 
 NO_TORCH = "did not run: torch is not installed, and the program's tensors are torch's"
 # A process that used torch's autograd aborts at its end now and then, with either module: one and two of 14 on an H200.
@@ -34,7 +35,7 @@ def test_notebook_runs_to_its_end(seed: int, tmp_path: Path) -> None:
     path = find_seed(seed)
     if path is None:
         pytest.skip(f"did not run: notebook {seed:03} is not available (looked in {PLACES})")
-    cells = cells_of(path.read_text(encoding="utf-8"))
+    cells = exported_cells(path.read_text(encoding="utf-8"))
     assert sum("assert_close" in cell for cell in cells) == 2
     script = tmp_path / f"notebook_{seed:03}.py"
     script.write_text(program([*cells, END]), encoding="utf-8")

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from cudnn_backend_py import find_profile
+from cudnn_backend_py.frontend.notebooks import exported_cells
 from tests.support.child import run_python
-from tests.support.seed_cells import PLACES, cells_of, find_seed
+from tests.support.seed_cells import PLACES, find_seed
 
 WRAPPER, FORWARD, BACKWARD = range(3)
 # Cells that execute: in both notebooks the wrapper's half first, then that of the binding API.
@@ -36,7 +37,7 @@ def test_cells_are_found_as_they_are(seed: int, cells: int) -> None:
     if path is None:
         pytest.skip(f"did not run: notebook {seed:03} is not available (looked in {PLACES})")
     text = path.read_text(encoding="utf-8")
-    found = cells_of(text)
+    found = exported_cells(text)
     assert len(found) == cells == text.count("In [None]:")
     assert all(f"In [None]:\n{cell}" in text for cell in found)
     assert found[-1].endswith("cudnn.destroy_handle(handle)")
@@ -44,4 +45,4 @@ def test_cells_are_found_as_they_are(seed: int, cells: int) -> None:
 
 def test_a_cell_ends_where_texts_begin() -> None:
     text = "Words.\n\nIn [None]:\nx = [\n\n    1,\n]\n\ny = 2\n\nNow we run it\n\n## Title\n\nIn [None]:\nz = x\n"
-    assert cells_of(text) == ["x = [\n\n    1,\n]\n\ny = 2", "z = x\n"]
+    assert exported_cells(text) == ["x = [\n\n    1,\n]\n\ny = 2", "z = x"]
