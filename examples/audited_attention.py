@@ -1,4 +1,4 @@
-"""Attention of torch and of the operators, audited: samples of the calls are checked while they run on a GPU.
+"""Audit attention of torch and of the operators: samples of the calls are checked while they run on a GPU.
 
 python examples/audited_attention.py
 """
@@ -11,7 +11,7 @@ from cudnn_backend_py.audit import audit
 
 
 def main() -> None:
-    """Run a hundred calls in an audit and print what it found; without torch and a GPU, say so."""
+    """Run a hundred calls in an audit and print its findings; without torch or a GPU, print a message."""
     if importlib.util.find_spec("torch") is None:
         print("needs torch and a GPU")
         return

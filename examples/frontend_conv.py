@@ -44,7 +44,7 @@ def described(name: str) -> Any:
 
 
 def graph() -> Graph:
-    """Return the same graph as a value of this package, as an H100 gets it."""
+    """Return the same graph as a value of this package, for an H100."""
     made, _ = convolution(device_property=described("h100"))
     return made.graph()
 

@@ -1,4 +1,4 @@
-"""Rotary position embedding and attention in one graph (cuDNN 9.24 and later): judged anywhere, run where a GPU is.
+"""Rotary position embedding and attention in one graph (cuDNN 9.24 and later): judged anywhere, run with a GPU.
 
 cudnn-backend explain examples/rope_attention.py --target h100 --target b200
 python examples/rope_attention.py
@@ -14,7 +14,7 @@ BATCH, HEADS, SEQUENCE, HEAD_DIM = 2, 4, 256, 64
 
 
 def graph() -> Graph:
-    """Return softmax(rope(q) @ rope(k)^T / 8) @ v for q, k, v [b, h, s, d] that are in memory as b, s, h, d."""
+    """Return softmax(rope(q) @ rope(k)^T / 8) @ v for q, k, v [b, h, s, d] that are laid out in memory as b, s, h, d."""
     g = GraphBuilder("rope_attention", io_type=DataType.HALF)
     dims = (BATCH, HEADS, SEQUENCE, HEAD_DIM)
     strides = (SEQUENCE * HEADS * HEAD_DIM, HEAD_DIM, HEADS * HEAD_DIM, 1)

@@ -8,7 +8,7 @@ import os
 import pytest
 
 from cudnn_backend_py import library
-from examples.attention_known_issues import REPRODUCTIONS, hazard_of
+from examples.attention_known_issues import REPRODUCTIONS, issue_of
 from tests.support.child import ROOT, older_cudnn, run_python
 
 NO_GPU = {"CUDA_VISIBLE_DEVICES": ""}
@@ -125,7 +125,7 @@ def concerning(version: tuple[int, int, int]) -> set[str]:
     return {
         name
         for name, made in REPRODUCTIONS.items()
-        if hazard_of(name).since <= version < (hazard_of(name).until or (99, 0, 0))
+        if issue_of(name).since <= version < (issue_of(name).until or (99, 0, 0))
         and (made.version is None or made.version <= version)
     }
 

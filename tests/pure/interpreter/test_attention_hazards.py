@@ -19,7 +19,7 @@ from examples.attention_known_issues import (
     compare,
     fault,
     graph_of,
-    made_as,
+    reproduction_of,
     problem,
 )
 
@@ -27,7 +27,7 @@ CODES = [hazard.code for hazard in attention.HAZARDS]
 
 
 def code_of(name: str) -> str:
-    return attention_known_issues.hazard_of(name).code
+    return attention_known_issues.issue_of(name).code
 
 
 def use(name: str, version: attention.Version | None = None, sm: int | None = None) -> attention.Use:
@@ -92,7 +92,7 @@ def interpreted(name: str) -> Callable[[Arrays], None]:
         values = interpret(made, {key: value for key, value in inputs.items() if key not in outputs}, rounding=True)
         for key, tensor in outputs.items():
             # The composite form reads literally as the opposite of dsink, see sdpa_backward.
-            sign = -1 if key == "dsink" and made_as(name).implementation == "composite" else 1
+            sign = -1 if key == "dsink" and reproduction_of(name).implementation == "composite" else 1
             arrays[key][...] = encode(sign * values[key], tensor.data_type)
 
     return run

@@ -25,7 +25,7 @@ from cudnn_backend_py.known_issues import (
     table,
 )
 from cudnn_backend_py.system.version import VersionTuple, Window
-from examples.attention_known_issues import REPRODUCTIONS, hazard_of
+from examples.attention_known_issues import REPRODUCTIONS, issue_of
 from examples.attention_known_issues import graph_of as graph_named
 from tests.known_issues import BASE as REPRODUCED
 from tests.known_issues import EXAMPLES, Reproduction, graph_of
@@ -152,7 +152,7 @@ def test_words_of_a_hazard() -> None:
 @pytest.mark.parametrize("name", REPRODUCTIONS)
 def test_measured_hazard_is_recognised_in_its_graph(name: str) -> None:
     """From the graph's JSON, so that nothing but the graph itself can report."""
-    row = hazard_of(name)
+    row = issue_of(name)
     graph = graph_from_json(graph_to_json(graph_named(name)))
     found = [hazard for hazard in find_known_issues(graph, row.sm[0], row.since) if hazard.source == MEASURED]
     assert [hazard.code for hazard in found] == [row.code]
