@@ -1,4 +1,4 @@
-"""What a verdict without building costs, and what importing the package costs: medians."""
+"""Cost of a verdict without building, and of importing the package: medians."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def import_ms(module: str) -> float:
 
 
 def verdict_ms(target: str, *, supported: bool) -> list[float]:
-    """Return the times of explaining one graph on one target, libraries loaded and the control graph asked."""
+    """Return the times of explaining one graph on one target, with libraries loaded and the control graph judged."""
     graph = sdpa_forward(batch=2, heads=4, seq_q=512, head_dim=64 if supported else 20, causal=True, stats=True)
     explain(graph, target)
     times = []
@@ -42,7 +42,7 @@ def verdict_ms(target: str, *, supported: bool) -> list[float]:
 
 
 def add_options(_: argparse.ArgumentParser) -> None:
-    """There are none."""
+    """Add no options."""
 
 
 def run(options: argparse.Namespace) -> None:

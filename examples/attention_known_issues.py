@@ -35,7 +35,7 @@ Arrays = dict[str | int, NDArray[Any]]
 
 # Keyed by the known issue's code; a suffix after a colon distinguishes several reproductions of one issue.
 REPRODUCTIONS: dict[str, Reproduction] = {
-    f"{hazard.code}:{name}" if name else issue.code: made
+    f"{issue.code}:{name}" if name else issue.code: made
     for issue in attention.HAZARDS
     for name, made in EXAMPLES[issue.code].reproductions.items()
     if isinstance(made, Reproduction)
@@ -46,7 +46,7 @@ OTHERS: dict[str, Reproduction] = {
     f"{row.code}:{name}" if name else row.code: made
     for row in FAULTS
     for examples in (EXAMPLES[row.code],)
-    for name, made in {**({} if row.refused else examples.reproductions), "cure": examples.cure}.items()
+    for name, made in {**({} if row.refused else examples.reproductions), "fixed": examples.fixed}.items()
     if isinstance(made, Reproduction)
 }
 

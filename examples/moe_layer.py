@@ -17,7 +17,7 @@ ROWS = TOKENS * TOP_K
 
 
 def graph(*, down: bool = False) -> Graph:
-    """Return the matrix product of each token with the weights of its expert: gathered for each expert, or back down."""
+    """Return the product of each token with its expert's weights: gathered for each expert, or back down."""
     g = GraphBuilder("moe_down" if down else "moe_up", io_type=DataType.HALF)
     rows, k, n = (ROWS, HIDDEN, CHANNELS) if down else (TOKENS, CHANNELS, HIDDEN)
     token = g.tensor("token", (1, rows, k))

@@ -14,7 +14,7 @@ BATCH, HEADS, SEQUENCE, HEAD_DIM = 2, 4, 256, 64
 
 
 def graph() -> Graph:
-    """Return softmax(rope(q) @ rope(k)^T / 8) @ v for q, k, v [b, h, s, d] that are laid out in memory as b, s, h, d."""
+    """Return softmax(rope(q) @ rope(k)^T / 8) @ v for q, k, v [b, h, s, d] stored as b, s, h, d."""
     g = GraphBuilder("rope_attention", io_type=DataType.HALF)
     dims = (BATCH, HEADS, SEQUENCE, HEAD_DIM)
     strides = (SEQUENCE * HEADS * HEAD_DIM, HEAD_DIM, HEADS * HEAD_DIM, 1)

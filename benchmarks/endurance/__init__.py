@@ -1,1 +1,1 @@
-"""Long use: that memory stays flat over a hundred thousand verdicts, a million descriptors, ten million calls."""
+"""Long runs that check flat memory: a hundred thousand verdicts, a million descriptors, ten million calls."""

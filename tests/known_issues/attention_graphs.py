@@ -1,4 +1,4 @@
-"""Attention of many operations, with options over the problem that all examples share."""
+"""Attention of many operations: options on top of the problem that all examples share."""
 
 from __future__ import annotations
 

@@ -273,7 +273,7 @@ def follow_known_issue(copy: Copy) -> None:
     "matmul-96-rows": Examples(
         reproductions={"": lambda: _batch_product(DataType.HALF, rows=96)},
         unlike=lambda: _batch_product(DataType.HALF, rows=97),
-        cure=lambda: _batch_product(DataType.HALF, rows=128),
+        fixed=lambda: _batch_product(DataType.HALF, rows=128),
     ),
 """,
     )

@@ -18,7 +18,7 @@ ASKED = [case for case in CASES if case.complaint != "refused by us"]
 REFUSED = [case for case in CASES if case.complaint == "refused by us"]
 FIXED = [case for case in CASES if case.fixed or case.fixed_target or case.fixed_version]
 COMPLAINTS = [case for case in CASES if case.complaint != "supported"]
-CURABLE = [case for case in ASKED if case.cures]
+WITH_REMEDY = [case for case in ASKED if case.remedies]
 NAMED, CURED = 0.9, 0.8
 
 
@@ -75,9 +75,9 @@ def test_the_case_is_told(case: Case) -> None:
     assert case.title
     assert case.cause
     assert bool(case.cause_words) == (case in COMPLAINTS)
-    assert case.cure
-    assert set(case.cures) <= set(CHANGES)
-    assert (case in FIXED) or not case.cures
+    assert case.remedy
+    assert set(case.remedies) <= set(CHANGES)
+    assert (case in FIXED) or not case.remedies
 
 
 @pytest.mark.parametrize("case", ASKED, ids=_name)
@@ -124,11 +124,11 @@ def test_headlines_name_the_cause(run_query: Ask) -> None:
 
 def test_cures_are_found_and_verified(judge: Judge) -> None:
     missed = {}
-    for case in CURABLE:
+    for case in WITH_REMEDY:
         graph, version = case.graph(), _version(case.version)
         found = whatif(graph, case.target, version=version, build=case.build, judge=judge)
         assert all(remedy.verified and remedy.verdict is not None and remedy.verdict.supported for remedy in found)
-        if not any(set(remedy.kinds) & set(case.cures) for remedy in found):
-            missed[case.name] = (case.cures, [remedy.title for remedy in found])
+        if not any(set(remedy.kinds) & set(case.remedies) for remedy in found):
+            missed[case.name] = (case.remedies, [remedy.title for remedy in found])
     print(*missed.items(), sep="\n")
-    assert 1 - len(missed) / len(CURABLE) >= CURED, missed
+    assert 1 - len(missed) / len(WITH_REMEDY) >= CURED, missed

@@ -17,10 +17,10 @@ from examples.attention_known_issues import (
     Arrays,
     Numbers,
     compare,
-    fault,
+    describe_error,
     graph_of,
-    reproduction_of,
     problem,
+    reproduction_of,
 )
 
 CODES = [hazard.code for hazard in attention.HAZARDS]
@@ -114,11 +114,11 @@ def test_what_is_wrong_is_said() -> None:
     want = Numbers(p, True).expected["dq"]
     half = want.copy()
     half[0] = float("nan")
-    assert fault(want, want, p) == ""
-    assert fault(want * 1.05, want, p) == ""
-    assert fault(want * 1.5, want, p) == "relative error 0.5"
-    assert fault(want * 0 + POISON, want, p) == "memory not written"
-    assert fault(half, want, p) == "NaN (50%)"
+    assert describe_error(want, want, p) == ""
+    assert describe_error(want * 1.05, want, p) == ""
+    assert describe_error(want * 1.5, want, p) == "relative error 0.5"
+    assert describe_error(want * 0 + POISON, want, p) == "memory not written"
+    assert describe_error(half, want, p) == "NaN (50%)"
 
 
 @pytest.mark.parametrize(

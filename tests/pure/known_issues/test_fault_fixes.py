@@ -42,8 +42,8 @@ def ways_out(row: KnownIssue) -> Iterator[tuple[set[str], set[str], VersionTuple
     for made in EXAMPLES[row.code].reproductions.values():
         for version in held:
             before = named(graph_of(made), row, version) | {row.code}
-            if EXAMPLES[row.code].cure is not None:
-                yield before, named(graph_of(EXAMPLES[row.code].cure, version), row, version), version
+            if EXAMPLES[row.code].fixed is not None:
+                yield before, named(graph_of(EXAMPLES[row.code].fixed, version), row, version), version
             if row.sharing is not None:  # a plan for each shape
                 yield before, named(graph_of(made, version), row, version), version
         mended = mended_in(row)
@@ -84,4 +84,4 @@ def test_some_fixes_name_versions() -> None:
 
 
 def test_most_rows_have_a_cure() -> None:
-    assert sum(EXAMPLES[row.code].cure is not None for row in FAULTS) > 40
+    assert sum(EXAMPLES[row.code].fixed is not None for row in FAULTS) > 40
