@@ -1,1 +1,1 @@
-"""Tools of this repository, which are not in the wheel: README.md says what each is for."""
+"""Tools of this repository, not in the wheel: README.md has the purpose of each."""

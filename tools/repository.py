@@ -1,4 +1,4 @@
-"""Where the repository is, and how child processes import what is in it: only the package itself is installed."""
+"""Path of the repository, and the environment for child processes, because only the package itself is installed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What graphs cover: kinds of operations, modes, types, layouts, ranks, options; counted, and as lines of text."""
+"""Coverage of graphs: kinds of operations, modes, types, layouts, ranks, options; counted, and as lines of text."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _WHOLE: dict[str, Iterable[Any]] = {
 
 
 def covers(graph: Graph) -> Counter[str]:
-    """Return what a graph has of each subject, as ``"pointwise RELU_FWD"``, each counted once."""
+    """Return the features of a graph by subject, such as ``"pointwise RELU_FWD"``, each counted once."""
     found: set[str] = set()
     for op in all_ops(graph):
         found.add(f"operation {_short(op.kind)}")
@@ -82,7 +82,7 @@ def _short(kind: DescriptorType) -> str:
 
 
 def missing(counts: Mapping[str, int]) -> dict[str, list[str]]:
-    """Return by subject what no graph had, of the subjects that are known as a whole."""
+    """Return by subject the features that no graph had, for subjects with a complete list."""
     found = {}
     for subject, whole in _WHOLE.items():
         names = dict.fromkeys(_short(item) if subject == "operation" else item.name for item in whole)

@@ -1,1 +1,1 @@
-"""Generator of cudnn_backend_py.generated: cudnn_graph.h and facts.toml in, Python out. No one imports it."""
+"""Generator of cudnn_backend_py.generated: reads cudnn_graph.h and facts.toml, writes Python. Never imported."""

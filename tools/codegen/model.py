@@ -1,4 +1,4 @@
-"""Model of the generated files: the header joined with facts.toml, and a list of what does not fit."""
+"""Model of the generated files: the header joined with facts.toml, and a list of contradictions."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ USES = ("writes", "defaults", "logged", "fixed", "undumped")
 
 @dataclass(frozen=True)
 class Member:
-    """One enumerator under its Python name."""
+    """An enumerator with its Python name."""
 
     name: str
     source: Enumerator
@@ -40,13 +40,13 @@ class EnumModel:
     members: tuple[Member, ...]
 
     def c_spelling(self, member: Member) -> str:
-        """Return the C name that prefix and suffix would give."""
+        """Return the C name from prefix and suffix."""
         return f"{self.prefix}{member.name}{self.suffix}"
 
 
 @dataclass(frozen=True)
 class Attribute:
-    """All facts of one attribute, and where each came from."""
+    """All facts of one attribute, each with its source."""
 
     name: str
     field: str
@@ -76,7 +76,7 @@ class DescriptorModel:
 
 @dataclass
 class Model:
-    """Everything to write, and every problem found on the way."""
+    """Everything to write, and every problem found."""
 
     header: Header
     enums: list[EnumModel] = field(default_factory=list)
@@ -90,7 +90,7 @@ class Model:
 
 
 class Facts:
-    """The hand-written side: facts.toml."""
+    """The hand-written facts: facts.toml."""
 
     def __init__(self, path: Path) -> None:
         self.data: dict[str, Any] = tomllib.loads(path.read_text())
@@ -100,14 +100,14 @@ class Facts:
         self.used: set[tuple[str, str]] = set()
 
     def name(self, table: str, key: str) -> str | None:
-        """Return what a table of names says about a key, and remember that it was requested."""
+        """Return the entry of a key in a table of names, and remember that it was used."""
         found: str | None = self.data[table].get(key)
         if found is not None:
             self.used.add((table, key))
         return found
 
     def since(self, member: Enumerator) -> VersionTuple | None:
-        """Return the version that an enumerator came with: what these facts say, else the header."""
+        """Return the version of an enumerator: from these facts, else from the header."""
         for pattern, version in self.data["enumerator_since"].items():
             if fnmatchcase(member.c_name, pattern):
                 major, minor, patch = version_numbers(version)
@@ -123,7 +123,7 @@ class Facts:
                 yield index, entry
 
     def uses(self, kind: str) -> dict[str, Any]:
-        """Return what is said of the fields of an operation or a parameter descriptor, by the names in ``USES``."""
+        """Return the facts about the fields of an operation or a parameter descriptor, by the names in ``USES``."""
         found: dict[str, Any] = {}
         for entry in self.operations:
             if any(fnmatchcase(kind, pattern) for pattern in entry["descriptors"]):
@@ -144,7 +144,7 @@ class Facts:
 
 
 def build(header: Header, facts: Facts) -> Model:
-    """Build the model; nothing is dropped, what does not fit is in ``problems``."""
+    """Build the model; nothing is dropped, contradictions are in ``problems``."""
     model = Model(header)
     for enum in header.enums:
         model.enums.append(_enum(enum, facts, model.problems))
@@ -206,7 +206,7 @@ def _enum(enum: EnumType, facts: Facts, problems: list[str]) -> EnumModel:
 
 
 def _check_uses(model: Model) -> None:
-    """Find what operations are said to do with fields, enumerators or parameter descriptors that do not exist."""
+    """Find facts about fields, enumerators or parameter descriptors that do not exist."""
     fields = {d.kind: {a.field: a for a in d.attributes} for d in model.descriptors}
     members = {enum.name: {member.name for member in enum.members} for enum in model.enums}
     for descriptor in model.descriptors:
@@ -228,7 +228,7 @@ def _check_uses(model: Model) -> None:
 
 
 class _Builder:
-    """Places every attribute under its descriptor type and collects its facts."""
+    """Assigns every attribute to its descriptor type and collects its facts."""
 
     def __init__(self, model: Model, facts: Facts, kinds: list[str], types: set[str]) -> None:
         self.model = model
@@ -240,7 +240,7 @@ class _Builder:
         self.documented = self._documented()
 
     def _documented(self) -> dict[str, dict[str, Documented]]:
-        """Return the header's words by descriptor type, under the names its enum uses."""
+        """Return the header's documentation by descriptor type, under the names of its enum."""
         found: dict[str, dict[str, Documented]] = {}
         for c_name, block in self.model.header.documented.items():
             names = {name.removeprefix("CUDNN_ATTR_"): entry for name, entry in block.items()}

@@ -121,12 +121,12 @@ def _message_row(row: Message) -> list[str]:
 
 
 def message_anchor(row: Message) -> str:
-    """Return the place on the page of a message of a program."""
+    """Return the anchor of a program's message on the page."""
     return f"message-{row.code}"
 
 
 def _for_browser(pattern: str) -> str:
-    """Return a pattern without inline flags: letters that may be of either case are sets of both."""
+    """Return a pattern without inline flags: letters of either case become sets of both."""
 
     def either(text: str) -> str:
         return re.sub(

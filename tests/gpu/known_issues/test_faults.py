@@ -53,7 +53,7 @@ from tests.known_issues import EXAMPLES, graph_of
 from tests.known_issues.convolution import one_convolution
 from tests.support.child import ROOT
 from tests.support.figures import add_figure
-from tools.campaign.one import Asked, is_context_lost, on_device, run, run_query
+from tools.campaign.one import PlanAnswer, is_context_lost, on_device, run, run_query
 
 from ...support.gpus import measured_here, measured_names
 
@@ -300,7 +300,7 @@ def sums_split() -> str:
         configs = configs or [question.config(47, {KnobType.SPLIT_K: 2})]
     for config in configs:
         with suppress(CudnnStatusError):
-            asked = Asked(build_plan(config), config)
+            asked = PlanAnswer(build_plan(config), config)
             assert asked.plan is not None
             found, _ = on_device(asked.plan, graph, "uniform", 0, asked.arithmetic())
             words, ran = words + found.wrong, True

@@ -17,7 +17,7 @@ from cudnn_backend_py.interpreter import OPERATIONS, interpret
 from tests.support.built import BUILT, ELSEWHERE, FRONTEND, KINDS
 from tests.support.interpreting import inputs_of
 from tests.support.records import needs_records
-from tools.records.operation_support import read_support, say_support
+from tools.records.operation_support import describe_support, read_support
 from tools.records.operations_page import AGREES, REFUSED, UNMEASURED, operations_page, read_records
 
 HOPPER = ("H100", "H200", "GH200")
@@ -29,7 +29,7 @@ def test_a_graph_that_no_gpu_has_run_is_said_to_be_so(monkeypatch: pytest.Monkey
     page = operations_page()
     cells = {line.count(UNMEASURED) for line in page.splitlines() if line.startswith("| an invented graph |")}
     assert cells == {len(read_records())}
-    assert say_support(read_support(), ["an invented graph"], "sm90") == UNMEASURED
+    assert describe_support(read_support(), ["an invented graph"], "sm90") == UNMEASURED
 
 
 def test_answers_by_version_are_of_these_graphs_and_agree_with_the_page() -> None:
@@ -60,7 +60,7 @@ def test_cell_of_the_table_by_version(outcomes: str, cell: str) -> None:
     said = {"S": Outcome.SUPPORTED, "-": Outcome.NOT_SUPPORTED, "?": Outcome.NOT_JUDGED}
     versions = ("9.14.0", "9.19.0", "9.28.0")
     cells = {("g", "sm80", one): Cell(said[mark]) for one, mark in zip(versions, outcomes, strict=True)}
-    assert say_support(Matrix(("g",), ("sm80",), versions, cells), ["g"], "sm80") == cell
+    assert describe_support(Matrix(("g",), ("sm80",), versions, cells), ["g"], "sm80") == cell
 
 
 def test_every_kind_has_a_builder_and_is_interpreted() -> None:

@@ -1,1 +1,1 @@
-"""The families of random graphs, each in the file of its operations."""
+"""The families of random graphs, one file per kind of operation."""
