@@ -1,4 +1,4 @@
-"""Random attention problems with their data, in the forms the graphs, the reference and the GPU want them."""
+"""Random attention problems with their data, in the forms for graphs, reference and GPU."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Case:
         return make(self.problem, implementation=implementation, version=version, **options)  # type: ignore[arg-type]
 
     def inputs(self, graph: Graph) -> dict[str, Array]:
-        """Return the numbers of every tensor the graph reads: K and V transposed, ragged or paged as it wants."""
+        """Return the numbers of every input of the graph: K and V transposed, ragged or paged if the graph needs it."""
         swapped = transposed_inputs(graph) | self._swapped_scales()
         found: dict[str, Array] = {}
         written = {tensor.name for tensor in graph.outputs}
@@ -67,7 +67,7 @@ class Case:
         return found
 
     def memory(self, name: str, *, swapped: bool = False) -> Array:
-        """Return a tensor's numbers: dense, or one buffer of all sequences where it is ragged."""
+        """Return a tensor's numbers: dense, or one buffer of all sequences if it is ragged."""
         value = self.values[name]
         place = self._ragged(name)
         if place is not None:
@@ -84,14 +84,14 @@ class Case:
         return reference.ragged_unpack(array, offsets, lengths, self.expected[name].shape, strides)
 
     def _swapped_scales(self) -> set[str]:
-        """Return the block-scaled tensors that hold s and d swapped, and their scales."""
+        """Return the block-scaled tensors with s and d swapped, and their scales."""
         if not self.problem.mx:
             return set()
         names = {"k", "v"} if self.backward else {"k"}
         return names | {f"descale_{name}" for name in names}
 
     def _ragged(self, name: str) -> tuple[NDArray[np.int64], NDArray[np.int64], tuple[int, ...]] | None:
-        """Return offsets, lengths and strides of a tensor that is ragged."""
+        """Return offsets, lengths and strides of a ragged tensor."""
         p = self.problem
         base = "stats" if name in ("stats", "max", "sum_exp") else name.removeprefix("d")
         if not (p.ragged_stats if base == "stats" else p.ragged and base in ("q", "k", "v", "o")):
@@ -100,7 +100,7 @@ class Case:
         return self.values[f"ragged_{base}"].ravel().astype(np.int64), lengths, p.strides(base)
 
     def compared(self, name: str) -> NDArray[np.bool_]:
-        """Return which elements of an output are defined: rows with a column, columns inside the real length."""
+        """Return which elements of an output are defined: rows with a column, columns inside the sequence length."""
         want = self.expected[name]
         if name in ("o", "dq", "stats", "max", "sum_exp"):
             return np.broadcast_to(self.valid_rows, want.shape)
@@ -111,16 +111,16 @@ class Case:
 
 
 def transposed_inputs(graph: Graph) -> set[str]:
-    """Return the names among k and v whose tensors hold s and d swapped: those a matrix product reads as its b."""
+    """Return which of k and v are stored with s and d swapped: those that a matrix product reads as its b."""
     seen = {op.b.name for op in graph.ops if isinstance(op, Matmul) and op.a.name in ("q", "do")}
     return seen & {"k", "v"}
 
 
-# drawing problems
+# random problems
 
 
 def draw(rng: np.random.Generator, *, backward: bool, tiny: bool, fp8: bool | None = None) -> Attention:
-    """Return a random problem; `tiny` for NumPy alone, else of sizes kernels are made for."""
+    """Return a random problem; `tiny` for NumPy only, else of sizes that kernels support."""
 
     def chance(p: float) -> bool:
         return bool(rng.random() < p)
@@ -141,7 +141,7 @@ def draw(rng: np.random.Generator, *, backward: bool, tiny: bool, fp8: bool | No
         sizes = (64, 128, 192, 256, 384, 100, 333, 72)
         o["seq_q"], o["seq_kv"] = pick(*sizes), pick(*sizes, 1024)
         if not backward and chance(0.08):
-            o["seq_q"] = pick(1, 1, 2, 5)  # decoding has kernels of its own
+            o["seq_q"] = pick(1, 1, 2, 5)  # decoding has its own kernels
         o["head_dim"] = pick(64, 128, 32, 96, 80, 40, 64, 128, 192, 256)
         o["head_dim_v"] = o["head_dim"] if chance(0.8) else pick(64, 128)
         if is_fp8:
@@ -226,7 +226,7 @@ def _draw_scores(
 
 
 def options_hit(p: Attention) -> dict[str, str]:
-    """Return each option with the value it has as text: what the coverage table counts."""
+    """Return each option with its value as text: the keys of the coverage table."""
     groups = {True: "MHA", False: "MQA" if p.kv_heads == 1 else "GQA"}[p.kv_heads == p.heads]
     layouts = p.layout if isinstance(p.layout, str) else "strides" if "dv" in p.layout else "by tensor"
     words = {
@@ -249,11 +249,11 @@ def options_hit(p: Attention) -> dict[str, str]:
     return words
 
 
-# their data
+# data of the problems
 
 
 def make_case(p: Attention, rng: np.random.Generator, *, backward: bool) -> Case:
-    """Return random data for a problem, and what the reference says of it."""
+    """Return random data for a problem, and the results of the reference."""
     seq_q, seq_kv = _lengths(p, rng)
     values: dict[str, Array] = {
         "seq_len_q": seq_q.reshape(-1, 1, 1, 1).astype(float),
@@ -318,7 +318,7 @@ def _add_score_values(case: Case, rng: np.random.Generator) -> None:
 
 
 def _add_blocks(case: Case, rng: np.random.Generator) -> None:
-    """Split the values into 8-bit numbers and scales of blocks of 32, along d or along s as each product wants."""
+    """Split the values into 8-bit numbers and scales of blocks of 32, along d or along s, depending on the product."""
     along_s = ("q", "k", "do") if case.backward else ("v",)
     along_d = ("q", "k", "v", "do") if case.backward else ("q", "k")
     for name, axis in (*((name, 3) for name in along_d), *((name, 2) for name in along_s)):
@@ -334,7 +334,7 @@ def _add_blocks(case: Case, rng: np.random.Generator) -> None:
 
 
 def _add_pages(case: Case, rng: np.random.Generator) -> None:
-    """Lay K and V out in pages, in random order; containers hold NaN where no token is."""
+    """Copy K and V into pages in random order; pages hold NaN beyond the tokens."""
     p, size = case.problem, case.problem.page_size
     assert size is not None
     count = p.pages_per_sequence
@@ -384,10 +384,10 @@ def reference_options(case: Case) -> dict[str, Any]:
 
 
 def expect(case: Case) -> Case:
-    """Fill in what the reference says; a backward case also gets its o and stats from it."""
+    """Add the results of the reference; a backward case also gets its o and stats from it."""
     p, v = case.problem, case.values
     options = reference_options(case)
-    q, k, values, d_o = (_true(case, name) for name in ("q", "k", "v", "do"))
+    q, k, values, d_o = (_values_of(case, name) for name in ("q", "k", "v", "do"))
     scaled = p.is_fp8 and not p.mx
     if scaled:
         q, k, values = (x * v[f"descale_{name}"] for name, x in (("q", q), ("k", k), ("v", values)))
@@ -405,8 +405,8 @@ def expect(case: Case) -> Case:
     return case
 
 
-def _true(case: Case, name: str) -> Array:
-    """Return the values of an input, out of its pages or blocks."""
+def _values_of(case: Case, name: str) -> Array:
+    """Return the values of an input, read from its pages or blocks."""
     return case.values.get(f"{name}_dense", case.values.get(f"{name}_true", case.values[name]))
 
 

@@ -1,4 +1,4 @@
-"""Graphs outside attention, some of each family: where a full cuDNN has engines that a jit wheel lacks."""
+"""Graphs outside attention, some of each family: a full cuDNN has engines for them that a JIT wheel lacks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Values that are, raise, change or pretend: what no check may trust. Each is made from a seeded random."""
+"""Values that lie about themselves, raise or change: no check may trust them. Each is made from a seeded random."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ EXCEPTIONS = (
 
 
 class Index:
-    """A number by ``__index__``, another one each time."""
+    """A number by ``__index__``, a different one each time."""
 
     def __init__(self, *answers: Any) -> None:
         self.answers = itertools.cycle(answers)
@@ -56,7 +56,7 @@ class Real(Index):
 
 
 class Int(int):
-    """An int that says it is another one."""
+    """An int that claims to be another one."""
 
     def __index__(self) -> int:
         return 7
@@ -79,7 +79,7 @@ class Int(int):
 
 
 class Text(str):
-    """A text that encodes to another one, and has nothing in it when asked."""
+    """A text that encodes to another one, and claims to contain nothing."""
 
     def encode(self, *_: Any) -> bytes:
         return b'{"deviceName":"' + b"n" * 5000 + b'"}'
@@ -111,7 +111,7 @@ class Bytes(bytes):
 
 
 class Row(Sequence[Any]):
-    """A sequence whose length, items and order are what it likes."""
+    """A sequence with random length, items and order."""
 
     def __init__(self, length: Any, item: Any) -> None:
         self.length, self.item = length, item
@@ -131,7 +131,7 @@ class Row(Sequence[Any]):
 
 
 class List(list[Any]):
-    """A list with more in it than it says."""
+    """A list with more items than it claims."""
 
     def __len__(self) -> int:
         return 3
@@ -141,7 +141,7 @@ class List(list[Any]):
 
 
 class Tuple(tuple[Any, ...]):
-    """A tuple of other items."""
+    """A tuple that returns other items."""
 
     __slots__ = ()
 
@@ -153,7 +153,7 @@ class Tuple(tuple[Any, ...]):
 
 
 class Vector:
-    """Looks like an array of one dim."""
+    """An object that looks like an array of one dim."""
 
     def __init__(self, ndim: Any, length: Any, items: Any) -> None:
         self.ndim, self.length, self.items = ndim, length, items
@@ -166,7 +166,7 @@ class Vector:
 
 
 class Meta(type):
-    """The type of a type that is about itself."""
+    """A metaclass with hostile methods."""
 
     def __hash__(cls) -> int:
         raise ValueError("no hash")
@@ -182,7 +182,7 @@ class Meta(type):
 
 
 class Liar(metaclass=Meta):
-    """Says it is anything, has any attribute, raises on most."""
+    """An object that claims to be of any class, has any attribute, and raises on most."""
 
     @property
     def __class__(self) -> Any:
@@ -208,7 +208,7 @@ class Liar(metaclass=Meta):
 
 
 class Everything:
-    """Has every attribute, which is itself, and says it is a Descriptor."""
+    """An object that has every attribute, which is itself, and claims to be a Descriptor."""
 
     def __getattr__(self, name: str) -> Any:
         return self
@@ -225,21 +225,21 @@ class Everything:
 
 
 class Loud:
-    """Its repr is large."""
+    """An object with a large repr."""
 
     def __repr__(self) -> str:
         return "x" * 1_000_000
 
 
 class Mine(CudnnEnum):
-    """A cuDNN enum of somebody else."""
+    """An enum of another package with cuDNN's names."""
 
     HALF = 2
     TRAIN = int(OperationGraphMode.NORM_FWD_TRAIN)
 
 
 class Alike(enum.IntEnum):
-    """Numbers of cuDNN in an enum that is not cuDNN's."""
+    """An enum of another package with cuDNN's numbers."""
 
     HALF = 2
     TRAIN = int(OperationGraphMode.NORM_FWD_TRAIN)
@@ -329,12 +329,12 @@ MAKERS: tuple[Callable[[random.Random], Any], ...] = (
 
 
 def hostile(r: random.Random) -> Any:
-    """Return one of these values."""
+    """Return one of the hostile values."""
     return r.choice(MAKERS)(r)
 
 
 def disguise(value: Any, r: random.Random) -> Any:
-    """Return a value that says the same in another shape, or would if it were honest."""
+    """Return an equal value in another form, or one that claims to be equal."""
     if type(value) is bool:
         return r.choice((np.bool_(value), Index(int(value)), np.array(value)))
     if type(value) is int:

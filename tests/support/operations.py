@@ -1,4 +1,4 @@
-"""One small graph for each kind of operation, with as many of its fields as it takes, as far as cuDNN accepts them."""
+"""One small graph for each kind of operation, with as many of its fields as cuDNN accepts."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The blocks of code on every page of the site and the README, by the language they name.
+"""The code blocks on every page of the site and the README, by their language.
 
-``python`` is run and prints what is after ``# ->``; ``sh`` is run. What needs a GPU, torch, a cluster or another
-program is ``py`` or ``console``, and is only read: its names, commands and options exist. ``text`` is what is printed.
+``python`` is run and has to print the text after ``# ->``; ``sh`` is run. Code that needs a GPU, torch, a cluster or
+another program is ``py`` or ``console``, and only checked: names, commands and options exist. ``text`` is output.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Block:
 
 
 def read_blocks(page: str, text: str) -> list[Block]:
-    """Return the fenced blocks of a page, those in lists too."""
+    """Return the fenced blocks of a page, including those in lists."""
     found = re.finditer(r"^( *)```(\w*)\n(.*?)^\1```$", text, re.MULTILINE | re.DOTALL)
     return [Block(page, match[2], textwrap.dedent(match[3]), text.count("\n", 0, match.start()) + 1) for match in found]
 

@@ -1,4 +1,4 @@
-"""Notebooks exported to text: their code cells, as they are, and what they do on a GPU that is only described."""
+"""Code cells of notebooks exported to text, and their results on a described GPU."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MARK = "In [None]:"
 
 
 def find_seed(number: int) -> Path | None:
-    """Return the exported notebook of that number, None if it is not available."""
+    """Return the exported notebook with that number, None if it is not available."""
     given = os.environ.get("CUDNN_BACKEND_SEEDS")
     folders = [*([Path(given)] if given else []), ROOT.parent / "shared" / "seeds", ROOT / ".seeds"]
     return next((path for folder in folders for path in sorted(folder.glob(f"{number:03}_*.txt"))), None)
@@ -26,7 +26,7 @@ def find_seed(number: int) -> Path | None:
 def cells_of(text: str) -> list[str]:
     """Return the code cells of a notebook that was exported to text.
 
-    The export marks where a cell begins, not where it ends: a cell is the longest run of paragraphs that is Python.
+    The export marks the start of a cell, not its end: a cell is the longest run of paragraphs that is Python.
     """
     return [_code(part) for part in text.split(f"{_MARK}\n")[1:]]
 
@@ -51,7 +51,7 @@ def program(cells: list[str]) -> str:
 def judge(cells: list[str], target: str) -> list[dict[str, Any]]:
     """Run cells for a described GPU, with meta tensors for torch; return the errors of execution, each with its cell.
 
-    Cells go on after one that stopped at an execution. The cells after the last execution, which look at results, are
+    The next cells run after one that stopped at an execution. The cells after the last execution read results and are
     not run. Any other exception goes to the caller.
     """
     from cudnn_backend_py.frontend import install

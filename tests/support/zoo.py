@@ -1,4 +1,4 @@
-"""Forty varied graphs: what deviceless and live verdicts are compared on."""
+"""Forty varied graphs, to compare verdicts with and without a device."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ from cudnn_backend_py.execution.timing import uncollected
 from cudnn_backend_py.info import start_record, write_record
 from cudnn_backend_py.system.child import call_command
 from cudnn_backend_py.why.cost import TurnTime, judge_pairs, notify, take_time
-from tests.support.audited import RIGHT, WRONG
+from tests.support.audited_programs import RIGHT, WRONG
 
 __all__ = ["audit_case", "audit_program", "measure_cost", "run_programs"]
 
@@ -37,7 +37,7 @@ ROOT = Path(__file__).parents[2]
 
 def audit_program(name: str, folder: Path, *, by_environment: bool) -> dict[str, Any]:
     """Return the report of an audited program, started by the environment variable or by the module."""
-    program = ["-m", "tests.support.audited", name]
+    program = ["-m", "tests.support.audited_programs", name]
     output = folder / "report.json"
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
     if by_environment:
@@ -213,18 +213,18 @@ def _convolution() -> Callable[[], None]:
     import torch
 
     from cudnn_backend_py import frontend as cudnn
-    from tests.support import audited
+    from tests.support import audited_programs
 
     like = torch.channels_last
     x, y = (torch.randn(16, 64, 28, 28, device="cuda").half().to(memory_format=like) for _ in range(2))
     w = torch.randn(64, 64, 3, 3, device="cuda").half().to(memory_format=like)
-    graph, pack = audited._graph({"x": x, "w": w})
+    graph, pack = audited_programs._graph({"x": x, "w": w})
     made = graph.conv_fprop(image=pack["x"], weight=pack["w"], padding=[1, 1], stride=[1, 1], dilation=[1, 1])
     made.set_output(True).set_dim(list(y.shape)).set_stride(list(y.stride()))
     buffers = {pack["x"]: x, pack["w"]: w, made: y}
-    audited._execute(cudnn, graph, buffers)
+    audited_programs._execute(cudnn, graph, buffers)
     workspace = torch.empty(max(1, graph.get_workspace_size()), dtype=torch.uint8, device="cuda")
-    handle = audited._handle(cudnn)
+    handle = audited_programs._handle(cudnn)
     return lambda: graph.execute(buffers, workspace, handle=handle)
 
 

@@ -12,17 +12,17 @@ import pytest
 from cudnn_backend_py import open_target
 from cudnn_backend_py.audit import audit, examine, load_case
 from cudnn_backend_py.known_issues import FAULTS
-from tests.support import audited
-from tests.support.audited import RIGHT, WRONG
+from tests.support import audited_programs
+from tests.support.audited_programs import RIGHT, WRONG
 
 torch: Any = pytest.importorskip("torch", reason="did not run: torch is not installed, and the programs are torch's")
 
 
 @pytest.fixture(autouse=True)
 def _fresh() -> Iterator[None]:
-    audited._built.clear()
+    audited_programs._built.clear()
     yield
-    audited._built.clear()
+    audited_programs._built.clear()
 
 
 @pytest.mark.parametrize("name", ["deep-scores", "negative-scale", "pooling-padded-behind"])

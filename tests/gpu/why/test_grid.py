@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from cudnn_backend_py.why.gates import find_blocker, gate_of_words, releases_of
-from tests.support.sdpa_words import answer_of, call_of, machine_of
+from tests.support.sdpa_answers import answer_of, call_of, machine_of
 from tools.records import sdpa_grid
 
 torch: Any = pytest.importorskip("torch", reason="did not run: torch is not installed, and the answers are torch's")

@@ -23,7 +23,7 @@ from cudnn_backend_py.graph.replace import replace_tensors
 from cudnn_backend_py.rewrite.changes import changes
 from cudnn_backend_py.target import using
 from tests.library.diagnose.test_rules import changed
-from tests.support.refused import (
+from tests.support.refused_graphs import (
     block_product,
     image_convolution,
     norm_backward,

@@ -22,7 +22,7 @@ from cudnn_backend_py.frontend.kernels import OPERATIONS as KERNEL_OPERATIONS
 from cudnn_backend_py.frontend.recorded import OPERATIONS
 from cudnn_backend_py.known_issues import FAULTS, KnownIssue, find
 from cudnn_backend_py.system.version import Window
-from tests.support.faults import told
+from tests.support.issue_warnings import issue_warnings
 
 A, FALLBACK = cudnn.heur_mode.A, cudnn.heur_mode.FALLBACK
 HALF, FLOAT = cudnn.data_type.HALF, cudnn.data_type.FLOAT
@@ -324,15 +324,15 @@ WAYS: dict[str, Callable[[], Any]] = {
 
 @pytest.mark.parametrize("way", WAYS)
 def test_a_fault_is_told_on_every_way_to_a_graph(way: str, row: KnownIssue) -> None:
-    assert told(WAYS[way], row.code) == [cudnn.FrontendKnownIssueWarning]
+    assert issue_warnings(WAYS[way], row.code) == [cudnn.FrontendKnownIssueWarning]
 
 
 def test_a_fault_is_told_where_a_plan_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     data = built().serialize(as_bytes=True)
     assert isinstance(data, bytes)
     monkeypatch.setattr(find, "FAULTS", (*FAULTS, dataclasses.replace(ROW, code="made-up-2")))
-    assert told(_from_bytes(data), "made-up-2") == [cudnn.FrontendKnownIssueWarning]
+    assert issue_warnings(_from_bytes(data), "made-up-2") == [cudnn.FrontendKnownIssueWarning]
 
 
 def test_without_the_row_nothing_is_told() -> None:
-    assert not any(told(call, ROW.code) for call in WAYS.values())
+    assert not any(issue_warnings(call, ROW.code) for call in WAYS.values())

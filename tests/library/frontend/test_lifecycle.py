@@ -26,7 +26,7 @@ from cudnn_backend_py.native.descriptor import _Owner
 from cudnn_backend_py.native.launch import int64_rows
 from cudnn_backend_py.native.libcudnn import HandlePointer
 from tests.support.child import run_code
-from tests.support.faults import told
+from tests.support.issue_warnings import issue_warnings
 
 HALF, FLOAT = cudnn.data_type.HALF, cudnn.data_type.FLOAT
 
@@ -407,12 +407,12 @@ def test_a_limit_that_comes_after_a_plan_was_built_leaves_it_its_workspace() -> 
 
 
 def test_plans_are_told_whether_cuda_graphs_keep_them() -> None:
-    told = library().version >= (9, 28)
+    is_reported = library().version >= (9, 28)
     for asked in (*cudnn.cuda_graph_retention, None):
         g, _ = matmul(cuda_graph_retention=asked)
         g.build([cudnn.heur_mode.A])
         assert g.get_cuda_graph_retention() is (asked or cudnn.cuda_graph_retention.PER_GRAPH)
-        if told:
+        if is_reported:
             found = g._plans.built(0).descriptor.get(Attr.EXECUTION_PLAN_CUDA_GRAPH_RETENTION)
             assert found.name == (asked or cudnn.cuda_graph_retention.PER_GRAPH).name
     with pytest.raises(TypeError, match=r"a cudnn\.cuda_graph_retention is needed"):
@@ -471,7 +471,7 @@ def test_what_is_no_index_of_a_plan_is_an_index_error(index: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("call", "given", "told"),
+    ("call", "given", "message"),
     [
         ("create_execution_plans", ["A"], "'A' is no mode of heuristics"),
         ("create_execution_plan", ("4", {}), "'4' is no number of an engine"),
@@ -487,9 +487,9 @@ def test_what_is_no_index_of_a_plan_is_an_index_error(index: Any) -> None:
         ("deselect_engines", [3], r"names of engines are \[3\]"),
     ],
 )
-def test_arguments_of_a_wrong_kind_are_type_errors(call: str, given: Any, told: str) -> None:
+def test_arguments_of_a_wrong_kind_are_type_errors(call: str, given: Any, message: str) -> None:
     g = planned()
-    with pytest.raises(TypeError, match=told):
+    with pytest.raises(TypeError, match=message):
         getattr(g, call)(*(given if isinstance(given, tuple) else (given,)))
 
 
@@ -959,10 +959,10 @@ def test_a_shared_plan_of_attention_is_told(way: str, code: str, window: Any, mo
     monkeypatch.setattr(find, "_warned", set())
     plain, _ = causal()
     plain.validate()
-    assert told(plain.build_operation_graph, code) == []
+    assert issue_warnings(plain.build_operation_graph, code) == []
     shared, _ = causal(**{way: True})
     shared.validate()
-    seen = told(shared.build_operation_graph, code)
+    seen = issue_warnings(shared.build_operation_graph, code)
     assert seen == [cudnn.FrontendKnownIssueWarning] * (window[0] <= library().version < window[1])
 
 

@@ -14,8 +14,8 @@ from cudnn_backend_py.known_issues import FAULTS, KnownIssue, KnownIssueWarning,
 from cudnn_backend_py.system.version import Window
 from cudnn_backend_py.torch_ops.arguments import OperatorOptions
 from cudnn_backend_py.torch_ops.graphs import attention_graph
-from tests.support.faults import told
 from tests.support.frontend_attention import Recorder, call
+from tests.support.issue_warnings import issue_warnings
 
 IN, BEFORE = (9, 19, 0), (9, 18, 1)
 ROW = KnownIssue(
@@ -54,9 +54,9 @@ def test_builder_refuses_it(row: KnownIssue, build: Any, version: tuple[int, int
             build(PROBLEM, version=version, sm=sm)
         assert caught.value.code == "attention-hazard"
     else:
-        seen = told(lambda: build(PROBLEM, version=version, sm=sm), "made-up")
+        seen = issue_warnings(lambda: build(PROBLEM, version=version, sm=sm), "made-up")
         assert seen == [KnownIssueWarning] * (not row.refused and version >= IN and sm == 90)
-    assert told(lambda: build(PROBLEM, version=version, sm=sm, allow_hazards=True), "made-up") == []
+    assert issue_warnings(lambda: build(PROBLEM, version=version, sm=sm, allow_hazards=True), "made-up") == []
 
 
 @pytest.mark.parametrize(("version", "sm"), [(None, 90), (IN, None)])
@@ -66,12 +66,12 @@ def test_builder_warns_only_of_what_it_knows(row: KnownIssue, version: Any, sm: 
         with pytest.raises(GraphError, match="made-up"):
             attention.sdpa_forward(PROBLEM, version=version, sm=sm)
     else:
-        assert told(lambda: attention.sdpa_forward(PROBLEM, version=version, sm=sm), "made-up") == []
+        assert issue_warnings(lambda: attention.sdpa_forward(PROBLEM, version=version, sm=sm), "made-up") == []
 
 
 def test_a_fault_is_told_once(row: KnownIssue) -> None:
     if not row.refused:
-        seen = [told(lambda: attention.sdpa_forward(PROBLEM, version=IN, sm=90), "made-up") for _ in range(2)]
+        seen = [issue_warnings(lambda: attention.sdpa_forward(PROBLEM, version=IN, sm=90), "made-up") for _ in range(2)]
         assert seen == [[KnownIssueWarning], []]
 
 
@@ -91,7 +91,9 @@ def test_torch_operators_refuse_it(row: KnownIssue, version: tuple[int, int, int
         with pytest.raises(GraphError, match="made-up"):
             attention_graph(tensors, options, backward=False, version=version, sm=sm)
     else:
-        seen = told(lambda: attention_graph(tensors, options, backward=False, version=version, sm=sm), "made-up")
+        seen = issue_warnings(
+            lambda: attention_graph(tensors, options, backward=False, version=version, sm=sm), "made-up"
+        )
         assert seen == [KnownIssueWarning] * (not row.refused and version >= IN and sm == 90)
 
 
@@ -100,4 +102,4 @@ def test_frontend_warns_of_it(row: KnownIssue, version: tuple[int, int, int], sm
     """Whether it is refused elsewhere or told: the frontend builds what cudnn-frontend builds."""
     recorder = Recorder(version, sm)
     call(recorder, PROBLEM, backward=False, unified=False)
-    assert told(recorder.graph, "made-up") == [FrontendKnownIssueWarning] * (version >= IN and sm == 90)
+    assert issue_warnings(recorder.graph, "made-up") == [FrontendKnownIssueWarning] * (version >= IN and sm == 90)

@@ -11,8 +11,8 @@ from cudnn_backend_py.frontend import FrontendKnownIssueWarning
 from cudnn_backend_py.frontend.ops.node import Emitter
 from cudnn_backend_py.known_issues import FAULTS, KnownIssue, KnownIssueWarning, find, find_known_issues
 from tests.known_issues import BASE, EXAMPLES, Reproduction, graph_of
-from tests.support.faults import told
 from tests.support.frontend_attention import Situation
+from tests.support.issue_warnings import issue_warnings
 
 # Those of shared plans are reported when a graph is finalized, those of some engines only where one of them runs.
 ROWS = [fault for fault in FAULTS if fault.sharing is None and fault.holds_by(None)]
@@ -41,7 +41,7 @@ def test_every_row_is_told_by_the_frontend_and_the_builder(
     version, sm, graph = situation(row, made)
     emitter = Emitter(Situation(version, sm), "any")  # type: ignore[arg-type]
     emitter.g.ops = list(graph.ops)
-    assert told(emitter.graph, row.code) == [FrontendKnownIssueWarning]
+    assert issue_warnings(emitter.graph, row.code) == [FrontendKnownIssueWarning]
     if not isinstance(made, Reproduction) or row.attention is None:
         return
     build = attention.sdpa_backward if made.backward else attention.sdpa_forward
@@ -54,4 +54,4 @@ def test_every_row_is_told_by_the_frontend_and_the_builder(
         with pytest.raises(GraphError, match=row.code):
             asked()
     else:
-        assert told(asked, row.code) == [KnownIssueWarning]
+        assert issue_warnings(asked, row.code) == [KnownIssueWarning]

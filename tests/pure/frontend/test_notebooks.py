@@ -15,8 +15,8 @@ from cudnn_backend_py.frontend.errors import FrontendUsageError
 from cudnn_backend_py.frontend.notebooks import read_cells
 from cudnn_backend_py.known_issues import find
 from tests.support.child import run_python
-from tests.support.faults import told
 from tests.support.frontend_attention import Recorder
+from tests.support.issue_warnings import issue_warnings
 
 PACKED = r"\(booleans-in-memory\): of 'b', '[^']+' eight elements are in a byte"
 RUNNER = ["-m", "cudnn_backend_py.frontend"]
@@ -166,4 +166,4 @@ def test_booleans_inside_a_graph_are_not_warned_of(monkeypatch: pytest.MonkeyPat
     x, y = (tensor(name=name, **place) for name in "xy")
     greater = g.cmp_gt(input=x, comparison=y, compute_data_type=data_type.FLOAT).set_data_type(data_type.BOOLEAN)
     g.binary_select(x, y, greater, compute_data_type=data_type.FLOAT).set_output(True).set_data_type(data_type.FLOAT)
-    assert told(g.graph, "booleans-in-memory") == []
+    assert issue_warnings(g.graph, "booleans-in-memory") == []

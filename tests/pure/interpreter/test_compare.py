@@ -14,7 +14,7 @@ from cudnn_backend_py.graph.replace import replace_tensors
 from cudnn_backend_py.interpreter.compare import compare
 from cudnn_backend_py.rewrite.changes import Change, changes
 from cudnn_backend_py.rewrite.solution import Solution
-from tests.support.refused import image_convolution, turned
+from tests.support.refused_graphs import image_convolution, turned
 from tests.support.zoo import ZOO
 
 

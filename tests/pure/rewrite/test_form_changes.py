@@ -21,7 +21,7 @@ from cudnn_backend_py.plans.lower import newer_parts
 from cudnn_backend_py.rewrite.changes import Change, changes
 from tests.support.graphs import CONVOLUTION, convolution, tensor
 from tests.support.interpreting import Array, numbers
-from tests.support.refused import image_convolution, turned
+from tests.support.refused_graphs import image_convolution, turned
 
 F16, F32, INT8 = DataType.HALF, DataType.FLOAT, DataType.INT8
 P, R = PointwiseMode, ReduceTensorOp

@@ -29,7 +29,7 @@ from cudnn_backend_py.system.child import (
     script_command,
 )
 from tests.support.child import ROOT, run_code
-from tests.support.lying_children import honest
+from tests.support.misbehaving_children import honest
 
 LIARS = honest.__module__
 LONG = "x" * (4 << 20)  # more than a socket takes at once

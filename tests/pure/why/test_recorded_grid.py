@@ -10,7 +10,7 @@ import pytest
 
 from cudnn_backend_py.why.calls import BACKENDS, Answer
 from cudnn_backend_py.why.gates import FUNCTIONS, GATES, default_order, find_blocker
-from tests.support.sdpa_words import call_of, machine_of
+from tests.support.sdpa_answers import call_of, machine_of
 from tools.records import sdpa_grid
 
 RECORDS = json.loads((Path(__file__).parent / "data" / "sdpa-torch-2.11-h200.json").read_text(encoding="utf-8"))

@@ -1,4 +1,4 @@
-"""Reductions at their edges: each set that is reduced is an edge of its own."""
+"""Reductions at their edges: each reduced set is an edge case."""
 
 from __future__ import annotations
 

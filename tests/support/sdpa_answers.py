@@ -1,4 +1,4 @@
-"""Cases of the grid of torch's answers as our plain values: calls, machines, answers."""
+"""Cases of the grid of torch's answers as plain values of this package: calls, machines, answers."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _strides(size: tuple[int, ...], layout: str) -> tuple[int, ...]:
 
 
 def call_of(case: Mapping[str, Any]) -> TorchCall:
-    """Return a case of the grid as the plain call it makes, without torch."""
+    """Return the plain call of a case of the grid, without torch."""
     case = dict(case)
     sizes = sizes_of({name: tuple(value) if isinstance(value, list) else value for name, value in case.items()})
     made = {}
@@ -75,7 +75,7 @@ def call_of(case: Mapping[str, Any]) -> TorchCall:
 
 
 def machine_of(record: Mapping[str, Any]) -> Machine:
-    """Return the machine that a record of the grid was made on."""
+    """Return the machine of a record of the grid."""
     number = record["cudnn"]
     torch = [int(part) for part in re.findall(r"\d+", record["torch"].partition("+")[0])[:3]]
     cuda = [int(part) for part in record["cuda"].split(".")] if record["cuda"] else None
@@ -91,7 +91,7 @@ def machine_of(record: Mapping[str, Any]) -> Machine:
 
 
 def answer_of(answer: Mapping[str, Any]) -> Answer:
-    """Return torch's answer to a case as ours has it."""
+    """Return torch's answer to a case in our form."""
     names = {0: "math", 1: "flash", 2: "efficient", 3: "cudnn"}
     choice = names.get(answer["choice"]) if isinstance(answer["choice"], int) else None
     able = answer["cudnn"] if isinstance(answer["cudnn"], bool) else None

@@ -6,11 +6,11 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["told"]
+__all__ = ["issue_warnings"]
 
 
-def told(build: Callable[[], Any], code: str) -> list[type[Warning]]:
-    """Return the categories of the warnings that name a fault."""
+def issue_warnings(build: Callable[[], Any], code: str) -> list[type[Warning]]:
+    """Return the categories of the warnings that `build` raises for a known issue."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         build()
