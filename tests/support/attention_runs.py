@@ -199,7 +199,7 @@ def _compare(case: Case, name: str, got: NDArray[np.float64], want: NDArray[np.f
 def run_many(tasks: Iterable[Task], workers: int | None = None) -> list[Run]:
     """Run cases in child processes, each with its own CUDA context.
 
-    A child that crashes, or whose context is lost by an illegal address, loses only its current case; another child
+    A child that crashes, or loses its context by an illegal address, loses only its current case; another child
     continues with the rest.
     """
     waiting: queue.SimpleQueue[Task] = queue.SimpleQueue()

@@ -27,7 +27,7 @@ Edit = Callable[[Graph], Graph]
 
 @dataclass(frozen=True)
 class CauseCase:
-    """A supported graph, edits of it, and the words of a right headline.
+    """A supported graph, edits of it, and texts that a right headline contains.
 
     Each of ``words`` has to be in the headline; ``|`` separates alternatives.
     """

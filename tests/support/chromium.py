@@ -157,21 +157,21 @@ class Page:
         shot = self.call("Page.captureScreenshot", captureBeyondViewport=whole)
         path.write_bytes(base64.b64decode(shot["data"]))
 
-    def faults(self) -> list[str]:
+    def errors(self) -> list[str]:
         """Return messages of console and browser since the page was opened, and every request except the page's own."""
         found = []
         for event in self.browser.events:
-            kind, told = event["method"], event["params"]
+            kind, params = event["method"], event["params"]
             if event.get("sessionId") != self.session:
                 continue
             if kind == "Runtime.exceptionThrown":
-                found.append(str(told["exceptionDetails"].get("exception", told)))
+                found.append(str(params["exceptionDetails"].get("exception", params)))
             elif kind == "Runtime.consoleAPICalled":
-                found.append(f"console.{told['type']}: {told['args']}")
+                found.append(f"console.{params['type']}: {params['args']}")
             elif kind == "Log.entryAdded":
-                found.append(f"{told['entry']['level']}: {told['entry']['text']}")
-            elif kind == "Network.requestWillBeSent" and told["request"]["url"] not in (self.url, "data:,"):
-                found.append(f"request for {told['request']['url']}")
+                found.append(f"{params['entry']['level']}: {params['entry']['text']}")
+            elif kind == "Network.requestWillBeSent" and params["request"]["url"] not in (self.url, "data:,"):
+                found.append(f"request for {params['request']['url']}")
         return found
 
 

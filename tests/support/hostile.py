@@ -1,4 +1,4 @@
-"""Values that lie about themselves, raise or change: no check may trust them. Each is made from a seeded random."""
+"""Values that misreport themselves, raise or change: no check may trust them. Each is made from a seeded random."""
 
 from __future__ import annotations
 

@@ -391,9 +391,9 @@ def answers_elsewhere(
 ) -> dict[str, dict[str, Any]]:
     """Return the answers of the cuDNN of another environment, from one child process."""
     with TemporaryDirectory() as folder:
-        asked = Path(folder, "asked.pickle")
-        asked.write_bytes(pickle.dumps((dict(graphs), list(judge))))
-        child = run_python(["-c", _CHILD, str(asked)], environment=environment, check=True)
+        query_file = Path(folder, "asked.pickle")
+        query_file.write_bytes(pickle.dumps((dict(graphs), list(judge))))
+        child = run_python(["-c", _CHILD, str(query_file)], environment=environment, check=True)
     found: dict[str, dict[str, Any]] = json.loads(child.stdout)
     return found
 

@@ -67,7 +67,7 @@ def raising() -> None:
 
 
 def forking() -> None:
-    """Count the requests that are answered here; those with other words are answered by a forked process."""
+    """Count the requests that are answered here; a forked process answers those that are not for this one."""
     count = 0
 
     def answer(request: Mapping[str, Any], say: Say) -> None:

@@ -163,4 +163,4 @@ MODES: dict[str, tuple[Callable[[], Graph], PointwiseMode, PointwiseMode]] = {
     "the smaller for the larger": (lambda: _of_one(P.MAX), P.MAX, P.MIN),
     "a causal mask off by one": (_causal, P.CMP_GE, P.CMP_GT),
 }
-"""By what is wrong: the graph, the mode that the interpreter computes wrongly, and what it computes for it."""
+"""By the wrong result: the graph, the mode that the interpreter computes wrongly, and the mode it computes instead."""

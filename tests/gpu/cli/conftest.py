@@ -1,4 +1,4 @@
-"""What is compared with torch's fused attention needs a GPU that has it."""
+"""Comparisons with torch's fused attention need a GPU that supports it."""
 
 import pytest
 

@@ -19,7 +19,7 @@ from cudnn_backend_py.system.child import module_command
 from examples import flash_forward, forum_two_matmul
 from tests.pure.system.test_child import Interruption, alarm, children, descriptors, settle
 from tests.support.child import ROOT, run_code
-from tests.torture.judge import expected, questions
+from tests.torture.judge import draw_queries, expected
 
 
 def answers(asked: tuple[Query, ...], run_query: object = judge) -> list[tuple[str, int, Outcome]]:
@@ -41,7 +41,7 @@ def one() -> Iterator[Judge]:
 
 
 def test_an_interrupted_question_is_not_answered_by_the_next(one: Judge) -> None:
-    asked = questions()
+    asked = draw_queries()
     for number in range(4):
         one.run_query(asked[number])
         with pytest.raises(Interruption), alarm(0.001):
@@ -50,32 +50,32 @@ def test_an_interrupted_question_is_not_answered_by_the_next(one: Judge) -> None
 
 
 def test_descriptors_and_processes_stay_as_many(one: Judge) -> None:
-    one.run_query(questions()[0])
+    one.run_query(draw_queries()[0])
     before = descriptors(), len(children())
     interrupted = 0
     for number in range(200):
         try:
             with alarm(0.0002 * (1 + number % 40)):
-                one.run_query(questions()[number % 8])
+                one.run_query(draw_queries()[number % 8])
         except Interruption:
             interrupted += 1
     assert interrupted > 150
-    one.run_query(questions()[0])
+    one.run_query(draw_queries()[0])
     settle(lambda: (descriptors(), len(children())), before)
-    assert answers(questions(), one.run_query) == right(questions())
+    assert answers(draw_queries(), one.run_query) == right(draw_queries())
 
 
 def test_threads_share_a_judge(one: Judge) -> None:
     with ThreadPoolExecutor(4) as pool:
-        found = list(pool.map(one.run_query, questions() * 2))
-    assert [verdict.graph for verdict in found] == [question.graph.name for question in questions() * 2]
-    assert [verdict.sm for verdict in found] == [sm for _, sm, _ in right(questions() * 2)]
+        found = list(pool.map(one.run_query, draw_queries() * 2))
+    assert [verdict.graph for verdict in found] == [question.graph.name for question in draw_queries() * 2]
+    assert [verdict.sm for verdict in found] == [sm for _, sm, _ in right(draw_queries() * 2)]
 
 
 def test_the_judge_of_a_thread_ends_with_it() -> None:
     before = children()
     with ThreadPoolExecutor(1) as pool:
-        pool.submit(judge, questions()[0]).result()
+        pool.submit(judge, draw_queries()[0]).result()
         assert len(children() - before) == 1
     assert children() <= before
 
@@ -93,7 +93,7 @@ def test_cancelled_tasks_and_the_end_of_the_loop() -> None:
 
     async def ask_all() -> list[str]:
         return await asyncio.gather(
-            *(run_query(question, 0.01) for question in questions()[:2]), run_query(questions()[2], None)
+            *(run_query(question, 0.01) for question in draw_queries()[:2]), run_query(draw_queries()[2], None)
         )
 
     for _ in range(2):
@@ -103,7 +103,7 @@ def test_cancelled_tasks_and_the_end_of_the_loop() -> None:
 
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
 def test_pools_of_processes(method: str, one: Judge) -> None:
-    asked = questions()[4:8]
+    asked = draw_queries()[4:8]
     judge(asked[0])  # the parent has a child of its own, which a forked process must leave alone
     with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context(method)) as pool:
         coming = [pool.submit(answers, (question,)) for question in asked * 2]
@@ -113,7 +113,7 @@ def test_pools_of_processes(method: str, one: Judge) -> None:
 
 
 def test_a_matrix_in_a_pool_of_forked_processes(tmp_path: Path) -> None:
-    graphs = {question.graph.name: question.graph for question in questions()[:8]}
+    graphs = {question.graph.name: question.graph for question in draw_queries()[:8]}
     pool: Executor
     with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("fork")) as pool:
         found = matrix(graphs, ["sm80", "sm90"], [None], executor=pool, cache=tmp_path, progress=False)
@@ -128,9 +128,9 @@ def test_a_matrix_in_a_pool_of_forked_processes(tmp_path: Path) -> None:
 FORKS = """
 import os, sys
 from cudnn_backend_py.diagnose import judge
-from tests.torture.judge import questions
+from tests.torture.judge import draw_queries
 
-asked = questions()
+asked = draw_queries()
 judge(asked[0])
 if (child := os.fork()) == 0:
     assert judge(asked[1]).graph == asked[1].graph.name
@@ -148,11 +148,11 @@ def test_a_forked_process_asks_its_own_children() -> None:
 TESTS = """
 import pytest
 from cudnn_backend_py.testing import assert_not_supported, assert_supported
-from tests.torture.judge import questions
+from tests.torture.judge import draw_queries
 
 @pytest.mark.parametrize("number", range(6))
 def test_each(number):
-    question = questions()[number + 4]
+    question = draw_queries()[number + 4]
     check = assert_supported if question.graph.name.startswith("supported") else assert_not_supported
     assert check(question.graph, question.target).graph == question.graph.name
 """
@@ -182,11 +182,11 @@ def test_a_child_that_does_not_begin_says_nothing_about_cudnn(tmp_path: Path, mo
 
 
 def test_an_idle_child_that_died_is_replaced(one: Judge) -> None:
-    one.run_query(questions()[0])
+    one.run_query(draw_queries()[0])
     [child] = next(iter(one._idle.values()))[-1:]
     os.kill(child._process.pid, signal.SIGKILL)
     child._process.wait()
-    assert answers(questions()[:2], one.run_query) == right(questions()[:2])
+    assert answers(draw_queries()[:2], one.run_query) == right(draw_queries()[:2])
 
 
 def test_apart_leaves_nothing_behind() -> None:

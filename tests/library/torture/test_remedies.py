@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.torture.busy import compare_answers, explain_all, questions
+from tests.torture.busy import compare_answers, draw_queries, explain_all
 from tests.torture.harness import run_round
 
 
@@ -15,7 +15,7 @@ def test_exact_remedies_compute_what_the_graph_does() -> None:
 
 def test_verdicts_are_the_same_next_to_others() -> None:
     """``python -m tests.torture.busy`` judges more graphs."""
-    asked = questions(10, seed=1, built=0.1)
+    asked = draw_queries(10, seed=1, built=0.1)
     counts, lines = compare_answers(explain_all(asked, 1), explain_all(asked, 4))
     assert lines == []
     assert counts["not supported"] >= 8
