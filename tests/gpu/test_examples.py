@@ -1,4 +1,4 @@
-"""The examples of operations run on the GPU available and agree with the interpreter, or say what cuDNN they need."""
+"""The examples of operations run on this GPU and agree with the interpreter, or report which cuDNN they need."""
 
 from __future__ import annotations
 

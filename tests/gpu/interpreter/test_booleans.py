@@ -1,4 +1,4 @@
-"""Booleans in memory are eight in a byte, the first in its lowest bit: every plan reads and writes them so."""
+"""Booleans in memory are packed eight to a byte, the first in the lowest bit, in every plan."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The rows of the table of faults that hold on the GPU available: each is wrong there, and its remedy is right.
+"""The rows of the known issue table for this GPU: each gives wrong results, and its fix gives right ones.
 
-A few child processes are queried about the graphs, one after another; one that dies, or whose CUDA context is lost, is
-replaced. ``python -m tests.gpu.known_issues.test_faults NAME`` says as text what is seen of one.
+A few child processes run the graphs, one after another; one that dies, or loses its CUDA context, is
+replaced. ``python -m tests.gpu.known_issues.test_faults NAME`` prints the outcome of one.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ WORKERS = 8
 ROWS: Mapping[str, KnownIssue] = {row.code: row for row in FAULTS}
 RIGHT, NO_ENGINE = "agrees", "none of its engines is here"
 TOO_NEW = ("attribute-newer-than-library", "descriptor-newer-than-library")  # forms of a graph that a version lacks
-ENDED = {  # how a kernel ends the CUDA context
+ENDED = {  # errors with which a kernel ends the CUDA context
     "ILLEGAL_ADDRESS": "illegal address",
     "ILLEGAL_INSTRUCTION": "illegal instruction",
     "MISALIGNED_ADDRESS": "misaligned address",
@@ -70,11 +70,11 @@ ENDED = {  # how a kernel ends the CUDA context
 }
 
 
-# What is run in a child process
+# Executed in a child process
 
 
 def outcome(run: Callable[[], str]) -> str:
-    """Return what a run says, or what it dies of."""
+    """Return the result of a run, or the error that ended it."""
     try:
         return run()
     except CudnnBackendError as error:
@@ -85,7 +85,7 @@ def outcome(run: Callable[[], str]) -> str:
 
 
 def differs(got: Mapping[str, Array], want: Mapping[str, Array], limit: float = 0.01) -> str:
-    """Return as text how outputs differ from what they should be."""
+    """Return the difference of outputs from the expected ones as text."""
     words = []
     for name, wanted in want.items():
         found = np.asarray(got[name], np.float64)
@@ -97,7 +97,7 @@ def differs(got: Mapping[str, Array], want: Mapping[str, Array], limit: float = 
 
 
 def numbers(graph: Graph, seed: int = 0) -> dict[str, Array]:
-    """Return numbers for what a graph reads."""
+    """Return the inputs of a graph."""
     rng = np.random.default_rng(seed)
     written = {tensor.uid for tensor in graph.outputs}
     made: dict[str, Array] = {}
@@ -114,7 +114,7 @@ def numbers(graph: Graph, seed: int = 0) -> dict[str, Array]:
 
 
 def run_graph(graph: Graph, target: Target, values: Mapping[str, Array], engine: int | None = None) -> dict[str, Array]:
-    """Return the outputs of a graph by the first config, or the first of an engine; before, they hold 77."""
+    """Return the outputs of a graph by the first config, or the first of an engine; they are filled with 77 before."""
     configs = OperationGraph(graph, target).heuristics("A").configs
     chosen = [config for config in configs if engine in (None, config.engine)]
     if not chosen:
@@ -126,7 +126,7 @@ def run_graph(graph: Graph, target: Target, values: Mapping[str, Array], engine:
 
 
 def as_interpreted(graph: Graph, engine: int | None = None) -> str:
-    """Return how what a graph computes differs from what its operations say."""
+    """Return the difference between the results of a graph and of the interpreter."""
     values = numbers(graph)
     try:
         got = run_graph(graph, shared_target(), values, engine)
@@ -141,7 +141,7 @@ def row_graph(code: str, which: str) -> Graph:
 
 
 def strongly_negative_scores(which: str) -> str:
-    """A backward pass of rows whose logarithm of the sum of exponentials is about -120."""
+    """Return the result of a backward pass of rows with a logarithm of the sum of exponentials of about -120."""
     graph = row_graph("backward-key-tail", which)
     padding = which == "fixed"
     dims = {"q": (2, 2, 128, 64), "k": (2, 2, 192, 64), "v": (2, 2, 192, 64), "do": (2, 2, 128, 64)}
@@ -163,7 +163,7 @@ def strongly_negative_scores(which: str) -> str:
 
 
 def empty_sequence(length: int) -> str:
-    """A padded forward pass, one sequence of which has no keys, or `length`."""
+    """Return the result of a padded forward pass; one sequence has no keys, or `length`."""
     graph = attention.sdpa_forward(batch=2, heads=2, seq_q=128, head_dim=64, padding=True, allow_hazards=True)
     values = numbers(graph)
     values |= {"seq_len_q": np.full((2, 1, 1, 1), 128), "seq_len_kv": np.array([128, length]).reshape(2, 1, 1, 1)}
@@ -172,7 +172,7 @@ def empty_sequence(length: int) -> str:
 
 
 def shared_kernels(*, shared: bool) -> str:
-    """A plan for longer sequences whose kernel comes from the cache that a plan for shorter ones filled."""
+    """Return the result of a plan for longer sequences with a cached kernel from a plan for shorter ones."""
     target = shared_target()
     cache: Descriptor | None = None
     said = RIGHT
@@ -194,7 +194,7 @@ def shared_kernels(*, shared: bool) -> str:
 
 
 def several_depthwise() -> str:
-    """Depthwise convolutions of different sizes one after another, each compared."""
+    """Compare depthwise convolutions of different sizes, one after another."""
     target = shared_target()
     for size in (56, 28, 14, 56, 7, 28):
         graph = one_convolution(DataType.HALF, (4, 64, size, size), (64, 1, 3, 3))
@@ -206,20 +206,20 @@ def several_depthwise() -> str:
 
 
 def broadcast_add() -> str:
-    """A sum of [1, 2, 2] and [1, 2, 1] in float32."""
+    """Return the result of a sum of [1, 2, 2] and [1, 2, 1] in float32."""
     g = GraphBuilder("sum", io_type=DataType.FLOAT)
     g.pointwise(PointwiseMode.ADD, g.tensor("a", (1, 2, 2)), g.tensor("b", (1, 2, 1)), name="y", virtual=False)
     return as_interpreted(g.graph())
 
 
 def first_config(graph: Graph) -> Callable[[attention_known_issues.Arrays], None]:
-    """Return a function that runs a graph."""
+    """Return a function that runs a graph by its first config."""
     configs = OperationGraph(graph, shared_target()).heuristics("A").configs
     return lambda arrays: execute(build_plan(configs[0]), arrays)
 
 
 def gradient_of_q_apart(which: str) -> str:
-    """A backward pass whose gradient of Q is in memory otherwise than Q."""
+    """Return the result of a backward pass with a gradient of Q that is laid out differently from Q."""
     graph = row_graph("bounded-total-apart", which)
     use = read_attention(graph)
     assert use is not None
@@ -230,7 +230,7 @@ def gradient_of_q_apart(which: str) -> str:
 
 
 def tail_not_finite(which: str) -> str:
-    """Keys and values with NaN after the end of a sequence, in its last page or, without pages, up to the longest."""
+    """Return the result for NaN in K and V after a sequence's end, in its last page or up to the longest."""
     row = ROWS["paged-tail-not-finite"]
     graph = graph_of(EXAMPLES[row.code].unlike if which == "padded" else EXAMPLES[row.code].reproductions[which])
     use = read_attention(graph)
@@ -249,7 +249,7 @@ def tail_not_finite(which: str) -> str:
 
 
 def gathered(which: str) -> str:
-    """A matmul of experts over rows that are gathered by indices."""
+    """Return the result of a matmul of experts over rows that are gathered by indices."""
     graph = row_graph("moe-gather-32-bits", which)
     values = numbers(graph) | {"first": np.arange(0, 128, 32).reshape(4, 1, 1)}
     values["index"] = np.random.default_rng(1).integers(0, 64, (1, 128, 1))
@@ -257,7 +257,7 @@ def gathered(which: str) -> str:
 
 
 def compiled(which: str) -> str:
-    """Whether any plan of bilinear resampling compiles."""
+    """Return whether any plan of bilinear resampling compiles."""
     graph = row_graph("bilinear-16-bits", which)
     configs = OperationGraph(graph, shared_target()).heuristics("A").configs
     for config in configs:
@@ -270,7 +270,7 @@ def compiled(which: str) -> str:
 
 
 def as_compared(graph: Graph, engines: Sequence[int] = (), kinds: Sequence[str] = ("uniform", "integers")) -> str:
-    """Made-up data through cuDNN, on the first engine or on each of some, compared as a campaign does.
+    """Compare generated data through cuDNN, on the first engine or on each of some, as a campaign does.
 
     Hostile data have an empty sequence.
     """
@@ -285,13 +285,13 @@ def as_compared(graph: Graph, engines: Sequence[int] = (), kinds: Sequence[str] 
 
 
 def norms_in_turn() -> str:
-    """A norm with an operand, after one whose operand has other dims."""
+    """Return the result of a norm with an operand, after one with an operand of other dims."""
     as_compared(row_graph("norm-operands-in-turn", "before"))
     return as_compared(row_graph("norm-operands-in-turn", ""))
 
 
 def sums_split() -> str:
-    """The gradient of a filter by the configs of engine 47 that split its sums: those proposed, or one by name."""
+    """Return the results of a filter gradient by configs of engine 47 with split sums: listed ones, or one by name."""
     graph = row_graph("filter-gradient-split", "")
     question, words, ran = OperationGraph(graph, shared_target()), list[str](), False
     configs = [config for config in question.heuristics("A").configs if config.engine == 47]
@@ -317,7 +317,7 @@ COMPARED = [
 
 
 def mask_drawn(which: str) -> str:
-    """The random numbers that a forward pass writes."""
+    """Return the random numbers that a forward pass writes."""
     graph = row_graph("dropout-distribution", which)
     asked = run_query(graph, shared_target())
     assert asked.plan is not None
@@ -371,7 +371,7 @@ RUNS: dict[str, Callable[[], str]] = {
     "filter-gradient-split:fixed": lambda: as_compared(row_graph("filter-gradient-split", "fixed")),
     "norm-operands-in-turn": norms_in_turn,
     "norm-operands-in-turn:fixed": lambda: as_compared(row_graph("norm-operands-in-turn", "fixed")),
-    # what others report, or refuse without saying why: not known to show here
+    # reported by others, or refused without a reason: not known to appear here
     "depthwise-sequence-of-shapes": several_depthwise,
     "matmul-with-gaps": lambda: as_interpreted(row_graph("matmul-with-gaps", ""), 11),
     "convolution-int8-relu": lambda: as_interpreted(row_graph("convolution-int8-relu", "")),
@@ -388,7 +388,7 @@ ASKED = (
 )
 # fp8-alibi:backward was NaN once, next to a right bound; its reproduction is right with 9.19.0.
 MEASURED_ATTENTION = ("sink-of-ragged-sequences", "decoding-ragged-stats", "decoding-ragged-stats:fixed")
-# What dbias-of-shared-rows overwrites is after the tensors that are looked at.
+# The memory that dbias-of-shared-rows overwrites is after the compared tensors.
 ASKED_ATTENTION = (
     "decoding-causal-groups",
     "backward-large-head-dims",
@@ -398,13 +398,13 @@ ASKED_ATTENTION = (
 )
 
 
-# What was built before in a process decides; the others share processes.
+# Earlier builds in the process decide; the other cases share processes.
 ALONE = ("norm-", "kernel-cache-of-attention", "depthwise-sequence-of-shapes")
-LIMIT_S, FIRST_S = 45.0, 60.0  # for one graph; and what the first of a process, which loads cuDNN, may take more
+LIMIT_S, FIRST_S = 45.0, 60.0  # for one graph; and additional time for the first of a process, which loads cuDNN
 
 
-def say_what_is_seen() -> None:
-    """In a child: answer what is seen of each graph that the parent names, and whether the CUDA context is lost."""
+def serve_outcomes() -> None:
+    """In a child: answer with the outcome of each graph that the parent names, and whether the CUDA context is lost."""
 
     def answer(asked: Mapping[str, Any], say: Say) -> None:
         name = asked["name"]
@@ -415,7 +415,7 @@ def say_what_is_seen() -> None:
 
 
 def judge_in_child(child: Child, name: str, limit_s: float) -> str:
-    """Return what a child sees of a graph, or how the child ended; one that is of no use any more is ended."""
+    """Return the outcome of a graph in a child, or how the child ended; end a child that cannot continue."""
     words, lost = "", False
     try:
         for line in child.run_query({"name": name}, limit_s):
@@ -429,10 +429,10 @@ def judge_in_child(child: Child, name: str, limit_s: float) -> str:
     return words
 
 
-def see_all(names: Sequence[str]) -> tuple[dict[str, str], dict[str, float]]:
-    """Return what is seen of graphs, and the seconds that each took."""
+def outcomes_of(names: Sequence[str]) -> tuple[dict[str, str], dict[str, float]]:
+    """Return the outcomes of graphs, and the seconds of each."""
     left: queue.SimpleQueue[str] = queue.SimpleQueue()
-    for name in sorted(names, key=lambda name: not name.startswith(ALONE)):  # those first that start a process
+    for name in sorted(names, key=lambda name: not name.startswith(ALONE)):  # first those that need a process
         left.put(name)
     path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")]))
     environment = {**os.environ, "PYTHONPATH": path}
@@ -452,7 +452,7 @@ def see_all(names: Sequence[str]) -> tuple[dict[str, str], dict[str, float]]:
             if first:
                 if child is not None:
                     child.end()
-                child = Child.start(f"{__name__}:say_what_is_seen", environment)
+                child = Child.start(f"{__name__}:serve_outcomes", environment)
             assert child is not None
             found[name] = judge_in_child(child, name, LIMIT_S + (FIRST_S if first else 0.0))
             if alone:
@@ -467,20 +467,20 @@ def see_all(names: Sequence[str]) -> tuple[dict[str, str], dict[str, float]]:
     return {name: found[name] for name in names}, seconds
 
 
-# What holds here
+# Tests
 
-RIGHT_SINCE = {"row-statistics-alone": (9, 28, 0), "paged-decoding-sink:longer": (9, 28, 0)}  # as their rows say
+RIGHT_SINCE = {"row-statistics-alone": (9, 28, 0), "paged-decoding-sink:longer": (9, 28, 0)}  # according to their rows
 
 
-def holds(name: str, version: tuple[int, int, int], sm: int) -> bool:
-    row = ROWS.get(name.partition(":")[0])  # None: reported, and no row
+def is_expected_wrong(name: str, version: tuple[int, int, int], sm: int) -> bool:
+    row = ROWS.get(name.partition(":")[0])  # None: reported, without a row
     right = name in RIGHT_SINCE and version >= RIGHT_SINCE[name]
     return not right and (row is None or row.holds_in(version, sm))
 
 
 @pytest.fixture(scope="module")
 def seen() -> dict[str, str]:
-    """What is seen of every graph that is about this version and architecture, by name."""
+    """Return the outcomes of all graphs for this version and architecture, by name."""
     target = open_target()
     version, sm = target.library.version, target.sm
     target.close()
@@ -493,16 +493,16 @@ def seen() -> dict[str, str]:
     names = [
         name
         for name in dict.fromkeys((*refused, *RUNS, *ASKED_ATTENTION, *MEASURED_ATTENTION))
-        if holds(name, version, sm)
+        if is_expected_wrong(name, version, sm)
     ]
-    every, seconds = see_all(names)
+    every, seconds = outcomes_of(names)
     found = {name: words for name, words in every.items() if words != NO_ENGINE and not words.startswith(TOO_NEW)}
     slowest = dict(sorted(seconds.items(), key=lambda item: -item[1])[:20])
     add_figure("faults on this GPU", version=".".join(map(str, version)), sm=sm, seen=found, slowest=slowest)
     return found
 
 
-def test_what_holds_here_is_wrong(seen: dict[str, str]) -> None:
+def test_known_issues_of_this_gpu_are_wrong(seen: dict[str, str]) -> None:
     certain = {name: words for name, words in seen.items() if name not in (*ASKED, *ASKED_ATTENTION)}
     wrong = {name: words for name, words in certain.items() if not name.endswith(":fixed") and words != NO_ENGINE}
     unlike = [name for name, words in wrong.items() if words == RIGHT or words.startswith(("refused", "failed"))]
@@ -520,8 +520,8 @@ def test_fixed_graphs_are_right(seen: dict[str, str]) -> None:
     assert {name: words for name, words in fixed.items() if words != RIGHT} == {}
 
 
-def test_what_is_not_known_here_has_an_answer(seen: dict[str, str]) -> None:
-    """Which it is is in the figures: a row of it is narrowed, or becomes a measured one."""
+def test_issues_not_known_on_this_gpu_have_an_outcome(seen: dict[str, str]) -> None:
+    """The outcomes are in the figures: a row is then narrowed, or becomes a measured one."""
     asked = {name: words for name, words in seen.items() if name in (*ASKED, *ASKED_ATTENTION)}
     assert len(asked) > 3 or not measured_here()
     assert all(asked.values())

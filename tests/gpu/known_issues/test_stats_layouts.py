@@ -1,4 +1,4 @@
-"""Statistics of a backward pass may be in any order, but where the fault ``backward-stats-layout`` is said to be."""
+"""Statistics of a backward pass may be in any order, except on versions with ``backward-stats-layout``."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FAULT = next(fault for fault in FAULTS if fault.code == "backward-stats-layout")
 
 @pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="the buffers are torch's, which is not installed")
 @pytest.mark.parametrize("seed", range(12))
-def test_gradients_are_those_of_packed_statistics(seed: int) -> None:
+def test_gradients_equal_those_of_packed_statistics(seed: int) -> None:
     import torch
 
     target = open_target()

@@ -1,4 +1,4 @@
-"""Graphs run on made-up data on the GPU: right engines are right, planted faults are found, each config reproduces."""
+"""Trials of graphs on the GPU: right engines pass, added errors are found, each config is reproducible."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ GRAPHS = ("convolution forward", "matmul", "pointwise", "reduction", "layer norm
 
 
 def tried(graph: Graph, **options: Any) -> Trial:
-    """Return the trial of a graph that is right here; one that cuDNN refuses skips the test where that may be."""
+    """Return the trial of a supported graph; skip the test if cuDNN refuses it and may refuse."""
     trial = run_graph(graph, **options)
     if trial.state == "refused":
         skip_refused(trial.words)
@@ -66,7 +66,7 @@ def test_attention_is_right_and_timed() -> None:
 
 @pytest.mark.parametrize("data", ["uniform", "integers"])
 def test_a_wrong_scale_is_found(data: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The interpreter computes another graph than cuDNN runs: a scale that is one percent off."""
+    """The interpreter computes another graph than cuDNN runs: a scale differs by one percent."""
     from cudnn_backend_py.tuning.trial import trial as module
 
     real = module.expect
@@ -83,7 +83,7 @@ def test_a_wrong_scale_is_found(data: str, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def is_wrong(graph: Graph, data: str) -> bool:
-    """Return whether cuDNN's result is said to be wrong; graphs on the way that are known to kill it are not asked."""
+    """Return whether cuDNN's result is reported as wrong; intermediate graphs known to crash it are not run."""
     target = shared_target()
     if find_ending_problems(graph, target.sm, target.library.version):
         return False
@@ -94,7 +94,7 @@ def is_wrong(graph: Graph, data: str) -> bool:
 
 
 def make_small(graph: Graph) -> Reduced:
-    """Return the smallest form of a graph that is wrong as long as this runs; large graphs get more time."""
+    """Return the smallest form of a graph that is still wrong; large graphs get more time."""
     made = reduce_failure(graph, "uniform", is_wrong, budget_s=6 if len(graph.ops) < 5 else 30)
     elements = [sum(math.prod(tensor.dims) for tensor in item.tensors) for item in (graph, made.graph)]
     assert elements[1] < elements[0], made.steps
@@ -107,8 +107,8 @@ def make_small(graph: Graph) -> Reduced:
     [(name, kind) for name, (*_, kinds) in CASES.items() for kind in kinds],
     ids=lambda value: getattr(value, "name", str(value)),
 )
-def test_a_wrong_scale_of_every_family_and_type_is_found_and_made_small(family: str, kind: DataType) -> None:
-    """The interpreter has a wrong scale in one operation; cuDNN is right, and what is left has the operation."""
+def test_a_wrong_scale_of_every_family_and_type_is_found_and_reduced(family: str, kind: DataType) -> None:
+    """The interpreter has a wrong scale in one operation; cuDNN is right, and the reduced graph has the operation."""
     make, operation, _ = CASES[family]
     graph = make(kind)
     tried(graph, seed=1, time=False)
@@ -123,8 +123,8 @@ def test_a_wrong_scale_of_every_family_and_type_is_found_and_made_small(family: 
 
 
 @pytest.mark.parametrize("name", MODES)
-def test_a_wrong_mode_is_found_and_made_small(name: str) -> None:
-    """The interpreter computes another mode, or a mask that is off by one; what is left has the mode."""
+def test_a_wrong_mode_is_found_and_reduced(name: str) -> None:
+    """The interpreter computes another mode, or a mask that is off by one; the reduced graph has the mode."""
     make, mode, other = MODES[name]
     graph = make()
     tried(graph, seed=1, time=False)
@@ -143,7 +143,7 @@ def test_a_failed_config_is_reproduced_by_its_line() -> None:
     assert again.configs[0].comparisons == config.comparisons
 
 
-def test_a_child_says_the_same() -> None:
+def test_a_child_gets_the_same_trial() -> None:
     graph = BUILT["matmul"].make()
     with Runner(limit_s=60) as runner:
         there = runner.run(graph, configs=2, time=False)

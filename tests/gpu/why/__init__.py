@@ -1,1 +1,1 @@
-"""The room why, next to torch's own answers on a GPU."""
+"""Tests of the package's `why` compared with torch's own answers on a GPU."""
