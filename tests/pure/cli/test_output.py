@@ -1,4 +1,4 @@
-"""What commands write: reports start no command of a CI, annotations do."""
+"""Output of commands: reports contain no command for a CI, annotations do."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is done with a graph grows with its size, not with its square: calls are counted, of many forms of graphs."""
+"""Work on a graph grows linearly with its size, not quadratically: calls are counted, for many forms of graphs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.known_issues import EXAMPLES
 from tests.support.built import BUILT
 from tests.support.growth import SHAPES, copies, count_calls, growth
 
-MOST = 1.3  # more than linear growth, for what is sorted and cut off
+MOST = 1.3  # allows more than linear growth for lists that are sorted and truncated
 
 
 def walk_changes(graph: Graph) -> None:
@@ -77,7 +77,7 @@ def test_work_on_every_kind_of_operation_grows_with_the_graph(name: str) -> None
 
 
 @pytest.mark.parametrize("name", REPRODUCED)
-def test_conditions_of_known_faults_grow_with_the_graph(name: str) -> None:
+def test_conditions_of_known_issues_grow_with_the_graph(name: str) -> None:
     condition, make = REPRODUCED[name]
     assert growth(lambda size: copies(make(), size), condition, 6, 24) < MOST
 

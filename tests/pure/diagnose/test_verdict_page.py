@@ -1,4 +1,4 @@
-"""docs/verdict.md against the verdict's fields."""
+"""docs/verdict.md compared with the fields of a verdict."""
 
 from __future__ import annotations
 

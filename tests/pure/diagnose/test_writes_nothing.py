@@ -1,4 +1,4 @@
-"""A graph that writes nothing, and operations whose results reach no memory: refused, and told by lint."""
+"""A graph without outputs in memory, and operations with unused results: refused, and reported by lint."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ def test_a_graph_without_a_result_in_memory_is_refused() -> None:
     assert "virtual=False" in caught.value.sections["fix"]
 
 
-def test_lint_tells_of_a_graph_that_writes_nothing() -> None:
+def test_lint_reports_a_graph_that_writes_nothing() -> None:
     assert [(one.code, one.severity) for one in lint(product(virtual=True))] == [("graph-writes-nothing", "dangerous")]
     assert lint(product(virtual=False)) == []
 
 
-def test_lint_tells_of_results_that_reach_no_memory() -> None:
+def test_lint_reports_results_that_reach_no_memory() -> None:
     g = GraphBuilder("part")
     x = g.tensor("x", (1, 64, 64))
     lost = g.pointwise(PointwiseMode.EXP, x, name="lost")
@@ -45,7 +45,7 @@ def test_lint_tells_of_results_that_reach_no_memory() -> None:
 
 
 @pytest.mark.parametrize("name", BUILT)
-def test_natural_graphs_write_all_they_compute(name: str) -> None:
+def test_typical_graphs_write_all_they_compute(name: str) -> None:
     graph = BUILT[name].make()
     check_writes(graph)
     assert [one for one in lint(graph) if one.code == "result-unused"] == []
@@ -54,7 +54,7 @@ def test_natural_graphs_write_all_they_compute(name: str) -> None:
 @pytest.mark.parametrize("form", ["composite", "unified"])
 @pytest.mark.parametrize("stats", [False, True])
 def test_attention_writes_all_it_computes(form: str, stats: bool) -> None:
-    """Kernels read the statistics of rows also where no one reads them."""
+    """Kernels read the statistics of rows even if no operation reads them."""
     options = {"batch": 1, "heads": 2, "seq_q": 128, "head_dim": 64, "implementation": form, "version": (9, 28, 0)}
     for graph in (sdpa_forward(**options, stats=stats), sdpa_backward(**options)):  # type: ignore[arg-type]
         assert [str(one) for one in lint(graph) if one.code in ("result-unused", "graph-writes-nothing")] == []

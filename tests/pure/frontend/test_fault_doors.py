@@ -1,4 +1,4 @@
-"""One row in the table of faults is enough: whoever builds or judges a graph asks that table."""
+"""One row in the known issue table is enough: every function that builds or judges a graph checks that table."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ PROBLEM = attention.Attention(batch=2, heads=2, seq_q=96, head_dim=64)
 
 @pytest.fixture(params=[True, False], ids=["refused", "told"], autouse=True)
 def row(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> KnownIssue:
-    """Put a row more into the table."""
+    """Add a row to the table."""
     made = dataclasses.replace(ROW, refused=request.param)
     monkeypatch.setattr(find, "FAULTS", (*FAULTS, made))
     monkeypatch.setattr(find, "_warned", set())
@@ -60,8 +60,8 @@ def test_builder_refuses_it(row: KnownIssue, build: Any, version: tuple[int, int
 
 
 @pytest.mark.parametrize(("version", "sm"), [(None, 90), (IN, None)])
-def test_builder_warns_only_of_what_it_knows(row: KnownIssue, version: Any, sm: int | None) -> None:
-    """Known issues that were measured are refused; those NVIDIA lists are warned of, for version and architecture."""
+def test_builder_warns_only_of_known_issues(row: KnownIssue, version: Any, sm: int | None) -> None:
+    """Measured known issues are refused; those listed by NVIDIA give a warning, for version and architecture."""
     if row.refused:
         with pytest.raises(GraphError, match="made-up"):
             attention.sdpa_forward(PROBLEM, version=version, sm=sm)
@@ -69,7 +69,7 @@ def test_builder_warns_only_of_what_it_knows(row: KnownIssue, version: Any, sm: 
         assert issue_warnings(lambda: attention.sdpa_forward(PROBLEM, version=version, sm=sm), "made-up") == []
 
 
-def test_a_fault_is_told_once(row: KnownIssue) -> None:
+def test_a_known_issue_is_reported_once(row: KnownIssue) -> None:
     if not row.refused:
         seen = [issue_warnings(lambda: attention.sdpa_forward(PROBLEM, version=IN, sm=90), "made-up") for _ in range(2)]
         assert seen == [[KnownIssueWarning], []]
@@ -99,7 +99,7 @@ def test_torch_operators_refuse_it(row: KnownIssue, version: tuple[int, int, int
 
 @pytest.mark.parametrize(("version", "sm"), [(IN, 90), (BEFORE, 90), (IN, 100)])
 def test_frontend_warns_of_it(row: KnownIssue, version: tuple[int, int, int], sm: int) -> None:
-    """Whether it is refused elsewhere or told: the frontend builds what cudnn-frontend builds."""
+    """Even if the builder refuses it: the frontend builds the graphs that cudnn-frontend builds."""
     recorder = Recorder(version, sm)
     call(recorder, PROBLEM, backward=False, unified=False)
     assert issue_warnings(recorder.graph, "made-up") == [FrontendKnownIssueWarning] * (version >= IN and sm == 90)

@@ -1,4 +1,4 @@
-"""Every row of the table is reported by the frontend, and refused or told by the builder of attention."""
+"""Every row of the known issue table is reported by the frontend, and refused or reported by the attention builder."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.known_issues import BASE, EXAMPLES, Reproduction, graph_of
 from tests.support.frontend_attention import Situation
 from tests.support.issue_warnings import issue_warnings
 
-# Those of shared plans are reported when a graph is finalized, those of some engines only where one of them runs.
+# Those of shared plans are reported when a graph is finalized, those of some engines only if one of them runs.
 ROWS = [fault for fault in FAULTS if fault.sharing is None and fault.holds_by(None)]
 CASES = [
     pytest.param(row, made, id=f"{row.code}:{name}")
@@ -24,8 +24,8 @@ CASES = [
 
 
 def situation(row: KnownIssue, made: Any) -> tuple[tuple[int, int, int], int, Graph]:
-    """Return a version and an architecture that have the fault, and the graph as it is built for them."""
-    sm = row.sm[0] if row.sm else 86  # which few other rows concern
+    """Return a version and an architecture with the known issue, and the graph built for them."""
+    sm = row.sm[0] if row.sm else 86  # few other rows are for it
     for version in [(9, minor, patch) for minor in range(28, -1, -1) for patch in (0, 1)]:
         graph = graph_of(made, version)
         if row in find_known_issues(graph, sm, version):
@@ -34,7 +34,7 @@ def situation(row: KnownIssue, made: Any) -> tuple[tuple[int, int, int], int, Gr
 
 
 @pytest.mark.parametrize(("row", "made"), CASES)
-def test_every_row_is_told_by_the_frontend_and_the_builder(
+def test_every_row_is_reported_by_the_frontend_and_the_builder(
     row: KnownIssue, made: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(find, "_warned", set())
@@ -47,11 +47,11 @@ def test_every_row_is_told_by_the_frontend_and_the_builder(
     build = attention.sdpa_backward if made.backward else attention.sdpa_forward
     problem = attention.Attention(**{**BASE, **made.options})
 
-    def asked() -> None:
+    def build_with_builder() -> None:
         build(problem, implementation=made.implementation, version=version, sm=sm)
 
     if row.refused:
         with pytest.raises(GraphError, match=row.code):
-            asked()
+            build_with_builder()
     else:
-        assert issue_warnings(asked, row.code) == [KnownIssueWarning]
+        assert issue_warnings(build_with_builder, row.code) == [KnownIssueWarning]

@@ -1,4 +1,4 @@
-"""Notebooks as programs: what of their cells is run, and how it is reported where one fails."""
+"""Notebooks as programs: which cells run, and how failures are reported."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_lines_that_are_no_python_become_comments(tmp_path: Path) -> None:
     assert fourth == "#\nb = 1"
 
 
-def test_only_lines_that_begin_a_statement_are_for_the_shell(tmp_path: Path) -> None:
+def test_only_lines_that_start_a_statement_are_shell_commands(tmp_path: Path) -> None:
     path = notebook(
         tmp_path,
         'a = ("%s"\n     % 3)\nb = """\n!not this\n%d\n"""\n%matplotlib inline',
@@ -95,7 +95,7 @@ def test_cells_share_a_namespace_and_are_the_main_program(tmp_path: Path) -> Non
     assert done.stdout.split("\n")[0] == "HALF __main__ ['--epochs', '3'] True"
 
 
-def test_a_cell_that_fails_is_shown(tmp_path: Path) -> None:
+def test_a_failing_cell_is_shown(tmp_path: Path) -> None:
     path = notebook(tmp_path, "a = 1", "b = 2\nraise ValueError(a + b)")
     done = run_python([*RUNNER, str(path)])
     assert done.code == 1
@@ -105,14 +105,14 @@ def test_a_cell_that_fails_is_shown(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", ["[]", "{}", "no json", '{"cells": [1]}', '{"cells": [{"cell_type": "code"}]}'])
-def test_a_file_that_is_none_is_told(tmp_path: Path, content: str) -> None:
+def test_a_file_that_is_no_notebook_is_reported(tmp_path: Path, content: str) -> None:
     path = tmp_path / "sample.ipynb"
     path.write_text(content)
     with pytest.raises((UsageError, Exception)) as caught:
         read_cells(path)
     error: Any = caught.value
     assert error.code == "notebook"
-    with pytest.raises(FrontendUsageError):  # before anything runs
+    with pytest.raises(FrontendUsageError):  # before any cell runs
         start_of([str(path)])
     done = run_python([*RUNNER, str(path)])
     assert done.code == 2
@@ -123,8 +123,8 @@ def test_text_is_not_run(tmp_path: Path) -> None:
     assert read_cells(notebook(tmp_path, "# a heading", kind="markdown")) == []
 
 
-def test_only_a_launch_on_a_described_gpu_ends_a_program_well(tmp_path: Path) -> None:
-    """What else is raised under ``--target`` comes out as it is."""
+def test_only_a_launch_on_a_described_gpu_ends_a_program_with_0(tmp_path: Path) -> None:
+    """Other exceptions under ``--target`` propagate unchanged."""
     path = notebook(
         tmp_path,
         "from cudnn_backend_py.frontend.errors import FrontendRuntimeError",
@@ -142,7 +142,7 @@ def test_only_a_launch_on_a_described_gpu_ends_a_program_well(tmp_path: Path) ->
 def test_the_notebook_of_booleans_is_warned_of_with_every_version(
     version: tuple[int, int, int], kind: data_type, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its graph: a comparison in the graph, a mask in memory, their conjunction in memory.
+    """The graph of that notebook: a comparison in the graph, a mask in memory, their conjunction in memory.
 
     Its buffers have a byte for each boolean, so it is wrong with cudnn-frontend and with ours.
     """

@@ -1,4 +1,4 @@
-"""Booleans in memory are packed: said of graphs that have some there, and of no others."""
+"""Booleans in memory are packed: reported for graphs with some in memory, and for no others."""
 
 from __future__ import annotations
 
