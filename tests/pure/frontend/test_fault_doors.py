@@ -33,7 +33,7 @@ ROW = KnownIssue(
 PROBLEM = attention.Attention(batch=2, heads=2, seq_q=96, head_dim=64)
 
 
-@pytest.fixture(params=[True, False], ids=["refused", "told"], autouse=True)
+@pytest.fixture(params=[True, False], ids=["refused", "reported"], autouse=True)
 def row(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> KnownIssue:
     """Add a row to the table."""
     made = dataclasses.replace(ROW, refused=request.param)

@@ -43,7 +43,7 @@ def test_truncated_or_changed_bytes_are_refused_or_another_value() -> None:
 
 
 @pytest.mark.parametrize(
-    ("data", "told"),
+    ("data", "message"),
     [
         (b"", "ends or breaks off"),
         (b"[" * 70, "64 lists and objects deep"),
@@ -54,8 +54,8 @@ def test_truncated_or_changed_bytes_are_refused_or_another_value() -> None:
         (b"[$i#i\x02ab", "has b'\\$' at byte 1"),
     ],
 )
-def test_invalid_bytes_are_refused_with_a_message(data: bytes, told: str) -> None:
-    with pytest.raises(GraphError, match=told):
+def test_invalid_bytes_are_refused_with_a_message(data: bytes, message: str) -> None:
+    with pytest.raises(GraphError, match=message):
         read_ubjson(data)
 
 

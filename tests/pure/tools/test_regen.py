@@ -1,4 +1,4 @@
-"""Pages are what `make regen` writes. Tests next to the other files that it writes name it, too."""
+"""Pages are equal to the output of `make regen`. Tests of its other files name it, too."""
 
 from __future__ import annotations
 

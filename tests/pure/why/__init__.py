@@ -1,1 +1,1 @@
-"""The room why, without a library and without torch."""
+"""Tests of the package's `why`, without a library and without torch."""
