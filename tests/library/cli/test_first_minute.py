@@ -1,4 +1,4 @@
-"""The first minute of a user: short verdicts, programs with cuDNN's log, doctor, caches, the log in every command."""
+"""First use: short verdicts, programs with cuDNN's log, doctor, caches, the log in every command."""
 
 from __future__ import annotations
 

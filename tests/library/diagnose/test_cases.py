@@ -1,4 +1,4 @@
-"""The cases of public threads: each complaint still shows, in cuDNN's message, its cause is named, its remedy helps."""
+"""Cases of public threads: each complaint still appears in cuDNN's message, its cause is named, its remedy helps."""
 
 from __future__ import annotations
 
@@ -32,29 +32,29 @@ def judge() -> Iterator[Judge]:
         yield judge
 
 
-def _version(asked: str | None) -> str | None:
-    """Return the version to request: that of the library of this environment is queried without one."""
-    return None if asked == library().version_text else asked
+def _version(judge_case: str | None) -> str | None:
+    """Return the version for the query: None for the library of this environment."""
+    return None if judge_case == library().version_text else judge_case
 
 
-Ask = Callable[[str], Verdict]
+JudgeFunction = Callable[[str], Verdict]
 
 
 @pytest.fixture(scope="module")
-def run_query(judge: Judge) -> Ask:
-    """Return what is said of the case of a name, which is queried once."""
+def run_query(judge: Judge) -> JudgeFunction:
+    """Return a function that judges the case of a name once."""
     cases = {case.name: case for case in CASES}
 
     @cache
-    def asked(name: str) -> Verdict:
+    def judge_case(name: str) -> Verdict:
         case = cases[name]
         return judge.run_query(Query(case.graph(), case.target, _version(case.version), build=case.build))
 
-    return asked
+    return judge_case
 
 
 def _said(verdict: Verdict, where: Speaker) -> str:
-    """Return what cuDNN said, or how its process ended; or what our headline says."""
+    """Return cuDNN's message, or how its process ended; or our headline."""
     if where == "our headline":
         return verdict.cause.headline if verdict.cause else ""
     of_each = slice(1) if where == "innermost reason" else slice(None)
@@ -62,7 +62,7 @@ def _said(verdict: Verdict, where: Speaker) -> str:
     return "\n".join([*(reason.text for reason in reasons), *(item.detail for item in verdict.stages)])
 
 
-def test_there_are_enough_and_each_is_a_thread_of_its_own() -> None:
+def test_there_are_enough_cases_of_different_threads() -> None:
     assert len(cudnn_threads.CASES) >= 24
     assert len(framework_threads.CASES) >= 24
     assert len(COMPLAINTS) >= 40
@@ -70,7 +70,7 @@ def test_there_are_enough_and_each_is_a_thread_of_its_own() -> None:
 
 
 @pytest.mark.parametrize("case", CASES, ids=_name)
-def test_the_case_is_told(case: Case) -> None:
+def test_the_case_is_complete(case: Case) -> None:
     assert case.source.startswith("https://")
     assert case.title
     assert case.cause
@@ -81,30 +81,30 @@ def test_the_case_is_told(case: Case) -> None:
 
 
 @pytest.mark.parametrize("case", ASKED, ids=_name)
-def test_the_complaint_shows(run_query: Ask, case: Case) -> None:
+def test_the_complaint_appears(run_query: JudgeFunction, case: Case) -> None:
     verdict = run_query(case.name)
-    partial = verdict.cause is not None and verdict.cause.code == ENGINES_ABSENT  # refused by a jit wheel's engines
+    partial = verdict.cause is not None and verdict.cause.code == ENGINES_ABSENT  # refused by a JIT wheel's engines
     outcome = Outcome.NOT_SUPPORTED if partial else verdict.outcome
     assert outcome is OUTCOMES[case.complaint], verdict.cause
     assert case.says in _said(verdict, case.said_in)
 
 
 @pytest.mark.parametrize("case", REFUSED, ids=_name)
-def test_we_refuse_it(case: Case) -> None:
+def test_our_refusal_is_raised(case: Case) -> None:
     with pytest.raises(GraphError) as refused:
         case.graph()
     assert case.says in refused.value.headline
 
 
 @pytest.mark.parametrize("case", FIXED, ids=_name)
-def test_the_cure_helps(judge: Judge, case: Case) -> None:
+def test_the_remedy_helps(judge: Judge, case: Case) -> None:
     graph = (case.fixed or case.graph)()
     version = _version(case.fixed_version or case.version)
     verdict = judge.run_query(Query(graph, case.fixed_target or case.target, version, build=case.build))
     assert verdict.supported, verdict.cause
 
 
-def _headline(case: Case, run_query: Ask) -> str:
+def _headline(case: Case, run_query: JudgeFunction) -> str:
     try:
         cause = run_query(case.name).cause
     except GraphError as error:
@@ -112,7 +112,7 @@ def _headline(case: Case, run_query: Ask) -> str:
     return cause.headline if cause is not None else ""
 
 
-def test_headlines_name_the_cause(run_query: Ask) -> None:
+def test_headlines_name_the_cause(run_query: JudgeFunction) -> None:
     missed = {}
     for case in COMPLAINTS:
         headline = _headline(case, run_query)
@@ -122,7 +122,7 @@ def test_headlines_name_the_cause(run_query: Ask) -> None:
     assert 1 - len(missed) / len(COMPLAINTS) >= NAMED, missed
 
 
-def test_cures_are_found_and_verified(judge: Judge) -> None:
+def test_remedies_are_found_and_verified(judge: Judge) -> None:
     missed = {}
     for case in WITH_REMEDY:
         graph, version = case.graph(), _version(case.version)

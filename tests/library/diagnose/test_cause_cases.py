@@ -1,4 +1,4 @@
-"""Causes that were planted in supported graphs: that the headline names them, and that what is printed undoes them."""
+"""Causes added to supported graphs: the headline names them, and the printed remedy removes them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def _name(case: CauseCase) -> str:
 
 
 @pytest.mark.parametrize("case", CAUSE_CASES, ids=_name)
-def test_headline_names_what_was_planted(case: CauseCase) -> None:
+def test_headline_names_the_added_cause(case: CauseCase) -> None:
     graph = case.graph()
     assert graph != base_of(case.base)
     verdict = explain(graph, case.target)
@@ -29,7 +29,7 @@ def test_headline_names_what_was_planted(case: CauseCase) -> None:
     assert verdict.cause.asked == "support check"
 
 
-def test_graphs_are_supported_before() -> None:
+def test_graphs_are_supported_without_the_cause() -> None:
     bases = {(case.base, case.target) for case in CAUSE_CASES}
     refused = [key for key in sorted(bases) if not explain(base_of(key[0]), key[1], causes=False).supported]
     assert refused == []
