@@ -1,4 +1,4 @@
-"""Sixteen threads ask at once and hear what one thread hears alone."""
+"""Sixteen threads judge at the same time and get the answers of a single thread."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ QUESTIONS = [(name, TARGETS[index % len(TARGETS)]) for index, name in enumerate(
 
 
 def answer(name: str, target: str) -> dict[str, Any]:
-    """Return everything a verdict says about the graph itself."""
+    """Return all parts of a verdict about the graph itself."""
     data = explain(ZOO[name](), target).to_dict()
     return {
         key: data[key]
@@ -33,7 +33,7 @@ def answer(name: str, target: str) -> dict[str, Any]:
 
 
 def at_once(work: Callable[[int], Any], count: int) -> list[Any]:
-    """Run `work` of 0, 1, ... in sixteen threads that begin together."""
+    """Run `work` of 0, 1, ... in sixteen threads that start together."""
     start = threading.Barrier(THREADS)
 
     def begin(number: int) -> Any:
@@ -52,7 +52,7 @@ def test_there_are_at_least_sixteen_different_graphs() -> None:
 
 @pytest.fixture(scope="module")
 def alone() -> list[dict[str, Any]]:
-    """The answers of one thread."""
+    """Return the answers of one thread."""
     return [answer(*question) for question in QUESTIONS]
 
 
@@ -67,7 +67,7 @@ def test_verdicts_of_sixteen_threads_agree_with_the_serial_ones(alone: list[dict
     assert sum(len(candidate["reasons"]) for item in alone for candidate in item["candidates"]) > 60
 
 
-def test_control_graph_is_asked_from_many_threads_at_first(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_control_graph_is_judged_by_many_threads_at_first(monkeypatch: pytest.MonkeyPatch) -> None:
     import sys
 
     monkeypatch.setattr(sys.modules["cudnn_backend_py.diagnose.explanation"], "_controls", {})
@@ -78,7 +78,7 @@ def test_control_graph_is_asked_from_many_threads_at_first(monkeypatch: pytest.M
 
 
 def test_errors_stay_in_the_thread_that_made_them() -> None:
-    """The last-error text is per thread: each of two refusals comes with its own words."""
+    """The last-error text is per thread: each of two refusals has its own message."""
     kinds = [DescriptorType.TENSOR, DescriptorType.DEVICEPROP, DescriptorType.OPERATION_MATMUL, DescriptorType.RNG]
 
     def refuse(number: int) -> tuple[DescriptorType, str]:
@@ -102,7 +102,7 @@ def test_one_operation_graph_and_config_serve_many_threads() -> None:
     assert len(set(lists)) == 1
 
 
-def test_captures_of_many_threads_hear_their_own_thread() -> None:
+def test_captures_of_many_threads_get_their_own_thread() -> None:
     def judge(number: int) -> tuple[str, list[str]]:
         name = NAMES[number % len(NAMES)]
         graph: Graph = ZOO[name]()

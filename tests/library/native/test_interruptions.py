@@ -1,4 +1,4 @@
-"""Exceptions that are raised while C runs: each arrives once, as it is, and leaves everything in order.
+"""Exceptions raised while C runs: each arrives once, unchanged, and leaves everything in order.
 
 Random ones are in ``tests/torture/interruptions.py``.
 """
@@ -39,11 +39,11 @@ from tests.support.child import run_code
 
 
 class Limit(Exception):
-    """A limit of time, as programs have them."""
+    """A time limit, as in programs."""
 
 
 class Beat:
-    """A signal with a handler that raises, sent once."""
+    """A signal with a raising handler, sent once."""
 
     def __init__(self, error: BaseException) -> None:
         self.error, self.is_sent = error, False
@@ -90,10 +90,10 @@ def error(request: pytest.FixtureRequest) -> BaseException:
 
 @pytest.fixture
 def heard() -> Iterator[Callable[[Callable[[], object], str], None]]:
-    """Have a function called at every message with a word, in the callback."""
+    """Let a function be called at every message with a word, in the callback."""
 
     def hear(function: Callable[[], object], word: str) -> None:
-        gc.collect()  # descriptors of other tests end now, unheard
+        gc.collect()  # descriptors of other tests end now, unnoticed
 
         def callback(_severity: int, _user_data: int | None, _info: object, message: int) -> None:
             if word in _read_strings(message):
@@ -107,7 +107,7 @@ def heard() -> Iterator[Callable[[Callable[[], object], str], None]]:
 
 
 class Raise:
-    """Raises once, and not again where descriptors end before the callback is taken away."""
+    """A callback that raises once, and not again if descriptors end before it is removed."""
 
     def __init__(self, error: BaseException) -> None:
         self.error, self.times = error, 0
@@ -118,7 +118,7 @@ class Raise:
             raise self.error
 
 
-def test_what_a_callback_raises_arrives_once_as_it_is(error: BaseException, heard: Any) -> None:
+def test_an_exception_of_a_callback_arrives_once_unchanged(error: BaseException, heard: Any) -> None:
     raising = Raise(error)
     heard(raising, "CUDNN_BACKEND_MATMUL_DESCRIPTOR")
     with pytest.raises(type(error)) as caught:
@@ -149,7 +149,7 @@ def test_a_keyboard_interrupt_of_a_logger_arrives() -> None:
         Descriptor(DescriptorType.MATMUL)
 
 
-def test_it_goes_before_the_status_of_the_call(heard: Any) -> None:
+def test_the_exception_precedes_the_status_of_the_call(heard: Any) -> None:
     error = Limit("mine")
     heard(Raise(error), "cudnnBackendFinalize")
     with pytest.raises(Limit) as caught:
@@ -157,7 +157,7 @@ def test_it_goes_before_the_status_of_the_call(heard: Any) -> None:
     assert caught.value is error
 
 
-def test_it_arrives_where_a_plan_is_built_and_launched(heard: Any) -> None:
+def test_the_exception_arrives_when_a_plan_is_built_and_launched(heard: Any) -> None:
     graph = sdpa_forward(batch=1, heads=2, seq_q=128, head_dim=64, causal=True)
     config = OperationGraph(graph, open_target("sm90")).heuristics("A").configs[0]
     error = Limit("mine")
@@ -184,7 +184,7 @@ _EXECUTE = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctyp
 
 
 def speak(*_: object) -> int:
-    """Make cuDNN say something of a MATMUL, as a launch would that has a handle."""
+    """Let cuDNN log a message about a MATMUL, as a launch with a handle would."""
     made = DescriptorPointer()
     create, destroy = (library().bare(f"cudnnBackend{verb}Descriptor") for verb in ("Create", "Destroy"))
     create(int(DescriptorType.MATMUL), ctypes.byref(made))
@@ -192,7 +192,7 @@ def speak(*_: object) -> int:
     return 0
 
 
-def test_it_arrives_where_a_descriptor_is_closed(heard: Any) -> None:
+def test_the_exception_arrives_when_a_descriptor_is_closed(heard: Any) -> None:
     made = Descriptor(DescriptorType.MATMUL)
     heard(Raise(error := Limit("mine")), "cudnnBackendDestroyDescriptor")
     with pytest.raises(Limit) as caught:
@@ -229,7 +229,7 @@ def test_each_thread_gets_its_own(heard: Any) -> None:
     assert caught == {thread.ident: [str(thread.ident)] * 20 for thread in threads}
 
 
-def test_it_arrives_at_once_where_a_descriptor_ends_that_nobody_closes(heard: Any) -> None:
+def test_the_exception_arrives_at_once_when_an_unclosed_descriptor_ends(heard: Any) -> None:
     error = Limit("mine")
     left = [Descriptor(DescriptorType.MATMUL)]
     heard(Raise(error), "cudnnBackendDestroyDescriptor")
@@ -248,7 +248,7 @@ def test_it_arrives_at_once_where_a_descriptor_ends_that_nobody_closes(heard: An
 
 
 class Reading:
-    """A value that calls something when it is read, as an integer or as a row."""
+    """A value that calls a function when it is read, as an integer or as a row."""
 
     ndim = 1
 
@@ -276,7 +276,7 @@ def test_a_handler_that_raises_in_a_conversion_arrives(error: BaseException, han
     assert caught.value is error
 
 
-def test_what_a_value_raises_itself_is_its_refusal(error: BaseException) -> None:
+def test_an_exception_of_the_value_itself_is_its_refusal(error: BaseException) -> None:
     made = Descriptor(DescriptorType.TENSOR)
     expected = UsageError if isinstance(error, Exception) else type(error)
     with pytest.raises(expected) as caught:
@@ -284,7 +284,7 @@ def test_what_a_value_raises_itself_is_its_refusal(error: BaseException) -> None
     assert error in (caught.value, caught.value.__cause__)
 
 
-def test_a_handler_is_no_mistake_of_a_rule(error: BaseException, handled: Any) -> None:
+def test_an_exception_of_a_handler_is_no_failure_of_a_rule(error: BaseException, handled: Any) -> None:
     beat = handled(error)
     with pytest.raises(type(error)) as caught, collecting() as lines:
         run_guarded("the rule x", None, beat)
@@ -292,8 +292,8 @@ def test_a_handler_is_no_mistake_of_a_rule(error: BaseException, handled: Any) -
     assert lines == []
 
 
-def test_an_exception_from_another_thread_arrives_as_it_is() -> None:
-    def shot(value: object) -> list[BaseException]:
+def test_an_exception_from_another_thread_arrives_unchanged() -> None:
+    def interruption(value: object) -> list[BaseException]:
         ended: list[BaseException] = []
 
         def work() -> None:
@@ -319,11 +319,11 @@ def test_an_exception_from_another_thread_arrives_as_it_is() -> None:
             return sum(1 for _ in range(50)) - 49
 
     for _ in range(20):
-        assert [type(error) for error in shot(Slow())] == [Limit]
+        assert [type(error) for error in interruption(Slow())] == [Limit]
 
 
 class Parameter:
-    """What ctypes would ask, by code of Python."""
+    """A parameter that ctypes would convert with Python code."""
 
     @property
     def _as_parameter_(self) -> object:
@@ -331,14 +331,14 @@ class Parameter:
 
 
 @pytest.mark.parametrize("value", [Parameter(), 7, None, HandlePointer(), "x"], ids=lambda value: type(value).__name__)
-def test_only_its_own_kind_of_pointer_is_taken(value: object) -> None:
+def test_only_its_own_kind_of_pointer_is_accepted(value: object) -> None:
     with pytest.raises(UsageError) as caught:
         library().cudnnBackendFinalize(value)
     assert caught.value.code == "wrong-argument"
     assert "DescriptorPointer" in str(caught.value)
 
 
-def test_arguments_that_ctypes_would_ask_are_refused() -> None:
+def test_arguments_that_ctypes_would_convert_are_refused() -> None:
     with pytest.raises(UsageError, match=r"argument 1 of cudnnGetErrorString .* Parameter") as caught:
         library().cudnnGetErrorString(Parameter())
     assert caught.value.code == "wrong-argument"
@@ -348,7 +348,7 @@ def test_arguments_that_ctypes_would_ask_are_refused() -> None:
         library().cudnnBackendCreateDescriptor(b"x", ctypes.byref(DescriptorPointer()))
 
 
-def test_functions_look_for_exceptions_only_while_the_callback_is_installed() -> None:
+def test_functions_check_for_exceptions_only_while_the_callback_is_installed() -> None:
     done = run_code(
         """
 from cudnn_backend_py import capture_log, library

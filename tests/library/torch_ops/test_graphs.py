@@ -1,4 +1,4 @@
-"""The torch operators where there is neither torch nor a GPU: what is imported, and the graphs they query cuDNN for."""
+"""The torch operators without torch and without a GPU: their imports, and the graphs that they judge."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def bshd(heads: int = H) -> TensorLayout:
 def tensors(
     backward: bool, kv_heads: int = H, extra: tuple[str, ...] = (), **changed: TensorLayout
 ) -> dict[str, TensorLayout]:
-    """Return the tensors of a pass; with `extra` those, and backward their gradients where they have one."""
+    """Return the tensors of a pass; with `extra` also those, and for backward their gradients if they have one."""
     found = {name: bshd(kv_heads if name in ("k", "v", "dk", "dv") else H) for name in ("q", "k", "v", "o")}
     if backward:
         found |= {"do": bshd(), "dq": bshd(), "dk": bshd(kv_heads), "dv": bshd(kv_heads)}
@@ -71,7 +71,7 @@ def h100() -> Any:
 
 @pytest.mark.parametrize("backward", [False, True], ids=["forward", "backward"])
 @pytest.mark.parametrize("case", CASES)
-def test_graph_is_supported_and_asks_for_what_the_operator_has(h100: Any, case: str, backward: bool) -> None:
+def test_graph_is_supported_and_has_the_tensors_of_the_operator(h100: Any, case: str, backward: bool) -> None:
     changes, options = CASES[case]
     given = tensors(backward, **changes)
     graph = attention_graph(given, options, backward=backward, version=h100.library.version, sm=h100.sm)
@@ -96,7 +96,7 @@ def test_import_does_not_import_torch() -> None:
 
 
 @pytest.mark.parametrize("function", ["scaled_dot_product_attention", "attention"])
-def test_absence_of_torch_is_said(function: str) -> None:
+def test_absence_of_torch_is_reported(function: str) -> None:
     code = (
         f"import sys; sys.modules['torch'] = None\nfrom cudnn_backend_py.torch_ops import {function} as f\nf(1, 2, 3)"
     )

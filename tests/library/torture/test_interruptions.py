@@ -1,4 +1,4 @@
-"""The attack by exceptions in short: two rounds, one of them without the compiled library."""
+"""A short run of the attack by exceptions: two rounds, one of them without the compiled library."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The attack on the bytes of built graphs, in short form."""
+"""A short run of the attack on serialized graphs."""
 
 from __future__ import annotations
 

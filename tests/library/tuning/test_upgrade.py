@@ -1,4 +1,4 @@
-"""Which plans an upgrade leaves to be timed: judged a described GPU, as nothing is timed here."""
+"""Plans of an upgrade that are left to time: judged for a described GPU, as none is timed here."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from tests.support.child import OLDER
 from tools.campaign.graphs import random_graph
 
 
-def test_of_many_only_what_is_another_plan_is_timed() -> None:
-    """A sum and a norm are the same code in both; so is a resample, of an engine that is counted again."""
+def test_only_changed_plans_are_timed() -> None:
+    """A sum and a norm have the same code in both; so has a resample, with an engine that is counted again."""
     graphs = {
         "sum": random_graph(910003, "reduction", version=(9, 14, 0)),
         "attention": sdpa_forward(batch=2, heads=4, seq_q=256, head_dim=64),

@@ -1,1 +1,1 @@
-"""The room why, with torch, and with cuDNN judged its graphs."""
+"""Tests of the package's `why` with torch, and with cuDNN judging its graphs."""
