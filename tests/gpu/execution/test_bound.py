@@ -89,10 +89,10 @@ def test_bound_call_repeats_with_the_current_buffer_contents(gpu: Target) -> Non
 
 @pytest.mark.parametrize("workspace", [None, "torch", "hook", "buffer"])
 def test_workspaces_are_allocated_or_given(gpu: Target, workspace: Any) -> None:
-    asked: list[int] = []
+    sizes: list[int] = []
 
     def hook(size: int) -> Any:
-        asked.append(size)
+        sizes.append(size)
         return torch.empty(size, dtype=torch.uint8, device="cuda")
 
     chosen: Any = workspace
@@ -105,7 +105,7 @@ def test_workspaces_are_allocated_or_given(gpu: Target, workspace: Any) -> None:
         given = buffers(seed)
         run(*(given[name] for name in run.names))
         check(given)
-    assert asked == ([run.workspace_bytes] * 3 if workspace == "hook" else [])
+    assert sizes == ([run.workspace_bytes] * 3 if workspace == "hook" else [])
 
 
 def test_backward_runs_with_scratch_memory(gpu: Target) -> None:

@@ -319,8 +319,8 @@ class Run:
             There is none.
         """
         cached = self.case.way == "kernel cache"
-        asked = OperationGraph(graph, self.target, dynamic_shapes=cached, override_shapes=not cached)
-        found = asked.heuristics("A")
+        operation_graph = OperationGraph(graph, self.target, dynamic_shapes=cached, override_shapes=not cached)
+        found = operation_graph.heuristics("A")
         if len(found.configs) <= self.case.config:
             why = [line for line in found.answer.text.splitlines() if "Reason" in line]
             raise LookupError(f"{REFUSED}: {len(found.configs)} configs{': ' + why[0].strip() if why else ''}")
@@ -386,8 +386,8 @@ class Run:
                     tensors = Tensors(tensors.dims, strides, tensors.written)
                 if tensors not in seen:
                     seen.append(tensors)
-                    told = [f"{key} {mixed[key]}" for key in changed]
-                    yield ", ".join([*told, f"strides {of_strides}"]), tensors, {"problem": problem}
+                    changes = [f"{key} {mixed[key]}" for key in changed]
+                    yield ", ".join([*changes, f"strides {of_strides}"]), tensors, {"problem": problem}
 
     def expected(self, tensors: Tensors, problem: Any, arenas: Mapping[str, Array]) -> dict[str, Array]:
         """Return the expected results of one of the mixes."""
@@ -490,8 +490,8 @@ class Run:
         said: dict[str, Any] = {}
         run = self.tensors[1]
         mixes = self.mixes()
-        _, _, asked = next(mixes)
-        want = self.expected(run, asked["problem"] if self.case.form == "matmul" else self.problems[1], arenas)
+        _, _, requested = next(mixes)
+        want = self.expected(run, requested["problem"] if self.case.form == "matmul" else self.problems[1], arenas)
         got = {name: run.view(name, found[name]) for name in run.written}
         said["said"] = differs(got, want, self.real_rows())
         for name in run.written:
@@ -603,12 +603,12 @@ def seen() -> dict[Case, dict[str, Any]]:
     ways: list[Sharing] = ["kernel cache"]
     if version >= (9, 21, 0):
         ways.append("override shapes")
-    asked = [case for way in ways for case in cases(way)]
+    all_cases = [case for way in ways for case in cases(way)]
     with ThreadPoolExecutor(WORKERS) as pool:
-        first = [case for case in asked if case[3] == "as built" and case[5:7] == ("memory", "dense")]
+        first = [case for case in all_cases if case[3] == "as built" and case[5:7] == ("memory", "dense")]
         found = dict(zip(first, pool.map(outcome_in_child, first), strict=True))
         refused = {question(case) for case, said in found.items() if said["said"].startswith(REFUSED)}
-        rest = [case for case in asked if case not in found and question(case) not in refused]
+        rest = [case for case in all_cases if case not in found and question(case) not in refused]
         found |= zip(rest, pool.map(outcome_in_child, rest), strict=True)
     words = {case.name: said for case, said in found.items()}
     add_figure("one plan for many shapes", version=".".join(map(str, version)), sm=sm, seen=words)
@@ -657,8 +657,8 @@ def test_every_wrong_outcome_is_in_the_known_issue_table(seen: dict[Case, dict[s
         if case.form != "matmul" and said != RIGHT:
             form: Any = "unified" if case.form == "unified" else "single operations"
             use = Use(attention_problem(case, {}), case.direction == "backward", form)
-            faults = find_reported_issues(use, version=target.library.version, sm=target.sm, sharing=case.way)
-            if not list(faults):
+            issues = find_reported_issues(use, version=target.library.version, sm=target.sm, sharing=case.way)
+            if not list(issues):
                 unknown[case.name] = said
     target.close()
     assert unknown == {}

@@ -180,11 +180,11 @@ def shared_kernels(*, shared: bool) -> str:
         graph = attention.sdpa_forward(
             batch=2, heads=2, seq_q=seq, head_dim=64, implementation="composite", allow_hazards=True
         )
-        asked = OperationGraph(graph, target, dynamic_shapes=shared)
+        operation_graph = OperationGraph(graph, target, dynamic_shapes=shared)
         if shared and cache is None:
             cache = Descriptor(DescriptorType.KERNEL_CACHE, on=target.library)
-            cache.set(Attr.KERNEL_CACHE_OPERATION_GRAPH, asked.descriptor).finalize()
-        plan = build_plan(asked.heuristics("A").configs[0], kernel_cache=cache)
+            cache.set(Attr.KERNEL_CACHE_OPERATION_GRAPH, operation_graph.descriptor).finalize()
+        plan = build_plan(operation_graph.heuristics("A").configs[0], kernel_cache=cache)
         values = numbers(graph)
         out = {"o": encode(np.full((2, 2, seq, 64), np.nan), DataType.HALF)}
         execute(plan, {**{name: encode(item, DataType.HALF) for name, item in values.items()}, **out})
@@ -276,12 +276,12 @@ def as_compared(graph: Graph, engines: Sequence[int] = (), kinds: Sequence[str] 
     """
     words: list[str] = []
     plans = [run_query(graph, shared_target(), engine=engine) for engine in engines or (None,)]
-    for asked in plans:
-        for kind in kinds if asked.plan is not None else ():
-            assert asked.plan is not None
-            found, _ = on_device(asked.plan, graph, kind, 0, asked.arithmetic())
+    for answer in plans:
+        for kind in kinds if answer.plan is not None else ():
+            assert answer.plan is not None
+            found, _ = on_device(answer.plan, graph, kind, 0, answer.arithmetic())
             words += found.wrong
-    return "; ".join(words) or (RIGHT if any(asked.plan for asked in plans) else NO_ENGINE)
+    return "; ".join(words) or (RIGHT if any(answer.plan for answer in plans) else NO_ENGINE)
 
 
 def norms_in_turn() -> str:
@@ -300,9 +300,9 @@ def sums_split() -> str:
         configs = configs or [question.config(47, {KnobType.SPLIT_K: 2})]
     for config in configs:
         with suppress(CudnnStatusError):
-            asked = PlanAnswer(build_plan(config), config)
-            assert asked.plan is not None
-            found, _ = on_device(asked.plan, graph, "uniform", 0, asked.arithmetic())
+            answer = PlanAnswer(build_plan(config), config)
+            assert answer.plan is not None
+            found, _ = on_device(answer.plan, graph, "uniform", 0, answer.arithmetic())
             words, ran = words + found.wrong, True
     return "; ".join(words) or (RIGHT if ran else NO_ENGINE)
 
@@ -319,9 +319,9 @@ COMPARED = [
 def mask_drawn(which: str) -> str:
     """Return the random numbers that a forward pass writes."""
     graph = row_graph("dropout-distribution", which)
-    asked = run_query(graph, shared_target())
-    assert asked.plan is not None
-    drawn = run(asked.plan, make_inputs(graph))[0]["rng_dump"]
+    answer = run_query(graph, shared_target())
+    assert answer.plan is not None
+    drawn = run(answer.plan, make_inputs(graph))[0]["rng_dump"]
     if np.isnan(drawn).any():
         return "it is not written"
     found, bits = set(np.unique(drawn).tolist()), which == "fixed"
@@ -378,7 +378,7 @@ RUNS: dict[str, Callable[[], str]] = {
     "broadcast-add": broadcast_add,
     "padded-tail-not-finite": lambda: tail_not_finite("padded"),
 }
-ASKED = (
+UNKNOWN = (
     "padded-tail-not-finite",
     "zero-length-sequences",
     "depthwise-sequence-of-shapes",
@@ -389,7 +389,7 @@ ASKED = (
 # fp8-alibi:backward was NaN once, next to a right bound; its reproduction is right with 9.19.0.
 MEASURED_ATTENTION = ("sink-of-ragged-sequences", "decoding-ragged-stats", "decoding-ragged-stats:fixed")
 # The memory that dbias-of-shared-rows overwrites is after the compared tensors.
-ASKED_ATTENTION = (
+UNKNOWN_ATTENTION = (
     "decoding-causal-groups",
     "backward-large-head-dims",
     "fp8-alibi:backward",
@@ -406,8 +406,8 @@ LIMIT_S, FIRST_S = 45.0, 60.0  # for one graph; and additional time for the firs
 def serve_outcomes() -> None:
     """In a child: answer with the outcome of each graph that the parent names, and whether the CUDA context is lost."""
 
-    def answer(asked: Mapping[str, Any], say: Say) -> None:
-        name = asked["name"]
+    def answer(request: Mapping[str, Any], say: Say) -> None:
+        name = request["name"]
         words = outcome(RUNS[name]) if name in RUNS else attention_known_issues.run_here(name)
         say(seen=words, lost=is_context_lost(0))
 
@@ -492,7 +492,7 @@ def seen() -> dict[str, str]:
     ]
     names = [
         name
-        for name in dict.fromkeys((*refused, *RUNS, *ASKED_ATTENTION, *MEASURED_ATTENTION))
+        for name in dict.fromkeys((*refused, *RUNS, *UNKNOWN_ATTENTION, *MEASURED_ATTENTION))
         if is_expected_wrong(name, version, sm)
     ]
     every, seconds = outcomes_of(names)
@@ -503,7 +503,7 @@ def seen() -> dict[str, str]:
 
 
 def test_known_issues_of_this_gpu_are_wrong(seen: dict[str, str]) -> None:
-    certain = {name: words for name, words in seen.items() if name not in (*ASKED, *ASKED_ATTENTION)}
+    certain = {name: words for name, words in seen.items() if name not in (*UNKNOWN, *UNKNOWN_ATTENTION)}
     wrong = {name: words for name, words in certain.items() if not name.endswith(":fixed") and words != NO_ENGINE}
     unlike = [name for name, words in wrong.items() if words == RIGHT or words.startswith(("refused", "failed"))]
     if unlike and not measured_here():
@@ -522,9 +522,9 @@ def test_fixed_graphs_are_right(seen: dict[str, str]) -> None:
 
 def test_issues_not_known_on_this_gpu_have_an_outcome(seen: dict[str, str]) -> None:
     """The outcomes are in the figures: a row is then narrowed, or becomes a measured one."""
-    asked = {name: words for name, words in seen.items() if name in (*ASKED, *ASKED_ATTENTION)}
-    assert len(asked) > 3 or not measured_here()
-    assert all(asked.values())
+    unknown = {name: words for name, words in seen.items() if name in (*UNKNOWN, *UNKNOWN_ATTENTION)}
+    assert len(unknown) > 3 or not measured_here()
+    assert all(unknown.values())
 
 
 if __name__ == "__main__":

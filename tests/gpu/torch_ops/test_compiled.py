@@ -39,7 +39,7 @@ class Launches:
         self.seen: list[tuple[list[int], int, int, list[int]]] = []
         self.status = 0
         self.stream, self.is_captured = STREAM, 0
-        self.asked: list[tuple[Any, ...]] = []  # gradients requested from Python
+        self.requests: list[tuple[Any, ...]] = []  # gradients requested from Python
         self.parameters = (ctypes.c_int64 * 4)()
         self.go = ctypes.CFUNCTYPE(ctypes.c_int, Address)(self._go)
         self.current = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_int32, ctypes.POINTER(Address))(self._current)
@@ -62,7 +62,7 @@ class Launches:
         return 0
 
     def differentiate(self, number: int, tensors: tuple[Any, ...], numbers: tuple[Any, ...], wanted: int) -> Any:
-        self.asked.append((number, len(tensors), numbers, wanted))
+        self.requests.append((number, len(tensors), numbers, wanted))
         return tuple(torch.full_like(x, index + 1) for index, x in enumerate(tensors[3:]))
 
     def fail(self, function: int, status: int) -> None:
@@ -337,7 +337,7 @@ def test_gradients_come_from_python_until_they_are_taught(
     o, stats = differentiable(q, k, v)
     d_q, d_k = torch.autograd.grad(o, (q, k), d_o)
     assert ((d_q == 1) & (d_k == 2)).all()
-    assert launches.asked == [(operator, 6, NUMBERS, 0)]
+    assert launches.requests == [(operator, 6, NUMBERS, 0)]
     row = ((0, INPUT, 0, 0), (1, INPUT, 1, 0), (2, INPUT, 2, 0), (3, INPUT, 3, 0), (4, OUTPUT, 0, 0), (5, OUTPUT, 1, 0))
     plan = describe(launches, (like(q), like(k)), row)
     assert module.learn(plan, True, 0, operator, d_o, o.detach(), stats, q, k, v, *NUMBERS)
@@ -345,15 +345,15 @@ def test_gradients_come_from_python_until_they_are_taught(
     d_q, d_k = torch.autograd.grad(o, (q, k), d_o)
     found = [x.data_ptr() for x in (d_o, o, stats, q, d_q, d_k)]
     assert launches.seen[-1][0] == found
-    assert len(launches.asked) == 1
+    assert len(launches.requests) == 1
     # A gradient that is optional is another plan, and so are gradients of gradients.
     o, _ = differentiable(q, k, v.requires_grad_())
     torch.autograd.grad(o, v, d_o)
-    assert launches.asked[-1] == (operator, 6, NUMBERS, 0b100)
+    assert launches.requests[-1] == (operator, 6, NUMBERS, 0b100)
     v.requires_grad_(False)
     o, _ = differentiable(q, k, v)
     torch.autograd.grad(o, q, d_o, create_graph=True)
-    assert len(launches.asked) == 3
+    assert len(launches.requests) == 3
     o, _ = differentiable(q, k, v)
     launches.status = 7
     with pytest.raises(ValueError, match="function 0 answered 7"):
@@ -372,7 +372,7 @@ def test_gradients_of_a_pass_share_one_allocation(
     plan = describe(launches, (like(q), rows_first), row)
     assert module.learn(plan, True, 0, operator, d_o, o.detach(), stats, q, k, v, *NUMBERS)
     d_q, d_k = torch.autograd.grad(o, (q, k), d_o)
-    assert launches.asked == []
+    assert launches.requests == []
     assert launches.seen[-1][0][4:] == [d_q.data_ptr(), d_k.data_ptr()]
     assert d_k.data_ptr() - d_q.data_ptr() == 512 > d_q.nbytes
     assert (d_q.stride(), d_k.stride(), d_k.dtype) == (q.stride(), (64, 4, 8, 1), torch.float32)

@@ -203,18 +203,18 @@ def test_fp8_forward_is_right(form: str) -> None:
     wide = [torch.randn(b, s, heads, d, device="cuda") for _ in range(3)]
     small, factors = zip(*map(as_fp8, wide), strict=True)
     scales = scales_of(*factors)
-    asked: dict[str, Any] = {"scales": scales, "return_stats": True, "return_amax": True}
+    options: dict[str, Any] = {"scales": scales, "return_stats": True, "return_amax": True}
     if form == "dense":
-        o, stats, amax_s, amax_o = attention(*(x.transpose(1, 2) for x in small), **asked)
+        o, stats, amax_s, amax_o = attention(*(x.transpose(1, 2) for x in small), **options)
     elif form == "packed":
         o, stats, amax_s, amax_o = attention_varlen(
-            *(x.flatten(0, 1) for x in small), ints([0, s, 2 * s]), None, s, **asked
+            *(x.flatten(0, 1) for x in small), ints([0, s, 2 * s]), None, s, **options
         )
         o, stats = o.view(b, s, heads, d).transpose(1, 2), stats.t().view(b, s, heads, 1).transpose(1, 2)
     else:
         pages = [x.view(b * s // 16, 16, heads, d) for x in small[1:]]
         table = ints(list(range(b * s // 16))).view(b, -1)
-        o, stats, amax_s, amax_o = attention_with_kvcache(small[0], *pages, table, ints([s] * b), **asked)
+        o, stats, amax_s, amax_o = attention_with_kvcache(small[0], *pages, table, ints([s] * b), **options)
         o = o.transpose(1, 2)
     exact = [(x.double() * factor).transpose(1, 2) for x, factor in zip(small, factors, strict=True)]
     want, lse = attend(*exact, Masks())

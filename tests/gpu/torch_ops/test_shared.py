@@ -263,11 +263,11 @@ def test_backward_launch_equals_pythons(step: Step, layout: str) -> None:
             continue
         detached = [(name, x if x is None else x.detach()) for name, x in taught[0]]
         assert step.teach(backward.recipe(*taught), True, detached)
-        asked = len(step.launches.asked)
+        requested = len(step.launches.requests)
         step.read = backward.plan.names.index("q"), given[0].nbytes
         made = torch.autograd.grad(o, given, d_o)
         step.read = None
-        if len(step.launches.asked) > asked:
+        if len(step.launches.requests) > requested:
             continue
         detached = [x.detach() for x in given]
         inputs, outputs = backward_of(*detached, d_o)

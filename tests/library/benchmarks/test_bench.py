@@ -1,5 +1,5 @@
 """Benchmarks without a GPU: the shapes, C loop, acceptance and tables of ``python -m benchmarks``, and a
-small part of its measurements.
+few of its measurements.
 """
 
 from __future__ import annotations

@@ -130,14 +130,14 @@ import os, sys
 from cudnn_backend_py.diagnose import judge
 from tests.torture.judge import draw_queries
 
-asked = draw_queries()
-judge(asked[0])
+queries = draw_queries()
+judge(queries[0])
 if (child := os.fork()) == 0:
-    assert judge(asked[1]).graph == asked[1].graph.name
+    assert judge(queries[1]).graph == queries[1].graph.name
     sys.exit()  # with what the interpreter does at its end
-assert judge(asked[2]).graph == asked[2].graph.name
+assert judge(queries[2]).graph == queries[2].graph.name
 assert os.waitpid(child, 0)[1] == 0
-assert judge(asked[3]).graph == asked[3].graph.name
+assert judge(queries[3]).graph == queries[3].graph.name
 """
 
 

@@ -615,11 +615,13 @@ def test_a_function_of_the_scores_is_part_of_the_key() -> None:
     assert keys[0] == keys[1] != key("one", lambda g, score: g.tanh(score))
 
 
-@pytest.mark.parametrize(("asked", "said"), [("AUTO", "UNIFIED"), ("UNIFIED", "UNIFIED"), ("COMPOSITE", "COMPOSITE")])
-def test_the_text_contains_the_choice_of_auto(asked: str, said: str) -> None:
+@pytest.mark.parametrize(
+    ("requested", "said"), [("AUTO", "UNIFIED"), ("UNIFIED", "UNIFIED"), ("COMPOSITE", "COMPOSITE")]
+)
+def test_the_text_contains_the_choice_of_auto(requested: str, said: str) -> None:
     """cudnn-frontend reads no text of attention without an implementation."""
     m = Maker(cudnn)
-    _scaled(m, implementation=cudnn.attention_implementation[asked])
+    _scaled(m, implementation=cudnn.attention_implementation[requested])
     assert json.loads(repr(m.g))["nodes"][0]["implementation"] == said
 
 

@@ -26,18 +26,18 @@ def call(dtype: str = "bfloat16", dim: int = 128, **facts: object) -> TorchCall:
     return TorchCall(**{"q": one, "k": one, "v": one, "causal": True, **facts})  # type: ignore[arg-type]
 
 
-def finding(asked: TorchCall, answer: Answer, **facts: object) -> Finding:
-    blocker = find_blocker(asked, MACHINE, answer)
+def finding(torch_call: TorchCall, answer: Answer, **facts: object) -> Finding:
+    blocker = find_blocker(torch_call, MACHINE, answer)
     made = {
-        "call": asked,
+        "call": torch_call,
         "place": Place("model.py", 33, "attend", "train.py:12 in main"),
         "count": 120,
         "threads": ("MainThread",),
         "compiled": False,
         "answer": answer,
         "blocker": blocker,
-        "also": find_others(asked, MACHINE, blocker) if blocker else (),
-        "cured": apply_remedy(asked, blocker)[1],
+        "also": find_others(torch_call, MACHINE, blocker) if blocker else (),
+        "cured": apply_remedy(torch_call, blocker)[1],
     }
     return Finding(**{**made, **facts})  # type: ignore[arg-type]
 
@@ -125,7 +125,7 @@ def test_the_module_works_without_torch() -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "gate", "changed"),
+    ("torch_call", "gate", "changed"),
     [
         (call("float32"), "dtype", "with q, k and v in bfloat16"),
         (replace(call(), k=call("float16").k), "dtype", "with q, k and v in bfloat16"),
@@ -134,10 +134,10 @@ def test_the_module_works_without_torch() -> None:
         (call(switches=Switches(deterministic=True)), "deterministic", ""),
     ],
 )
-def test_a_remedy_removes_the_blocker(asked: TorchCall, gate: str, changed: str) -> None:
-    blocker = find_blocker(asked, MACHINE)
+def test_a_remedy_removes_the_blocker(torch_call: TorchCall, gate: str, changed: str) -> None:
+    blocker = find_blocker(torch_call, MACHINE)
     assert blocker is not None
     assert blocker.gate == gate
-    cured, said = apply_remedy(asked, blocker)
+    cured, said = apply_remedy(torch_call, blocker)
     assert said == changed
     assert (find_blocker(cured, MACHINE) is None) == bool(changed)
