@@ -80,7 +80,7 @@ def test_flops_are_those_of_the_formula() -> None:
 
 
 @pytest.mark.parametrize("direction", DIRECTIONS)
-def test_cudnn_takes_every_shape(h100: Any, direction: Any) -> None:
+def test_cudnn_supports_every_shape(h100: Any, direction: Any) -> None:
     refused = [
         name_of(shape)
         for shape in (SMALL, *SHAPES)

@@ -47,7 +47,7 @@ def test_random_shapes_are_different_and_bounded() -> None:
 
 
 @pytest.mark.parametrize("direction", DIRECTIONS)
-def test_cudnn_takes_random_shapes(direction: Any) -> None:
+def test_cudnn_supports_random_shapes(direction: Any) -> None:
     target = open_target("h200")
     for shape in shape_classes.random_shapes(5):
         assert (

@@ -144,7 +144,7 @@ def test_answers_have_their_codes(folder: Path) -> None:
         assert Path("out").stat().st_size > 100
 
 
-def test_a_graph_file_shows_where_it_failed(folder: Path) -> None:
+def test_the_line_of_a_failing_graph_file_is_shown(folder: Path) -> None:
     Path("g.py").write_text("import beside\nprint('hello')\n\ndef graph():\n    return beside.make()\n")
     Path("beside.py").write_text("def make():\n    return 1 / 0\n")
     done = run(["explain", "g.py", "--target", "sm80", "--format", "json"])

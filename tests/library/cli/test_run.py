@@ -332,7 +332,7 @@ def test_results_are_reported(
 # the Python function and its child processes
 
 
-def test_run_graph_refuses_what_it_cannot_do() -> None:
+def test_run_graph_refuses_unsupported_arguments() -> None:
     graph = BUILT["matmul"].make()
     with pytest.raises(EnvironmentNotReady):
         run_graph(graph)

@@ -123,7 +123,7 @@ def test_after_a_crash_no_crashing_version_is_named(judge: Judge) -> None:
 @pytest.mark.parametrize(
     ("head_dim", "device", "taken"), [(20, "sm90", True), (20, "sm75", False), (64, "sm90", False)]
 )
-def test_cause_on_a_gpu_is_that_of_its_description_where_that_refuses_for_the_same_reason(
+def test_cause_on_a_gpu_equals_that_of_its_description_for_the_same_reason(
     judge: Judge, head_dim: int, device: str, taken: bool
 ) -> None:
     question = Query(sdpa_forward(batch=2, heads=4, seq_q=256, head_dim=head_dim), "sm90")

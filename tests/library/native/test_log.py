@@ -88,7 +88,7 @@ def test_reasons_are_read_innermost_first() -> None:
     assert reasons[-1] == ("CUDNN_STATUS_BAD_PARAM", "ptrDesc->finalize()")
 
 
-def test_levels_leave_out_what_is_less_severe() -> None:
+def test_levels_leave_out_less_severe_messages() -> None:
     heard = {}
     for level in (Severity.ERROR, Severity.WARNING, Severity.INFO):
         with capture_log(level) as log:

@@ -6,7 +6,7 @@ from tests.torture.busy import compare_answers, draw_queries, explain_all
 from tests.torture.harness import run_round
 
 
-def test_exact_remedies_compute_what_the_graph_does() -> None:
+def test_exact_remedies_compute_the_same_as_the_graph() -> None:
     counts = run_round("remedies", 3)
     assert counts["refused"] > 3
     assert counts["compared again, same"] > 3

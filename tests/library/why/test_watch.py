@@ -307,7 +307,7 @@ def test_nested_tensors_keep_their_lengths(layout: str) -> None:
     assert one.call.q.form == ("jagged" if layout == "jagged" else "nested")
 
 
-def test_layers_of_torch_are_seen_where_the_program_calls_them() -> None:
+def test_layers_of_torch_are_seen_at_the_calls_of_the_program() -> None:
     layer = torch.nn.MultiheadAttention(16, 4, batch_first=True)
     x = torch.randn(2, 6, 16)
     plain = layer(x, x, x, need_weights=False)[0]

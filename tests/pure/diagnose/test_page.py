@@ -193,7 +193,7 @@ def test_boxes_of_a_drawing_do_not_overlap(name: str) -> None:
                 assert apart, (name, boxes[index], other)
 
 
-def test_drawing_goes_from_top_to_bottom_and_shows_what_is_unusual() -> None:
+def test_drawing_is_laid_out_from_top_to_bottom_and_shows_unusual_fields() -> None:
     marks = ElementTree.fromstring(draw_graph(two_matmuls())).iter("{http://www.w3.org/2000/svg}text")
     height = {item.text: float(item.attrib["y"]) for item in marks}
     assert {"q", "k", "v", "s", "o", "f16[1,10,64]", "order F16x16", "align 2"} <= set(height)

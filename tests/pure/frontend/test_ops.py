@@ -690,7 +690,7 @@ def test_slices_of_memory_are_offsets_and_add_up() -> None:
     assert not any(item.virtual for item in emitter.g.graph().ops[0].inputs().values())
 
 
-def test_a_slice_has_the_type_of_its_input_and_is_an_operation_where_it_is_an_output() -> None:
+def test_a_slice_has_the_type_of_its_input_and_as_output_is_an_operation() -> None:
     g = Ops()
     made = g.slice(t(2, 8, 16), [slice(1), slice(2, 4), slice(None)])  # half, in a graph of float
     g.relu(made).set_output(True)

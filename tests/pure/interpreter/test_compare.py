@@ -56,7 +56,7 @@ def test_exact_changes_compute_the_same(name: str) -> None:
     }
 
 
-def test_every_exact_change_of_varied_graphs_holds_or_says_why_not() -> None:
+def test_every_exact_change_of_varied_graphs_is_exact_or_has_a_reason() -> None:
     states = [
         (name, change.title, compare(graph, Solution.of(change)))
         for name, make in list(ZOO.items())[::6]

@@ -434,7 +434,7 @@ def test_alibi_slopes_of_eight_heads_are_powers_of_one_half() -> None:
     assert alibi_slopes(8).ravel().tolist() == [2.0**-n for n in range(1, 9)]
 
 
-def test_unpack_block_mask_takes_the_lowest_bit_first() -> None:
+def test_unpack_block_mask_reads_the_lowest_bit_first() -> None:
     bits = np.array([[[[0b00000101, 0b00000010]]]], np.uint8)
     assert np.flatnonzero(unpack_block_mask(bits, 10)).tolist() == [0, 2, 9]
     assert unpack_block_mask(bits, 9).shape == (1, 1, 1, 9)

@@ -327,7 +327,7 @@ def test_writers_that_die_right_after_their_entry_leave_no_more_than_the_bound(
         assert sum(item.stat().st_size for item in folder.iterdir()) <= 10_000
 
 
-def test_clear_removes_what_a_killed_writer_left(files: EntryFolder, folder: Path) -> None:
+def test_clear_removes_files_of_a_killed_writer(files: EntryFolder, folder: Path) -> None:
     files.write(KEY, RECORD)
     (folder / ".writing").write_text("half")
     assert files.clear() == 1

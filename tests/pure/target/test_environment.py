@@ -11,7 +11,7 @@ from cudnn_backend_py.system.version import Version
 from cudnn_backend_py.target.environment import NVRTC_ARCHITECTURES, _describe_unknown_architecture, _find_missing
 
 
-def test_the_jit_wheel_of_9_12_lacks_what_its_graph_library_opens(tmp_path: Path) -> None:
+def test_the_jit_wheel_of_9_12_lacks_a_library_that_it_opens(tmp_path: Path) -> None:
     """All its queries fail with SUBLIBRARY_LOADING_FAILED; 9.13 complains and answers."""
     for name in ("graph", "engines_runtime_compiled"):
         (tmp_path / f"libcudnn_{name}.so.9").touch()

@@ -72,7 +72,7 @@ def test_attention_gets_lengths_offsets_and_pages(name: str, kind: str) -> None:
         assert len(set(found["page_table_k"].reshape(-1)[:12])) == 12
 
 
-def test_the_backward_pass_reads_what_its_forward_pass_wrote() -> None:
+def test_the_backward_pass_reads_the_outputs_of_its_forward_pass() -> None:
     options: dict[str, Any] = {"batch": 2, "heads": 2, "seq_q": 64, "head_dim": 32, "scale": 0.3, "causal": True}
     graph = attention.sdpa_backward(**options)
     held = numbers(graph, "integers")

@@ -631,7 +631,7 @@ def test_remove_of_the_last_version_removes_its_nvrtc(root: Path, no_environment
     assert sorted(visible(root)) == ["9.20.0.48-cu13"]
 
 
-def test_verify_accepts_what_was_installed(root: Path) -> None:
+def test_verify_accepts_an_installed_version(root: Path) -> None:
     versions.verify(place(root))
 
 
