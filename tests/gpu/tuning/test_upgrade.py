@@ -40,14 +40,14 @@ def test_graphs_beyond_the_time_limit_are_named_and_not_run() -> None:
     hidden = replace(verdict, candidates=tuple(map(without_code, verdict.candidates)))
     changes = tuple(Change(name, "gpu", hidden, hidden) for name in "ab")
     progress: list[Upgrade] = []
-    graphs = Upgrade("old", "new", (None, None), changes)
+    upgrade = Upgrade("old", "new", (None, None), changes)
 
     def keep(so_far: Callable[[], Upgrade]) -> None:
         progress.append(so_far())
 
-    none = time_changes(graphs, dict.fromkeys("ab", graph), until=0.0, keep=keep)
+    none = time_changes(upgrade, dict.fromkeys("ab", graph), until=0.0, keep=keep)
     assert (none.changes, none.not_timed, progress) == (changes, ("a", "b"), [])
-    found = time_changes(graphs, dict.fromkeys("ab", graph), keep=keep)
+    found = time_changes(upgrade, dict.fromkeys("ab", graph), keep=keep)
     assert progress[0].not_timed == ("b",)
     assert len(progress) >= 4  # each graph timed and compared; apparent improvements are timed again
     assert not any(one.not_timed for one in progress[1:])
