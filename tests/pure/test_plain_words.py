@@ -116,7 +116,7 @@ LEFT: dict[str, int] = {
     "tests/gpu": 19,
     "tests/support": 9,
     "tests/torture": 3,
-    "tests/pure/audit": 17,
+    "tests/pure/audit": 7,
     "tests/pure/cli": 10,
     "tests/pure/diagnose": 25,
     "tests/pure/frontend": 3,

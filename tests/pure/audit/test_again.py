@@ -23,23 +23,23 @@ from .test_case import case
 @pytest.mark.parametrize("first_other", [0, 1, 5, 11, 12])
 def test_versions_are_bisected(first_other: int) -> None:
     """Twelve versions, other results from `first_other` on: both sides of the edge are judged, and few others."""
-    asked: list[int] = []
+    judged: list[int] = []
 
     def is_other(name: str) -> bool:
-        asked.append(int(name))
+        judged.append(int(name))
         return int(name) >= first_other
 
     search_edge([str(number) for number in range(12)], is_other)
-    assert len(asked) == len(set(asked)) <= 5
+    assert len(judged) == len(set(judged)) <= 5
     if first_other < 12:
-        assert first_other in asked
-        assert first_other == 0 or first_other - 1 in asked
+        assert first_other in judged
+        assert first_other == 0 or first_other - 1 in judged
     else:
-        assert asked == [11]
+        assert judged == [11]
     search_edge([], is_other)
 
 
-def asked(version: str, wrong: tuple[str, ...] = (), right: tuple[str, ...] = ()) -> Asked:
+def version_answer(version: str, wrong: tuple[str, ...] = (), right: tuple[str, ...] = ()) -> Asked:
     return Asked(
         version, version, wrong, right, ("y",) if wrong else (), "", "y: error 9 of the bound" if wrong else ""
     )
@@ -51,7 +51,7 @@ def examined(*of: Asked, **fields: object) -> Examined:
 
 def test_findings_are_reported() -> None:
     found = examined(
-        asked("9.19.0", ("eng1_k2=1",), ("eng0",)), asked("9.28.0", (), ("eng1",)), engine=1, since="9.19.0",
+        version_answer("9.19.0", ("eng1_k2=1",), ("eng0",)), version_answer("9.28.0", (), ("eng1",)), engine=1, since="9.19.0",
         until="9.28.0", faults=("elementwise-two-dims",), data="integers", program="case.py",
     )  # fmt: skip
     text = str(found)
@@ -62,13 +62,13 @@ def test_findings_are_reported() -> None:
     )
     assert "known issue: elementwise-two-dims" in text
     assert found.exit_code == 1
-    assert examined(asked("9.28.0", (), ("eng1",))).exit_code == 0
-    assert examined(asked("9.28.0")).exit_code == 2
+    assert examined(version_answer("9.28.0", (), ("eng1",))).exit_code == 0
+    assert examined(version_answer("9.28.0")).exit_code == 2
     assert found.to_dict()["asked"][0]["state"] == "wrong"
 
 
 def test_a_right_cudnn_is_reported_with_a_wrong_torch() -> None:
-    found = Examined(case=case(backend="torch's flash"), file="x", asked=[asked("9.19.0", (), ("eng1",))])
+    found = Examined(case=case(backend="torch's flash"), file="x", asked=[version_answer("9.19.0", (), ("eng1",))])
     assert "cuDNN is right wherever it was queried; the result is that of torch's flash" in str(found)
 
 
@@ -106,7 +106,10 @@ def test_a_library_that_a_case_names_is_not_loaded_from_anywhere(tmp_path: Path)
 
 
 def test_the_draft_is_a_row_that_matches_its_graph(tmp_path: Path) -> None:
-    one, found = case(), examined(asked("9.19.0", ("eng1",)), engine=1, since="9.19.0", until="9.28.0", data="uniform")
+    one, found = (
+        case(),
+        examined(version_answer("9.19.0", ("eng1",)), engine=1, since="9.19.0", until="9.28.0", data="uniform"),
+    )
     assert one.graph is not None
     path = tmp_path / "draft.py"
     path.write_text(draft_of(one.graph, one, found, "y is wrong", []))
