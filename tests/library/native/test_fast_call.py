@@ -308,7 +308,7 @@ def test_object_is_called_by_its_struct_call(plan: Plan, launcher: Launcher, fra
     call._call.run.execute = ctypes.cast(DONE, ctypes.c_void_p).value
     assert quick(*given) is None
     assert (quick.slowly, call._call.filled) == ([], 1)
-    assert "Note what was given." in (Quick.__call__.__doc__ or "")
+    assert "Record the arguments." in (Quick.__call__.__doc__ or "")
 
 
 def test_refused_launch_is_raised_once(plan: Plan, launcher: Launcher, framework: Framework) -> None:

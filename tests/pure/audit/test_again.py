@@ -51,7 +51,8 @@ def examined(*of: Asked, **fields: object) -> Examined:
 
 def test_findings_are_reported() -> None:
     found = examined(
-        version_answer("9.19.0", ("eng1_k2=1",), ("eng0",)), version_answer("9.28.0", (), ("eng1",)), engine=1, since="9.19.0",
+        version_answer("9.19.0", ("eng1_k2=1",), ("eng0",)), version_answer("9.28.0", (), ("eng1",)),
+        engine=1, since="9.19.0",
         until="9.28.0", faults=("elementwise-two-dims",), data="integers", program="case.py",
     )  # fmt: skip
     text = str(found)
